@@ -20,6 +20,7 @@ class ApplicationsConfig(AppConfig):
         def end_apps(sender, user, by, **_):
             delete_all_of(user, by)
 
+        import_module("datasets.webdav").beside.append("apps.routing.start")
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
         import_module("resources.claims").register(import_module("apps.queueing").admit)
         model, work = self.get_model("Application"), import_module("resources.work")

@@ -64,14 +64,19 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
         with contextlib.suppress(Missing):
             lifecycle.fail(pk, reason, by="runner")
 
-    def running(self, app: Application, follow: bool) -> None:
+    def running(self, app: Application, status: RunStatus, follow: bool) -> None:
         if app.state == State.READY:
+            return
+        if status.waits:
+            lifecycle.note_wait(app, status.reason)
+            if follow:
+                after_commit.enqueue("apps.launch", app.pk, delay_ms=owned.look_again_ms(status, LOOK_AGAIN_MS))
             return
         runner = runners.get()
         address = runner.address(app.run_name)
         if address and proof.is_given(address, app.run_name, PROBE_S):
             lifecycle.up(app.pk, app.run_name, sockets.text(address), by="runner")
-        elif _too_old(app):
+        elif owned.seconds_run(status, app.ordered) > settings.APP_START_S:
             runner.stop(app.run_name, 0)
             _end(app, Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S))
         elif follow:

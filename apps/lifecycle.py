@@ -167,6 +167,17 @@ def note_order(pk: int) -> Application | None:
         return app
 
 
+def note_wait(app: Application, waits_for: str) -> None:
+    """Record what the run of an application waits for before it starts."""
+    reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else app.reason
+    if app.reason != reason:
+        with suppress(Missing), locked(Application, pk=app.pk) as row:
+            if row.state == State.CREATING and row.run_name == app.run_name:
+                row.reason = reason
+                row.save(update_fields=["reason"])
+                after_commit.changed(row.user.username, "application", row.name)
+
+
 def _take_over(app: Application) -> None:
     """Let the next run serve the model for which the owner has allowed a restart (apps.rollouts)."""
     rollout = Rollout.objects.filter(app=app, phase=Rollout.Phase.RESTARTING).select_related("model").first()

@@ -69,8 +69,8 @@ def as_rolled_out(rollout: Rollout) -> Application:
 
 def _starting(rollout: Rollout) -> None:
     runner, coming = runners.get(), as_rolled_out(rollout)
-    too_old = owned.seconds_since(rollout.ordered) > settings.APP_START_S
     status = runner.poll(rollout.run_name)
+    too_old = owned.seconds_run(status, rollout.ordered) > settings.APP_START_S
     if status.state == "unknown" and not too_old:
         try:
             launching.log_path(coming).unlink(missing_ok=True)

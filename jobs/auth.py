@@ -67,11 +67,11 @@ def require_own_job(request, job: Job) -> None:
 def nats_address(job: Job, door: str | None = None) -> str | None:
     """Return MLP_NATS_URL with the job's credentials; None for an external server, which does not ask the platform.
 
-    `door` is the host and port at which a run reaches the server, where these differ from the platform's.
+    `door` is the host and port at which a run reaches the server, where it has a network of its own.
     """
     if not settings.EMBEDDED["nats"]:
         return None
-    url = urlsplit(settings.NATS_URL)
+    url = urlsplit(settings.RUN_NATS_URL or settings.NATS_URL)
     return f"{url.scheme}://{NATS_USER}:{job_token(job)}@{door or url.netloc}"
 
 

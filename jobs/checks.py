@@ -12,7 +12,9 @@ from resources import tcc
 from resources.models import Tenant
 
 from .code import cloning, scan
+from .code.manifest import Manifest
 from .models import Job, Snapshot
+from .packages import text
 
 
 def code_of(user, entry: str, code_from: str | None, script: str | None, visitor: Visitor | None) -> Snapshot | None:
@@ -39,6 +41,13 @@ def need_allowed(tenant: Tenant, workers: int, network: str) -> None:
         raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
     if network and runners.narrowest(network, tenant.network_policy) != network:
         raise Refused("at most %(policy)s is allowed in this tenant", field="network", policy=tenant.network_policy)
+
+
+def need_requirements(wanted: str, code: Manifest) -> None:
+    """Raise Refused for what is no requirement, and for files that are not in the code."""
+    for path in text.included(wanted, code.folder):
+        if code.file(path) is None:
+            raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
 
 
 def taken(user, name: str) -> Message:

@@ -18,6 +18,7 @@ from runners import Mount, Runner, RunSpec
 from .auth import job_token, message_prefix, nats_address, nats_inbox
 from .code import capture, tree
 from .models import Job
+from .packages.store import ENVIRONMENT, Environment
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
@@ -71,6 +72,9 @@ def run_spec(job: Job, user) -> RunSpec:
     mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
         mounts.append(Mount(home, HOME))
+    packages = Environment(user.pk, job.packages).tree if job.requirements else None
+    if packages:
+        mounts.append(Mount(packages, ENVIRONMENT))
     if runner.place(links, DATASETS) == str(links):
         _link(links, datasets)
         mounts.append(Mount(links, DATASETS))
@@ -81,9 +85,9 @@ def run_spec(job: Job, user) -> RunSpec:
         mounts.append(Mount(trusted().parent, TRUST))
     return RunSpec(
         name=job.run_name,
-        command=[runner.python, "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
+        command=[_python(runner, packages), "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
         cwd=workspace,
-        environment=_environment(job, user, runner, workspace, links),
+        environment=_environment(job, user, runner, workspace, links) | _packages(runner, packages),
         log=log_path(job),
         cpu=job.cpu,
         gpu=job.gpu,
@@ -124,6 +128,18 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         **(tracing.environment() if tracing.VARIABLE not in job.env else {}),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
+
+
+def _python(runner: Runner, packages: Path | None) -> str:
+    return f"{runner.place(packages, ENVIRONMENT)}/bin/python" if packages else runner.python
+
+
+def _packages(runner: Runner, packages: Path | None) -> dict[str, str]:
+    """Return the variables of a job with an environment of its own, as `activate` sets them."""
+    if packages is None:
+        return {}
+    place = runner.place(packages, ENVIRONMENT)
+    return {"VIRTUAL_ENV": place, "PATH": f"{place}/bin:{runner.environment('')['PATH']}"}
 
 
 def trusted() -> Path:

@@ -21,6 +21,7 @@ from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
 from .models import Job, State
+from .packages import building
 
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit,
 QUIET_S = 5  # and how long it may do nothing meanwhile
@@ -48,7 +49,17 @@ class JobRuns(owned.OwnedRuns[Job]):
             self.fail(job.pk, Message("its input %(source)s is not there any more", source=gone))
         else:
             capture.pin_datasets(job)
-        return not gone
+        return not gone and self._has_packages(job)
+
+    def _has_packages(self, job: Job) -> bool:
+        """Return whether the job's packages are installed; reconcile asks again while they are not."""
+        if not job.requirements:
+            return True
+        try:
+            return building.ensure(job) is not None
+        except building.Failed as problem:
+            self.fail(job.pk, problem.reason)
+            return False
 
     def trace(self, job: Job) -> str | None:
         """Return the request that has submitted the job, also where another job's end has made room for it."""
@@ -64,14 +75,17 @@ class JobRuns(owned.OwnedRuns[Job]):
         return owned.seconds_since(job.not_before) < owned.LAUNCH_PATIENCE_S
 
     def started(self, job: Job) -> None:
-        lifecycle.note_start(job.pk, job.run_name)
+        lifecycle.note_start(job.pk, job.run_name, begins=runners.get().starts_at_once)
         healing.attempt(capture.keep_datasets, job)
 
     def discard(self, job: Job) -> None:
         storage.remove_tree(environment.token_dir(job))
 
-    def running(self, job: Job, follow: bool) -> None:
-        progress_bar.look(job)
+    def running(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
+        if job.state == State.CREATING:
+            lifecycle.note_run(job.pk, job.run_name, status.reason if status.waits else None)
+        if not status.waits:
+            progress_bar.look(job)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if preemption.requeue(job.pk, job.run_name, None):

@@ -50,7 +50,8 @@ def create_job(
     tenant: str | None = None, datasets: tuple | list = (), inputs: dict | None = None, args: tuple | list = (),
     env: dict | None = None, retries: int = 0, timeout: int | None = None, priority: int = 0, preemptible: bool = False,
     workers: int = 1, network: str = "", project: str | None = None, tags: dict | None = None, notes: str = "",
-    group: str = "", code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None,
+    group: str = "", requirements: str = "", code_from: str | None = None, script: str | None = None,
+    snapshot: Snapshot | None = None,
     visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -60,6 +61,7 @@ def create_job(
     that of the job `code_from` (`owner/name` of one that `visitor`, the user by default, may clone), or the `snapshot`;
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
+    `requirements` are lines of a requirements file; `-r FILE` in it is a file of the code.
     `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
     Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, when the task queue is away.
     """
@@ -69,6 +71,7 @@ def create_job(
     broker.require()
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
+            checks.need_requirements(requirements, code.manifest)
             members.hold(user, chosen.name)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
@@ -78,8 +81,8 @@ def create_job(
                 datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}), retries=retries,
                 job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
                 workers=workers, network=network, project=_project(user, project),
-                tags=dict(tags or {}), notes=notes, group=group, snapshot=taking.record(user, code),
-                colour=colours.following(user), traceparent=tracing.traceparent(),
+                tags=dict(tags or {}), notes=notes, group=group, requirements=requirements,
+                snapshot=taking.record(user, code), colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)
     except IntegrityError as problem:
@@ -182,17 +185,35 @@ def order_run(pk: int) -> Job | None:
         return job
 
 
-def note_start(pk: int, run_name: str) -> None:
-    """Record that the run has started. One whose job has moved on meanwhile is left to be swept or cleaned away."""
+def note_start(pk: int, run_name: str, begins: bool = True) -> None:
+    """Record that the run is on record; the job runs then, unless the run may wait for a node (without `begins`).
+
+    One whose job has moved on meanwhile is left to be swept or cleaned away.
+    """
     with suppress(Missing), locked(Job, pk=pk) as job:
         if job.run_name != run_name:
             return
         job.run_started = True
         job.save(update_fields=["run_started"])
-        if job.is_live:
-            begin(job, by="runner")
-        else:
+        if not job.is_live:
             after_commit.enqueue("jobs.clean", pk)
+        elif begins:
+            begin(job, by="runner")
+
+
+def note_run(pk: int, run_name: str, waits_for: str | None) -> None:
+    """Record that the run of a job that is still starting has a process (None), or what it waits for."""
+    reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else ""
+    with suppress(Missing), locked(Job, pk=pk) as job:
+        if job.run_name != run_name or job.state != State.CREATING:
+            return
+        if waits_for is None:
+            begin(job, by="runner")
+        elif job.reason != reason:
+            job.reason = reason
+            job.save(update_fields=["reason"])
+            after_commit.wake("job", pk)
+            after_commit.changed(job.user.username, "job", job.name)
 
 
 def release_run(job: Job) -> None:
@@ -210,7 +231,7 @@ def begin(job: Job, *, by: str) -> None:
     job.start(by=by)
     now = timezone.now()
     job.queued_s += (now - job.requeued).total_seconds() if job.requeued else 0
-    job.started, job.requeued = job.started or now, None
+    job.started, job.requeued, job.reason = job.started or now, None, ""
     job.save()
     tcc.confirm(id=request_id(job.pk), applier=APPLIER)
     after_commit.wake("job", job.pk)

@@ -39,12 +39,24 @@ from .environment import log_file
 from .frame import frame, own
 from .log.pages import TAIL
 from .models import Job, LoggedModel, Runtime
+from .packages import showing
 from .runs import form_values, trash
 from .runs import pages as runs
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
-MORE_FIELDS = {"env", "inputs", "retries", "timeout", "priority", "preemptible", "runtime", "workers", "network"}
+MORE_FIELDS = {
+    "env",
+    "inputs",
+    "retries",
+    "timeout",
+    "priority",
+    "preemptible",
+    "runtime",
+    "workers",
+    "network",
+    "requirements",
+}
 FILES_SHOWN = 200
 MEDIA = "media"
 HISTORY_SHOWN = 50
@@ -130,7 +142,18 @@ def _first_values(request) -> dict:
     if earlier is None and "/" in wanted:
         form["refused"] = wanted[:200]
     if earlier is not None:
-        for name in ("entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets"):
+        for name in (
+            "entry",
+            "runtime",
+            "gpu",
+            "cpu",
+            "ram",
+            "retries",
+            "workers",
+            "network",
+            "datasets",
+            "requirements",
+        ):
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
         form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
@@ -158,7 +181,7 @@ def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
     usual = usual and str(form.get("priority") or 0) == "0"
-    more = ("env", "hidden", "inputs", "network", "timeout", "preemptible")
+    more = ("env", "requirements", "hidden", "inputs", "network", "timeout", "preemptible")
     return not usual or any(form.get(name) for name in more)
 
 
@@ -210,6 +233,7 @@ def job(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
         "network": translate(runners.get().network(row.network_policy)),
+        "packages": showing.of(row),
         "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
     }
     return render(request, "jobs/job.html", context)

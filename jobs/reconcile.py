@@ -18,6 +18,7 @@ from .artifacts import multipart
 from .code import sweeping
 from .doctor import diagnose, waiting
 from .models import ENDED, Job, Origin, State
+from .packages import building
 from .runs import trash
 
 AGAIN_AFTER = timedelta(seconds=10)
@@ -34,6 +35,7 @@ def run() -> None:
         after_commit.enqueue("jobs.launch", pk)
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
+    healing.attempt(building.sweep)
     healing.each(diagnose.diagnose, diagnose.undiagnosed(DIAGNOSED_AT_ONCE))
     healing.attempt(idle.look, now)
     healing.attempt(waiting.announce)
@@ -41,6 +43,7 @@ def run() -> None:
     healing.attempt(trash.purge)
     healing.attempt(sizes.measure, now)
     healing.attempt(retention.run, now)
+    healing.attempt(building.evict)
     ended = Job.objects.filter(state__in=ENDED)
     unclean = ended.filter(~Q(run_name="") | Q(reserved=True)).exclude(ended__range=_just(now))
     for pk in unclean.values_list("pk", flat=True):

@@ -29,6 +29,7 @@ from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
 from .models.job import LONGEST_LIMIT_S, MOST_PRIORITY
+from .packages.fields import RequirementsField
 from .summaries import labels
 
 SERIES_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}"
@@ -126,6 +127,7 @@ class JobIn(CodeIn):
     )
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
+    requirements = RequirementsField()
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()
     priority = PriorityField()
@@ -202,6 +204,7 @@ class JobOut(serializers.Serializer):
     inputs = InputsField(source="job_inputs", help_text="outputs of other jobs that it reads")
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
     env = serializers.DictField(child=serializers.CharField(allow_blank=True), source="shown_env")
+    requirements = serializers.CharField(allow_blank=True, help_text="packages, as in a requirements file")
     retries = serializers.IntegerField()
     timeout = serializers.IntegerField(allow_null=True, help_text="time limit in seconds from the first start")
     priority = serializers.IntegerField(help_text="among the user's own queued jobs; the highest is first")

@@ -309,6 +309,12 @@ def call(work: Callable[[Client], Awaitable], timeout_s: float = 5):
     return _connection().call(work, timeout_s)
 
 
+def is_connected() -> bool:
+    """Return whether the shared connection stands, without a query: one to a server that hangs may still stand."""
+    client = _connection().client
+    return client is not None and client.is_connected and not SERVER.hangs
+
+
 def check(timeout_s: float = 2) -> None:
     """Raise Fault unless the server answers, with JetStream enabled."""
 

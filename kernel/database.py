@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -24,7 +24,7 @@ def violated(problem: IntegrityError) -> str:
     return getattr(getattr(problem.__cause__, "diag", None), "constraint_name", None) or ""
 
 
-def execute_prepared(statement: str, params: Mapping) -> list[tuple]:
+def execute_prepared(statement: str, params: Mapping | Sequence) -> list[tuple]:
     """Execute a statement that the server keeps parsed and planned for this connection; return its rows.
 
     For the few statements that are executed thousands of times a minute, inside a transaction. Raises what cursors do.

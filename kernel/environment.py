@@ -120,6 +120,24 @@ def default_root(base: Path) -> Path:
     return Path(env("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mlp"
 
 
+def usable(root: Path) -> None:
+    """Create the storage root. Raises ImproperlyConfigured, with what to do, where this user cannot write there: a new
+    volume often belongs to root.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        problem = "" if os.access(root, os.W_OK | os.X_OK) else "it is not writable"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem:
+        found = next(path for path in (root, *root.parents) if path.exists())
+        info, user, group = found.stat(), os.geteuid(), os.getegid()
+        raise ImproperlyConfigured(
+            f"MLP_ROOT: {root} cannot be used by user {user}: {problem}; {found} belongs to user {info.st_uid}, mode "
+            f"{info.st_mode & 0o7777:o}. As its owner or root run: chown {user}:{group} {found}"
+        )
+
+
 def host_of(netloc: str) -> str:
     """Return the host of an address; a folder of sockets is written with percent signs (`%2Frun%2Fpostgresql`)."""
     host = netloc.rpartition("@")[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from django.conf import settings
 from redis.exceptions import RedisError
 
 from .broker import broker
@@ -15,8 +16,17 @@ KEY = "mlp:beat:{part}"
 TTL_S = 60
 
 
+def alive(part: str) -> None:
+    """Show to probes of this machine that this process lives, also while another replica does the work."""
+    if settings.INSTANCE_DIR is not None:
+        folder = settings.INSTANCE_DIR / "alive"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / part).touch()
+
+
 def beat(part: str) -> None:
     """Record that the part is at work. When Valkey is away this is logged, and the part works on."""
+    alive(part)
     try:
         broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)
     except RedisError as problem:

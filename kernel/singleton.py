@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -14,6 +14,9 @@ from django.db import connection
 from .postgres import connection as postgres
 
 log = logging.getLogger(__name__)
+
+# Of the connection with a lock, in seconds: the server's end has the same, and frees the lock of a lost machine by it.
+SILENCE = {"keepalives_idle": 5, "keepalives_interval": 5, "keepalives_count": 3}
 
 
 class Held:
@@ -31,15 +34,23 @@ def _number(name: str) -> int:
 
 
 def _connect() -> psycopg.Connection:
+    """Return a connection that both ends give up within 20 s when the machine of the other is gone."""
     parameters = connection.get_connection_params()
     parameters = {key: parameters[key] for key in ("dbname", "user", "password", "host", "port") if key in parameters}
-    return postgres.connect(**parameters, autocommit=True)
+    link = postgres.connect(**parameters, **SILENCE, autocommit=True)
+    for name, value in SILENCE.items():
+        if name.startswith("keepalives_"):
+            link.execute(f"SET tcp_{name} = {value}")
+    return link
 
 
 @contextmanager
-def only_one(name: str) -> Iterator[Held]:
-    """Wait until this process is the only one of that name. The lock ends with the connection,
-    hence with the process.
+def only_one(
+    name: str, stopped: Callable[[], bool] = lambda: False, waits: Callable[[], object] = lambda: None
+) -> Iterator[Held | None]:
+    """Wait until this process is the only one of that name; yield None when `stopped` has become true before.
+
+    The lock ends with the connection, hence with the process. `waits` is called twice a second meanwhile.
     """
     with _connect() as link:
         waiting = False
@@ -47,6 +58,10 @@ def only_one(name: str) -> Iterator[Held]:
             if not waiting:
                 log.info("another %s is running; waiting for it to end", name)
                 waiting = True
+            if stopped():
+                yield None
+                return
+            waits()
             time.sleep(0.5)
         yield Held(link)
 

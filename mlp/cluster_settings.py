@@ -98,12 +98,20 @@ def read() -> dict:
         "cluster_domain": CLUSTER.text(
             "MLP_K8S_CLUSTER_DOMAIN", "cluster.local", help="the domain of the cluster's own names"
         ),
+        "service_address": CLUSTER.choice(
+            "MLP_K8S_SERVICE_ADDRESS",
+            "name",
+            ["name", "ip"],
+            help="how the platform reaches applications: by the `name` of their Service, which needs the "
+            "cluster's DNS, or by its `ip`, for a platform on a node outside of it",
+        ),
         "start_timeout_s": CLUSTER.integer(
             "MLP_K8S_START_TIMEOUT_S",
             600,
             10,
             unit="s",
-            help="how long a run may wait for a node, its image, its storage or a quota before it fails",
+            help="how long a run may wait for its image, its storage, a quota or a node of its size before it fails; "
+            "for others to leave a node that is large enough it waits however long",
         ),
         "deadline_s": CLUSTER.integer("MLP_K8S_DEADLINE_S", 0, unit="s", help="how long a job may run; 0 for no limit"),
         "shm_mib": CLUSTER.integer(

@@ -88,14 +88,15 @@ class CheckRuns(owned.OwnedRuns[Model]):
     def fail(self, pk: int, reason: str) -> None:
         lifecycle.fail(pk, reason, by="check")
 
-    def running(self, model: Model, follow: bool) -> None:
-        seconds = owned.seconds_since(model.run_ordered)
+    def running(self, model: Model, status: RunStatus, follow: bool) -> None:
+        lifecycle.note_wait(model, status.reason if status.waits else "")
+        seconds = owned.seconds_run(status, model.run_ordered)
         if not 0 <= seconds <= settings.MODEL_CHECK_S + UNSEEN_S:
             lifecycle.note_order(model.pk, again=True)
         elif seconds > settings.MODEL_CHECK_S:
             self.fail(model.pk, Message("did not load within %(seconds)s s", seconds=settings.MODEL_CHECK_S))
         elif follow:
-            after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
+            after_commit.enqueue("models.check", model.pk, delay_ms=owned.look_again_ms(status, LOOK_AGAIN_MS))
 
     def unknown(self, model: Model, status: RunStatus, follow: bool) -> None:
         if self.launch(model.pk) and follow:

@@ -129,13 +129,24 @@ def note_order(pk: int, again: bool = False) -> Model | None:
         return model
 
 
+def note_wait(model: Model, waits_for: str) -> None:
+    """Record what the check of a model waits for before it starts; an empty text when it has."""
+    reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else ""
+    if model.reason != reason:
+        with suppress(Missing), locked(Model, pk=model.pk) as row:
+            if row.state == State.CREATING and row.run_name == model.run_name:
+                row.reason = reason
+                row.save(update_fields=["reason"])
+                after_commit.changed(row.user.username, "model", row.name)
+
+
 def complete(pk: int, result: dict, by: str) -> None:
     """Move a model from creating to ready. `result` is what the check wrote: format, inputs, outputs."""
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING:
             return
         model.complete(by=by)
-        model.format = str(result.get("format", ""))[:20]
+        model.reason, model.format = "", str(result.get("format", ""))[:20]
         model.signature = {key: result[key] for key in ("inputs", "outputs") if isinstance(result.get(key), list)}
         model.save()
         tcc.confirm(id=request_id(model.pk), applier=APPLIER)

@@ -1,4 +1,7 @@
-"""The CPUs, memory, disk and GPUs of this machine or the cluster, measured at every start for the default tenant."""
+"""The CPUs, memory, disk and GPUs of this machine or the cluster, measured for the default tenant.
+
+That is done at every start, and every minute where runs are on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +81,17 @@ def prepare_default_tenant() -> Tenant:
     disk = disk_free()
     Tenant.objects.get_or_create(name="default")
     return _follow(capacity, disk)
+
+
+def follow_cluster() -> None:
+    """Update the default tenant to what the cluster has now, where runs are on one: nodes come and go."""
+    try:
+        capacity = runners.get().capacity()
+    except runners.RunnerError as error:
+        log.warning("could not read the cluster's capacity, keeping the last one: %s", error)
+        return
+    if capacity is not None:
+        _follow(capacity, 0)
 
 
 @lending.repeated

@@ -1,4 +1,5 @@
-"""Cancels tries that were never settled, and records usage. Called by `manage.py reconcile` in each round.
+"""Cancels tries that were never settled, follows the size of the cluster, and records usage. Called by `manage.py
+reconcile` in each round.
 
 The managers' own tries belong to the transaction of their object and end with it, so only tries over REST can be left
 open by a client that crashed.
@@ -15,7 +16,7 @@ from django.utils import timezone
 from kernel import healing
 from kernel.errors import Refused
 
-from . import tcc, usage
+from . import inventory, tcc, usage
 from .models import ResourceRequest, State
 
 SAMPLE_EVERY_S = 60
@@ -27,6 +28,7 @@ def run() -> None:
     healing.attempt(sweep)
     if monotonic() - _sampled[0] >= SAMPLE_EVERY_S:
         _sampled[0] = monotonic()
+        healing.attempt(inventory.follow_cluster)
         usage.record()
 
 

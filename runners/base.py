@@ -174,6 +174,7 @@ class RunStatus:
     started: float | None = None
     ended: float | None = None
     worker: int = 0  # the one whose end this is, where each has a log of its own
+    waits: bool = False  # it runs, but no process of it has started: a node, an image or a volume is waited for
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", without_root(storable(self.reason)))
@@ -255,6 +256,11 @@ class Runner(ABC):
         return False
 
     @property
+    def starts_at_once(self) -> bool:
+        """Return whether a run that is on record has a process, too: elsewhere it may wait (`RunStatus.waits`)."""
+        return True
+
+    @property
     def listen(self) -> str:
         """Return the host on which a service has to listen with its port; empty where it is handed a socket as
         descriptor 3, announced by LISTEN_FDS and LISTEN_PID as systemd does, and has to call listen().
@@ -275,6 +281,9 @@ class Runner(ABC):
         Raises RunnerError when it cannot be determined now.
         """
         return None
+
+    def reach(self, timeout_s: float) -> None:  # noqa: B027  this machine is there
+        """Raise RunnerError unless what runs the runs answers within that time."""
 
     @contextlib.contextmanager
     def watch(self, changed: Callable[[], None]) -> Iterator[None]:

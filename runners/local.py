@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from kernel.messages import Message, restored
 
 from . import confine, gpus, networks
 from .base import NO_SUCH_RUN, Door, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
+from .shim import ends
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
@@ -64,6 +65,7 @@ class LocalRunner(Runner):
         self.doors = doors
         self._confinement, self.devices = confinement, devices
         self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
+        self._ends = str(self.folder.with_name("ends"))  # a pipe that says that a run has ended
         self.sockets = sockets.fitting(self.folder.with_name("sockets"), self.folder.parents[1])
 
     @property
@@ -102,7 +104,8 @@ class LocalRunner(Runner):
                 )
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
             values = _spec(spec, path, devices)
-            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib, "socket": self._socket(spec)}
+            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib, "ends": self._ends}
+            values["socket"] = self._socket(spec)
             if spec.disk_mib is None and spec.owner is not None:
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
@@ -207,6 +210,12 @@ class LocalRunner(Runner):
             return spec["socket"]
         # Started by a release whose services listened on their port; it goes on until it is restarted.
         return (LOOPBACK, spec["port"]) if spec.get("port") else None
+
+    @contextlib.contextmanager
+    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with ends.heard(self._ends, changed):
+            yield
 
     def place(self, source: Path, target: str) -> str:
         return target if self.confinement.walls == "bwrap" else str(source)

@@ -35,6 +35,7 @@ from kernel.telemetry import tracing
 LAUNCH_PATIENCE_S = 300  # how long a run may fail to start for a fault of the runner
 LONGEST_PAUSE_S = 600  # between two runs of a row; longer than any that a kind makes
 LOG_LINES_IN_REASON = 5
+WAITING_MS = 2000  # between two looks at a run that waits for a node or an image
 
 
 class Owner(Protocol):
@@ -77,8 +78,8 @@ class OwnedRuns(ABC, Generic[Row]):
     def started(self, row: Row) -> None:
         """Record that the run is known to the runner."""
 
-    def running(self, row: Row, follow: bool) -> None:
-        """Act on a run that runs."""
+    def running(self, row: Row, status: runners.RunStatus, follow: bool) -> None:
+        """Act on a run that runs, or that waits for a node or an image (`status.waits`, with the reason)."""
 
     def unknown(self, row: Row, status: runners.RunStatus, follow: bool) -> None:
         """Act on a run that the runner does not know: not started yet, or forgotten."""
@@ -138,7 +139,7 @@ class OwnedRuns(ABC, Generic[Row]):
         """Poll the run of a row and call the method for its state."""
         status = runners.get().poll(row.run_name)
         if status.state == "running":
-            self.running(row, follow)
+            self.running(row, status, follow)
         elif status.state == "unknown":
             self.unknown(row, status, follow)
         else:
@@ -199,6 +200,19 @@ def has_come(moment: datetime | None) -> bool:
     """
     ahead_s = -seconds_since(moment)
     return not 0 < ahead_s <= LONGEST_PAUSE_S
+
+
+def seconds_run(status: runners.RunStatus, ordered: datetime | None) -> float:
+    """Return for how long a run that was ordered then has had a process; 0 while it waits for a node or an image."""
+    if status.waits:
+        return 0.0
+    since = seconds_since(ordered)
+    return since if status.started is None else min(since, timezone.now().timestamp() - status.started)
+
+
+def look_again_ms(status: runners.RunStatus, usual_ms: int) -> int:
+    """Return after how many milliseconds an actor looks at the run again; reconcile sees its start in any case."""
+    return max(usual_ms, WAITING_MS) if status.waits else usual_ms
 
 
 def seconds_since(moment: datetime | None) -> float:

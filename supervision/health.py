@@ -20,6 +20,7 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from redis.exceptions import RedisError
 
+import runners
 from kernel import broker, bus, heartbeats
 from kernel.errors import Fault
 from kernel.sockets import Address, HttpConnection
@@ -39,6 +40,17 @@ def healthz(request: HttpRequest) -> HttpResponse:
     body = {"status": "failing", "parts": parts, "failing": failing} if failing else {"status": "ok", "parts": parts}
     response = JsonResponse(body, status=503 if failing else 200, headers={"Cache-Control": "no-store"})
     response._has_been_logged = True  # Django would log every 503; `report` logs changes only
+    return response
+
+
+def ready(request: HttpRequest) -> HttpResponse:
+    """Answer whether this process can answer requests: with the database and Valkey, whatever the other parts do."""
+    states = ask({"database": check_database, "valkey": lambda: broker.broker().client.ping()})
+    failing = [f"{name}: {state}" for name, state in states.items() if state != "ok"]
+    text = "\n".join(failing or ["ok"]) + "\n"
+    headers = {"Cache-Control": "no-store"}
+    response = HttpResponse(text, status=503 if failing else 200, content_type="text/plain", headers=headers)
+    response._has_been_logged = True
     return response
 
 
@@ -75,6 +87,7 @@ def checks() -> dict[str, Callable[[], None]]:
         "websockets": lambda: answers(settings.WEBSOCKET_ADDRESS, "/healthz/live"),
         "data": lambda: answers(settings.DATA_ADDRESS, "/healthz/live"),
         **{name: lambda name=name: check_beat(name) for name in BEATING},
+        **({"cluster": check_cluster} if settings.MLP_RUNNER == "kubernetes" else {}),
         "gateway": check_gateway,
         "app-gateway": check_app_gateway,
     }
@@ -141,12 +154,22 @@ def check_beat(part: str) -> None:
         raise Unwell(f"no heartbeat for {age:.0f} s")
 
 
+def check_cluster() -> None:
+    """Ask the API server for its version: while it is away no run starts, and none is seen to end."""
+    try:
+        runners.get().reach(LIMIT_S)
+    except runners.RunnerError as problem:
+        raise Unwell(str(problem.msg)) from problem
+
+
 def check_gateway() -> None:
-    answers((gateway_host(), settings.GATEWAY_PORT), "/healthz/nginx", tls=bool(settings.TLS.cert))
+    own = (gateway_host(), settings.GATEWAY_PORT)
+    answers(settings.PART_ADDRESS["gateway"] or own, "/healthz/nginx", tls=bool(settings.TLS.cert))
 
 
 def check_app_gateway() -> None:
-    answers((gateway_host(), settings.APP_GATEWAY_PORT), "/healthz/nginx", tls=bool(settings.TLS.cert))
+    own = (gateway_host(), settings.APP_GATEWAY_PORT)
+    answers(settings.PART_ADDRESS["app-gateway"] or own, "/healthz/nginx", tls=bool(settings.TLS.cert))
 
 
 def gateway_host() -> str:

@@ -13,6 +13,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     web_upstream             name of the upstream of the web processes; web_server is its address:port or socket
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
+    route_upstream           the same for who answers where an application is; route_server is its address:port
+    session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
     gateway_key              proves to the application that X-Real-IP is nginx's own word, not the client's
@@ -74,7 +76,7 @@ PLACE = re.compile(r"\$\{([a-z_]+)\}")
 
 
 def folder() -> Path:
-    return run_dir() / "nginx"
+    return (settings.INSTANCE_DIR or run_dir()) / "nginx"
 
 
 def nginx() -> str:
@@ -119,6 +121,9 @@ def variables() -> dict[str, str]:
         "websocket_server": server(settings.WEBSOCKET_ADDRESS),
         "data_upstream": "data",
         "data_server": server(settings.DATA_ADDRESS),
+        "route_upstream": "route",
+        "route_server": server(settings.ROUTE_ADDRESS),
+        "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
         "gateway_key": gateway_key(),

@@ -39,7 +39,9 @@ class Part:
     lively       answers `ready` at once whatever it does, so that silence means that it hangs: see watchdog.py
     ready        raises while the part does not work; None where only /healthz can tell
     ports        what it listens on: (host, port) pairs
-    stop_signal  ends it in order; also sent when supervisord dies. After stop_wait_s seconds it is killed
+    stop_signal  ends it in order. After stop_wait_s seconds it is killed
+    rest_signal  ends what a kill of supervisord leaves of it; "" for the same
+    first        a door: ends before the rest of its stage, which what it has begun still needs
     plain        a server that is not ours: it gets none of the platform's environment
     loaded       runs Python with code that supervisord has loaded: see forking.py
     cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts
@@ -55,6 +57,8 @@ class Part:
     ports: tuple[tuple[str, int], ...] = ()
     stop_signal: str = "TERM"
     stop_wait_s: int = 4
+    rest_signal: str = ""
+    first: bool = False
     lively: bool = False
     plain: bool = False
     loaded: bool = False
@@ -86,8 +90,8 @@ class Part:
             "loaded": self.loaded,
             "environment": self.environment,
             "keep": PLAIN_ENVIRONMENT if self.plain else None,
-            "stop_signal": self.stop_signal,
-            "death_signal": self.stop_signal if parent else "",
+            "stop_signal": self.rest_signal or self.stop_signal,
+            "death_signal": (self.rest_signal or self.stop_signal) if parent else "",
             "parent": str(parent or ""),
             "program": self.program,
             "pid_files": [str(path) for path in self.pid_files],

@@ -68,7 +68,8 @@ def websockets() -> Part:
     # -v 0: no access log, which would contain tokens; nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
     # Daphne may ignore SIGTERM while clients are connected.
-    return _serving("websockets", arguments, address, stop_wait_s=2, lively=True)
+    # An open one would keep the gateway from ending, so it ends at the same time.
+    return _serving("websockets", arguments, address, stop_wait_s=2, lively=True, first=True)
 
 
 def data() -> Part:
@@ -111,4 +112,8 @@ def front() -> Part:
         plain=True,
         configure=nginx.render,
         program="nginx",
+        stop_signal="QUIT",  # it listens no more, and answers what it has begun
+        stop_wait_s=8,
+        rest_signal="TERM",
+        first=True,
     )

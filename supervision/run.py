@@ -311,14 +311,20 @@ class Platform:
         say(f"Stopped after {time.monotonic() - began:.1f} s.")
 
     def end_processes(self, hurry: Callable[[], bool] = lambda: False, runs: bool = False) -> None:
-        """Stop what starts new work first, then the runs, the front, the servers, and supervisord."""
+        """Stop what starts new work first, then the runs, the front, the servers, and supervisord.
+
+        Of the front the gateway first: a request that it has begun is answered as ever, and not cut off, so that its
+        sender does not send it again.
+        """
         if not self.supervisord.answers():  # its death makes the parts end, and nothing starts them again
             launch.end_leftovers(self.supervisord.part.folder, 0)
         self.end_parts([part for part in self.parts if part.stage == "background"], hurry)
         if runs:
             end_runs(hurry)
         for stage in ("front", "servers"):
-            self.end_parts([part for part in self.parts if part.stage == stage], hurry)
+            some = [part for part in self.parts if part.stage == stage]
+            self.end_parts([part for part in some if part.first], hurry)
+            self.end_parts([part for part in some if not part.first], hurry)
         with contextlib.suppress(SupervisorGone):
             self.supervisord.shutdown()
         self.end_parts([self.supervisord.part], hurry)

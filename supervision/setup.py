@@ -85,11 +85,11 @@ def _in_child(log: Path) -> None:
 
 def steps() -> None:
     outside.require()
-    with only_one("migrate"):
+    with only_one("migrate"):  # the others, too, may be done by several machines at once
         release.check_database()
         call_command("migrate", interactive=False, verbosity=1)
         release.record()
-    call_command("collectstatic", interactive=False, verbosity=0)
-    call_command("prepare")
+        call_command("collectstatic", interactive=False, verbosity=0)
+        call_command("prepare")
     # Heartbeats of the previous run would count for this one.
     broker.broker().client.delete(*(heartbeats.KEY.format(part=name) for name in health.BEATING))

@@ -9,6 +9,7 @@ import re
 import socket
 import socketserver
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
@@ -166,6 +167,14 @@ def test_only_the_owners_token_reaches_the_application(front, deploy, ready, ali
     assert as_alice.call("delete", f"users/alice/apps/{name}").status_code == 200
     until(lambda: not Application.objects.exists())
     assert requests.get(f"{address}/v2", headers=bearer_of(alice)).status_code == 404
+
+
+def test_callers_that_ask_at_the_same_time_are_told_apart(front, echo, alice, bob):
+    """Requests that arrive together are judged together; none may get the answer to another."""
+    address, callers = f"{front}/alice/{echo.name}/v2", [bearer_of(alice), bearer_of(bob), {}]
+    with ThreadPoolExecutor(16) as pool:
+        statuses = list(pool.map(lambda headers: requests.get(address, headers=headers).status_code, callers * 16))
+    assert statuses == [200, 404, 401] * 16
 
 
 def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):

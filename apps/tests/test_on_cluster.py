@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import socket
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 import runners
 from apps.models import Application
@@ -20,6 +22,7 @@ from .test_apps import in_use, infer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 IMAGE = "registry.test/serve:1"
+AN_HOUR = timedelta(hours=1)
 LABELS = {"user": "alice", "app": "calc", "public": "false"}
 
 
@@ -130,6 +133,43 @@ def test_a_model_is_checked_in_a_pod_of_the_serving_image(cluster, home, as_alic
     until(checked)
     assert (Model.objects.get().state, Model.objects.get().reason) == ("ready", "")
     assert images == {IMAGE}
+
+
+def test_an_application_is_judged_only_from_when_its_pod_runs(cluster, settings, deploy, ready, until):
+    cluster.node.capacity["cpu"] = "0"  # or a first pull of gigabytes
+    app = deploy()
+
+    def waits() -> bool:
+        Application.objects.filter(run_name__gt="").update(ordered=timezone.now() - AN_HOUR)
+        app.refresh_from_db()
+        return app.reason.startswith("waiting to start: no node has room for it")
+
+    until(waits)
+    until(iter([False, False, True]).__next__)  # rounds in which it is looked at again
+    app.refresh_from_db()
+    assert (app.state, app.failures, app.attempt) == ("creating", 0, 1)
+    cluster.node.capacity["cpu"] = "8"
+    assert ready(app).reason == ""
+    assert app.attempt == 1
+
+
+def test_a_model_is_judged_only_from_when_its_check_runs(cluster, home, as_alice, until):
+    (home / "predictor.py").write_text(ADDER)
+    cluster.node.capacity["cpu"] = "0"
+    order = {"name": "net", "src": "home/predictor.py"}
+    assert as_alice.call("post", "users/alice/models", order).status_code == 201
+
+    def waits() -> bool:
+        models_reconcile.run()
+        Model.objects.exclude(run_ordered=None).update(run_ordered=timezone.now() - AN_HOUR)
+        return Model.objects.get().reason.startswith("waiting to start: no node has room for it")
+
+    until(waits)
+    models_reconcile.run()
+    assert Model.objects.get().state == "creating"
+    cluster.node.capacity["cpu"] = "8"
+    until(lambda: (models_reconcile.run(), Model.objects.get().state != "creating")[-1])
+    assert (Model.objects.get().state, Model.objects.get().reason) == ("ready", "")
 
 
 def test_without_the_image_it_is_an_error_with_the_reason(cluster, settings, deploy, until):

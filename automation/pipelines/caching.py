@@ -14,7 +14,7 @@ from automation.models import Step, StepState
 from datasets import sources as datasets
 from jobs.models import State
 
-MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu")
+MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "requirements")
 
 
 def key_of(step: Step, sources: dict[str, Step]) -> str:

@@ -7,7 +7,20 @@ import yaml
 from jobs.models import Job
 
 MOST = 100
-TAKEN_OVER = ("entry", "args", "env", "cpu", "gpu", "ram", "datasets", "retries", "runtime", "workers", "network")
+TAKEN_OVER = (
+    "entry",
+    "args",
+    "env",
+    "cpu",
+    "gpu",
+    "ram",
+    "datasets",
+    "retries",
+    "runtime",
+    "workers",
+    "network",
+    "requirements",
+)
 USUAL = {
     "args": [],
     "env": {},
@@ -17,6 +30,7 @@ USUAL = {
     "runtime": "python",
     "workers": 1,
     "network": "",
+    "requirements": "",
 }
 
 

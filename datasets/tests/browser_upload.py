@@ -91,6 +91,7 @@ def run_model(program: str, url: str, session: str, file: str) -> dict:
         page.route("**/data/**", hold)
         with page.expect_request(lambda request: "bytes 16777216-" in request.headers.get("content-range", "")):
             create()
+        page.goto("/models")  # first: what is held while routes are removed goes on to the server
         page.unroute_all(behavior="ignoreErrors")
         page.on("request", note)
         with page.expect_request(lambda request: request.method == "POST" and request.url.endswith("/models")) as last:

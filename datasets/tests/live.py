@@ -36,6 +36,7 @@ class Service:
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
         self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
+        self.route_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.web = self.data = self.nginx = self.websockets = None
         self.client = folder / "data_client.pyz"
@@ -51,7 +52,8 @@ class Service:
 
     def start_web(self) -> None:
         """Start both processes of the application."""
-        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port)])
+        beside = ["--beside-port", str(self.route_port)]
+        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port), *beside])
         self.start_requests()
         _wait(self.data_port)
 
@@ -90,7 +92,7 @@ class Service:
             "run": str(self.folder), "gateway_listen": f"127.0.0.1:{self.port}",
             "static": str(settings.BASE_DIR / "mlp" / "static"),
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
-            "data_server": f"127.0.0.1:{self.data_port}",
+            "data_server": f"127.0.0.1:{self.data_port}", "route_server": f"127.0.0.1:{self.route_port}",
             "websocket_server": f"127.0.0.1:{self.websocket_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip

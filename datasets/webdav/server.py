@@ -22,6 +22,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from http.client import responses
+from typing import Protocol
 
 import httptools
 from django.db import close_old_connections
@@ -45,10 +46,17 @@ PATIENCE_S = 0.001
 STORE, ARCHIVE, LIVE = "/internal/data/store", "/internal/data/archive/", "/healthz/live"
 
 
+class Taker(Protocol):
+    """What answers requests."""
+
+    def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
+        """Answer the request by the connection's `send`, now or later."""
+
+
 class Connection(asyncio.Protocol):
     """One of nginx's connections: requests without a body, one after the other. The callbacks are httptools'."""
 
-    def __init__(self, server: Server):
+    def __init__(self, server: Taker):
         self.server, self.transport = server, None
         self.parser = httptools.HttpRequestParser(self)
         self.url, self.meta, self.unread, self.begun = b"", {}, 0, 0.0
@@ -172,15 +180,19 @@ def _meta_name(name: bytes) -> str:
     return "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
 
 
+async def listen(server: Taker, address: Address) -> asyncio.Server:
+    """Open a port or a unix socket, and hand the requests there to the server. Raises OSError."""
+    loop, made = asyncio.get_running_loop(), functools.partial(Connection, server)
+    if isinstance(address, tuple):
+        return await loop.create_server(made, *address, backlog=1024)
+    return await loop.create_unix_server(made, address, backlog=1024)
+
+
 async def serve(address: Address, stop: asyncio.Event) -> None:
     """Serve at a port or a unix socket until `stop` is set, then finish the requests that were accepted."""
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"  # the loop's own thread blocks on purpose: see Server._store_waiting
     server = Server()
-    made = functools.partial(Connection, server)
-    if isinstance(address, tuple):
-        listener = await server.loop.create_server(made, *address, backlog=1024)
-    else:
-        listener = await server.loop.create_unix_server(made, address, backlog=1024)
+    listener = await listen(server, address)
     await stop.wait()
     listener.close()
     await asyncio.to_thread(server.pool.shutdown)

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
+from jobs.packages.fields import RequirementsField
 from jobs.serializers import PreemptibleField, PriorityField, StrictList, TimeoutField
 from kernel.fields import (
     DatasetNameField,
@@ -123,3 +124,4 @@ class RerunIn(StrictSerializer):
     priority = PriorityField()
     preemptible = PreemptibleField()
     network = StrictChoice(choices=Network.values, required=False)
+    requirements = RequirementsField()

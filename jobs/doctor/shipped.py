@@ -193,8 +193,7 @@ FILES = (
         noop("The module %(module)s is missing"),
         noop(
             "Python cannot find the module %(module)s. The package %(package)s provides it; it is not installed for "
-            "this runtime. Choose another runtime, or ask an administrator to install it. A module of your own must be "
-            "uploaded beside the script."
+            "this runtime. Add it to the packages of the job. A module of your own must be uploaded beside the script."
         ),
         "ModuleNotFoundError: No module named 'cv2'", Action.FORM,
     ),

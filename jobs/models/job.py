@@ -40,6 +40,7 @@ from kernel.models import Lifecycle, refused
 from resources.models import Network
 
 from .footprint import UNREMOVED, Footprint
+from .placement import Placement
 from .preemption import Preemptible
 from .project import Project
 
@@ -94,7 +95,7 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
     `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.

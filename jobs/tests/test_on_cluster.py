@@ -6,11 +6,13 @@ import pytest
 
 import runners
 from accounts.models import Share
+from jobs import reconcile
 from jobs.models import Job
 from kernel import storage
 from kernel.tests.nats_tools import until as wait_for
 from mlp.tests.page_world import visitor
 from runners.tests.on_cluster import platform_on_cluster
+from runners.tests.test_kubernetes_check import node
 
 from .checkpoints import CONTINUES
 
@@ -54,6 +56,30 @@ def test_a_job_is_cancelled(cluster, as_alice, submit, until):
     assert as_alice.call("put", "users/alice/jobs/fit:cancel").status_code == 200
     assert until(job, "error").reason == "cancelled"
     assert not cluster.node.processes
+
+
+def test_a_job_whose_pod_waits_for_a_node_is_not_running_and_says_why(cluster, as_alice, submit, until, tasks):
+    cluster.store.create("nodes", node("node-1", "8", "64Gi"))
+    cluster.node.capacity["cpu"] = "0"  # another tenant of the cluster has it
+    job = submit("print('mine')")
+    wait_for(lambda: (tasks.run(), reconcile.run(), Job.objects.get(pk=job.pk).reason)[-1])
+    told = as_alice.call("get", "users/alice/jobs/fit").json()
+    assert told["state"] == "creating"
+    assert told["reason"].startswith("waiting to start: no node has room for it: 0/1 nodes are available")
+    page = visitor(job.user).get("/jobs/fit").text
+    assert "waiting to start: no node has room for it" in page
+    cluster.node.capacity["cpu"] = "8"
+    done = until(job, "finished")
+    assert (done.reason, done.attempt) == ("", 1)
+
+
+def test_a_job_that_waits_for_a_node_is_cancelled(cluster, as_alice, submit, until, tasks):
+    cluster.node.capacity["cpu"] = "0"
+    job = submit("print('mine')")
+    wait_for(lambda: (tasks.run(), reconcile.run(), Job.objects.get(pk=job.pk).reason)[-1])
+    assert as_alice.call("put", "users/alice/jobs/fit:cancel").status_code == 200
+    assert until(job, "error").reason == "cancelled"
+    assert cluster.store.list("jobs") == []
 
 
 def test_a_preemptible_job_steps_back_and_continues(cluster, settings, submit, until):

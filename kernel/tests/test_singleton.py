@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from kernel.singleton import Holder, only_one
+from kernel.singleton import SILENCE, Holder, only_one
 from kernel.tests.nats_tools import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +103,19 @@ class TestOnlyOne:
             order.append("first")
         thread.join(60)
         assert order == ["first", "second"]
+
+    def test_one_that_is_stopped_while_it_waits_gives_up(self):
+        waits: list[str] = []
+        with only_one("test"), only_one("test", lambda: len(waits) == 1, lambda: waits.append("alive")) as held:
+            assert held is None
+        assert waits == ["alive"]
+        with only_one("test") as held:
+            held.check()
+
+    def test_the_server_frees_the_lock_of_a_machine_that_is_lost(self):
+        with only_one("test") as held:
+            shown = [held.link.execute(f"SHOW tcp_{name}").fetchone()[0] for name in SILENCE]
+        assert shown == ["5", "5", "3"]
 
     def test_a_lost_lock_is_an_error_at_the_next_check(self):
         with only_one("test") as held:

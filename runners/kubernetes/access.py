@@ -19,6 +19,7 @@ IN_NAMESPACE = (
 )
 IN_CLUSTER = (
     ("", "nodes", ("list",)),
+    ("", "pods", ("list",)),
     ("", "namespaces", ("get",)),
     ("networking.k8s.io", "ingressclasses", ("get",)),
 )

@@ -6,6 +6,7 @@ import ipaddress
 import re
 import secrets
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -50,7 +51,11 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
     except RunnerError as error:
         yield Line("missing", "cluster", str(error))
         return
-    before = [line for part in (namespace, rbac, storage, nodes, metrics, ingress) for line in attempt(part, cluster)]
+    before = [
+        line
+        for part in (namespace, rbac, storage, nodes, metrics, services, ingress)
+        for line in attempt(part, cluster)
+    ]
     yield from before
     yield from images(config)
     yield from gateway(config)
@@ -68,7 +73,7 @@ def attempt(part, cluster: Cluster) -> list[Line]:
 
 def version(cluster: Cluster) -> Line:
     """Check the version of the API server."""
-    info = cluster.call(client.VersionApi(cluster.client).get_code)
+    info = cluster.version()
     number = tuple(int(re.sub(r"\D.*", "", info.get(part) or "") or 0) for part in ("major", "minor"))
     server = f"{info.get('gitVersion')} at {cluster.client.configuration.host}"
     if number < OLDEST:
@@ -166,6 +171,22 @@ def metrics(cluster: Cluster) -> Iterator[Line]:
         yield Line("note", "metrics", f"{usage.GROUP} not available; no resource usage of jobs: {error}")
         return
     yield Line("ok", "metrics", usage.GROUP)
+
+
+def services(cluster: Cluster) -> Iterator[Line]:
+    """Check that this process finds Services as it will find applications: by the cluster's DNS, or by address."""
+    if cluster.settings.service_address == "ip":
+        yield Line("ok", "services", "applications are reached at the addresses of their Services (tested by none)")
+        return
+    name = f"kubernetes.default.svc.{cluster.settings.cluster_domain}"
+    try:
+        socket.getaddrinfo(name, 443, type=socket.SOCK_STREAM)
+    except OSError as problem:
+        text = f"{name} does not resolve here ({problem}), so applications would not answer: run the platform in the "
+        text += "cluster, give this machine the cluster's DNS, or set MLP_K8S_SERVICE_ADDRESS=ip on one of its nodes"
+        yield Line("note", "services", text)
+        return
+    yield Line("ok", "services", f"{name} resolves")
 
 
 def ingress(cluster: Cluster) -> Iterator[Line]:

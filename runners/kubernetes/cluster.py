@@ -26,6 +26,7 @@ from .config import ClusterConfig
 log = logging.getLogger(__name__)
 
 CALL_S = (5, 30)  # to connect, to answer
+CONNECTIONS = 256  # kept open: a follower of a log has one for itself
 MERGE = "application/merge-patch+json"
 LONGEST_MESSAGE = 1000  # characters of an error
 PIECE = 64 << 10  # bytes of a log line that are buffered; a longer line is yielded in pieces
@@ -77,7 +78,7 @@ def connection(settings: ClusterConfig) -> client.ApiClient:
             "no way to the cluster: %(problem)s (MLP_K8S_KUBECONFIG, MLP_K8S_CONTEXT)", problem=error
         ) from error
     configuration.retries = urllib3.Retry(connect=1, read=0, redirect=0, status=0, other=0)
-    configuration.connection_pool_maxsize = 32
+    configuration.connection_pool_maxsize = CONNECTIONS
     return client.ApiClient(configuration)
 
 
@@ -110,6 +111,11 @@ class Cluster:
     @property
     def networking(self) -> client.NetworkingV1Api:
         return client.NetworkingV1Api(self.client)
+
+    def version(self, timeout_s: float | None = None) -> dict:
+        """Return what the API server says of its version. Raises RunnerError where it does not answer in time."""
+        options = {"timeout": (timeout_s, timeout_s)} if timeout_s else {}
+        return self.call(client.VersionApi(self.client).get_code, **options)
 
     # --- calls --------------------------------------------------------------------------------------------
     def raw(self, function: Callable, *arguments, timeout: Any = CALL_S, **options) -> urllib3.HTTPResponse:

@@ -40,6 +40,7 @@ class ClusterConfig:
     ingress_host: str = ""
     ingress_gateway: str = ""
     cluster_domain: str = "cluster.local"
+    service_address: str = "name"  # how applications are reached: by the name of their Service, or its "ip"
     node_selector: Mapping[str, str] = field(default_factory=dict)
     start_timeout_s: int = 600
     deadline_s: int = 0

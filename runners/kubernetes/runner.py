@@ -27,10 +27,9 @@ from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
-from . import inventory, logs, object_names, objects, routes, staging, status
+from . import inventory, logs, object_names, objects, routes, staging, status, trouble
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
-from .trouble import Trouble
 from .watch import Watcher, removed
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class KubernetesRunner(Runner):
         self._ends: dict[
             str, RunStatus
         ] = {}  # by the uid of the record: ends recorded since the last event of the watch
-        self._trouble = Trouble(self.cluster)
+        self._trouble, self._nodes = trouble.Trouble(self.cluster), inventory.Nodes(self.cluster, config)
 
     # --- verbs --------------------------------------------------------------------------------------------
     def start(self, spec: RunSpec) -> None:
@@ -97,17 +96,21 @@ class KubernetesRunner(Runner):
                 self._finish_logs(record, [pod for pod in pods if status.ran(pod)], whole=False)
             return RunStatus("running", started=state.started)
         state = state if state.problem else self._trouble.find(record, pods, state, now)
-        if state.problem and (state.hopeless or now - (state.since or now) > self.config.start_timeout_s):
-            self._halt(
-                record,
-                pods,
-                {
-                    "why": stored(Message("could not start: %(problem)s", problem=state.problem)),
-                    "failed": True,
-                    "grace_s": 1.0,
-                },
-            )
-        return RunStatus("running", reason=state.problem, started=state.started)
+        if state.problem and self._gives_up(record, state, now):
+            why = stored(Message("could not start: %(problem)s", problem=state.problem))
+            self._halt(record, pods, {"why": why, "failed": True, "grace_s": 1.0})
+        reason = state.problem
+        if not (reason or state.started) and trouble.is_slow(record, now):
+            reason = status.stage(pods)
+        return RunStatus("running", reason=reason, started=state.started, waits=state.started is None)
+
+    def _gives_up(self, record: dict, state: status.Assessment, now: float) -> bool:
+        """Return whether a run that has not started fails: nothing will help, or the time-out is over. One that only
+        waits for others to leave a node that is large enough waits its turn.
+        """
+        if state.hopeless or now - (state.since or now) <= self.config.start_timeout_s:
+            return state.hopeless
+        return not (state.turn and self._nodes.fit(record))
 
     def stop(self, name: str, grace_s: float = 10) -> None:
         record = self._record(name)
@@ -139,6 +142,9 @@ class KubernetesRunner(Runner):
         if record is None or record["kind"] != "Deployment" or self.poll(name).state != "running":
             return None
         host = f"{record['metadata']['name']}.{self.config.namespace}.svc.{self.config.cluster_domain}"
+        if self.config.service_address == "ip":
+            service = self.cluster.get(self.cluster.core.read_namespaced_service, record["metadata"]["name"]) or {}
+            host = (service.get("spec") or {}).get("clusterIP") or host
         return host, status.annotation(record, object_names.SPEC)["port"]
 
     def place(self, source: Path, target: str) -> str:
@@ -156,11 +162,18 @@ class KubernetesRunner(Runner):
         return True
 
     @property
+    def starts_at_once(self) -> bool:
+        return False
+
+    @property
     def listen(self) -> str:
         return "0.0.0.0"  # in its pod; clients use its Service
 
     def capacity(self) -> dict | None:
         return inventory.capacity(self.cluster, self.config)
+
+    def reach(self, timeout_s: float) -> None:
+        self.cluster.version(timeout_s)
 
     def gpu_info(self) -> list[dict[str, str]]:
         """Return one entry for each node and GPU resource: node, name, capacity, allocatable."""
@@ -330,6 +343,10 @@ class KubernetesRunner(Runner):
         return record
 
     def _records(self) -> list[dict]:
+        """Return all Jobs and Deployments: from memory in the process that watches, where each round asks for them."""
+        known = self._watcher.records() if self._watcher else None
+        if known is not None:
+            return [each for each in known if not each["metadata"].get("deletionTimestamp")]
         jobs = self.cluster.list(self.cluster.batch.list_namespaced_job, object_names.SELECTOR)["items"]
         deployments = self.cluster.list(self.cluster.apps.list_namespaced_deployment, object_names.SELECTOR)["items"]
         return [each for each in jobs + deployments if not each["metadata"].get("deletionTimestamp")]

@@ -34,6 +34,7 @@ WAITING = {
     "CreatePodSandboxError": Message("its pod cannot be created"),
 }
 PREEMPTION = re.compile(r" (?:no new claims to deallocate, ?)?preemption:| no new claims to deallocate")
+SHORT = re.compile(r"Insufficient |Too many pods", re.IGNORECASE)
 DISRUPTIONS = {
     "PreemptionByScheduler": Message("preempted by a pod of higher priority"),
     "DeletionByTaintManager": Message("removed from a node that was lost or closed"),
@@ -46,7 +47,8 @@ DISRUPTIONS = {
 @dataclass(frozen=True)
 class Assessment:
     """One of: ended (`ended`); prevented from starting by `problem` since `since`, for ever if `hopeless`; running
-    since `started`, None while its pods start; not resumed yet (`begun` false).
+    since `started`, None while its pods start; not resumed yet (`begun` false). With `turn` the problem is that other
+    pods have the room, which passes by itself where a node is large enough.
     """
 
     begun: bool = True
@@ -54,6 +56,7 @@ class Assessment:
     ended: RunStatus | None = None
     problem: str = ""
     hopeless: bool = False
+    turn: bool = False
     since: float | None = None
 
 
@@ -80,7 +83,8 @@ def assess(record: dict, pods: list[dict], now: float) -> Assessment:
     for pod in alive:
         problem, hopeless = waiting(pod)
         if problem:
-            return Assessment(started=started, problem=problem, hopeless=hopeless, since=created(pod))
+            turn = bool(SHORT.search(problem)) and scheduled(pod) is False
+            return Assessment(started=started, problem=problem, hopeless=hopeless, turn=turn, since=created(pod))
     return Assessment(started=started)
 
 
@@ -262,11 +266,29 @@ def waiting(pod: dict) -> tuple[str, bool]:
         if "image" in problem:
             problem = Message("%(problem)s (%(image)s)", problem=problem, image=image)
         return Message("%(problem)s: %(message)s", problem=problem, message=message), reason in HOPELESS
-    for condition in (pod.get("status") or {}).get("conditions") or []:
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            message = short(condition.get("message") or condition.get("reason") or "")
-            return Message("no node has room for it: %(message)s", message=message), False
+    if scheduled(pod) is False:
+        (condition,) = _of_scheduler(pod)
+        message = short(condition.get("message") or condition.get("reason") or "")
+        return Message("no node has room for it: %(message)s", message=message), False
     return "", False
+
+
+def scheduled(pod: dict) -> bool | None:
+    """Return whether the scheduler has found a node for the pod; None where it has not said so yet."""
+    return next((condition["status"] == "True" for condition in _of_scheduler(pod)), None)
+
+
+def _of_scheduler(pod: dict) -> list[dict]:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return [condition for condition in conditions if condition["type"] == "PodScheduled"][:1]
+
+
+def stage(pods: list[dict]) -> Message:
+    """Return what a run without a problem waits for while none of its containers has started."""
+    node = next((pod["spec"].get("nodeName") for pod in pods if is_alive(pod) and scheduled(pod)), None)
+    if node:
+        return Message("its image is being pulled, or its storage mounted, on node %(name)s", name=node)
+    return Message("no pod of it is on a node yet")
 
 
 def _crash_loop(pods: list[dict]) -> RunStatus | None:

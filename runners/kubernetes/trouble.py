@@ -35,7 +35,7 @@ class Trouble:
         """Return the assessment with the problem that the newest relevant event names, if there is one."""
         uid = record["metadata"]["uid"]
         since = status.seconds(record["metadata"].get("creationTimestamp")) or now
-        if state.started or now - since < QUIET_S:
+        if state.started or not is_slow(record, now):
             self.known.pop(uid, None)
             return state
         asked_at, problem = self.known.get(uid, (0.0, ""))
@@ -57,6 +57,11 @@ class Trouble:
         message = status.short(last.get("message") or "")
         problem = Message("a quota is exceeded") if "exceeded quota" in message else PROBLEMS[last["reason"]]
         return Message("%(problem)s: %(message)s", problem=problem, message=message)
+
+
+def is_slow(record: dict, now: float) -> bool:
+    """Return whether the run was created so long ago that it should have started."""
+    return now - (status.seconds(record["metadata"].get("creationTimestamp")) or now) >= QUIET_S
 
 
 def _events(cluster: Cluster, subject: dict) -> list[dict]:

@@ -31,12 +31,16 @@ FOLLOWERS = 200
 
 
 class Feed:
-    """The objects of one kind as of the last event. `objects` is by name; `gone` has the last state of removed ones."""
+    """The objects of one kind as of the last event. `objects` is by name; `gone` has the last state of removed ones.
+
+    `of_run` has both by run, since each round asks for the pods of every run.
+    """
 
     def __init__(self, cluster: Cluster, kind: dict, listing: Callable, changed: Callable[[dict], None]):
         self.cluster, self.kind, self.listing, self.changed = cluster, kind, listing, changed
         self.objects: dict[str, dict] = {}
-        self.gone: dict[str, tuple[float, dict]] = {}
+        self.gone: dict[str, tuple[float, dict]] = {}  # in the order in which they were removed
+        self.runs: dict[str, set[str]] = {}
         self.version = ""
         self.current = False  # a list or stream is fresh: memory is what the server has
         self.relists = 0
@@ -69,9 +73,10 @@ class Feed:
         fresh = {each["metadata"]["name"]: self.kind | each for each in listing["items"]}
         before = dict(self.objects)
         with self.lock:
-            self.objects = fresh
             for name in before.keys() - fresh.keys():
-                self.gone[name] = (time.monotonic(), before[name])
+                self._remove(name, before[name])
+            for name, obj in fresh.items():
+                self._put(name, obj)
         self.version, self.current = listing["metadata"]["resourceVersion"], True
         self.relists += 1
         for name in before.keys() | fresh.keys():
@@ -94,14 +99,42 @@ class Feed:
         name = obj["metadata"]["name"]
         with self.lock:
             if kind == "DELETED":
-                self.objects.pop(name, None)
-                self.gone[name] = (time.monotonic(), obj)
+                self._remove(name, obj)
             else:
-                self.objects[name] = obj
-            old = [key for key, (when, _) in self.gone.items() if when < time.monotonic() - KEEP_DELETED_S]
-            for key in old:
-                del self.gone[key]
+                self._put(name, obj)
+            self._forget()
         self.changed(obj)
+
+    def of_run(self, key: str) -> list[dict]:
+        """Return the objects of the run of that object name, those just removed too, as not alive."""
+        with self.lock:
+            names = list(self.runs.get(key, ()))
+            there = [self.objects[name] for name in names if name in self.objects]
+            last = [self.gone[name][1] for name in names if name not in self.objects and name in self.gone]
+        return there + [removed(obj) for obj in last]
+
+    def _put(self, name: str, obj: dict) -> None:
+        self.objects[name] = obj
+        self.runs.setdefault(run_of(obj), set()).add(name)
+
+    def _remove(self, name: str, obj: dict) -> None:
+        self.objects.pop(name, None)
+        self.gone.pop(name, None)
+        self.gone[name] = (time.monotonic(), obj)
+        self.runs.setdefault(run_of(obj), set()).add(name)
+
+    def _forget(self) -> None:
+        """Forget what was removed KEEP_DELETED_S ago."""
+        while self.gone:
+            name, (when, obj) = next(iter(self.gone.items()))
+            if when >= time.monotonic() - KEEP_DELETED_S:
+                return
+            del self.gone[name]
+            if name not in self.objects:
+                names = self.runs.get(run_of(obj), set())
+                names.discard(name)
+                if not names:
+                    self.runs.pop(run_of(obj), None)
 
 
 class Watcher:
@@ -148,11 +181,17 @@ class Watcher:
             return None
         if not (status.is_begun(record) or status.stop_of(record)):
             return None  # it may have started since
-        with self.pods.lock:
-            last = [pod for name, (_, pod) in self.pods.gone.items() if name not in self.pods.objects]
-            pods = [*self.pods.objects.values(), *(removed(pod) for pod in last)]
-        mine = [pod for pod in pods if pod["metadata"].get("labels", {}).get(object_names.RUN) == key]
-        return record, [pod for pod in mine if status.belongs(pod, record)]
+        return record, [pod for pod in self.pods.of_run(key) if status.belongs(pod, record)]
+
+    def records(self) -> list[dict] | None:
+        """Return all Jobs and Deployments of the platform; None when memory may be stale."""
+        if not (self.jobs.current and self.deployments.current):
+            return None
+        found = []
+        for feed in (self.jobs, self.deployments):
+            with feed.lock:
+                found += feed.objects.values()
+        return found
 
     # --- logs ---------------------------------------------------------------------------------------------
     def _moved(self, obj: dict) -> None:
@@ -200,6 +239,11 @@ class Watcher:
         """
         pod = self.pods.objects.get(name)
         return pod is not None and not status.is_alive(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
+def run_of(obj: dict) -> str:
+    """Return the object name of the run that the object belongs to."""
+    return obj["metadata"].get("labels", {}).get(object_names.RUN, "")
 
 
 def removed(pod: dict) -> dict:

@@ -32,6 +32,7 @@ import time
 
 import cgroup
 import door
+import ends
 import guard
 import limits
 import privileges
@@ -207,6 +208,7 @@ class Shim:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
             self.relay.look()
+            self.group.settle()
             if self.gone in ready:  # a bubblewrap killed at its start leaves a process that would hang for ever
                 poller.unregister(self.gone)
                 guard.kill_below()
@@ -222,8 +224,8 @@ class Shim:
                 sink.close()
 
     def wait_ms(self) -> float | None:
-        ends = [end for end in (self.deadline, self.relay.next_due()) if end is not None]
-        return max(0, min(ends) - time.monotonic()) * 1000 + 1 if ends else None
+        due = [at for at in (self.deadline, self.group.settles, self.relay.next_due()) if at is not None]
+        return max(0, min(due) - time.monotonic()) * 1000 + 1 if due else None
 
     def read_reports(self) -> bool:
         """Return False at the end of the guard. A report is one line, shorter than an atomic write to a pipe."""
@@ -315,7 +317,8 @@ class Shim:
             door.remove(self.spec["socket"])
         while True:
             try:
-                return write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
+                write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
+                return ends.tell(self.spec["ends"])
             except OSError as error:
                 print(f"cannot record the end: {error}", file=sys.stderr, flush=True)
                 time.sleep(1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
 
 ROOT = "/sys/fs/cgroup"
@@ -19,6 +20,8 @@ KINDS = ("memory", "pids", "cpu")
 PERIOD_US = 100_000
 TRIED, STALE_S = "try-", 60
 SPARE_PROCESSES = 8  # shim, guard and bubblewrap are counted too
+START_S = 1.0  # how long a run has at least START_CPUS: with a tenth of a core a Python alone takes that long to start
+START_CPUS = 1.0
 
 
 def find(root: str = ROOT) -> dict[str, str]:
@@ -133,6 +136,7 @@ class Group:
 
     def __init__(self, parents: dict[str, str], name: str):
         self.folders = {kind: f"{folder}/{name}" for kind, folder in parents.items()}
+        self.settles: float | None = None  # when its processor time becomes what was asked for, on the monotonic clock
         self.unified = any(os.path.exists(f"{folder}/cgroup.controllers") for folder in parents.values())
 
     def make(self, ram_mib: int, processes: int, cpus: float) -> None:
@@ -140,7 +144,7 @@ class Group:
         for folder in dict.fromkeys(self.folders.values()):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(folder, 0o755)
-        ram, quota = str(ram_mib << 20), max(1000, int(cpus * PERIOD_US))
+        ram = str(ram_mib << 20)
         if "memory" in self.folders:
             self.set("memory", "memory.max" if self.unified else "memory.limit_in_bytes", ram)
             if self.unified:
@@ -153,6 +157,22 @@ class Group:
                     self.set("memory", "memory.memsw.limit_in_bytes", ram)
         if "pids" in self.folders:
             self.set("pids", "pids.max", str(processes + SPARE_PROCESSES))
+        self.cpus, self.settles = cpus, time.monotonic() + START_S if cpus < START_CPUS else None
+        self._limit_cpus(max(cpus, START_CPUS))
+
+    def settle(self) -> None:
+        """Limit the processor time to what was asked for once the run has had its time to start."""
+        if self.settles is None or time.monotonic() < self.settles:
+            return
+        try:
+            self._limit_cpus(self.cpus)
+            self.settles = None
+        except OSError as error:
+            print(f"the processor time could not be limited: {error}", file=sys.stderr, flush=True)
+            self.settles = time.monotonic() + START_S
+
+    def _limit_cpus(self, cpus: float) -> None:
+        quota = max(1000, int(cpus * PERIOD_US))
         if "cpu" in self.folders:
             if self.unified:
                 self.set("cpu", "cpu.max", f"{quota} {PERIOD_US}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import asdict, replace
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,7 +27,7 @@ READY = [{"type": "Ready", "status": "True"}]
 
 
 def node(name: str, cpu: str, memory: str, gpu: str = "", ready=READY, labels=None, **spec) -> dict:
-    has = {"cpu": cpu, "memory": memory} | ({"nvidia.com/gpu": gpu} if gpu else {})
+    has = {"cpu": cpu, "memory": memory, "ephemeral-storage": "100Gi"} | ({"nvidia.com/gpu": gpu} if gpu else {})
     status = {"capacity": has, "allocatable": has, "conditions": ready}
     return {"metadata": {"name": name, "labels": labels or {}}, "spec": spec, "status": status}
 
@@ -59,6 +60,36 @@ def lines_of(config: ClusterConfig, **options) -> dict[str, list[str]]:
     for line in check.run(config, **options):
         lines.setdefault(line.kind, []).append(f"{line.about}: {line.text}")
     return lines
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch):
+    """Let the cluster's names resolve."""
+    real = socket.getaddrinfo
+
+    def resolve(host, *rest, **more):
+        return real("127.0.0.1" if str(host).endswith(".cluster.local") else host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+def test_without_the_clusters_dns_it_says_how_applications_are_reached(complete_cluster, configured):
+    (line,) = lines_of(configured(**ALL, cluster_domain="cluster.invalid"))["note"]
+    assert line.startswith("services: kubernetes.default.svc.cluster.invalid does not resolve here")
+    assert line.endswith("or set MLP_K8S_SERVICE_ADDRESS=ip on one of its nodes")
+    lines = lines_of(configured(**ALL, cluster_domain="cluster.invalid", service_address="ip"))
+    assert set(lines) == {"ok"}
+
+
+def test_an_application_is_reached_at_the_address_of_its_service(cluster, configured, tmp_path):
+    runner = KubernetesRunner(configured(service_address="ip"))
+    runner.start(spec(tmp_path, "import signal; signal.pause()", name="app-1", kind="service", port=31999, owner=3))
+    service = next(each for (kind, _name), each in cluster.store.objects.items() if kind == "services")
+    service["spec"]["clusterIP"] = "10.96.7.7"  # as the API server gives it one
+    assert runner.address("app-1") == ("10.96.7.7", 31999)
+    assert KubernetesRunner(configured()).address("app-1")[0].endswith(".svc.cluster.local")
+    runner.stop("app-1", 0)
+    end_of(runner, "app-1")
 
 
 def test_a_complete_cluster_passes_every_check(complete_cluster, configured):

@@ -1,4 +1,4 @@
-"""`manage.py data`: the process that takes uploads from nginx (datasets/webdav/server.py)."""
+"""`manage.py data`: the process that takes uploads from nginx (datasets/webdav/server.py), and what runs beside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import signal
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
+from django.utils.module_loading import import_string
 
+from datasets.webdav import beside
 from datasets.webdav.server import serve
 from kernel.sockets import Address
 
@@ -17,8 +19,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("--port", type=int, help="a port to listen on, instead of the settings' address")
+        parser.add_argument("--beside-port", type=int, help="the same for what listens beside")
 
-    def handle(self, *args, port: int | None, **options):
+    def handle(self, *args, port: int | None, beside_port: int | None, **options):
+        if not port or beside_port:
+            for start in beside:
+                import_string(start)((settings.INTERNAL_HOST, beside_port) if beside_port else None)
         asyncio.run(self._run((settings.INTERNAL_HOST, port) if port else settings.DATA_ADDRESS))
 
     async def _run(self, address: Address) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from jobs.metrics import kafka_source
+from kernel import heartbeats
 from kernel.singleton import only_one
 
 
@@ -21,5 +23,6 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        with only_one("kafka") as held:
-            kafka_source.run(stop, held.check)
+        with only_one("kafka", stop.is_set, partial(heartbeats.alive, "kafka")) as held:
+            if held is not None:
+                kafka_source.run(stop, held.check)

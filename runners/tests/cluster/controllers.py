@@ -107,8 +107,8 @@ class Controllers:
         reference = kind | {key: owner["metadata"][key] for key in ("name", "uid")}
         suffix = hashlib.sha256(f"{time.monotonic_ns()}".encode()).hexdigest()[:5]
         meta = {"name": prefix + suffix, "labels": labels, "annotations": annotations, "ownerReferences": [reference]}
-        spec = template["spec"] | {"nodeName": "node-1"}
-        body = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+        body = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": template["spec"]}
+        body |= {"status": {"phase": "Pending"}}
         try:
             self.store.create("pods", body)
         except Refusal as refusal:

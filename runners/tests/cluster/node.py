@@ -25,6 +25,7 @@ from .validation import Refusal
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
+NAME = "node-1"
 RECORD = 16 << 10  # bytes: a container runtime keeps a longer line in parts, each with a time of its own
 
 
@@ -97,6 +98,8 @@ class Node:
     # --- a pod's life -------------------------------------------------------------------------------------
     def sync(self, pod: dict) -> None:
         """Reconcile every pod; called whenever anything has changed."""
+        if pod["metadata"]["namespace"] != self.store.namespace:
+            return  # others' pods are numbers only
         name, phase = pod["metadata"]["name"], pod["status"].get("phase", "Pending")
         process = self.processes.get(name)
         if pod["metadata"].get("deletionTimestamp"):
@@ -125,6 +128,8 @@ class Node:
         if short:
             message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        else:
+            self.store.bind(pod["metadata"]["name"], NAME)
         self.store.set_status("pods", pod["metadata"]["name"], phase="Pending", conditions=[condition])
         return bool(short)
 
@@ -202,7 +207,7 @@ class Node:
             value = each.get("value")
             if value is None:
                 path = each["valueFrom"]["fieldRef"]["fieldPath"]
-                value = pod["spec"]["nodeName"] if path == "spec.nodeName" else pod["metadata"]["annotations"][INDEX]
+                value = NAME if path == "spec.nodeName" else pod["metadata"]["annotations"][INDEX]
             variables[each["name"]] = value
         variables = {
             key: ":".join(rewritten(part, where) for part in value.split(":")) for key, value in variables.items()

@@ -23,11 +23,15 @@ TOKEN = "the-test-token"
 NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log))?")
 METRICS = re.compile(r"/apis/metrics.k8s.io/v1beta1/namespaces/([^/]+)/pods")
 GLOBAL = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/([a-z]+)(?:/([^/]+))?")
-RIGHTS = (*access.IN_NAMESPACE, *access.IN_CLUSTER)
 OTHERS = {"metrics.k8s.io"}  # groups whose resources have names that others have, too
+EVERYWHERE = "pods of all namespaces"
 GRANTED = {
     (f"{resource}.{group}" if group in OTHERS else resource, verb)
-    for group, resource, verbs in RIGHTS
+    for group, resource, verbs in access.IN_NAMESPACE
+    for verb in verbs
+} | {
+    (EVERYWHERE if resource == "pods" else resource, verb)
+    for _group, resource, verbs in access.IN_CLUSTER
     for verb in verbs
 }
 KINDS = {"jobs": "Job", "deployments": "Deployment", "pods": "Pod", "services": "Service", "secrets": "Secret"}
@@ -149,7 +153,10 @@ class Handler(BaseHTTPRequestHandler):
         if path.endswith("/selfsubjectaccessreviews"):
             wanted = self.body["spec"]["resourceAttributes"]
             group = f".{wanted['group']}" if wanted["group"] in OTHERS else ""
-            allowed = (wanted["verb"], wanted["resource"] + group) not in self.cluster.denied
+            name = wanted["resource"] + group
+            if name == "pods" and not wanted.get("namespace"):
+                name = EVERYWHERE
+            allowed = (wanted["verb"], name) not in self.cluster.denied
             return self.answer(201, self.body | {"status": {"allowed": allowed}})
         if METRICS.fullmatch(path) and self.cluster.measured:
             self.authorize("pods.metrics.k8s.io", None)
@@ -164,8 +171,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.log(name)
             return self.serve(resource, name)
         if match := GLOBAL.fullmatch(path):
-            self.authorize(*match.groups())
-            return self.serve(*match.groups())
+            resource, name = match.groups()
+            self.authorize(EVERYWHERE if resource == "pods" else resource, name)
+            return self.serve(resource, name)
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
     def authorize(self, resource: str, name: str | None) -> None:
@@ -174,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
         reading = "get" if name else "watch" if watching else "list"
         right = (resource, {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, reading))
         self.cluster.used.add(right)
-        if right not in GRANTED:
+        if right not in GRANTED or right[::-1] in self.cluster.denied:
             what = f'{resource} is forbidden: User "system:serviceaccount:mlp:mlp-platform" cannot {right[1]} it'
             raise Refusal(403, "Forbidden", what)
 
@@ -199,13 +207,14 @@ class Handler(BaseHTTPRequestHandler):
         return self.list(resource)
 
     def match(self, each: dict) -> bool:
-        labels = each["metadata"].get("labels") or {}
+        labels, namespace = each["metadata"].get("labels") or {}, NAMESPACED.match(urlsplit(self.path).path)
+        if namespace and each["metadata"].get("namespace") != namespace[1]:
+            return False
         for part in filter(None, self.query.get("labelSelector", "").split(",")):
             key, _, value = part.partition("=")
             if labels.get(key) != value:
                 return False
-        field = self.query.get("fieldSelector", "")
-        return not field or each.get("involvedObject", {}).get("uid") == field.removeprefix("involvedObject.uid=")
+        return all(matches(each, part) for part in filter(None, self.query.get("fieldSelector", "").split(",")))
 
     def list(self, resource: str) -> None:
         with self.cluster.store.changed:
@@ -276,3 +285,14 @@ class Handler(BaseHTTPRequestHandler):
             if follow and not portion:
                 output.over.wait(0.02)
         self.wfile.write(b"0\r\n\r\n")
+
+
+def matches(each: dict, selector: str) -> bool:
+    """Return whether the object has (or has not) the value at the path of a field selector's part."""
+    path, wanted = re.split(r"!?=", selector, maxsplit=1)
+    if path not in {"involvedObject.uid", "spec.nodeName", "status.phase"}:
+        raise Refusal(400, "BadRequest", f"field label not supported: {path}")
+    value = each
+    for word in path.split("."):
+        value = (value or {}).get(word)
+    return ((value or "") == wanted) != ("!=" in selector)

@@ -91,7 +91,8 @@ class Store:
                 raise Refusal(409, "AlreadyExists", f'{resource} "{meta["name"]}" already exists')
             if resource == "ingresses":
                 one_ingress_for_each_path(body, self.list(resource))
-            meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now(), "namespace": self.namespace}
+            meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": now()}
+            meta.setdefault("namespace", self.namespace)
             meta |= {"generation": 1}
             body.setdefault("status", {})
             if resource == "jobs":
@@ -121,6 +122,14 @@ class Store:
                 self.objects[resource, name] = fresh
                 self._note("MODIFIED", resource, fresh)
             return copy.deepcopy(fresh)
+
+    def bind(self, name: str, node: str) -> None:
+        """Give a pod its node, as only the scheduler does."""
+        with self.changed:
+            present = self.objects.get(("pods", name))
+            if present is not None and present["spec"].get("nodeName") != node:
+                present["spec"]["nodeName"] = node
+                self._note("MODIFIED", "pods", present)
 
     def set_status(self, resource: str, name: str, **status) -> None:
         """Set the status, as only controllers and nodes do."""

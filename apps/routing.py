@@ -1,0 +1,106 @@
+"""The listener that answers the application gateway's nginx before each request to an application.
+
+It runs on a thread of the process `data`, with an event loop of its own, at `ROUTE_ADDRESS`. What gateway_access.route
+answers in a web process costs more than many models need for a prediction: the thread pool of gunicorn alone takes
+three times as long as this listener for the whole. Callers who may be known by a session are sent to the web processes
+by nginx, which also asks them while nobody listens here.
+
+Valkey is asked for each token and the database once a second for each application, both on the loop's own thread, as
+each takes less time than to hand it to another. While one of them hangs, no application can be called either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from datasets.webdav.gate import has_internal_key
+from datasets.webdav.server import Connection, listen
+from kernel.dispatch import unavailable
+from kernel.sockets import Address
+from kernel.telemetry import meters
+
+from . import gateway_access, proof
+
+log = logging.getLogger(__name__)
+
+ROUTE = "/internal/apps/route"
+# All that an answer depends on: a session is not read here.
+JUDGED = ("HTTP_X_INTERNAL_KEY", "HTTP_AUTHORIZATION", "HTTP_X_APP_USER", "HTTP_X_APP_NAME")
+REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass
+class Asked:
+    """A request as gateway_access reads it, with the names that WSGI gives headers."""
+
+    META: dict[str, str]
+    method: str = "GET"
+    path: str = ROUTE
+
+
+class Listener:
+    """What httptools' callbacks hand whole requests to. Of those that arrive together, equal ones are judged once."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Connection, str, dict[str, str]]] = []
+
+    def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
+        """Keep a request of nginx until the loop has read what else has arrived."""
+        if not self.waiting:
+            asyncio.get_running_loop().call_soon(self._answer_waiting)
+        self.waiting.append((connection, path, meta))
+
+    def _answer_waiting(self) -> None:
+        requests, self.waiting = self.waiting, []
+        answers: dict[tuple[str | None, ...], tuple[int, bytes]] = {}
+        for connection, path, meta in requests:
+            key = (path, *(meta.get(name) for name in JUDGED))
+            if key not in answers:
+                answers[key] = answer(path, meta)
+            status, text = answers[key]
+            meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
+            if not connection.transport.is_closing():
+                connection.transport.write(text)
+
+
+def answer(path: str, meta: dict[str, str]) -> tuple[int, bytes]:
+    """Return the status and the whole response: 204 with where the application is, 403, or 503 after a fault."""
+    if path != ROUTE or not has_internal_key(meta):
+        return 404, UNKNOWN
+    asked = Asked(meta)
+    try:
+        close_old_connections()
+        place = gateway_access.allowed(asked)
+    except Exception as problem:
+        body = unavailable(asked, problem).content
+        head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: {len(body)}\r\n\r\n"
+        return 503, head.encode() + body
+    if place is None:
+        return 403, REFUSED
+    head = f"HTTP/1.1 204 No Content\r\nX-App-Base: {place.base}\r\n{proof.HEADER}: {place.secret}\r\n\r\n"
+    return 204, head.encode("latin-1")
+
+
+def start(address: Address | None) -> None:
+    """Serve on a thread until the process ends; None is the settings' address."""
+    threading.Thread(target=_run, args=[address or settings.ROUTE_ADDRESS], name="route", daemon=True).start()
+
+
+def _run(address: Address) -> None:
+    try:
+        asyncio.run(_serve(address))
+    except Exception:  # nginx then asks the web processes, which costs time only
+        log.exception("the routes of applications are not answered at %s", address)
+
+
+async def _serve(address: Address) -> None:
+    await listen(Listener(), address)
+    await asyncio.Event().wait()

@@ -1,0 +1,86 @@
+{{- define "mlp.labels" -}}
+app.kubernetes.io/name: mlp
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "mlp.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "mlp.secret" -}}{{ .Values.existingSecret | default "mlp-secrets" }}{{- end }}
+
+{{- define "mlp.claim" -}}{{ .Values.storage.existingClaim | default "mlp" }}{{- end }}
+
+{{- define "mlp.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: {{ .user }}
+runAsGroup: {{ .user }}
+fsGroup: {{ .user }}
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "mlp.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* The environment of every part. Takes (dict "root" $ "part" NAME): the part listens on all addresses itself. */}}
+{{- define "mlp.environment" -}}
+{{- $root := .root -}}
+{{- $here := .part -}}
+- {name: MLP_ROOT, value: /mlp}
+- {name: MLP_HOST, value: 0.0.0.0}
+- {name: MLP_INSTANCE_DIR, value: /instance}
+- {name: HOME, value: /tmp}
+- {name: PYTHONDONTWRITEBYTECODE, value: "1"}
+- {name: MLP_RUNNER, value: kubernetes}
+- {name: MLP_K8S_NAMESPACE, value: {{ $root.Release.Namespace }}}
+- {name: MLP_K8S_PVC, value: {{ include "mlp.claim" $root }}}
+{{- range $runtime, $image := $root.Values.runImages }}
+{{- if $image }}
+- {name: MLP_K8S_IMAGE_{{ upper $runtime }}, value: {{ $image | quote }}}
+{{- end }}
+{{- end }}
+{{- if $root.Values.ingress.enabled }}
+- {name: MLP_K8S_INGRESS_CLASS, value: {{ $root.Values.ingress.className }}}
+- {name: MLP_K8S_INGRESS_HOST, value: {{ (urlParse $root.Values.appUrl).host }}}
+- {name: MLP_K8S_INGRESS_GATEWAY, value: "mlp-app-gateway:30002"}
+{{- end }}
+- {name: MLP_URL, value: {{ $root.Values.url | quote }}}
+- {name: MLP_APP_URL, value: {{ $root.Values.appUrl | quote }}}
+- {name: MLP_RUN_URL, value: "http://mlp-gateway.{{ $root.Release.Namespace }}.svc.cluster.local:30001"}
+{{- range $name, $variable := dict "web" "WEB" "websockets" "WEBSOCKET" "data" "DATA" }}
+- {name: MLP_{{ $variable }}_ADDRESS, value: "{{ if eq $name $here }}0.0.0.0{{ else }}mlp-{{ $name }}{{ end }}:{{ (index $root.Values.parts $name).port }}"}
+{{- end }}
+- {name: MLP_GATEWAY_ADDRESS, value: "mlp-gateway:30001"}
+- {name: MLP_APP_GATEWAY_ADDRESS, value: "mlp-app-gateway:30002"}
+{{- with $root.Values.trustedProxies }}
+- {name: MLP_TRUSTED_PROXIES, value: {{ . | quote }}}
+{{- end }}
+{{- range $variable, $key := dict "MLP_SECRET_KEY" "secret-key" "MLP_ADMIN_PASSWORD" "admin-password" "MLP_METRICS_TOKEN" "metrics-token" "DATABASE_URL" "database-url" "REDIS_URL" "redis-url" "NATS_URL" "nats-url" }}
+- name: {{ $variable }}
+  valueFrom: {secretKeyRef: {name: {{ include "mlp.secret" $root }}, key: {{ $key }}}}
+{{- end }}
+{{- range $name, $value := $root.Values.settings }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "mlp.mounts" -}}
+- {name: storage, mountPath: /mlp}
+- {name: instance, mountPath: /instance}
+- {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "mlp.volumes" -}}
+- name: storage
+  persistentVolumeClaim: {claimName: {{ include "mlp.claim" . }}}
+- {name: instance, emptyDir: {}}
+- {name: tmp, emptyDir: {}}
+{{- end }}

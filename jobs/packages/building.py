@@ -1,0 +1,212 @@
+"""Installs a job's packages before its run starts: once for each environment, in a run of its own.
+
+The runner is the lock: whoever needs an environment starts or polls the run of its name, and a run of one name exists
+once. It is isolated as the job is, with the job's user, CPU, memory and network policy, so nothing that a package's
+set-up executes can do more than the job itself. Its end is recorded in the environment's folder, then it is forgotten;
+every step may be repeated by several callers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+from django.utils import timezone
+
+import runners
+from accounts.models import State as UserState
+from accounts.models import User
+from jobs.code import tree
+from jobs.models import Job, State
+from kernel import healing, storage
+from kernel.errors import Refused
+from kernel.messages import Message
+from resources.models import Network
+from runners import Mount, RunSpec, RunStatus, owned
+
+from . import store, text
+from .store import ENVIRONMENT, Environment
+
+log = logging.getLogger(__name__)
+
+PREFIX = "pkg-"
+PROGRAM = Path(__file__).with_name("program")
+INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
+LOG_LIMIT = 16 << 20
+KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
+NO_NETWORK = Message("its packages come from an index, which its network policy does not allow")
+
+
+class Failed(Exception):
+    """The packages cannot be installed; `reason` says why."""
+
+    def __init__(self, reason: str):
+        self.reason = reason
+        super().__init__(reason)
+
+
+def ensure(job: Job) -> Environment | None:
+    """Return the job's environment, None while it is being installed. Raises Failed; RunnerError, OSError."""
+    wanted = resolve(job)
+    environment = store.of(job.user_id, wanted, job.runtime)
+    if job.packages != environment.digest:  # before the installation starts: `sweep` knows by it who waits
+        job.packages = environment.digest
+        Job.objects.filter(pk=job.pk).update(packages=job.packages)
+    if environment.is_ready:
+        environment.touch()
+        return environment
+    failed = environment.failure()
+    if failed and failed[1] >= job.not_before.timestamp():
+        raise Failed(failed[0])
+    environment.forget_failure()
+    _go_on(environment, job, wanted)
+    return environment if environment.is_ready else None
+
+
+def resolve(job: Job) -> str:
+    """Return the job's requirements with the files that they name, of the code that it runs. Raises Failed."""
+    home = storage.home_dir(job.user.username)
+    place = runners.get().place(home, HOME)
+    code = tree.ensure(job.user.username, job.snapshot, place) if job.snapshot else home
+
+    def read(path: str) -> str:
+        handle = storage.open_file(code, path)
+        if handle is None:
+            raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
+        with handle:
+            return handle.read(text.MOST_CHARS).decode(errors="replace")
+
+    try:
+        return text.resolved(job.requirements, os.path.dirname(job.entry), read)
+    except Refused as refused:
+        raise Failed(refused.msg) from refused
+
+
+def _go_on(environment: Environment, job: Job, wanted: str) -> None:
+    """Start the installation, or look at it. Raises Failed once it has failed."""
+    runner = runners.get()
+    status = runner.poll(environment.run_name)
+    if status.state == "unknown":
+        if job.network_policy != Network.OPEN and urlsplit(settings.PIP_INDEX_URL).scheme != "file":
+            raise Failed(NO_NETWORK)
+        runner.start(_spec(environment, job, wanted))
+    elif status.state == "running":
+        if status.started and time.time() - status.started > settings.PACKAGES_TIMEOUT_S:
+            runner.stop(environment.run_name, 5)
+    else:
+        settle(environment, status)
+        if failed := environment.failure():
+            raise Failed(failed[0])
+
+
+def settle(environment: Environment, status: RunStatus) -> None:
+    """Record the end of an installation and forget its run. One that was stopped or lost leaves no trace."""
+    if status.succeeded:
+        _publish(environment)
+    elif status.state == "exited" and not status.reason.startswith(runners.base.STOPPED):
+        words = Message("its packages could not be installed: %(end)s", end=status.reason)
+        environment.note_failure(owned.with_log(words, environment.log))
+    elif status.ended and status.started and status.ended - status.started >= settings.PACKAGES_TIMEOUT_S:
+        words = Message("the installation of its packages took longer than %(seconds)s s",
+                        seconds=settings.PACKAGES_TIMEOUT_S)  # fmt: skip
+        environment.note_failure(owned.with_log(words, environment.log))
+    if not environment.is_ready:
+        storage.remove_tree(environment.work)
+    runners.get().forget(environment.run_name)
+
+
+def _publish(environment: Environment) -> None:
+    mib = 1 + (sum(info.st_size for _path, info in storage.files(environment.tree)) >> 20)
+    if mib > settings.PACKAGES_MIB:
+        words = Message(
+            "its packages need %(mib)s MiB, at most %(most)s are allowed", mib=mib, most=settings.PACKAGES_MIB
+        )
+        environment.note_failure(words)
+    else:
+        environment.publish(mib)
+
+
+def _spec(environment: Environment, job: Job, wanted: str) -> RunSpec:
+    runner = runners.get()
+    environment.tree.mkdir(parents=True, exist_ok=True)
+    environment.log.unlink(missing_ok=True)
+    storage.write_atomic(environment.work / store.TEXT, wanted.encode())
+    mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False)]
+    work = runner.place(environment.work, WORKSPACE)
+    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/.cache"}
+    parts = urlsplit(settings.PIP_INDEX_URL)
+    if parts.scheme == "file":
+        wheels = Path(unquote(parts.path))
+        mounts.append(Mount(wheels, WHEELS))
+        variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": runner.place(wheels, WHEELS)}
+    elif settings.PIP_INDEX_URL:
+        variables["PIP_INDEX_URL"] = settings.PIP_INDEX_URL
+    return RunSpec(
+        name=environment.run_name,
+        command=[
+            runner.python, "-I", f"{runner.place(PROGRAM, INSTALLER)}/install.py",
+            runner.place(environment.tree, ENVIRONMENT), f"{work}/{store.TEXT}",
+        ],
+        cwd=environment.work,
+        environment=variables,
+        log=environment.log,
+        log_limit=LOG_LIMIT,
+        cpu=job.cpu,
+        ram_mib=job.ram,
+        labels={"user": job.user.username, "packages": environment.digest},
+        runtime=job.runtime,
+        mounts=tuple(mounts),
+        owner=job.user_id,
+        disk_mib=settings.PACKAGES_MIB,
+        network=job.network_policy,
+    )  # fmt: skip
+
+
+# --- in each round of reconcile --------------------------------------------------------------------------------------
+def sweep() -> None:
+    """Stop installations that no job waits for, and record the ends of those that nobody looked at."""
+    names = [name for name in runners.get().names() if name.startswith(PREFIX)]
+    if not names:
+        return
+    waiting = Job.objects.filter(state__in=(State.CREATING, State.RUNNING), run_started=False, reserved=True)
+    needed = {f"{PREFIX}{number}-{digest}" for number, digest in waiting.values_list("user_id", "packages")}
+    for name in names:
+        if name not in needed:
+            healing.attempt(_discard, name)
+
+
+def _discard(name: str) -> None:
+    number, _, digest = name.removeprefix(PREFIX).partition("-")
+    status = runners.get().poll(name)
+    if status.state == "running":
+        runners.get().stop(name, 2)
+    elif status.state == "unknown":
+        runners.get().forget(name)
+    else:
+        settle(Environment(int(number), digest), status)
+
+
+def evict() -> None:
+    """Remove environments that were not used for long, that a user has no room for, or whose user is gone."""
+    live = Job.objects.filter(state__in=(State.CREATING, State.RUNNING)).exclude(packages="")
+    needed = set(live.values_list("user_id", "packages"))
+    active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
+    oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
+    for one in store.incomplete(time.time() - KEPT_S):
+        if (one.number, one.digest) not in needed:
+            healing.attempt(one.remove)
+    sums: dict[int, int] = {}
+    for one, used, mib in sorted(store.everything(), key=lambda found: -found[1]):
+        if (one.number, one.digest) in needed:
+            sums[one.number] = sums.get(one.number, 0) + mib
+            continue
+        room = settings.PACKAGES_USER_MIB - sums.get(one.number, 0)
+        if one.number not in active or used < oldest or (mib > room and time.time() - used > store.UNUSED_S):
+            healing.attempt(one.remove)
+        else:
+            sums[one.number] = sums.get(one.number, 0) + mib

@@ -1,0 +1,41 @@
+"""Makes an environment and installs packages in it: `python -I install.py FOLDER REQUIREMENTS`. Runs as a run.
+
+The environment sees the packages of the interpreter that makes it, so that torch and the like are there already: an
+environment in an environment does not do that by itself. Standard library only. Exits with pip's code.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+
+
+def main(folder: str, requirements: str) -> int:
+    shown = os.path.basename(folder)
+    for name in os.listdir(folder):  # what an interrupted installation has left
+        path = os.path.join(folder, name)
+        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    has_pip = importlib.util.find_spec("pip") is not None
+    command = [sys.executable, "-m", "venv", "--system-site-packages", *(["--without-pip"] if has_pip else []), folder]
+    if code := subprocess.call(command):
+        print(f"{shown}: the environment could not be made", flush=True)
+        return code
+    name = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    site = os.path.join(folder, "lib", name, "site-packages")
+    base = [path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"}]
+    with open(os.path.join(site, "_platform.pth"), "w") as file:
+        file.write("".join(f"{path}\n" for path in base))
+    python = os.path.join(folder, "bin", "python")
+    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
+    code = subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
+    if code == 0:
+        found = sorted({f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=[site])})
+        with open("packages.txt", "w") as file:
+            file.write("".join(f"{one}\n" for one in found))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

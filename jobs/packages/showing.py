@@ -1,0 +1,23 @@
+"""What a job's page says of its packages."""
+
+from __future__ import annotations
+
+import runners
+from jobs.models import Job, State
+
+from .store import Environment
+
+TAIL = 12  # lines of pip's output
+
+
+def of(job: Job) -> dict | None:
+    """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
+    if not job.requirements:
+        return None
+    found = {"wanted": job.requirements, "installed": [], "lines": "", "installing": False}
+    if job.packages:
+        environment = Environment(job.user_id, job.packages)
+        found["installed"] = environment.installed() if environment.is_ready else []
+        if job.state == State.CREATING and not environment.is_ready:
+            found |= {"installing": True, "lines": runners.tail(environment.log, TAIL)}
+    return found

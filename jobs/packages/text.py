@@ -1,0 +1,78 @@
+"""Requirements as users write them: the lines of a requirements file, and `-r FILE` for one beside the script.
+
+What a line means is pip's matter. Options are refused, since where packages come from is decided by the administrator,
+and so are paths: the installation sees no file of the user's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+
+from kernel.errors import Refused
+
+MOST_CHARS = 64 << 10
+MOST_LINES = 1000
+MOST_FILES = 20
+FIELD = "requirements"
+NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|[<>=!~@;(]|--hash=)")
+INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
+COMMENT = re.compile(r"(^|\s)#.*$")
+
+
+def lines(text: str) -> list[str]:
+    """Return the requirements and inclusions of a text, without comments and blanks. Raises Refused for others."""
+    found = []
+    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
+        line = " ".join(COMMENT.sub("", line).split())
+        if not line:
+            continue
+        if len(found) == MOST_LINES:
+            raise Refused("at most %(most)s lines", field=FIELD, most=MOST_LINES)
+        if not INCLUDE.fullmatch(line) and not NAMED.match(line):
+            raise Refused(
+                "%(line)s is not a requirement such as name==1.2; options and paths are not accepted",
+                field=FIELD,
+                line=line[:100],
+            )
+        found.append(line)
+    return found
+
+
+def included(text: str, folder: str) -> list[str]:
+    """Return the paths of the files that a text in that folder includes, relative to `.home`. Raises Refused."""
+    return [_path(match[1], folder) for match in map(INCLUDE.fullmatch, lines(text)) if match]
+
+
+def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
+    """Return the text with the files that it includes in their places, one requirement a line.
+
+    `folder` is that of the script; `read` returns the text of a file relative to `.home`. Raises Refused.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+
+    def add(text: str, folder: str) -> None:
+        for line in lines(text):
+            match = INCLUDE.fullmatch(line)
+            if match is None:
+                found.append(line)
+                continue
+            path = _path(match[1], folder)
+            if path in seen:
+                continue
+            if len(seen) == MOST_FILES:
+                raise Refused("at most %(most)s files", field=FIELD, most=MOST_FILES)
+            seen.add(path)
+            add(read(path), posixpath.dirname(path))
+
+    add(text, folder)
+    return "".join(f"{line}\n" for line in dict.fromkeys(found))
+
+
+def _path(name: str, folder: str) -> str:
+    path = posixpath.normpath(posixpath.join(folder, name.strip("'\" ")))
+    if path.startswith(("/", "..")):
+        raise Refused("%(path)s is not below the folder of the script", field=FIELD, path=name[:100])
+    return path

@@ -1,0 +1,30 @@
+"""The settings of the packages that jobs bring. Used by settings.py."""
+
+from __future__ import annotations
+
+from kernel.environment import Section
+
+PACKAGES = Section("Packages of jobs")
+PIP_INDEX_URL = PACKAGES.url(
+    "MLP_PIP_INDEX_URL",
+    ("https", "http", "file"),
+    shown="PyPI",
+    help="where pip finds packages: an index, or `file:///folder` with wheels, for a platform without internet. "
+    "Runs can read it, also a password in it",
+)
+PACKAGES_MIB = PACKAGES.integer(
+    "MLP_PACKAGES_MIB", 20480, 64, unit="MiB", help="the disk space of the packages of one job"
+)
+PACKAGES_USER_MIB = PACKAGES.integer(
+    "MLP_PACKAGES_USER_MIB",
+    51200,
+    64,
+    unit="MiB",
+    help="the disk space that environments of one user may keep; the least recently used ones are removed first",
+)
+PACKAGES_DAYS = PACKAGES.integer(
+    "MLP_PACKAGES_DAYS", 30, 0, 3650, unit="days", help="how long an environment is kept after its last use"
+)
+PACKAGES_TIMEOUT_S = PACKAGES.integer(
+    "MLP_PACKAGES_TIMEOUT_S", 1800, 10, unit="s", help="how long the installation of packages may take"
+)

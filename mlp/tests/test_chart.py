@@ -1,0 +1,165 @@
+"""The Helm chart and the kustomize base: current, valid, with no more rights than needed; by helm where it is there."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import yaml
+from django.conf import settings
+from kubernetes import client
+
+from supervision import single
+from tools import chart
+
+KINDS = {
+    "Deployment": client.V1Deployment,
+    "StatefulSet": client.V1StatefulSet,
+    "Job": client.V1Job,
+    "Service": client.V1Service,
+    "Ingress": client.V1Ingress,
+    "NetworkPolicy": client.V1NetworkPolicy,
+    "ServiceAccount": client.V1ServiceAccount,
+    "Role": client.V1Role,
+    "RoleBinding": client.V1RoleBinding,
+    "ClusterRole": client.V1ClusterRole,
+    "ClusterRoleBinding": client.V1ClusterRoleBinding,
+    "PersistentVolumeClaim": client.V1PersistentVolumeClaim,
+    "PodDisruptionBudget": client.V1PodDisruptionBudget,
+    "HorizontalPodAutoscaler": client.V2HorizontalPodAutoscaler,
+    "PriorityClass": client.V1PriorityClass,
+    "ConfigMap": client.V1ConfigMap,
+}
+with_helm = pytest.mark.skipif(
+    chart.helm() is None, reason="helm is not here: only the base that it has written is tested"
+)
+
+
+def objects(text: str = "") -> list[dict]:
+    return [one for one in yaml.safe_load_all(text or chart.BASE.read_text()) if one]
+
+
+def pods(text: str = "") -> dict[str, dict]:
+    """Return the pod templates by the name of their owner."""
+    found = objects(text)
+    return {one["metadata"]["name"]: one["spec"]["template"] for one in found if "template" in one.get("spec", {})}
+
+
+def test_what_the_code_decides_is_current():
+    for path, text in chart.of_code().items():
+        assert path.read_text() == text, f"{path.name} is old: python tools/chart.py"
+
+
+@with_helm
+def test_the_base_is_what_helm_renders():
+    assert chart.BASE.read_text() == chart.rendered()
+
+
+def test_every_object_is_valid():
+    for one in objects():
+        KINDS[one["kind"]].model_validate(one)
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects()]
+    assert len(names) == len(set(names))
+
+
+def test_each_part_has_a_deployment_of_its_own_with_two_replicas_or_more():
+    started = {
+        one["spec"]["containers"][0]["command"][-1]
+        for one in pods().values()
+        if "command" in one["spec"]["containers"][0]
+    }
+    assert set(single.names()) <= started
+    for one in objects():
+        if one["kind"] == "Deployment":
+            scaled = {
+                each["spec"]["scaleTargetRef"]["name"] for each in objects() if each["kind"].startswith("Horizontal")
+            }
+            assert one["spec"].get("replicas", 0) >= 2 or one["metadata"]["name"] in scaled
+
+
+def test_pods_are_restricted():
+    for name, template in pods().items():
+        spec = template["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True, name
+        assert spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert "memory" in container["resources"]["limits"]
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+
+
+def test_only_parts_that_call_the_api_server_have_its_token():
+    with_token = {name for name, one in pods().items() if one["spec"].get("automountServiceAccountToken", True)}
+    assert with_token == {"mlp-web", "mlp-worker", "mlp-worker-gpu", "mlp-reconcile", "mlp-setup-1"}
+
+
+def test_parts_find_each_other_and_no_secret_is_written_down():
+    for name, template in pods().items():
+        for container in template["spec"]["containers"]:
+            values = {each["name"]: each for each in container["env"]}
+            if "MLP_ROOT" not in values:
+                continue
+            secret = {key for key, each in values.items() if "valueFrom" in each}
+            assert secret == {
+                "MLP_SECRET_KEY", "MLP_ADMIN_PASSWORD", "MLP_METRICS_TOKEN", "DATABASE_URL", "REDIS_URL", "NATS_URL",
+            }  # fmt: skip
+            services = {
+                one["metadata"]["name"]: one["spec"]["ports"][0]["port"]
+                for one in objects()
+                if one["kind"] == "Service"
+            }
+            for part in ("WEB", "WEBSOCKET", "DATA", "GATEWAY", "APP_GATEWAY"):
+                host, _, port = values[f"MLP_{part}_ADDRESS"]["value"].partition(":")
+                assert host == "0.0.0.0" or services[host] == int(port), name
+    assert not any(one["kind"] == "Secret" for one in objects())
+
+
+def test_the_variables_are_settings_of_the_platform():
+    known = {name for section in settings.SECTIONS for name in section.settings}
+    for template in pods().values():
+        names = {each["name"] for each in template["spec"]["containers"][0]["env"]}
+        if "MLP_ROOT" in names:
+            assert names - {"HOME", "PYTHONDONTWRITEBYTECODE"} <= known
+
+
+@with_helm
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("url=mlp.example.org", "url"),
+        ("image.digest=latest", "digest"),
+        ("parts.web.replicas=0", "replicas"),
+        ("imagee.tag=2", "imagee"),
+    ],
+)
+def test_wrong_values_are_refused(wrong, words):
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        chart.rendered("--set", wrong)
+    assert words in refused.value.stderr
+
+
+@with_helm
+def test_servers_of_ones_own_replace_ours():
+    off = [word for name in ("postgresql", "nats", "valkey") for word in ("--set", f"{name}.enabled=false")]
+    text = chart.rendered(*off, "--set", "image.digest=sha256:" + "a" * 64)
+    assert not any(one["kind"] == "StatefulSet" for one in objects(text))
+    assert "registry.example.org/mlp-platform@sha256:aaa" in text
+
+
+@with_helm
+def test_the_secret_is_made_once():
+    command = [chart.helm(), "template", "mlp", str(chart.CHART), "--namespace", "mlp"]
+    (secret,) = (
+        one
+        for one in objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        if one["kind"] == "Secret"
+    )
+    values = secret["stringData"]
+    assert values["database-url"] == f"postgresql://platform:{values['database-password']}@mlp-postgresql:5432/mlp"
+    assert len(values["secret-key"]) == 64
+    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

@@ -1,0 +1,31 @@
+"""The end of a run reaches the process that watches all runs at once, not only when it polls."""
+
+from __future__ import annotations
+
+import threading
+
+from runners.local import LocalRunner
+
+from .helpers import end_of, spec
+
+
+def test_the_end_of_a_run_is_told_to_who_watches(tmp_path):
+    runner, told = LocalRunner(tmp_path / "run/runs"), threading.Event()
+    with runner.watch(told.set):
+        runner.start(spec(tmp_path, ""))
+        assert told.wait(90)
+        assert runner.poll("job-1-1").succeeded
+        told.clear()
+        runner.start(spec(tmp_path, "import signal; signal.pause()", name="job-2-1"))
+        runner.stop("job-2-1", 0)
+        assert told.wait(90)
+        assert runner.poll("job-2-1").state == "exited"
+
+
+def test_a_run_ends_where_nobody_watches(tmp_path):
+    runner = LocalRunner(tmp_path / "run/runs")
+    with runner.watch(lambda: None):
+        pass
+    for number in range(3):
+        runner.start(spec(tmp_path, "", name=f"job-{number}-1"))
+        assert end_of(runner, f"job-{number}-1").succeeded
