@@ -15,12 +15,13 @@
 #   make frameworks  train with Hugging Face transformers, Lightning and Keras, and look at what they report
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make storm   30 minutes of load, kills, a full disk, a jumping clock; compares all that was acknowledged
+#   make scale   reconcile beside a simulated cluster of 100 nodes and 10,000 pods with 11,000 jobs
 #   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up upgrade down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm
+.PHONY: up upgrade down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm scale
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -42,6 +43,10 @@ bench: venv-dev
 # REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those.
 fuzz: venv-dev
 	@exec $(VENV)/python bench/fuzz.py
+
+# SCALE_RUNNING=200 SCALE_QUEUED=1000 makes it smaller.
+scale: venv-dev
+	@exec $(VENV)/python bench/scale.py
 
 lint: venv-dev
 	@$(VENV)/ruff check .

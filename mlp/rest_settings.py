@@ -43,6 +43,8 @@ REFERENCE = {
         "RegistryEventEnum": "models_app.registry.events.EVENTS",
         "WorkKindEnum": "resources.serializers.WORK",
         "TenantRoleEnum": "accounts.models.Role",
+        "AlertKindEnum": "aiops.judging.rules.Kind",
+        "AlertDirectionEnum": "aiops.judging.rules.Direction",
         "NetworkEnum": "resources.models.Network",
         "JobStateEnum": "jobs.models.State",
         "RuntimeEnum": "jobs.models.Runtime",

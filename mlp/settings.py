@@ -11,10 +11,18 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 
-from kernel.environment import Section, default_root, postgres_settings
+from kernel.environment import Section, default_root, postgres_settings, usable
 from kernel.secrets import secret
 from kernel.sockets import folder as socket_folder
-from mlp import backup_settings, cluster_settings, limit_settings, monitoring_settings, rest_settings, tls_settings
+from mlp import (
+    backup_settings,
+    cluster_settings,
+    limit_settings,
+    monitoring_settings,
+    part_settings,
+    rest_settings,
+    tls_settings,
+)
 from mlp.aiops_settings import *  # noqa: F403
 from mlp.aiops_settings import LOGS
 from mlp.django_settings import *  # noqa: F403
@@ -23,6 +31,8 @@ from mlp.ldap_settings import *  # noqa: F403
 from mlp.mail_settings import *  # noqa: F403
 from mlp.mail_settings import NOTICES
 from mlp.operators import admin_theme
+from mlp.packages_settings import *  # noqa: F403
+from mlp.packages_settings import PACKAGES
 from mlp.signin_settings import *  # noqa: F403
 from mlp.signin_settings import SIGNIN
 
@@ -38,6 +48,7 @@ MLP_ROOT = Path(
         help="the folder for everything that is kept: data, databases, logs, secrets",
     )
 ).resolve()
+usable(MLP_ROOT)
 MLP_HOST = place.text(
     "MLP_HOST",
     "127.0.0.1",
@@ -50,7 +61,7 @@ MLP_PORT_BASE = place.integer(
     1024,
     65000,
     help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, the proxy of runs +6, "
-    "under TLS the gateways for runs on this machine +7 and +8, "
+    "under TLS the gateways for runs on this machine +7 and +8, routes to applications +9, "
     "NATS +10, database +11, Valkey +12",
 )
 
@@ -71,6 +82,7 @@ DATA_PORT = MLP_PORT_BASE + 5
 RUN_PROXY_PORT = MLP_PORT_BASE + 6  # on the loopback interface of each run, not on ours
 # Under TLS, plain HTTP for the runs of this machine; on the loopback interface.
 PLAIN_GATEWAY_PORT, PLAIN_APP_GATEWAY_PORT = MLP_PORT_BASE + 7, MLP_PORT_BASE + 8
+ROUTE_PORT = MLP_PORT_BASE + 9
 NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
@@ -190,14 +202,20 @@ EMBEDDED = {"database": not _database_url, "nats": not _nats_url, "valkey": not 
 SOCKETS = socket_folder(MLP_ROOT)
 
 
+PART_ADDRESS, INSTANCE_DIR = part_settings.read()
+
+
 def _inner(name: str, port: int) -> tuple[str, int] | str:
     """Return the address of a server of ours: the path of its socket, or its (host, port)."""
+    if given := PART_ADDRESS.get(name):
+        return given
     return (INTERNAL_HOST, port) if INNER_PORTS else str(SOCKETS / f"{name}.sock")
 
 
 WEB_ADDRESS = _inner("web", WEB_PORT)
 WEBSOCKET_ADDRESS = _inner("websockets", WEBSOCKET_PORT)
 DATA_ADDRESS = _inner("data", DATA_PORT)
+ROUTE_ADDRESS = _inner("route", ROUTE_PORT)  # the process `data` listens there, too (apps/routing.py)
 VALKEY_ADDRESS = _inner("valkey", VALKEY_PORT)
 _database_host = INTERNAL_HOST if INNER_PORTS else quote(str(SOCKETS), safe="")
 # require_auth: SCRAM only, so the password itself is never sent, whichever server answers.
@@ -253,6 +271,12 @@ RUN_GATEWAY_URL = place.url(
     help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
     "of their own",
 ).rstrip("/")
+RUN_NATS_URL = place.url(
+    "MLP_RUN_NATS_URL",
+    ("nats", "tls"),
+    shown="the platform's own NATS; with runs on a cluster at the host of `MLP_RUN_URL`",
+    help="the address of the platform's own NATS server as jobs see it, where they have no network of their own",
+) or ("" if MLP_RUNNER == "local" else f"nats://{urlsplit(RUN_GATEWAY_URL).hostname}:{NATS_PORT}")
 MLP_CONFINEMENT = runs.text(
     "MLP_CONFINEMENT",
     "auto",
@@ -317,7 +341,8 @@ MLP_K8S = cluster_settings.read()
 METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
 METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 BACKUP_PASSPHRASE = backup_settings.read()
-_beside = [LOGS, NOTICES, backup_settings.BACKUP, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
+_beside = [PACKAGES, LOGS, NOTICES, backup_settings.BACKUP, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
+_beside.append(part_settings.PARTS)
 SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------

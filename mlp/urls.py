@@ -42,6 +42,7 @@ handler500 = pages.broken
 urlpatterns = [
     path("healthz", health.healthz),
     path("healthz/live", health.live),
+    path("healthz/ready", health.ready),
     path("metrics", endpoint.metrics),
     path("api/v1/", include(api)),
     path("api/v1", unknown),

@@ -2,13 +2,15 @@
 standard library. Called by the Makefile when ready.py, run by .venv's own Python, says that .venv is not ready.
 
 Safe to run twice at the same time (the second waits for the first) and safe to kill: the next run completes or
-recreates an unfinished .venv. Where Debian's python3-venv is not installed, pip is fetched as a wheel from the package
-index. An old Python can read this file far enough to report that it is too old.
+recreates an unfinished .venv. The test suites of some large packages are removed after the installation. Where Debian's
+python3-venv is not installed, pip is fetched as a wheel from the package index. An old Python can read this file far
+enough to report that it is too old.
 """
 
 import base64
 import configparser
 import fcntl
+import glob
 import hashlib
 import html
 import os
@@ -28,6 +30,7 @@ OLDEST = (3, 11)
 VENV_PYTHON = os.path.join(VENV, "bin", "python")
 PIP_WHEEL = re.compile(r"^pip-(\d+(?:\.\d+)*)-py3-none-any\.whl$")
 LINK = re.compile(r"<a\s([^>]*)>", re.IGNORECASE)
+WITH_TESTS = ("networkx", "numpy", "pandas", "scipy", "sklearn", "supervisor", "sympy")  # 155 MiB of tests
 ATTRIBUTE = re.compile(r"([a-z-]+)\s*=\s*\"([^\"]*)\"", re.IGNORECASE)
 
 
@@ -59,11 +62,22 @@ def build(packages, lock):
     install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "-r", requirements]
     if run(install, lock) != 0:
         return fail(f"the packages of {os.path.basename(requirements)} could not be installed (see pip's output above)")
+    remove_tests()
     write_stamp(RUN)  # the development packages include those for running
     if packages is DEV:
         write_stamp(DEV)
     print("preparing .venv: done", flush=True)
     return 0
+
+
+def remove_tests():
+    """Remove the test suites that these packages install with themselves; the platform imports none of them."""
+    for package in WITH_TESTS:
+        for folder in glob.glob(os.path.join(VENV, "lib", "python3.*", "site-packages", package)):
+            for path, names, _files in os.walk(folder):
+                if "tests" in names:
+                    names.remove("tests")
+                    shutil.rmtree(os.path.join(path, "tests"), ignore_errors=True)
 
 
 def write_stamp(packages):

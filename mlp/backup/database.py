@@ -18,18 +18,25 @@ from django.conf import settings
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from aiops.models import LogLine
 from jobs.models import Metrics, Value
 from supervision import postgres_tools
 
 from .places import BackupError
 
 FROZEN = (Value, Metrics)  # in the order in which ingest writes to them
+PARTED = LogLine._meta.db_table
 TRIES = 5
 NO_LIMITS = "-c statement_timeout=0 -c idle_in_transaction_session_timeout=0 -c lock_timeout=60s"
 # How rows are written as text, on every server alike.
 PLAIN = "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC'; SET bytea_output = 'hex'"
 CHECKSUM = "SELECT count(*), coalesce(sum(('x' || substr(md5(t::text), 1, 15))::bit(60)::bigint), 0)::text FROM {} t"
 TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+# Without partitions, whose rows are those of their table.
+WHOLE_TABLES = """
+SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+AND NOT relispartition ORDER BY relname
+"""
 
 Rows = dict[str, list]  # table -> [rows, checksum]
 
@@ -70,6 +77,8 @@ class Moment:
                 if attempt == TRIES:
                     raise BackupError("the tables of metrics are locked by another program; try again") from None
         self._reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        # Old lines are removed by emptying a partition, which no snapshot hides: not until this one ends.
+        self._reader.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(sql.Identifier(PARTED)))
         found = self._reader.execute("SELECT pg_export_snapshot(), clock_timestamp()").fetchone()
         self.snapshot, self.at = found
 
@@ -102,7 +111,7 @@ def moment() -> Iterator[Moment]:
 
 def rows(link: psycopg.Connection) -> Rows:
     """Return the number of rows of each table, and the sum of their checksums."""
-    tables = [name for (name,) in link.execute(TABLES).fetchall()]
+    tables = [name for (name,) in link.execute(WHOLE_TABLES).fetchall()]
     return {
         name: list(link.execute(sql.SQL(CHECKSUM).format(sql.Identifier(name))).fetchone()) for name in tables
     }  # fmt: skip

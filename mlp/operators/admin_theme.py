@@ -38,7 +38,7 @@ GROUPS = (
         _("Log analysis"),
         (
             *("aiops.trainingrun", "aiops.modelversion", "aiops.logline", "aiops.template"),
-            *("aiops.alertrule", "aiops.alert", "aiops.feedback"),
+            *("aiops.savedsearch", "aiops.alertrule", "aiops.alert", "aiops.feedback", "aiops.watchedworkload"),
         ),
     ),
     (

@@ -15,7 +15,10 @@ from psycopg.sql import SQL, Composable, Identifier
 
 # Rows that migrating made, which no test changes.
 KEPT = ("django_migrations", "django_content_type", "auth_permission")
-LISTED = f"SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename NOT IN {KEPT}"
+LISTED = f"""
+SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+AND relnamespace = 'public'::regnamespace AND relname NOT IN {KEPT}
+"""
 LOOK = "tables_with_rows"  # prepared, so that a hundred tables are not planned after each test
 MANY = 1000  # deleted rows of a table, after which it is vacuumed: a test server does not do it by itself
 

@@ -16,6 +16,7 @@ from django.utils import timezone
 from accounts.models import Notice
 from aiops import logstore
 from aiops.intake import accept
+from aiops.models import Alert, AlertRule, SavedSearch
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
@@ -54,6 +55,10 @@ PAGES = [
     "/aiops",
     "/aiops?level=Anomaly&q=gone",
     "/aiops/templates",
+    "/aiops/searches",
+    "/aiops/watched",
+    "/aiops/alerts",
+    "/aiops/alerts?search=1",
     "/jobs",
     "/projects",
     "/projects/default",
@@ -219,6 +224,11 @@ def store_lines(user, words: str) -> None:
     shape = {"masked_log": f"<num> {words}", "template_matched": f"<*> {words}", "template_cluster_id": 7}
     odd = {"anomaly_level": "Anomaly", "unexpected": [[1, words]], "opnilog_confidence": 0.25}
     store.update_many([(f"{user.username}A", {**shape, **odd}), (f"{user.username}B", {"anomaly_level": "Normal"})])
+    now = timezone.now()
+    search = SavedSearch.objects.create(owner=user, name=words[:64], filters={"q": words})
+    rule = AlertRule.objects.create(name=words[:64], kind="search", search=search, owner=user, created=now, checked=now)
+    sample = {"id": f"{user.username}A", "time": 1, "log": words}
+    Alert.objects.create(rule=rule, at=now, words=words, workload=words, count=1, samples=[sample], link="/aiops?q=a")
 
 
 def _more_evil(user) -> None:

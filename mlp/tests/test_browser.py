@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 
 from aiops import logstore
 from aiops.intake import accept, tail
+from aiops.models import WatchedWorkload
 from conftest import PASSWORD
 from jobs import lifecycle
 from jobs.metrics import recording
@@ -332,6 +333,7 @@ class TestLive:
         expect(alice_page.locator("[data-log]")).to_contain_text("<b>epoch 2</b>", timeout=LIVE_MS)
 
     def test_log_lines_appear_and_their_verdicts_are_updated_in_place(self, alice_page, alice, browser_errors):
+        WatchedWorkload.objects.create(namespace="alice", deployment="fit")
         logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])
         alice_page.goto("/aiops", wait_until="networkidle")
         loaded = loads(alice_page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import time
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from django.contrib import admin
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from accounts.models import Delivery, Notice, Preference, Share, User, Visit
 from aiops import logstore
-from aiops.models import Alert, AlertRule, Feedback, Template
+from aiops.models import Alert, AlertRule, Feedback, SavedSearch, Template
 from apps.models import Application, Rollout
 from datasets.models import Dataset
 from jobs.models import Job, Project, Value
@@ -35,6 +36,8 @@ OPERATORS_PAGES = [
     "/aiops?namespace=alice",
     "/aiops/templates",
     "/aiops/alerts",
+    "/aiops/searches",
+    "/aiops/watched",
     "/aiops/watchlist",
     "/aiops/models",
     "/aiops/line?id=evil",
@@ -111,7 +114,9 @@ def watched(staff: User) -> None:
     Template.objects.update(text=EVIL, sample=EVIL)
     Feedback.objects.update(masked=EVIL, sample=EVIL)
     AlertRule.objects.update(name=EVIL[:64], cluster=EVIL, namespace=EVIL, deployment=EVIL)
-    Alert.objects.update(words=EVIL, workload=EVIL)
+    sample = {"id": EVIL, "time": line["time"], "log": EVIL}
+    Alert.objects.update(words=EVIL, workload=EVIL, samples=[sample], link=f"/aiops?q={quote(EVIL)}")
+    SavedSearch.objects.update(name=EVIL[:64], filters={"q": EVIL, "deployment": EVIL})
 
 
 def harmless(response, address: str) -> None:

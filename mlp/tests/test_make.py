@@ -137,6 +137,19 @@ def test_the_development_packages_include_those_for_running(copy):
     assert copy.bootstraps(RUN) == copy.bootstraps(DEV) == []
 
 
+def test_the_tests_of_large_packages_are_removed_after_the_installation(copy):
+    packages = copy.venv / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
+    removed = [packages / "numpy/tests/test_one.py", packages / "pandas/core/tests/data/table.csv"]
+    kept = [packages / "numpy/testing/one.py", packages / "pandas/core/tests.py", packages / "another/tests/one.py"]
+    for file in removed + kept:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    no_stamp(copy)
+    copy.make(RUN, sys.executable)
+    assert not any(file.parent.exists() for file in removed)
+    assert all(file.exists() for file in kept)
+
+
 def test_each_pattern_of_slow_files_names_one():
     folders = [folder for folder in settings.BASE_DIR.iterdir() if folder.is_dir() and folder.name[0] != "."]
     files = [str(path.relative_to(settings.BASE_DIR)) for folder in folders for path in folder.rglob("test_*.py")]

@@ -59,7 +59,7 @@ LOCKLESS = {
     model_trash: set(),
     app_trash: set(),
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
-    | {"give_back"},
+    | {"give_back", "needs", "held", "admit"},
     idle: {"look", "idle_for", "is_quiet"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
@@ -175,6 +175,9 @@ def of_jobs() -> Iterator[Case]:
         ("note_start: first", ordered, lambda one: jobs.note_start(one.pk, "none")),
         ("note_start: of an ended job", {"state": "error"}, lambda one: jobs.note_start(one.pk, "none")),
         ("note_start: of another run", {}, lambda one: jobs.note_start(one.pk, "another")),
+        ("note_run", ordered, lambda one: jobs.note_run(one.pk, "none", None)),
+        ("note_run: waiting", ordered, lambda one: jobs.note_run(one.pk, "none", "x")),
+        ("note_run: of another run", ordered, lambda one: jobs.note_run(one.pk, "another", None)),
         ("finish", {}, lambda one: jobs.finish(one.pk, "none", by="test")),
         ("finish: before any report", ordered, lambda one: jobs.finish(one.pk, "none", by="test")),
         ("finish: of another run", {}, lambda one: jobs.finish(one.pk, "another", by="test")),
@@ -207,6 +210,7 @@ def of_models() -> Iterator[Case]:
         ("note_copy: once failed", "error", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
         ("note_order", "creating", lambda one: models_app.note_order(one.pk)),
         ("note_order: once failed", "error", lambda one: models_app.note_order(one.pk)),
+        ("note_wait", "creating", lambda one: models_app.note_wait(one, "x")),
         ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx", "inputs": []}, by="test")),
         ("complete: once failed", "error", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
         ("fail", "creating", lambda one: models_app.fail(one.pk, "x", by="test")),
@@ -232,6 +236,8 @@ def of_apps() -> Iterator[Case]:
         ("note_order: first", waiting, lambda one: apps.note_order(one.pk)),
         ("note_order: not yet", later, lambda one: apps.note_order(one.pk)),
         ("note_order: once ready", served, lambda one: apps.note_order(one.pk)),
+        ("note_wait", {}, lambda one: apps.note_wait(one, "x")),
+        ("note_wait: once ready", served, lambda one: apps.note_wait(one, "x")),
         ("up", {}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
         ("up: another run", {}, lambda one: apps.up(one.pk, "another", "127.0.0.1:1", by="test")),
         ("up: once failed", {"state": "error"}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
@@ -265,6 +271,7 @@ def of_trainings() -> Iterator[Case]:
         ("order_run", {}, lambda one: trainings.order_run(one.pk, 1)),
         ("order_run: again", {"attempt": 1}, lambda one: trainings.order_run(one.pk, 1)),
         ("order_run: of an ended one", {"state": "error"}, lambda one: trainings.order_run(one.pk, 1)),
+        ("note_wait", {}, lambda one: trainings.note_wait(one.pk, "x")),
         ("note_start", {"reason": "x"}, lambda one: trainings.note_start(one.pk, "run", 5)),
         ("note_start: reserved", {"reserved": True}, lambda one: trainings.note_start(one.pk, "run", 5)),
         ("note_start: another run", {}, lambda one: trainings.note_start(one.pk, "another", 5)),
@@ -283,6 +290,7 @@ def of_trainings() -> Iterator[Case]:
     version = ModelVersion.objects.create(version="one", serving=True)
     ModelVersion.objects.create(version="two")
     yield "serve_version", version, lambda: trainings.serve_version("two")
+    yield "serve_foreign", version, lambda: trainings.serve_foreign("three", {})
 
 
 def of_tcc() -> Iterator[Case]:

@@ -99,6 +99,9 @@ EFFECTS = {
         ),
         "note_start: of an ended job": Effect("error", "tried", tasks="jobs.clean@default", fields="run_started"),
         "note_start: of another run": Effect("running", "tried"),
+        "note_run": Effect("running", "confirmed", groups="job.pk, pages", fields="started", history="start by runner"),
+        "note_run: waiting": Effect("creating", "tried", groups="job.pk, pages", fields="reason"),
+        "note_run: of another run": Effect("creating", "tried"),
         "finish": Effect(
             "finished",
             "tried",
@@ -203,6 +206,7 @@ EFFECTS = {
         "note_copy: once failed": Effect("error", "tried"),
         "note_order": Effect("creating", "tried", fields="run_ordered"),
         "note_order: once failed": Effect("error", "tried"),
+        "note_wait": Effect("creating", "tried", groups="pages", fields="reason"),
         "complete": Effect(
             "ready", "confirmed", groups="pages", fields="format, signature", history="complete by test"
         ),
@@ -234,6 +238,8 @@ EFFECTS = {
         "note_order: first": Effect("creating", "tried", fields="attempt, run_name, ordered"),
         "note_order: not yet": Effect("creating", "tried"),
         "note_order: once ready": Effect("ready", "tried"),
+        "note_wait": Effect("creating", "tried", groups="pages", fields="reason"),
+        "note_wait: once ready": Effect("ready", "tried"),
         "up": Effect("ready", "confirmed", groups="pages", fields="ready_since, address", history="up by test"),
         "up: another run": Effect("creating", "tried"),
         "up: once failed": Effect("error", "tried"),
@@ -348,6 +354,7 @@ EFFECTS = {
         ),
         "note_start: another run": Effect("training"),
         "note_start: of an ended one": Effect("error"),
+        "note_wait": Effect("training", groups="aiops.0", fields="reason, lease_until"),
         "note_trouble": Effect("training", fields="reason"),
         "note_trouble: of an ended one": Effect("error"),
         "beat": Effect("training", groups="aiops.0", fields="lease_until, heartbeat, percent"),
@@ -375,5 +382,6 @@ EFFECTS = {
             history="fail by test: x",
         ),
         "serve_version": Effect("-", groups="aiops.0"),
+        "serve_foreign": Effect("-", groups="aiops.0"),
     },
 }

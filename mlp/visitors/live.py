@@ -266,7 +266,9 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if query == self.lines_query:
             return True
         try:
-            reader = None if query is None or not self.user.is_authenticated else tail.Reader(self.user, query)
+            reader = None
+            if query is not None and self.user.is_authenticated:  # which lines the user may see is in the database
+                reader = await database_sync_to_async(tail.Reader)(self.user, query)
         except Refused:
             return False
         if reader is not None and reader.group not in self.groups_joined:

@@ -6,11 +6,13 @@ and the messages to which the workers answer with theirs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
@@ -91,7 +93,11 @@ class Command(BaseCommand):
         runs_changed, rounds = threading.Event(), Rounds()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: (stop.set(), runs_changed.set()))
-        with only_one("reconcile") as lock, runners.get().watch(runs_changed.set):
+        with contextlib.ExitStack() as stack:
+            lock = stack.enter_context(only_one("reconcile", stop.is_set, partial(heartbeats.alive, "reconcile")))
+            if lock is None:
+                return
+            stack.enter_context(runners.get().watch(runs_changed.set))
             last_beat, changed = 0.0, True
             while not stop.is_set():
                 lock.check()

@@ -9,7 +9,17 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.models import Delivery, Notice, Token, User, Visit
 from accounts.sharing import grants
-from aiops.models import Alert, AlertRule, Feedback, LogLine, ModelVersion, Template, TrainingRun
+from aiops.models import (
+    Alert,
+    AlertRule,
+    Feedback,
+    LogLine,
+    ModelVersion,
+    SavedSearch,
+    Template,
+    TrainingRun,
+    WatchedWorkload,
+)
 from apps.models import PORTS, Application, Rollout
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Dataset
@@ -171,4 +181,9 @@ def watch(staff: User) -> None:
     Template.objects.create(template_id="7", text="it <*>", sample="it broke", first=1, last=2)
     Feedback.objects.create(masked="it broke", level="Normal", by=staff)
     rule = AlertRule.objects.create(name="gone", kind="missing", owner=staff, created=run.created, checked=run.created)
-    Alert.objects.create(rule=rule, at=run.created, words="no line", workload="local/platform/web", count=1)
+    Alert.objects.create(
+        rule=rule, at=run.created, words="no line", workload="local/platform/web", count=1, link="/aiops?q=it",
+        samples=[{"id": "one", "time": 1_700_000_000_000, "log": "it <b>broke</b>"}],
+    )  # fmt: skip
+    WatchedWorkload.objects.create(namespace="platform", deployment="web", by=staff)
+    SavedSearch.objects.create(owner=staff, name="broken", filters={"q": "broke"})

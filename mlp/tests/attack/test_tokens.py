@@ -49,7 +49,7 @@ OF_A_JOB = {
     ("post", "/api/v1/users/alice/jobs/fit/values"),
 }
 OPEN_PAGES = re.compile(
-    r"/(healthz(/live)?|regist_login(\.jsp)?|data_client\.(pyz|jar)|set_language|admin/login/|logout"
+    r"/(healthz(/live|/ready)?|regist_login(\.jsp)?|data_client\.(pyz|jar)|set_language|admin/login/|logout"
     r"|mlflow/(health|version|(ajax-)?api/3\.0/mlflow/server-info)?)$"  # what an MLflow client asks first; constants
 )
 UNCHANGED = ("accounts.user", "datasets.dataset", "jobs.job", "jobs.metrics", "models_app.model", "apps.application",
