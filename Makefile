@@ -4,7 +4,8 @@
 #   make upgrade  bring checkout and platform to a newer version; jobs go on: docs/upgrade.md
 #   make down   stop a platform that runs elsewhere on the same MLP_ROOT
 #   make demo   try every part of the product on the running platform
-#   make test   run the whole test suite  make test-fast  run what needs no platform, browser or training
+#   make test   prove the product           make test-long  prove what takes minutes: storms, restores, old releases
+#   make test-fast  run the tests that need no platform, browser or training
 #   make lint   run the quick checks only
 #   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
 #   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
@@ -21,7 +22,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up upgrade down demo test test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm scale
+.PHONY: up upgrade down demo test test-long test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm scale
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -53,33 +54,26 @@ lint: venv-dev
 	@$(VENV)/ruff format --check .
 	@$(VENV)/djlint --check --lint --quiet templates
 
-# Twice as many workers as cores: half of the time a test waits for a process, a server or a time-out.
-WORKERS = -n $(shell echo $$((2 * $$(nproc) < 7 ? 2 * $$(nproc) : 7))) --dist loadfile --no-loadscope-reorder
-# In a process of their own, beside the others: the browser's driver keeps an event loop in the main thread, which they
-# must not meet, after Django's own checks. What they print comes last.
-BROWSER := $(wildcard */tests/test_*browser*.py)
-SEEN := test-artifacts/browser.txt
-CHECKS = $(VENV)/python manage.py check --deploy --fail-level WARNING && $(VENV)/python manage.py makemigrations --check --dry-run
-
 # Compiled modules are kept, whatever the environment says: hundreds of processes load the same ones.
-test test-fast attack mutants: export PYTHONDONTWRITEBYTECODE :=
-test: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+test test-long test-fast attack mutants: export PYTHONDONTWRITEBYTECODE :=
+test test-long test-fast attack: export MLP_ROOT := $(CURDIR)/test-artifacts/root
+SUITE = $(VENV)/python -m tools.suite $(if $(SEED),--seed $(SEED))
+
+# SEED=7 runs files, and the tests in each, in the random order of that seed.
 test: lint
-	@mkdir -p $(dir $(SEEN)); ($(CHECKS) && exec $(VENV)/python -m pytest $(BROWSER)) >$(SEEN) 2>&1 & browser=$$!; \
-	trap 'kill $$browser 2>/dev/null' EXIT; \
-	$(VENV)/python -m pytest $(WORKERS) -m "not heavy_attack" --durations 40 $(addprefix --ignore=,$(BROWSER)); code=$$?; \
-	wait $$browser || code=1; cat $(SEEN); exit $$code
+	@exec $(SUITE) --mark "not long and not heavy_attack"
+
+# What takes minutes by its nature: before a release, and before a large change is called finished.
+test-long: venv-dev
+	@exec $(SUITE) --mark "long and not heavy_attack" --without-browser
 
 # For the inner loop; mlp/tests/slow.py lists what it leaves out.
-test-fast: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 test-fast: venv-dev
-	@exec $(VENV)/python -m pytest $(WORKERS) -q -m "not slow and not e2e"
+	@exec $(SUITE) --mark "not slow and not e2e and not long" --without-browser
 
 # mlp/tests/attacks.py lists what belongs to it.
-attack: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 attack: venv-dev
-	@$(VENV)/python -m pytest -m attack $(BROWSER); code=$$?; \
-	$(VENV)/python -m pytest $(WORKERS) -m attack $(addprefix --ignore=,$(BROWSER)) || code=1; exit $$code
+	@exec $(SUITE) --mark attack
 
 # MODULE=jobs.lifecycle tries one module, SAMPLE=40 as many faults of each, chosen by SEED.
 mutants: export MLP_ROOT := $(CURDIR)/test-artifacts/root

