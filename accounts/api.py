@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from rest_framework.permissions import AllowAny
 
+from kernel.effects import ACCOUNT, READ
 from kernel.errors import NOT_AUTHENTICATED, Refused
 from kernel.views import Call, ContractView
 
@@ -23,7 +24,7 @@ class UserList(ContractView):
     permission_classes = [AllowAny]
     calls = {
         "POST": Call("Register a user", body=UserIn, out=UserOut, status=201),
-        "GET": Call("List users (administrators only)", out=UserOut, many=True, states=STATES),
+        "GET": Call("List users (administrators only)", READ, out=UserOut, many=True, states=STATES),
     }
 
     def post(self, request):
@@ -46,8 +47,10 @@ class UserList(ContractView):
 
 class UserDetail(ContractView):
     calls = {
-        "GET": Call("Get a user", out=UserOut),
-        "PUT": Call("Deactivate the account: revoke tokens, cancel running work", out=UserOut, ignores_body=True),
+        "GET": Call("Get a user", READ, out=UserOut),
+        "PUT": Call(
+            "Deactivate the account: revoke tokens, cancel running work", ACCOUNT, out=UserOut, ignores_body=True
+        ),
     }
 
     def get(self, request, user):
@@ -62,7 +65,7 @@ class UserToken(ContractView):
 
     authentication_classes = [PasswordAuthentication, BearerAuthentication, SessionAuthentication]
     security = ("basic", "bearer", "session")
-    calls = {"GET": Call("Get the token; it stays the same until rotated", out=str)}
+    calls = {"GET": Call("Get the token; it stays the same until rotated", ACCOUNT, out=str)}
 
     def get(self, request, user):
         by_password = isinstance(request.successful_authenticator, PasswordAuthentication)
@@ -74,7 +77,7 @@ class UserToken(ContractView):
 
 
 class UserTokenRotate(ContractView):
-    calls = {"PUT": Call("Rotate the token: the old one no longer works", out=str)}
+    calls = {"PUT": Call("Rotate the token: the old one no longer works", ACCOUNT, out=str)}
 
     def put(self, request, user):
         return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))
@@ -84,8 +87,8 @@ class TokenList(ContractView):
     """Named tokens, each with a scope and an end. A named token itself cannot make these calls."""
 
     calls = {
-        "GET": Call("List the named tokens", out=TokenOut, many=True),
-        "POST": Call("Make a named token; its text is shown once", body=TokenIn, out=TokenMade, status=201),
+        "GET": Call("List the named tokens", ACCOUNT, out=TokenOut, many=True),
+        "POST": Call("Make a named token; its text is shown once", ACCOUNT, body=TokenIn, out=TokenMade, status=201),
     }
 
     def get(self, request, user):
@@ -98,7 +101,7 @@ class TokenList(ContractView):
 
 
 class TokenDetail(ContractView):
-    calls = {"DELETE": Call("Revoke a named token: it stops working at once", out=TokenOut)}
+    calls = {"DELETE": Call("Revoke a named token: it stops working at once", ACCOUNT, out=TokenOut)}
 
     def delete(self, request, user, name):
         row = named_tokens.of(self.owner).filter(name=name).first()

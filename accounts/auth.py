@@ -46,7 +46,7 @@ class BearerAuthentication(authentication.BaseAuthentication):
         user = holder and User.objects.filter(pk=holder.user_id).first()
         if not user or not user.is_active:
             raise Refused(BAD_TOKEN, field="token")
-        scopes.require_call(holder, request.method, request.path_info)
+        _require_scope(holder, request)
         return user, holder
 
     def authenticate_header(self, request):
@@ -65,6 +65,15 @@ class PasswordAuthentication(authentication.BaseAuthentication):
 
 class SessionAuthentication(authentication.SessionAuthentication):
     """The browser's session, with Django's CSRF check."""
+
+
+def _require_scope(holder: tokens.Holder, request) -> None:
+    """Check the token's scope against what the call declares (kernel.views.Call). Raises Refused."""
+    context = request.parser_context
+    calls, named = getattr(context["view"], "calls", {}), context["kwargs"]
+    call = calls.get("GET" if request.method == "HEAD" else request.method)
+    effect, for_dataset = (call.effect, call.for_dataset) if call else (None, False)
+    scopes.require(holder, effect, named.get("user", ""), named["name"] if for_dataset else "")
 
 
 def bearer(header: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel.effects import ACCOUNT
 from kernel.views import Call, ContractView
 
 from . import named_tokens, service_accounts
@@ -12,9 +13,10 @@ from .serializers import ServiceAccountIn, ServiceAccountOut, TokenIn, TokenMade
 class AccountList(ContractView):
     kind = "service account"
     calls = {
-        "GET": Call("List the service accounts", out=ServiceAccountOut, many=True, states=tuple(State.values)),
-        "POST": Call("Create a service account, which cannot log in", body=ServiceAccountIn, out=ServiceAccountOut,
-                     status=201),
+        "GET": Call("List the service accounts", ACCOUNT, out=ServiceAccountOut, many=True,
+                    states=tuple(State.values)),
+        "POST": Call("Create a service account, which cannot log in", ACCOUNT, body=ServiceAccountIn,
+                     out=ServiceAccountOut, status=201),
     }  # fmt: skip
 
     def get(self, request, user):
@@ -27,8 +29,8 @@ class AccountList(ContractView):
 class AccountDetail(ContractView):
     kind = "service account"
     calls = {
-        "GET": Call("Get a service account", out=ServiceAccountOut),
-        "DELETE": Call("End a service account: revoke tokens, cancel running work", out=ServiceAccountOut),
+        "GET": Call("Get a service account", ACCOUNT, out=ServiceAccountOut),
+        "DELETE": Call("End a service account: revoke tokens, cancel running work", ACCOUNT, out=ServiceAccountOut),
     }
 
     def get(self, request, user, name):
@@ -41,8 +43,8 @@ class AccountDetail(ContractView):
 class AccountTokens(ContractView):
     kind = "service account"
     calls = {
-        "GET": Call("List the tokens of a service account", out=TokenOut, many=True),
-        "POST": Call("Make a token of a service account; its text is shown once", body=TokenIn, out=TokenMade,
+        "GET": Call("List the tokens of a service account", ACCOUNT, out=TokenOut, many=True),
+        "POST": Call("Make a token of a service account; its text is shown once", ACCOUNT, body=TokenIn, out=TokenMade,
                      status=201),
     }  # fmt: skip
 
@@ -57,7 +59,7 @@ class AccountTokens(ContractView):
 
 class AccountToken(ContractView):
     kind = "service account"
-    calls = {"DELETE": Call("Revoke a token of a service account: it stops working at once", out=TokenOut)}
+    calls = {"DELETE": Call("Revoke a token of a service account: it stops working at once", ACCOUNT, out=TokenOut)}
 
     def delete(self, request, user, name, token):
         account = service_accounts.get(self.owner, name)

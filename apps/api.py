@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from accounts.sharing.rest import SharedReads
 from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
 from jobs.logs import TEXT
+from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.views import TRASH, Call, query_int, to_trash, whole
@@ -47,7 +48,7 @@ class AppList(AppView):
             status=201,
             after={"getModelDetail": {"requestBody": {"name": MODEL, "model_name": MODEL}}},
         ),
-        "GET": Call("List the user's applications, newest first", out=AppOut, many=True, states=STATES),
+        "GET": Call("List the user's applications, newest first", READ, out=AppOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -59,8 +60,8 @@ class AppList(AppView):
 
 class AppDetail(AppView):
     calls = {
-        "GET": Call("Get an application", out=AppOut),
-        "DELETE": Call("Delete an application in state ready or error", out=AppOut, query=TRASH),
+        "GET": Call("Get an application", READ, out=AppOut),
+        "DELETE": Call("Delete an application in state ready or error", DESTROY, out=AppOut, query=TRASH),
     }
 
     def get(self, request, user, name):
@@ -80,6 +81,7 @@ class AppLog(AppView):
     calls = {
         "GET": Call(
             "Get the log",
+            READ,
             media=("text/plain",),
             query=(("offset", whole(), "first byte to return"), ("follow", whole(0, 1), "1: follow the log")),
             next_offset=True,
@@ -173,14 +175,14 @@ class AppStart(AppView):
 class AppRuns(AppView):
     """The latest 200 are kept."""
 
-    calls = {"GET": Call("List the application's runs, newest first", out=AppRunOut, many=True)}
+    calls = {"GET": Call("List the application's runs, newest first", READ, out=AppRunOut, many=True)}
 
     def get(self, request, user, name):
         return self.page(self.application(name).runs.all())
 
 
 class AppUptime(AppView):
-    calls = {"GET": Call("Get how long the application was up in the last day", out=AppUptimeOut)}
+    calls = {"GET": Call("Get how long the application was up in the last day", READ, out=AppUptimeOut)}
 
     def get(self, request, user, name):
         return self.answer(runs.uptime(runs.latest(self.application(name))))
@@ -189,7 +191,7 @@ class AppUptime(AppView):
 class AppQueue(AppView):
     """What is missing, and who uses it. Other users' objects are one sum; administrators get their names."""
 
-    calls = {"GET": Call("Get why a queued application waits", out=AppQueueOut)}
+    calls = {"GET": Call("Get why a queued application waits", READ, out=AppQueueOut)}
 
     def get(self, request, user, name):
         app, reader = self.application(name), self.reading is not None

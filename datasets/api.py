@@ -6,6 +6,7 @@ from django.db.models import F
 from rest_framework.response import Response
 
 from accounts.sharing.rest import SharedReads
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import DATASET_NAME, NAME
@@ -25,8 +26,8 @@ MOST_USES = 1000  # the newest
 class DatasetList(ContractView):
     kind = "dataset"
     calls = {
-        "POST": Call("Create a dataset and reserve its disk space", body=DatasetIn, out=DatasetOut, status=201),
-        "GET": Call("List the user's datasets, newest first", out=DatasetOut, many=True, states=STATES),
+        "POST": Call("Create a dataset and reserve its disk space", SUBMIT, body=DatasetIn, out=DatasetOut, status=201),
+        "GET": Call("List the user's datasets, newest first", READ, out=DatasetOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -44,8 +45,10 @@ class DatasetDetail(SharedReads):
     shared = Dataset
     segments = SEGMENTS
     calls = {
-        "GET": Call("Get a dataset", out=DatasetOut),
-        "DELETE": Call("Delete a dataset in state ready or error, with its files", out=DatasetOut, query=TRASH),
+        "GET": Call("Get a dataset", READ, for_dataset=True, out=DatasetOut),
+        "DELETE": Call(
+            "Delete a dataset in state ready or error, with its files", DESTROY, out=DatasetOut, query=TRASH
+        ),
     }
 
     def get(self, request, user, name):
@@ -62,7 +65,7 @@ class DatasetDetail(SharedReads):
 class DatasetHeartbeat(ContractView):
     kind = "dataset"
     segments = SEGMENTS
-    calls = {"PUT": Call("Report upload state and progress", body=DatasetHeartbeatIn)}
+    calls = {"PUT": Call("Report upload state and progress", SUBMIT, for_dataset=True, body=DatasetHeartbeatIn)}
 
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())
@@ -72,7 +75,7 @@ class DatasetHeartbeat(ContractView):
 class DatasetNotes(ContractView):
     kind = "dataset"
     segments = SEGMENTS
-    calls = {"PUT": Call("Set the notes", body=NotesIn, out=DatasetOut)}
+    calls = {"PUT": Call("Set the notes", SUBMIT, body=NotesIn, out=DatasetOut)}
 
     def put(self, request, user, name):
         return self.answer(lifecycle.set_notes(user=self.owner, name=name, **self.body()))
@@ -84,6 +87,7 @@ class DatasetUses(ContractView):
     calls = {
         "GET": Call(
             "List what uses or has used a dataset, newest first: jobs, their models, sweeps, schedules, pipelines",
+            READ,
             out=UseOut,
             many=True,
         )
@@ -104,9 +108,10 @@ class DatasetVersions(SharedReads):
     shared = Dataset
     segments = SEGMENTS
     calls = {
-        "GET": Call("List the versions of a dataset, newest first", out=DatasetVersionOut, many=True),
+        "GET": Call("List the versions of a dataset, newest first", READ, out=DatasetVersionOut, many=True),
         "POST": Call(
             "Publish another dataset's files as the next version",
+            SUBMIT,
             body=DatasetVersionIn,
             out=DatasetVersionOut,
             status=201,
@@ -126,7 +131,7 @@ class DatasetVersions(SharedReads):
 class DatasetVersion(ContractView):
     kind = "dataset"
     segments = SEGMENTS
-    calls = {"DELETE": Call("Delete an earlier version of a dataset, with its files", out=DatasetVersionOut)}
+    calls = {"DELETE": Call("Delete an earlier version of a dataset, with its files", DESTROY, out=DatasetVersionOut)}
 
     def delete(self, request, user, name, number):
         return self.answer(versions.delete_version(user=self.owner, name=name, number=number, by=self.by))

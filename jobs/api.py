@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from accounts.sharing.rest import SharedReads
 from kernel import storage
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
 from kernel.views import TRASH, Call, query_int, to_trash, whole
@@ -43,8 +44,8 @@ class JobView(SharedReads):
 
 class JobList(JobView):
     calls = {
-        "POST": Call("Submit a training job", body=JobIn, out=JobOut, status=201),
-        "GET": Call("List the user's jobs, newest first", out=JobOut, many=True, states=STATES),
+        "POST": Call("Submit a training job", SUBMIT, body=JobIn, out=JobOut, status=201),
+        "GET": Call("List the user's jobs, newest first", READ, out=JobOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -56,8 +57,8 @@ class JobList(JobView):
 
 class JobDetail(JobView):
     calls = {
-        "GET": Call("Get a job", out=JobOut),
-        "DELETE": Call("Delete a job in state finished or error", out=JobOut, query=TRASH),
+        "GET": Call("Get a job", READ, out=JobOut),
+        "DELETE": Call("Delete a job in state finished or error", DESTROY, out=JobOut, query=TRASH),
     }
 
     def get(self, request, user, name):
@@ -72,7 +73,7 @@ class JobDetail(JobView):
 
 class JobHeartbeat(JobView):
     accepted = frozenset({"user", "job"})
-    calls = {"PUT": Call("Report the job's state and progress", body=JobHeartbeatIn)}
+    calls = {"PUT": Call("Report the job's state and progress", SUBMIT, body=JobHeartbeatIn)}
 
     def put(self, request, user, name):
         body = self.body()
@@ -82,7 +83,7 @@ class JobHeartbeat(JobView):
 
 
 class JobCancel(JobView):
-    calls = {"PUT": Call("Cancel the job: SIGTERM, then SIGKILL after a grace period", out=JobOut)}
+    calls = {"PUT": Call("Cancel the job: SIGTERM, then SIGKILL after a grace period", SUBMIT, out=JobOut)}
 
     def put(self, request, user, name):
         return self.answer(lifecycle.cancel(user=self.owner, name=name, by=self.by))
@@ -97,6 +98,7 @@ class JobLog(JobView):
     calls = {
         "GET": Call(
             "Get the log",
+            READ,
             media=("text/plain",),
             query=(
                 ("offset", whole(), "first byte to return"),
@@ -120,7 +122,7 @@ class JobLog(JobView):
 class JobArtifacts(JobView):
     """Control characters in a path, and bytes that are not UTF-8, are given as `\\x1b`, as the download takes them."""
 
-    calls = {"GET": Call("List output files, relative to the workspace", out=ArtifactOut, many=True)}
+    calls = {"GET": Call("List output files, relative to the workspace", READ, out=ArtifactOut, many=True)}
 
     def get(self, request, user, name):
         workspace = storage.job_dir(user, self.job(name).name)
@@ -139,6 +141,7 @@ class JobArtifact(JobView):
     calls = {
         "GET": Call(
             "Download an output file",
+            READ,
             media=(BYTES,),
             after={"getJobArtifacts": {"parameters": LISTED}},
         )

@@ -1,7 +1,7 @@
 """The base of every REST view: authentication, the owner of the object, the body, the answer (contract 1).
 
-A view declares `calls`: for each method its body, its answer and its status. The same declaration parses the request
-and documents it (kernel.schema), so the reference cannot drift from the code.
+A view declares `calls`: for each method its effect, its body, its answer and its status. The same declaration parses
+the request and documents it (kernel.schema), so the reference cannot drift from the code.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
+from .effects import Effect
 from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
@@ -34,11 +35,14 @@ TRASH = (("trash", whole(0, 1), "1: move it to the trash, from where it can be r
 
 @dataclass(frozen=True)
 class Call:
-    """One method of one path. `out` is None for the JSON string "", str for a JSON string; `media`
-    is for other bodies, `stream` for the body of an answer that is followed.
+    """One method of one path. `effect` says what it does, for the scopes of named tokens: without one the call takes
+    full tokens only. `out` is None for the JSON string "", str for a JSON string; `media` is for other bodies, `stream`
+    for the body of an answer that is followed.
     """
 
     summary: str
+    effect: Effect | None = None
+    for_dataset: bool = False  # also for a token of the one dataset that the path names
     body: type[StrictSerializer] | None = None
     out: type[Serializer] | type[str] | None = None
     many: bool = False

@@ -10,6 +10,7 @@ from django.http import FileResponse, StreamingHttpResponse
 
 from accounts.sharing.rest import SharedReads
 from kernel import storage, trash
+from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.notes import NotesIn
@@ -49,7 +50,7 @@ class ModelList(ModelView):
             status=201,
             after={"getJobDetail": {"requestBody": {"name": JOB, "src": f"jobs/{{{JOB}}}"}}},
         ),
-        "GET": Call("List the user's models, newest first", out=ModelOut, many=True, states=STATES),
+        "GET": Call("List the user's models, newest first", READ, out=ModelOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -61,8 +62,8 @@ class ModelList(ModelView):
 
 class ModelDetail(ModelView):
     calls = {
-        "GET": Call("Get a model", out=ModelOut),
-        "DELETE": Call("Delete a model in state ready or error", out=ModelOut, query=TRASH),
+        "GET": Call("Get a model", READ, out=ModelOut),
+        "DELETE": Call("Delete a model in state ready or error", DESTROY, out=ModelOut, query=TRASH),
     }
 
     def get(self, request, user, name):
@@ -84,6 +85,7 @@ class ModelDownload(ModelView):
     calls = {
         "GET": Call(
             "Download the model: its file, or a zip of its files",
+            READ,
             media=(BYTES, ZIP),
         )
     }

@@ -7,6 +7,7 @@ from datetime import timedelta
 from django.utils import timezone
 from rest_framework.response import Response
 
+from kernel.effects import DESTROY, READ
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
@@ -68,7 +69,7 @@ class TenantList(ContractView):
 
     kind = "tenant"
     calls = {
-        "GET": Call("List tenants", out=TenantOut, many=True),
+        "GET": Call("List tenants", READ, out=TenantOut, many=True),
         "POST": Call(
             "Create a tenant; its capacity comes out of that of `default` (administrators only)",
             body=TenantIn, out=TenantOut, status=201,
@@ -87,13 +88,13 @@ class TenantList(ContractView):
 class TenantDetail(ContractView):
     kind = "tenant"
     calls = {
-        "GET": Call("Get a tenant", out=TenantOut),
+        "GET": Call("Get a tenant", READ, out=TenantOut),
         "PUT": Call(
             "Set capacity (not below current usage), network, idle and retention policy (administrators only)",
             body=CapacityIn,
             out=TenantOut,
         ),
-        "DELETE": Call("Delete a tenant in which nothing is left (administrators only)", out=TenantOut),
+        "DELETE": Call("Delete a tenant in which nothing is left (administrators only)", DESTROY, out=TenantOut),
     }
 
     def get(self, request, tenant):
@@ -118,6 +119,7 @@ class TenantUsage(ContractView):
     calls = {
         "GET": Call(
             "Get usage over time",
+            READ,
             out=UsageOut,
             query=(
                 ("hours", whole(1, MAX_HOURS), f"hours up to now, 1 to {MAX_HOURS}; default 24"),
@@ -145,7 +147,7 @@ class TenantWork(ContractView):
     kind = "tenant"
     calls = {
         "GET": Call(
-            "List what is under way in a tenant (administrators, also the tenant's)", out=WorkOut, many=True,
+            "List what is under way in a tenant (administrators, also the tenant's)", READ, out=WorkOut, many=True,
             query=(("of", str, "only this user's"),),
         ),
     }  # fmt: skip
@@ -178,7 +180,7 @@ class LimitList(ContractView):
     """Administrators, also those of the tenant, see all limits, other users the one that applies to them."""
 
     kind = "tenant"
-    calls = {"GET": Call("List user limits", out=LimitOut, many=True)}
+    calls = {"GET": Call("List user limits", READ, out=LimitOut, many=True)}
 
     def get(self, request, tenant):
         row = visible_tenant(request.user, tenant)
@@ -195,9 +197,9 @@ class LimitDetail(ContractView):
     kind = "limit"
     segments = {"tenant": NAME, "name": r"^([a-z]{1,50}|\*)$"}
     calls = {
-        "GET": Call("Get the limit of a user", out=LimitOut, after={"getLimitList": LISTED}),
+        "GET": Call("Get the limit of a user", READ, out=LimitOut, after={"getLimitList": LISTED}),
         "PUT": Call("Set a limit; null means no limit (administrators only)", body=LimitIn, out=LimitOut),
-        "DELETE": Call("Remove the limit (administrators only)", out=LimitOut),
+        "DELETE": Call("Remove the limit (administrators only)", DESTROY, out=LimitOut),
     }
 
     def get(self, request, tenant, name):

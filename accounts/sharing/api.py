@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accounts.models import Share
 from kernel import pages
+from kernel.effects import DESTROY, READ
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import NAME
@@ -21,7 +22,7 @@ class ShareList(ContractView):
             "Share an object with a user, with the tenant or by a link", body=ShareIn, out=NewShareOut, status=201
         ),
         "GET": Call(
-            "List the shares that the user has made and that are in force, newest first", out=ShareOut, many=True
+            "List the shares that the user has made and that are in force, newest first", READ, out=ShareOut, many=True
         ),
     }
 
@@ -41,8 +42,8 @@ class ShareDetail(ContractView):
     kind = "share"
     segments = {"user": NAME, "share": ID}
     calls = {
-        "GET": Call("Get a share", out=ShareOut),
-        "DELETE": Call("Revoke a share, also on open pages"),
+        "GET": Call("Get a share", READ, out=ShareOut),
+        "DELETE": Call("Revoke a share, also on open pages", DESTROY),
     }
 
     def share(self, number: str) -> Share:
@@ -64,6 +65,7 @@ class SharedWithMe(ContractView):
     calls = {
         "GET": Call(
             "List the shares with the user, newest first",
+            READ,
             out=ShareOut,
             many=True,
             query=(("kind", {"type": "string", "enum": list(SHARED_KINDS)}, "only objects of this kind"),),

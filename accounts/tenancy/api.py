@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accounts.models import Membership
+from kernel.effects import DESTROY, READ
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
@@ -19,7 +20,7 @@ class MemberList(ContractView):
     """Its administrators see all members, others these administrators and themselves."""
 
     kind = "tenant"
-    calls = {"GET": Call("List the members of a tenant", out=MemberOut, many=True)}
+    calls = {"GET": Call("List the members of a tenant", READ, out=MemberOut, many=True)}
 
     def get(self, request, tenant):
         return self.page(members.of(members.visible(request.user, tenant), request.user))
@@ -28,11 +29,13 @@ class MemberList(ContractView):
 class MemberDetail(ContractView):
     kind = "member"
     calls = {
-        "GET": Call("Get a member of a tenant", out=MemberOut, after={"getMemberList": LISTED}),
+        "GET": Call("Get a member of a tenant", READ, out=MemberOut, after={"getMemberList": LISTED}),
         "PUT": Call(
             "Add a member, or change the role (administrators, also the tenant's)", body=MemberIn, out=MemberOut
         ),
-        "DELETE": Call("Remove a member (administrators, also the tenant's; a member may leave)", out=MemberOut),
+        "DELETE": Call(
+            "Remove a member (administrators, also the tenant's; a member may leave)", DESTROY, out=MemberOut
+        ),
     }
 
     def get(self, request, tenant, name):
@@ -57,7 +60,7 @@ class MemberDetail(ContractView):
 
 
 class UserTenants(ContractView):
-    calls = {"GET": Call("List the tenants of a user, with the roles", out=MemberOut, many=True)}
+    calls = {"GET": Call("List the tenants of a user, with the roles", READ, out=MemberOut, many=True)}
 
     def get(self, request, user):
         rows = Membership.objects.filter(user_id=self.owner.member_id).select_related("user", "tenant")

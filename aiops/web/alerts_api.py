@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aiops.judging import rules, searches
 from aiops.models import Alert
+from kernel.effects import DESTROY, READ
 from kernel.pages import number_in
 from kernel.views import Call, ContractView
 
@@ -28,7 +29,9 @@ class SavedSearches(ContractView):
 
     kind = "search"
     calls = {
-        "GET": Call("List saved searches: own ones, and those shared with a tenant of yours", out=SearchOut, many=True),
+        "GET": Call(
+            "List saved searches: own ones, and those shared with a tenant of yours", READ, out=SearchOut, many=True
+        ),
         "POST": Call("Save a search", body=SearchIn, out=SearchOut, status=201),
     }
 
@@ -43,9 +46,9 @@ class SavedSearchDetail(ContractView):
     kind = "search"
     segments = {"id": ID}
     calls = {
-        "GET": Call("Get a saved search", out=SearchOut, after={"getSavedSearches": FIRST}),
+        "GET": Call("Get a saved search", READ, out=SearchOut, after={"getSavedSearches": FIRST}),
         "PUT": Call("Change a saved search", body=SearchChangeIn, out=SearchOut, after={"postSavedSearches": MADE}),
-        "DELETE": Call("Delete a saved search", after={"postSavedSearches": MADE}),
+        "DELETE": Call("Delete a saved search", DESTROY, after={"postSavedSearches": MADE}),
     }
 
     def get(self, request, id):
@@ -65,7 +68,7 @@ class AlertRules(ContractView):
 
     kind = "alert rule"
     calls = {
-        "GET": Call("List alert rules, newest first", out=RuleOut, many=True),
+        "GET": Call("List alert rules, newest first", READ, out=RuleOut, many=True),
         "POST": Call("Create an alert rule", body=RuleIn, out=RuleOut, status=201),
     }
 
@@ -80,9 +83,9 @@ class AlertRuleDetail(ContractView):
     kind = "alert rule"
     segments = {"id": ID}
     calls = {
-        "GET": Call("Get an alert rule", out=RuleOut, after={"getAlertRules": FIRST}),
+        "GET": Call("Get an alert rule", READ, out=RuleOut, after={"getAlertRules": FIRST}),
         "PUT": Call("Change an alert rule", body=RuleChangeIn, out=RuleOut, after={"postAlertRules": MADE}),
-        "DELETE": Call("Delete an alert rule with its alerts", after={"postAlertRules": MADE}),
+        "DELETE": Call("Delete an alert rule with its alerts", DESTROY, after={"postAlertRules": MADE}),
     }
 
     def get(self, request, id):
@@ -109,7 +112,7 @@ class AlertRuleMute(ContractView):
 
 class Alerts(ContractView):
     kind = "alert"
-    calls = {"GET": Call("List alerts that were sent, newest first", out=AlertOut, many=True)}
+    calls = {"GET": Call("List alerts that were sent, newest first", READ, out=AlertOut, many=True)}
 
     def get(self, request):
         return self.page(Alert.objects.filter(rule__in=rules.visible(request.user)).select_related("rule"))

@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET
 from accounts.models import User
 from aiops import logstore
 from aiops.judging import log_search, severity
+from kernel.effects import READ
 from kernel.errors import Fault, Refused
 from kernel.messages import translate
 from kernel.views import Call, ContractView
@@ -48,6 +49,7 @@ class Export(ContractView):
     calls = {
         "GET": Call(
             "Export stored lines, newest first",
+            READ,
             media=tuple(FORMATS.values()),
             query=(("format", {"type": "string", "enum": list(FORMATS)}, "default: ndjson"), *FILTERS),
         )

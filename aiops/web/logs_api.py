@@ -16,6 +16,7 @@ from rest_framework.response import Response
 from aiops import logstore
 from aiops.intake import accept, bodies
 from aiops.judging import log_search
+from kernel.effects import READ
 from kernel.errors import Refused, flatten
 from kernel.messages import Message, translate
 from kernel.views import Call, ContractView, query_int, whole
@@ -71,7 +72,9 @@ class Logs(ContractView):
     parser_classes = [ElementsParser, NdjsonParser]
     calls = {
         "POST": Call("Ingest log lines", body=LineIn, out=TakenOut, one_or_many=True),
-        "GET": Call("List stored lines, newest first", out=LineOut, many=True, query=FILTERS, most_offset=MOST_OFFSET),
+        "GET": Call(
+            "List stored lines, newest first", READ, out=LineOut, many=True, query=FILTERS, most_offset=MOST_OFFSET
+        ),
     }
 
     def post(self, request):

@@ -6,6 +6,7 @@ from rest_framework.response import Response
 
 from aiops import logstore
 from aiops.judging import feedback, log_search, watching
+from kernel.effects import DESTROY, READ
 from kernel.locking import Missing
 from kernel.pages import number_in
 from kernel.views import Call, ContractView, query_int
@@ -40,7 +41,7 @@ class FeedbackList(ContractView):
 
     kind = "feedback"
     calls = {
-        "GET": Call("List feedback, newest first", out=FeedbackOut, many=True),
+        "GET": Call("List feedback, newest first", READ, out=FeedbackOut, many=True),
         "POST": Call("Label a line, or the lines of a template", body=FeedbackIn, out=FeedbackOut, many=True,
                      status=201),
     }  # fmt: skip
@@ -58,7 +59,7 @@ class FeedbackList(ContractView):
 class Templates(ContractView):
     kind = "template"
     calls = {
-        "GET": Call("List templates of judged lines, the most frequent first", out=TemplateOut, many=True,
+        "GET": Call("List templates of judged lines, the most frequent first", READ, out=TemplateOut, many=True,
                     query=FILTERS),
     }  # fmt: skip
 
@@ -85,7 +86,7 @@ def _template(row: dict) -> dict:
 class Watched(ContractView):
     kind = "watched workload"
     calls = {
-        "GET": Call("List workloads that are watched by their owners", out=WatchedOut, many=True),
+        "GET": Call("List workloads that are watched by their owners", READ, out=WatchedOut, many=True),
         "POST": Call("Watch a workload", body=WatchIn, out=WatchedOut, status=201),
     }
 
@@ -100,8 +101,8 @@ class WatchedDetail(ContractView):
     kind = "watched workload"
     segments = {"id": ID}
     calls = {
-        "GET": Call("Get a watched workload", out=WatchedOut, after={"getWatched": FIRST}),
-        "DELETE": Call("Watch a workload no longer", after={"postWatched": MADE}),
+        "GET": Call("Get a watched workload", READ, out=WatchedOut, after={"getWatched": FIRST}),
+        "DELETE": Call("Watch a workload no longer", DESTROY, after={"postWatched": MADE}),
     }
 
     def get(self, request, id):

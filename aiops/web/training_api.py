@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from aiops.models import ModelVersion, State, TrainingRun
 from aiops.training import requests, versions
 from aiops.wire import gpu_info, status, watchlist
+from kernel.effects import READ
 from kernel.views import Call, ContractView, query_int
 
 from .training_serializers import (
@@ -74,21 +75,21 @@ class CurrentStatistics(OperatorView):
 
 class Status(ContractView):
     accepted = STAFF
-    calls = {"GET": Call("Get the state and progress of the training", out=StatusOut)}
+    calls = {"GET": Call("Get the state and progress of the training", READ, out=StatusOut)}
 
     def get(self, request):
         return self.answer(requests.state())
 
 
 class Parameters(OperatorView):
-    calls = {"GET": Call("Get the watchlist of the last training request", out=WorkloadOut, many=True)}
+    calls = {"GET": Call("Get the watchlist of the last training request", READ, out=WorkloadOut, many=True)}
 
     def get(self, request):
         return self.rows(requests.watched_rows())
 
 
 class Aggregation(OperatorView):
-    calls = {"GET": Call("Count stored log lines by workload of a cluster", out=AggregationOut, many=True)}
+    calls = {"GET": Call("Count stored log lines by workload of a cluster", READ, out=AggregationOut, many=True)}
 
     def get(self, request, cluster):
         return self.rows(requests.count_rows(cluster) or [])
@@ -97,7 +98,7 @@ class Aggregation(OperatorView):
 class GpuInfo(ContractView):
     kind = "training"
     accepted = STAFF
-    calls = {"GET": Call("List GPUs", out=GpuOut, many=True)}
+    calls = {"GET": Call("List GPUs", READ, out=GpuOut, many=True)}
     rows = OperatorView.rows
 
     def get(self, request):
@@ -105,14 +106,14 @@ class GpuInfo(ContractView):
 
 
 class Trainings(OperatorView):
-    calls = {"GET": Call("List trainings, newest first", out=TrainingOut, many=True, states=tuple(State.values))}
+    calls = {"GET": Call("List trainings, newest first", READ, out=TrainingOut, many=True, states=tuple(State.values))}
 
     def get(self, request):
         return self.page(TrainingRun.objects.all())
 
 
 class Versions(OperatorView):
-    calls = {"GET": Call("List model versions, newest first", out=VersionOut, many=True)}
+    calls = {"GET": Call("List model versions, newest first", READ, out=VersionOut, many=True)}
 
     def get(self, request):
         return self.page(ModelVersion.objects.all())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework.response import Response
 
 from automation.models import Pipeline, PipelineRun, RunState
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.views import Call, ContractView, query_int
@@ -39,8 +40,8 @@ class PipelineList(PipelineView):
 
     parser_classes = (StrictJSONParser, YamlParser)
     calls = {
-        "POST": Call("Create a pipeline", body=PipelineIn, out=PipelineOut, status=201),
-        "GET": Call("List the user's pipelines", out=PipelineOut, many=True),
+        "POST": Call("Create a pipeline", SUBMIT, body=PipelineIn, out=PipelineOut, status=201),
+        "GET": Call("List the user's pipelines", READ, out=PipelineOut, many=True),
     }
 
     def post(self, request, user):
@@ -60,11 +61,11 @@ class PipelineList(PipelineView):
 class PipelineDetail(PipelineView):
     parser_classes = (StrictJSONParser, YamlParser)
     calls = {
-        "GET": Call("Get a pipeline", out=PipelineOut),
+        "GET": Call("Get a pipeline", READ, out=PipelineOut),
         "PUT": Call(
-            "Replace a pipeline: runs that have begun are not affected", body=PipelineChangeIn, out=PipelineOut
+            "Replace a pipeline: runs that have begun are not affected", SUBMIT, body=PipelineChangeIn, out=PipelineOut
         ),
-        "DELETE": Call("Delete a pipeline with its runs: its jobs are cancelled, and stay", out=PipelineOut),
+        "DELETE": Call("Delete a pipeline with its runs: its jobs are cancelled, and stay", DESTROY, out=PipelineOut),
     }
 
     def get(self, request, user, name):
@@ -83,9 +84,10 @@ class PipelineDetail(PipelineView):
 class PipelineRuns(PipelineView):
     calls = {
         "GET": Call(
-            "List the runs of a pipeline, newest first", out=PipelineRunOut, many=True, states=tuple(RunState.values)
+            "List the runs of a pipeline, newest first", READ, out=PipelineRunOut, many=True,
+            states=tuple(RunState.values),
         ),
-        "POST": Call("Begin a run", body=PipelineRunIn, out=PipelineRunOut, status=201),
+        "POST": Call("Begin a run", SUBMIT, body=PipelineRunIn, out=PipelineRunOut, status=201),
     }  # fmt: skip
 
     def get(self, request, user, name):
@@ -102,8 +104,8 @@ class PipelineRuns(PipelineView):
 
 class PipelineRunDetail(PipelineView):
     calls = {
-        "GET": Call("Get a run with its steps", out=PipelineRunOut),
-        "DELETE": Call("Delete a run: its jobs are cancelled, and stay", out=PipelineRunOut),
+        "GET": Call("Get a run with its steps", READ, out=PipelineRunOut),
+        "DELETE": Call("Delete a run: its jobs are cancelled, and stay", DESTROY, out=PipelineRunOut),
     }
 
     def get(self, request, user, name, number):
@@ -115,7 +117,7 @@ class PipelineRunDetail(PipelineView):
 
 
 class PipelineRunCancel(PipelineView):
-    calls = {"PUT": Call("Cancel a run and its jobs", out=PipelineRunOut)}
+    calls = {"PUT": Call("Cancel a run and its jobs", SUBMIT, out=PipelineRunOut)}
 
     def put(self, request, user, name, number):
         lifecycle.cancel_run(self.run(name, number), by=self.by)
@@ -123,7 +125,7 @@ class PipelineRunCancel(PipelineView):
 
 
 class StepApprove(PipelineView):
-    calls = {"PUT": Call("Approve a step that waits for it", out=PipelineRunOut)}
+    calls = {"PUT": Call("Approve a step that waits for it", SUBMIT, out=PipelineRunOut)}
     approve = True
 
     def put(self, request, user, name, number, step):
@@ -132,5 +134,5 @@ class StepApprove(PipelineView):
 
 
 class StepReject(StepApprove):
-    calls = {"PUT": Call("Reject a step that waits for approval: the run fails", out=PipelineRunOut)}
+    calls = {"PUT": Call("Reject a step that waits for approval: the run fails", SUBMIT, out=PipelineRunOut)}
     approve = False

@@ -6,6 +6,7 @@ from django.utils import timezone
 from rest_framework.response import Response
 
 from automation.models import Firing, FiringState, Schedule, ScheduleState
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.views import Call, ContractView, query_int
@@ -35,8 +36,10 @@ class ScheduleList(ScheduleView):
 
     parser_classes = (StrictJSONParser, YamlParser)
     calls = {
-        "POST": Call("Create a schedule", body=ScheduleIn, out=ScheduleOut, status=201),
-        "GET": Call("List the user's schedules", out=ScheduleOut, many=True, states=tuple(ScheduleState.values[:2])),
+        "POST": Call("Create a schedule", SUBMIT, body=ScheduleIn, out=ScheduleOut, status=201),
+        "GET": Call(
+            "List the user's schedules", READ, out=ScheduleOut, many=True, states=tuple(ScheduleState.values[:2])
+        ),
     }
 
     def post(self, request, user):
@@ -51,7 +54,7 @@ class ScheduleList(ScheduleView):
 
 
 class SchedulePreview(ScheduleView):
-    calls = {"POST": Call("Get the next five times of a cron expression", body=PreviewIn, out=PreviewOut)}
+    calls = {"POST": Call("Get the next five times of a cron expression", SUBMIT, body=PreviewIn, out=PreviewOut)}
 
     def post(self, request, user):
         given = self.body()
@@ -61,9 +64,9 @@ class SchedulePreview(ScheduleView):
 
 class ScheduleDetail(ScheduleView):
     calls = {
-        "GET": Call("Get a schedule", out=ScheduleOut),
-        "PUT": Call("Change when a schedule fires, and its policies", body=ChangeIn, out=ScheduleOut),
-        "DELETE": Call("Delete a schedule: what it has submitted goes on", out=ScheduleOut),
+        "GET": Call("Get a schedule", READ, out=ScheduleOut),
+        "PUT": Call("Change when a schedule fires, and its policies", SUBMIT, body=ChangeIn, out=ScheduleOut),
+        "DELETE": Call("Delete a schedule: what it has submitted goes on", DESTROY, out=ScheduleOut),
     }
 
     def get(self, request, user, name):
@@ -77,21 +80,21 @@ class ScheduleDetail(ScheduleView):
 
 
 class SchedulePause(ScheduleView):
-    calls = {"PUT": Call("Pause a schedule", out=ScheduleOut)}
+    calls = {"PUT": Call("Pause a schedule", SUBMIT, out=ScheduleOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.pause(user=self.owner, name=name, by=self.by))
 
 
 class ScheduleResume(ScheduleView):
-    calls = {"PUT": Call("Let a paused schedule go on, with what comes from now on", out=ScheduleOut)}
+    calls = {"PUT": Call("Let a paused schedule go on, with what comes from now on", SUBMIT, out=ScheduleOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.resume(user=self.owner, name=name, by=self.by))
 
 
 class ScheduleRun(ScheduleView):
-    calls = {"PUT": Call("Submit now, whatever else runs", out=FiringOut)}
+    calls = {"PUT": Call("Submit now, whatever else runs", SUBMIT, out=FiringOut)}
 
     def put(self, request, user, name):
         return self.answer(firing.by_hand(self.schedule(name)))
@@ -100,7 +103,11 @@ class ScheduleRun(ScheduleView):
 class ScheduleFirings(ScheduleView):
     calls = {
         "GET": Call(
-            "List what a schedule has done, newest first", out=FiringOut, many=True, states=tuple(FiringState.values)
+            "List what a schedule has done, newest first",
+            READ,
+            out=FiringOut,
+            many=True,
+            states=tuple(FiringState.values),
         )
     }
 

@@ -6,6 +6,7 @@ from rest_framework.response import Response
 
 from accounts.sharing.rest import SharedReads
 from automation.models import Sweep, SweepState, TrialState
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.views import Call, query_int
@@ -39,8 +40,8 @@ class SweepList(SweepView):
 
     parser_classes = (StrictJSONParser, YamlParser)
     calls = {
-        "POST": Call("Begin a sweep", body=SweepIn, out=SweepOut, status=201),
-        "GET": Call("List the user's sweeps, newest first", out=SweepOut, many=True, states=STATES),
+        "POST": Call("Begin a sweep", SUBMIT, body=SweepIn, out=SweepOut, status=201),
+        "GET": Call("List the user's sweeps, newest first", READ, out=SweepOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
@@ -56,9 +57,10 @@ class SweepList(SweepView):
 
 class SweepDetail(SweepView):
     calls = {
-        "GET": Call("Get a sweep", out=SweepOut),
+        "GET": Call("Get a sweep", READ, out=SweepOut),
         "DELETE": Call(
             "Delete a sweep: its trials are cancelled first",
+            DESTROY,
             out=SweepOut,
             query=(("trash", {"type": "integer", "minimum": 0, "maximum": 1}, "1: its runs are moved to the trash"),),
         ),
@@ -73,14 +75,14 @@ class SweepDetail(SweepView):
 
 
 class SweepPause(SweepView):
-    calls = {"PUT": Call("Pause a sweep: its running trials go on, no new ones are made", out=SweepOut)}
+    calls = {"PUT": Call("Pause a sweep: its running trials go on, no new ones are made", SUBMIT, out=SweepOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.pause(user=self.owner, name=name, by=self.by))
 
 
 class SweepResume(SweepView):
-    calls = {"PUT": Call("Let a sweep that is paused or has failed go on", out=SweepOut)}
+    calls = {"PUT": Call("Let a sweep that is paused or has failed go on", SUBMIT, out=SweepOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.resume(user=self.owner, name=name, by=self.by))
@@ -89,7 +91,10 @@ class SweepResume(SweepView):
 class SweepExtend(SweepView):
     calls = {
         "PUT": Call(
-            "Change the number of trials, the jobs at the same time, the stop rules", body=ExtendIn, out=SweepOut
+            "Change the number of trials, the jobs at the same time, the stop rules",
+            SUBMIT,
+            body=ExtendIn,
+            out=SweepOut,
         )
     }
 
@@ -98,7 +103,7 @@ class SweepExtend(SweepView):
 
 
 class SweepCancel(SweepView):
-    calls = {"PUT": Call("Cancel a sweep and its trials", out=SweepOut)}
+    calls = {"PUT": Call("Cancel a sweep and its trials", SUBMIT, out=SweepOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.cancel(user=self.owner, name=name, by=self.by))
@@ -107,9 +112,9 @@ class SweepCancel(SweepView):
 class SweepTrials(SweepView):
     calls = {
         "GET": Call(
-            "List the trials of a sweep, newest first", out=TrialOut, many=True, states=tuple(TrialState.values)
+            "List the trials of a sweep, newest first", READ, out=TrialOut, many=True, states=tuple(TrialState.values)
         ),
-        "POST": Call("Add a trial with values of your own", body=TrialIn, out=TrialOut, status=201),
+        "POST": Call("Add a trial with values of your own", SUBMIT, body=TrialIn, out=TrialOut, status=201),
     }
 
     def get(self, request, user, name):

@@ -46,8 +46,11 @@ def test_reading_writes_nothing(with_scope, photos):
     assert photos.get(HOME + "/kept").content == b"kept"
 
 
-def test_submitting_writes_ones_own_files(with_scope):
-    assert codes(with_scope("submit"), HOME) == [201, 201, 207, 204]
+def test_submitting_writes_ones_own_files_and_deletes_none(with_scope, photos):
+    client = with_scope("submit")
+    assert codes(client, HOME) == [201, 201, 207, 403]
+    assert client.put(f"{HOME}/x", data=b"another").status_code == 204  # to upload again is no deletion
+    assert photos.get(f"{HOME}/x").content == b"another"
 
 
 def test_a_datasets_token_is_for_that_dataset(with_scope, photos):

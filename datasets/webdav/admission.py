@@ -31,6 +31,7 @@ from accounts.sharing import access, grants
 from accounts.tokens import Holder
 from kernel import storage
 from kernel.broker import broker
+from kernel.effects import Effect
 from kernel.locking import lock_row
 from kernel.messages import Message, word
 
@@ -59,11 +60,18 @@ def find_dataset(target: Target) -> Dataset | None:
     return row
 
 
+def require_scope(holder: Holder, target: Target, effect: Effect, *, whole: bool = False) -> None:
+    """Raise HttpError 403 unless the holder's token is for this. A token of one dataset may do everything to its files,
+    and nothing to the `whole` of it.
+    """
+    if not scopes.may(holder, effect, target.user, "" if whole else target.dataset):
+        raise HttpError(403, scopes.refused(holder).msg, field="token")
+
+
 def require_owner(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user, as for missing ones, and 403 where they are shared with the
     holder, who may only read them. Operators may use everybody's.
     """
-    _require_scope(holder, target, write=True)
     if is_own(holder, target):
         return
     require_reader(holder, target)
@@ -72,7 +80,6 @@ def require_owner(holder: Holder, target: Target) -> None:
 
 def require_reader(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user that are not shared with the holder, as for missing ones."""
-    _require_scope(holder, target, write=False)
     if is_own(holder, target):
         return
     visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
@@ -83,11 +90,6 @@ def require_reader(holder: Holder, target: Target) -> None:
         found = shared_datasets(holder, target.user) if not target.dataset else None
     if not found:
         raise HttpError(404, "no such user or dataset", field="path")
-
-
-def _require_scope(holder: Holder, target: Target, *, write: bool) -> None:
-    if not scopes.may_files(holder, target.user, target.dataset, write=write):
-        raise HttpError(403, scopes.refused(holder).msg, field="token")
 
 
 def is_own(holder: Holder, target: Target) -> bool:

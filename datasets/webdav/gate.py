@@ -43,7 +43,7 @@ def authenticate(authorization: str, address: str = "") -> Holder:
     """Return the holder of the Bearer token, or of the token sent as the password of HTTP Basic.
 
     Takes the Authorization header, "" for none, and the client's address. What the token may do is judged with the
-    target (admission.require_owner and require_reader). Raises HttpError 401.
+    target (admission.require_scope). Raises HttpError 401.
     """
     if not authorization:
         raise HttpError(401, NOT_AUTHENTICATED, WWW_Authenticate=CHALLENGE)

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import stat
 import uuid
+from collections.abc import Callable
+from typing import NamedTuple
 
 from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse
 
-from accounts import scopes
-from accounts.models import Scope, User
+from accounts.models import User
 from accounts.throttle import client_address
 from accounts.tokens import Holder
 from kernel import downloads, storage
+from kernel.effects import DESTROY, READ, SUBMIT, Effect
 from kernel.messages import Message
 
 from .. import lifecycle
@@ -31,6 +33,7 @@ from .admission import (
     must_be_readable,
     require_owner,
     require_reader,
+    require_scope,
     writing,
 )
 from .errors import HttpError
@@ -96,9 +99,8 @@ def _delete_dataset(holder: Holder, target: Target) -> HttpResponse:
     """Empty a dataset that is creating; delete one in ready or error, as REST does."""
     if target.is_home:
         raise HttpError(403, ".home cannot be deleted; delete the files in it", field="path")
+    require_scope(holder, target, DESTROY, whole=True)
     row = find_dataset(target)
-    if holder.scope == Scope.DATASET:
-        raise HttpError(403, scopes.refused(holder).msg, field="token")
     if row.state in {State.READY, State.ERROR}:
         owner = User.objects.get(username=target.user)
         deleted = lifecycle.delete_dataset(user=owner, name=target.dataset, by=holder.username)
@@ -141,7 +143,7 @@ def move(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         lock_store.require(given, holder.username, target, destination, below=True)
         lock_store.require_match(given, target)
         _source(target, destination)
-        size, replaced = tree.size(target.steps), _replaced(request, destination)
+        size, replaced = tree.size(target.steps), _replaced(request, holder, destination)
         with tree.folder(target.steps[:-1]) as old, tree.folder(_parent(destination)) as new:
             if source is sink:
                 sink.charge(-(replaced or 0))
@@ -165,8 +167,8 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     lock_store.require_match(given, target)
     with writing(destination) as (sink,):  # refuses early what cannot fit; accounted for below
         size = tree.size(target.steps)
-        sink.charge(size - (_replaced(request, destination) or 0))
-        sink.charge((_replaced(request, destination) or 0) - size)
+        sink.charge(size - (_replaced(request, holder, destination) or 0))
+        sink.charge((_replaced(request, holder, destination) or 0) - size)
     draft = storage.spool_dir() / f"copy-{uuid.uuid4().hex}"
     trash = None
     try:
@@ -174,7 +176,7 @@ def copy(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         with writing(destination) as (sink,):
             lock_store.require(given, holder.username, destination, below=True)
             lock_store.require_match(given, target)
-            replaced = _replaced(request, destination)
+            replaced = _replaced(request, holder, destination)
             copied = tree.size((".spool", draft.name))
             with tree.folder(_parent(destination)) as new:
                 sink.charge(copied - (replaced or 0))
@@ -204,6 +206,7 @@ def _copy_to(source: tuple[str, ...], info: os.stat_result, draft, depth: str) -
 
 def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target:
     destination = parse_destination(request.META.get("HTTP_DESTINATION", ""), request.META.get("HTTP_HOST", ""))
+    require_scope(holder, destination, SUBMIT)
     require_owner(holder, destination)
     if not target.parts or not destination.parts:
         raise HttpError(403, "only files and folders within a dataset can be moved or copied", field="path")
@@ -223,10 +226,15 @@ def _source(target: Target, destination: Target) -> os.stat_result:
     return info
 
 
-def _replaced(request: HttpRequest, destination: Target) -> int | None:
-    """Return the bytes at the destination, None for nothing. Raises HttpError 412 if it must not be replaced."""
-    if tree.look(destination.steps) is None:
+def _replaced(request: HttpRequest, holder: Holder, destination: Target) -> int | None:
+    """Return the bytes at the destination, None for nothing. Raises HttpError 412 if it must not be replaced, and 403
+    for a folder unless the token may delete: all that is in it goes.
+    """
+    there = tree.look(destination.steps)
+    if there is None:
         return None
+    if stat.S_ISDIR(there.st_mode):
+        require_scope(holder, destination, DESTROY)
     if request.META.get("HTTP_OVERWRITE", "T").strip().upper() == "F":
         raise HttpError(412, "a file of that name already exists", field="Destination")
     return tree.size(destination.steps)
@@ -250,19 +258,25 @@ def _exists(target: Target) -> bool:
     return True
 
 
-READING = {"GET", "HEAD", "PROPFIND", "COPY"}  # a copy's destination is judged by itself
+class Method(NamedTuple):
+    """A method and its effect on the address (kernel.effects); a destination is judged by itself."""
+
+    answer: Callable[[HttpRequest, Holder, Target], HttpResponse]
+    effect: Effect
+
+
 METHODS = {
-    "GET": get,
-    "HEAD": get,
-    "OPTIONS": options,
-    "DELETE": delete,
-    "PROPFIND": propfind,
-    "MKCOL": mkcol,
-    "MOVE": move,
-    "COPY": copy,
-    "PROPPATCH": proppatch,
-    "LOCK": lock,
-    "UNLOCK": unlock,
+    "GET": Method(get, READ),
+    "HEAD": Method(get, READ),
+    "OPTIONS": Method(options, READ),
+    "DELETE": Method(delete, DESTROY),
+    "PROPFIND": Method(propfind, READ),
+    "MKCOL": Method(mkcol, SUBMIT),
+    "MOVE": Method(move, SUBMIT),
+    "COPY": Method(copy, READ),
+    "PROPPATCH": Method(proppatch, SUBMIT),
+    "LOCK": Method(lock, SUBMIT),
+    "UNLOCK": Method(unlock, SUBMIT),
 }
 
 
@@ -278,8 +292,9 @@ def verb(request: HttpRequest) -> HttpResponse:
             Allow=", ".join(["PUT", *METHODS]),
         )
     if request.method == "OPTIONS":  # many clients send it without credentials; the answer is the same for everybody
-        return method(request, None, Target())
+        return method.answer(request, None, Target())
     holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""), client_address(request))
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
-    (require_reader if request.method in READING else require_owner)(holder, target)
-    return method(request, holder, target)
+    require_scope(holder, target, method.effect)
+    (require_reader if method.effect == READ else require_owner)(holder, target)
+    return method.answer(request, holder, target)

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from accounts.sharing import access
 from jobs.api import BYTES, JobView
 from jobs.models import Capture, Job
+from kernel.effects import READ
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
@@ -76,7 +77,7 @@ class DiffOut(serializers.Serializer):
 
 
 class JobCode(JobView):
-    calls = {"GET": Call("Get the saved code and the recorded environment of a job", out=CodeOut)}
+    calls = {"GET": Call("Get the saved code and the recorded environment of a job", READ, out=CodeOut)}
 
     def get(self, request, user, name):
         return self.answer(described(self.job(name)))
@@ -84,7 +85,7 @@ class JobCode(JobView):
 
 class JobCodeFile(JobView):
     segments = {"user": NAME, "name": NAME, "path": FILE_PATH}
-    calls = {"GET": Call("Download a file of the job's code", media=(BYTES,))}
+    calls = {"GET": Call("Download a file of the job's code", READ, media=(BYTES,))}
 
     def get(self, request, user, name, path):
         file = reading.open_file(self.job(name), path)
@@ -97,6 +98,7 @@ class JobCodeArchive(JobView):
     calls = {
         "GET": Call(
             "Download the job's code",
+            READ,
             media=tuple(kind for _, kind in FORMS.values()),
             query=(("format", {"type": "string", "enum": list(FORMS)}, "tar (gzip) or zip; default: tar"),),
         )
@@ -110,6 +112,7 @@ class JobCodeDiff(JobView):
     calls = {
         "GET": Call(
             "Compare code, arguments, environment and packages with another job of the user",
+            READ,
             out=DiffOut,
             query=(("with", {"type": "string", "pattern": NAME}, "name of the other job, which is the new side"),),
             needs=("with",),

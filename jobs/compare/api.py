@@ -8,6 +8,7 @@ from accounts.sharing.rest import SharedReads
 from jobs.models import Comparison
 from jobs.serializers import StrictList
 from jobs.summaries import labels
+from kernel.effects import DESTROY, READ
 from kernel.fields import NameField, PatternField, StrictSerializer, StrictString
 from kernel.names import NAME
 from kernel.views import Call
@@ -56,7 +57,7 @@ class ComparisonView(SharedReads):
 class ComparisonList(ComparisonView):
     calls = {
         "POST": Call("Save a comparison of jobs", body=ComparisonIn, out=ComparisonOut, status=201),
-        "GET": Call("List the user's saved comparisons, newest first", out=ComparisonOut, many=True),
+        "GET": Call("List the user's saved comparisons, newest first", READ, out=ComparisonOut, many=True),
     }
 
     def post(self, request, user):
@@ -70,9 +71,9 @@ class ComparisonDetail(ComparisonView):
     """A saved comparison. With whom it is shared reads its jobs, too."""
 
     calls = {
-        "GET": Call("Get a saved comparison", out=ComparisonOut),
+        "GET": Call("Get a saved comparison", READ, out=ComparisonOut),
         "PUT": Call("Change a comparison's jobs or settings", body=ComparisonEditIn, out=ComparisonOut),
-        "DELETE": Call("Delete a saved comparison; its jobs stay"),
+        "DELETE": Call("Delete a saved comparison; its jobs stay", DESTROY),
     }
 
     def get(self, request, user, name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jobs.api import JobView
 from jobs.models import State
 from jobs.serializers import JobOut
+from kernel.effects import READ, SUBMIT
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.views import Call
@@ -20,7 +21,7 @@ class JobQueue(JobView):
     a general reason and the estimated start, but no names and no amounts in use.
     """
 
-    calls = {"GET": Call("Get why a queued job waits", out=QueueOut)}
+    calls = {"GET": Call("Get why a queued job waits", READ, out=QueueOut)}
 
     def get(self, request, user, name):
         job = self.job(name)
@@ -35,7 +36,7 @@ class JobQueue(JobView):
 class JobDiagnosis(JobView):
     """Why a job failed: the last exception of its log, the line of the script, an explanation, a suggested action."""
 
-    calls = {"GET": Call("Get why a job failed", out=DiagnosisOut)}
+    calls = {"GET": Call("Get why a job failed", READ, out=DiagnosisOut)}
 
     def get(self, request, user, name):
         job = self.job(name)
@@ -50,7 +51,7 @@ class JobDiagnosis(JobView):
 class JobRerun(JobView):
     """Submit a job like this one; the fields of the body replace the earlier values."""
 
-    calls = {"POST": Call("Run a job again", body=RerunIn, out=JobOut, status=201)}
+    calls = {"POST": Call("Run a job again", SUBMIT, body=RerunIn, out=JobOut, status=201)}
 
     def post(self, request, user, name):
         return self.answer(again.rerun(self.job(name), by=self.by, **self.body()))

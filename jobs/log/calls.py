@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from jobs.logs import followed
+from kernel.effects import READ
 from kernel.errors import Refused
 from kernel.textlog import reading
 from kernel.textlog.files import LogFile
@@ -56,6 +57,7 @@ class LogHitsOut(serializers.Serializer):
 
 LINES = Call(
     "Get lines of the log",
+    READ,
     out=LogLinesOut,
     stream=MEDIA,
     query=(
@@ -68,6 +70,7 @@ LINES = Call(
 )
 HITS = Call(
     "Search the log",
+    READ,
     out=LogHitsOut,
     query=(
         ("first", whole(1), "line to search from; default 1"),

@@ -6,6 +6,7 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from jobs.api import JobView
+from kernel.effects import READ
 from kernel.errors import Refused
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, query_int, whole
@@ -32,6 +33,7 @@ class JobMedia(JobView):
     calls = {
         "GET": Call(
             "List a job's media, in the order in which they were logged",
+            READ,
             out=MediumOut,
             many=True,
             query=(

@@ -16,6 +16,7 @@ from jobs.auth import message_prefix, require_own_job
 from jobs.models import Job, Metrics
 from jobs.serializers import MetricsIn, MetricsOut
 from kernel import bus
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer
 from kernel.views import Call
@@ -28,7 +29,7 @@ MESSAGE_ID_LENGTH = 100
 
 
 class JobMetricsRows(JobView):
-    calls = {"GET": Call("List stored metrics, newest first", out=MetricsOut, many=True)}
+    calls = {"GET": Call("List stored metrics, newest first", READ, out=MetricsOut, many=True)}
 
     def get(self, request, user, name):
         job = self.job(name)
@@ -62,7 +63,7 @@ class JobMetricsReport(JobView):
 
     accepted = frozenset({"user", "job"})
     reads_nan = True  # so that the refusal names the field
-    calls = {"POST": Call("Report metrics", body=MetricsIn, one_or_many=True)}
+    calls = {"POST": Call("Report metrics", SUBMIT, body=MetricsIn, one_or_many=True)}
 
     def post(self, request, user, name):
         try:
@@ -153,14 +154,14 @@ class _Registration(JobView):
 
 
 class JobMetricsBegin(_Registration):
-    calls = {"PUT": Call("Register a running job; idempotent")}
+    calls = {"PUT": Call("Register a running job; idempotent", SUBMIT)}
 
 
 class JobMetricsFinish(_Registration):
     verb = staticmethod(recording.finish)
-    calls = {"PUT": Call("Unregister a job: later metrics are ignored; idempotent")}
+    calls = {"PUT": Call("Unregister a job: later metrics are ignored; idempotent", SUBMIT)}
 
 
 class JobMetricsDelete(_Registration):
     verb = staticmethod(recording.delete)
-    calls = {"PUT": Call("Delete a job's metrics; idempotent")}
+    calls = {"PUT": Call("Delete a job's metrics; idempotent", DESTROY)}

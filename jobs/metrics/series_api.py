@@ -13,6 +13,7 @@ from jobs.auth import require_own_job
 from jobs.models import Value
 from jobs.serializers import SeriesOut, ValueOut, ValuesIn
 from kernel import bus
+from kernel.effects import READ, SUBMIT
 from kernel.errors import Refused
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, query_int, whole
@@ -28,9 +29,10 @@ class JobValues(JobView):
     accepted = frozenset({"user", "job"})
     reads_nan = True
     calls = {
-        "POST": Call("Report values of any name at a step", body=ValuesIn, one_or_many=True),
+        "POST": Call("Report values of any name at a step", SUBMIT, body=ValuesIn, one_or_many=True),
         "GET": Call(
             "List reported values, newest first",
+            READ,
             out=ValueOut,
             many=True,
             query=(("name", str, "only values of this name"),),
@@ -78,6 +80,7 @@ class JobSeries(JobView):
     calls = {
         "GET": Call(
             "Get reported values as series by name",
+            READ,
             out=SeriesOut,
             many=True,
             query=(("points", whole(0, series.MOST_POINTS), "points of each series, 0 to 2000; default 0"),),
@@ -101,6 +104,7 @@ class JobPoints(JobView):
     calls = {
         "GET": Call(
             "Get points of a job's series over a range, for a chart",
+            READ,
             out=PointsOut,
             many=True,
             query=(
@@ -159,6 +163,7 @@ class JobUsage(JobView):
     calls = {
         "GET": Call(
             "Get a job's resource usage over time: cpu (cores), ram, disk, gpu_ram (MiB), gpu (%)",
+            READ,
             out=SeriesOut,
             many=True,
             query=(

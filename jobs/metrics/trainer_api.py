@@ -19,6 +19,7 @@ from jobs.auth import require_own_job
 from jobs.models import Job, ProgressSource, Value
 from jobs.serializers import TrainerIn
 from kernel import bus
+from kernel.effects import SUBMIT
 from kernel.views import Call
 
 from . import recording
@@ -33,7 +34,7 @@ class JobTrainer(JobView):
     """For trainers that follow the status contract of Kubeflow Trainer. Others use `:heartbeat` and `/values`."""
 
     accepted = frozenset({"user", "job"})
-    calls = {"POST": Call("Report a trainer's progress, remaining time and metrics", body=TrainerIn)}
+    calls = {"POST": Call("Report a trainer's progress, remaining time and metrics", SUBMIT, body=TrainerIn)}
 
     def post(self, request, user, name):
         status = self.body()["trainerStatus"]

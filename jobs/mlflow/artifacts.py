@@ -6,12 +6,14 @@ from django.http import HttpResponseBase
 
 from jobs.artifacts import files
 from kernel import downloads
+from kernel.effects import DESTROY, READ
 
 from . import artifact_paths, lookup, shown, writing
 from .artifact_paths import Place
-from .protocol import Call, Routes, for_jobs
+from .protocol import Call, Routes, effect, for_jobs
 
 
+@effect(READ)
 @for_jobs
 def listing(call: Call) -> dict:
     """List a folder, with paths relative to it. A file, and a folder that is not there, have none: so clients find out
@@ -23,12 +25,14 @@ def listing(call: Call) -> dict:
     return {"files": entries(artifact_paths.place(call, text.strip("/")), "")}
 
 
+@effect(READ)
 @for_jobs
 def download(call: Call, path: str) -> HttpResponseBase:
     """Send a file."""
     return send(call, artifact_paths.place(call, path, file=True))
 
 
+@effect(DESTROY)
 def delete(call: Call, path: str) -> dict:
     """Delete a file, or a folder with all that is in it."""
     place = artifact_paths.place(call, path.rstrip("/"), write=True)
@@ -38,6 +42,7 @@ def delete(call: Call, path: str) -> dict:
     return {}
 
 
+@effect(READ)
 @for_jobs
 def of_run(call: Call) -> dict:
     """List a folder of a run's artifacts, with paths relative to the run's."""
@@ -46,6 +51,7 @@ def of_run(call: Call) -> dict:
     return {"root_uri": shown.artifact_uri(job), "files": entries(artifact_paths.of_run(job, inner), inner)}
 
 
+@effect(READ)
 @for_jobs
 def get_artifact(call: Call) -> HttpResponseBase:
     """Send an artifact of a run, as MLflow's web interface asks for it."""

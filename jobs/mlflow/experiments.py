@@ -10,11 +10,12 @@ from jobs.models import Project
 from jobs.runs import projects
 from jobs.summaries import labels
 from kernel import after_commit
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.locking import lock_row
 
 from . import limits, lookup
-from .protocol import Call, MlflowError, Routes, for_jobs
+from .protocol import Call, MlflowError, Routes, effect, for_jobs
 from .reading import WrongField
 from .shown import milliseconds
 from .writing import NOTE
@@ -46,11 +47,13 @@ def shown(project: Project) -> dict:
     }
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call) -> dict:
     return {"experiment": shown(lookup.project(call))}
 
 
+@effect(READ)
 @for_jobs
 def get_by_name(call: Call) -> dict:
     """Return the experiment of that name. For a job's token each name is that of the job's own project, so that a
@@ -69,6 +72,7 @@ def get_by_name(call: Call) -> dict:
     return {"experiment": shown(found)}
 
 
+@effect(SUBMIT)
 @for_jobs
 def create(call: Call) -> dict:
     """Create a project. The place of its artifacts is the platform's: one that is asked for is ignored."""
@@ -90,6 +94,7 @@ def create(call: Call) -> dict:
     return {"experiment_id": str(project.pk)}
 
 
+@effect(SUBMIT)
 def update(call: Call) -> dict:
     """Rename a project."""
     project = _active(call)
@@ -103,6 +108,7 @@ def update(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 def delete(call: Call) -> dict:
     projects.delete(call.user, _active(call).pk, call.caller.by)
     return {}
@@ -116,6 +122,7 @@ def restore(call: Call) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 def set_tag(call: Call) -> dict:
     pair = (call.fields.text("key", required=True), call.fields.text("value", most=limits.MOST_EXPERIMENT_TAG))
     project = _active(call)
@@ -128,6 +135,7 @@ def set_tag(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 def delete_tag(call: Call) -> dict:
     key, project = call.fields.text("key", required=True), _active(call)
     with transaction.atomic():

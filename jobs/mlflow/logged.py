@@ -17,10 +17,11 @@ from django.utils import timezone
 from jobs import client_runs
 from jobs.artifacts import files
 from jobs.models import Job, LoggedModel, ModelUse
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import lock_row
 
 from . import artifact_paths, artifacts, limits, lookup, runs, writing
-from .protocol import Call, MlflowError, Routes, for_jobs
+from .protocol import Call, MlflowError, Routes, effect, for_jobs
 from .reading import Fields, WrongField, number_of, number_out, whole_of
 from .shown import logged_model as shown_model
 
@@ -31,6 +32,7 @@ HISTORY, MOST_HISTORY = "mlflow.log-model.history", 100_000  # characters
 NUMBERED = {1: "LOGGED_MODEL_PENDING", 2: "LOGGED_MODEL_READY", 3: "LOGGED_MODEL_UPLOAD_FAILED"}
 
 
+@effect(SUBMIT)
 @for_jobs
 def create(call: Call) -> dict:
     fields = call.fields
@@ -67,11 +69,13 @@ def _run_of(call: Call, name: str) -> Job:
     return job
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call, key: str) -> dict:
     return {"model": shown_model(lookup.model(call, key))}
 
 
+@effect(SUBMIT)
 @for_jobs
 def finalize(call: Call, key: str) -> dict:
     """Record whether the upload of the files has succeeded."""
@@ -83,6 +87,7 @@ def finalize(call: Call, key: str) -> dict:
     return {"model": shown_model(_change(call, key, {"status": status}))}
 
 
+@effect(DESTROY)
 def delete(call: Call, key: str) -> dict:
     """Delete a model with its files."""
     model = lookup.model(call, key, write=True)
@@ -93,12 +98,14 @@ def delete(call: Call, key: str) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def set_tags(call: Call, key: str) -> dict:
     _change(call, key, {"tags": _tags(call.fields)})
     return {}
 
 
+@effect(DESTROY)
 @for_jobs
 def delete_tag(call: Call, key: str, tag: str) -> dict:
     found = lookup.model(call, key, write=True)
@@ -110,6 +117,7 @@ def delete_tag(call: Call, key: str, tag: str) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def log_params(call: Call, key: str) -> dict:
     _change(call, key, {"params": _params(call.fields)})
@@ -147,6 +155,7 @@ def _wake(call: Call, job: Job) -> None:
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
+@effect(READ)
 @for_jobs
 def listing(call: Call, key: str) -> dict:
     """List a folder of a model's files, with paths relative to the model's."""
@@ -155,6 +164,7 @@ def listing(call: Call, key: str) -> dict:
     return {"root_uri": shown_model(model)["info"]["artifact_uri"], "files": entries}
 
 
+@effect(READ)
 @for_jobs
 def file(call: Call, key: str) -> HttpResponseBase:
     model, inner = lookup.model(call, key), call.fields.text("artifact_file_path", required=True)
@@ -162,6 +172,7 @@ def file(call: Call, key: str) -> HttpResponseBase:
 
 
 # --- the models of a run ----------------------------------------------------------------------------------------------
+@effect(SUBMIT)
 @for_jobs
 def log_inputs(call: Call) -> dict:
     """Record the datasets and models that a run reads."""
@@ -171,6 +182,7 @@ def log_inputs(call: Call) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def log_outputs(call: Call) -> dict:
     """Record the models that a run has made."""
@@ -191,6 +203,7 @@ def note_uses(call: Call, job: Job, kind: ModelUse.Kind) -> None:
         _wake(call, job)
 
 
+@effect(SUBMIT)
 @for_jobs
 def log_model(call: Call) -> dict:
     """Record a model as MLflow 2 does: its description is added to a list, which is a tag of the run."""

@@ -9,9 +9,10 @@ from django.db.models.lookups import Exact, GreaterThan, GreaterThanOrEqual, Les
 
 from jobs.models import Job, LoggedModel
 from jobs.runs.filters.attributes import tag_value
+from kernel.effects import READ
 
 from . import lookup, run_filter, search, shown
-from .protocol import Call, Routes, for_jobs
+from .protocol import Call, Routes, effect, for_jobs
 from .reading import WrongField
 from .search import Term
 from .searching import project_keys
@@ -33,6 +34,7 @@ SHORT = {"READY": "LOGGED_MODEL_READY", "PENDING": "LOGGED_MODEL_PENDING", "FAIL
 LOOKUPS = {"=": Exact, "<": LessThan, "<=": LessThanOrEqual, ">": GreaterThan, ">=": GreaterThanOrEqual}
 
 
+@effect(READ)
 @for_jobs
 def find(call: Call) -> dict:
     """Return the logged models of some experiments; those that are not the caller's have none."""

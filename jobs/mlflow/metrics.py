@@ -8,9 +8,10 @@ import json
 from django.db import connection
 
 from jobs.metrics.series import CONTRACT
+from kernel.effects import READ, SUBMIT
 
 from . import limits, logged, lookup, writing
-from .protocol import Call, Routes, for_jobs
+from .protocol import Call, Routes, effect, for_jobs
 from .reading import MOST_MS, Fields, WrongField, number_of, number_out, whole_of, wrong
 from .writing import Points
 
@@ -27,6 +28,7 @@ WHERE job_id = %s AND seq > %s ORDER BY seq LIMIT %s
 """
 
 
+@effect(SUBMIT)
 @for_jobs
 def log_metric(call: Call) -> dict:
     run = lookup.given_run(call)
@@ -36,6 +38,7 @@ def log_metric(call: Call) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def log_batch(call: Call) -> dict:
     fields = call.fields
@@ -103,6 +106,7 @@ def _incomplete(row, within: str) -> WrongField:
     return WrongField(f"Missing value for required parameter '{within}{lacking}'.")
 
 
+@effect(READ)
 @for_jobs
 def get_history(call: Call) -> dict:
     """Return the points of one metric in the order of their reports, a page at a time."""

@@ -13,9 +13,10 @@ from django.utils.crypto import constant_time_compare
 from jobs.artifacts import multipart
 from jobs.artifacts.multipart import Upload
 from jobs.models import Job, State
+from kernel.effects import SUBMIT
 
 from . import artifact_paths, writing
-from .protocol import Call, MlflowError, Routes, for_jobs
+from .protocol import Call, MlflowError, Routes, effect, for_jobs
 from .reading import WrongField
 
 SALT = "mlflow.part"
@@ -30,6 +31,7 @@ class Part(NamedTuple):
     job: Job
 
 
+@effect(SUBMIT)
 @for_jobs
 def create(call: Call, path: str) -> dict:
     """Start an upload; return an address for each part."""
@@ -46,6 +48,7 @@ def create(call: Call, path: str) -> dict:
     }
 
 
+@effect(SUBMIT)
 @for_jobs
 def complete(call: Call, path: str) -> dict:
     """Join the parts of an upload. Clients repeat it where they have lost the answer."""
@@ -61,6 +64,7 @@ def complete(call: Call, path: str) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def abort(call: Call, path: str) -> dict:
     """Remove what has arrived of an upload."""

@@ -30,6 +30,7 @@ from accounts.models import User
 from jobs.artifacts.space import DiskFull, NoRoom
 from jobs.auth import job_of_token
 from kernel.dispatch import Direct, ViewApplication
+from kernel.effects import Effect
 from kernel.errors import Fault, Refused, TooMany, writable
 from kernel.locking import Missing
 from kernel.sanitize import check_count
@@ -119,6 +120,16 @@ def for_jobs(handler: Handler) -> Handler:
     return handler
 
 
+def effect(value: Effect) -> Callable[[Handler], Handler]:
+    """Decorate a call with what it does, for the scopes of named tokens: without it the call takes full tokens only."""
+
+    def declare(handler: Handler) -> Handler:
+        handler.effect = value
+        return handler
+
+    return declare
+
+
 def patterns(routes: Routes, bases: Sequence[str] = BASES) -> list[URLPattern]:
     """Return Django's patterns of these routes, relative to PREFIX."""
     return [path(base + route, endpoint(methods)) for route, methods in routes.items() for base in bases]
@@ -141,7 +152,7 @@ def endpoint(methods: Mapping[str, Handler]) -> Callable[..., HttpResponseBase]:
     def view(request: HttpRequest, **kwargs) -> HttpResponseBase:
         try:
             handler = methods.get("GET" if request.method == "HEAD" else request.method)
-            caller = caller_of(request)
+            caller = caller_of(request, getattr(handler, "effect", None))
             if handler is None:
                 raise MlflowError(
                     "ENDPOINT_NOT_FOUND", f"{request.method} is not allowed here, only {', '.join(methods)}", 405,
@@ -193,8 +204,10 @@ def reply(answer: dict) -> HttpResponse:
 
 
 # --- who calls --------------------------------------------------------------------------------------------------------
-def caller_of(request: HttpRequest) -> Caller:
-    """Return whose token the request carries: as Bearer, or as the password of Basic. Raises MlflowError."""
+def caller_of(request: HttpRequest, does: Effect | None) -> Caller:
+    """Return whose token the request carries: as Bearer, or as the password of Basic. `does` is the effect that the
+    call declares. Raises MlflowError.
+    """
     header = request.META.get("HTTP_AUTHORIZATION", "")
     username, token = "", ""
     try:
@@ -204,21 +217,21 @@ def caller_of(request: HttpRequest) -> Caller:
         raise _unauthenticated(str(refused.msg)) from None
     if not token:
         raise _unauthenticated("no token: set MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_PASSWORD, to your API token")
-    caller = _caller(request, token)
+    caller = _caller(request, token, does)
     if caller is None or (username and not hmac.compare_digest(username.encode(), caller.username.encode())):
         what = "the password must be your API token" if credentials else "the token is not valid"
         raise _unauthenticated(f"not authenticated: {what}")
     return caller
 
 
-def _caller(request: HttpRequest, token: str) -> Caller | None:
+def _caller(request: HttpRequest, token: str, does: Effect | None) -> Caller | None:
     if token.startswith(auth.JOB_PREFIX):
         job = job_of_token(token)
         return job and Caller(job.user_id, job.user.username, job.pk)
     holder = tokens.user_holder(token, narrow=True, address=throttle.client_address(request))
     if holder is not None:
         try:
-            scopes.require_mlflow(holder, request.method, request.path)
+            scopes.require(holder, does, holder.username)
         except Refused as refused:
             raise MlflowError("PERMISSION_DENIED", str(refused.msg)) from None
     return holder and Caller(holder.user_id, holder.username)

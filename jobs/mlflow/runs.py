@@ -17,10 +17,11 @@ from jobs import client_runs
 from jobs.models import Job, Project, RunInput
 from jobs.runs import trash
 from kernel import after_commit
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import lock_row, locked
 
 from . import limits, lookup, shown, writing
-from .protocol import Call, MlflowError, Routes, for_jobs
+from .protocol import Call, MlflowError, Routes, effect, for_jobs
 from .reading import Fields, WrongField, wrong
 from .writing import NAME, NOTE, PARENT, Tags
 
@@ -49,6 +50,7 @@ def moment(ms: int | None) -> datetime | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC)
 
 
+@effect(SUBMIT)
 @for_jobs
 def create(call: Call) -> dict:
     fields = call.fields
@@ -118,11 +120,13 @@ def _fresh(job: Job) -> Job:
     return Job.objects.select_related("user", "project").get(pk=job.pk)
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call) -> dict:
     return {"run": shown.run_of(lookup.run(call))}
 
 
+@effect(SUBMIT)
 @for_jobs
 def update(call: Call) -> dict:
     job = lookup.run(call, write=True)
@@ -138,6 +142,7 @@ def update(call: Call) -> dict:
     return {"run_info": shown.info_of(_fresh(job))}
 
 
+@effect(DESTROY)
 def delete(call: Call) -> dict:
     """Move a run to the trash; a client's also while it runs. A job is to be cancelled first."""
     job = lookup.run(call, write=True, trashed=True)
@@ -154,6 +159,7 @@ def restore(call: Call) -> dict:
 
 
 # --- parameters, tags, inputs -----------------------------------------------------------------------------------------
+@effect(SUBMIT)
 @for_jobs
 def log_parameter(call: Call) -> dict:
     run, name = lookup.given_run(call), limits.key(call.fields.text("key", required=True))
@@ -161,6 +167,7 @@ def log_parameter(call: Call) -> dict:
     return {}
 
 
+@effect(SUBMIT)
 @for_jobs
 def set_tag(call: Call) -> dict:
     run, pair = lookup.given_run(call), (call.fields.text("key", required=True), call.fields.text("value"))
@@ -168,6 +175,7 @@ def set_tag(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 @for_jobs
 def delete_tag(call: Call) -> dict:
     key, found = call.fields.text("key", required=True), lookup.run(call, write=True)

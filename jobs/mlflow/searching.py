@@ -8,9 +8,10 @@ from django.db.models.functions import Cast
 from jobs.models import Job, State
 from jobs.runs.filters.attributes import tag_value
 from jobs.summaries import metrics as summaries
+from kernel.effects import READ
 
 from . import experiments, found, limits, lookup, run_filter, search
-from .protocol import Call, Routes, for_jobs
+from .protocol import Call, Routes, effect, for_jobs
 from .reading import WrongField, whole_of, wrong
 from .search import Term
 from .writing import NOTE
@@ -20,6 +21,7 @@ EXPERIMENTS, MOST_EXPERIMENTS = 1000, 50_000
 TRASHED = {1: Q(trashed=None), 2: Q(trashed__isnull=False), 3: Q()}
 
 
+@effect(READ)
 @for_jobs
 def search_runs(call: Call) -> dict:
     """Return runs of some experiments; those that are not the caller's have none."""
@@ -58,6 +60,7 @@ def project_keys(call: Call, texts: list[str]) -> list[int]:
     return [key for key in keys if 0 < key < 2**63]
 
 
+@effect(READ)
 @for_jobs
 def search_experiments(call: Call) -> dict:
     fields = call.fields

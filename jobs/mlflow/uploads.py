@@ -26,6 +26,7 @@ from jobs.artifacts import multipart as parts
 from jobs.models import Job
 from kernel import storage
 from kernel.dispatch import Direct, ViewApplication
+from kernel.effects import SUBMIT
 from kernel.errors import Fault
 
 from . import artifact_paths, multipart, protocol, writing
@@ -137,7 +138,7 @@ def read(request: HttpRequest) -> Upload:
 
 
 def _place(request: HttpRequest, address: str) -> Place:
-    call = Call(request, protocol.caller_of(request), Fields({}))
+    call = Call(request, protocol.caller_of(request, SUBMIT), Fields({}))
     protocol.check_workspace(call)
     found = ADDRESS.fullmatch(address.partition("?")[0])
     if found is None:

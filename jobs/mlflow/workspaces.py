@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from .protocol import BASES_3, Call, MlflowError, Routes, for_jobs, missing_workspace, patterns, workspaces_of
+from kernel.effects import READ
+
+from .protocol import BASES_3, Call, MlflowError, Routes, effect, for_jobs, missing_workspace, patterns, workspaces_of
 
 
+@effect(READ)
 @for_jobs
 def many(call: Call) -> dict:
     return {"workspaces": [{"name": name} for name in workspaces_of(call)]}
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call, name: str) -> dict:
     if name not in workspaces_of(call):

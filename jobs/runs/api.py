@@ -8,6 +8,7 @@ from rest_framework.response import Response
 from jobs.api import JobView
 from jobs.models import Project, View
 from jobs.serializers import JobOut
+from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import NAME
@@ -46,7 +47,7 @@ class RunList(ContractView):
     """The runs of a user with their arguments and metrics, filtered, sorted, a page at a time."""
 
     kind = "job"
-    calls = {"GET": Call("List runs", out=RunsOut, query=QUERY)}
+    calls = {"GET": Call("List runs", READ, out=RunsOut, query=QUERY)}
 
     def get(self, request, user):
         query = request.query_params
@@ -92,7 +93,7 @@ class _Action(ContractView):
 
 
 class RunsTag(_Action):
-    calls = {"PUT": Call("Add and remove tags", body=TagIn, out=DoneOut)}
+    calls = {"PUT": Call("Add and remove tags", SUBMIT, body=TagIn, out=DoneOut)}
 
     def put(self, request, user):
         body = self.body()
@@ -102,7 +103,7 @@ class RunsTag(_Action):
 
 
 class RunsMove(_Action):
-    calls = {"PUT": Call("Move runs to another project", body=MoveIn, out=DoneOut)}
+    calls = {"PUT": Call("Move runs to another project", SUBMIT, body=MoveIn, out=DoneOut)}
 
     def put(self, request, user):
         return self.done(changes.move(self.selected(), self.owner, self.body()["to"]))
@@ -110,7 +111,9 @@ class RunsMove(_Action):
 
 class RunsMark(_Action):
     calls = {
-        "PUT": Call("Set or clear the favourite mark of runs, hide or show them in charts", body=MarkIn, out=DoneOut)
+        "PUT": Call(
+            "Set or clear the favourite mark of runs, hide or show them in charts", SUBMIT, body=MarkIn, out=DoneOut
+        )
     }
 
     def put(self, request, user):
@@ -121,7 +124,7 @@ class RunsMark(_Action):
 class RunsCancel(_Action):
     """As many as 20 seconds allow; the others are counted in `left`. Call it again until that is 0."""
 
-    calls = {"PUT": Call("Cancel the runs that are queued or running", body=Selection, out=DoneOut)}
+    calls = {"PUT": Call("Cancel the runs that are queued or running", SUBMIT, body=Selection, out=DoneOut)}
 
     def put(self, request, user):
         return self.done(changes.cancel(self.selected(), self.by))
@@ -130,7 +133,7 @@ class RunsCancel(_Action):
 class RunsTrash(_Action):
     """They can be restored for MLP_TRASH_DAYS days, after which they are deleted."""
 
-    calls = {"PUT": Call("Move the runs that have ended to the trash", body=Selection, out=DoneOut)}
+    calls = {"PUT": Call("Move the runs that have ended to the trash", DESTROY, body=Selection, out=DoneOut)}
 
     def put(self, request, user):
         return self.done(trash.trash(self.selected(), self.owner, self.by)[0])
@@ -148,7 +151,7 @@ class RunsDelete(_Action):
     """As many as 20 seconds allow; the others are counted in `left`. Call it again until that is 0."""
 
     from_trash = True
-    calls = {"PUT": Call("Delete runs in the trash permanently", body=Selection, out=DoneOut)}
+    calls = {"PUT": Call("Delete runs in the trash permanently", DESTROY, body=Selection, out=DoneOut)}
 
     def put(self, request, user):
         return self.done(trash.delete(self.selected(), self.by))
@@ -159,6 +162,7 @@ class JobEdit(JobView):
         "PUT": Call(
             "Change a job's project, tags, notes, group, favourite mark, colour or visibility in charts, "
             "or its priority while it is queued",
+            SUBMIT,
             body=RunEditIn,
             out=JobOut,
         )
@@ -170,7 +174,7 @@ class JobEdit(JobView):
 
 
 class JobTrash(JobView):
-    calls = {"PUT": Call("Move a job in state finished or error to the trash", out=JobOut)}
+    calls = {"PUT": Call("Move a job in state finished or error to the trash", DESTROY, out=JobOut)}
 
     def put(self, request, user, name):
         job = self.job(name)
@@ -196,9 +200,9 @@ class ProjectView(ContractView):
 
 class ProjectList(ProjectView):
     calls = {
-        "POST": Call("Create a project", body=ProjectIn, out=ProjectOut, status=201),
+        "POST": Call("Create a project", SUBMIT, body=ProjectIn, out=ProjectOut, status=201),
         "GET": Call(
-            "List the user's projects, newest first", out=ProjectOut, many=True,
+            "List the user's projects, newest first", READ, out=ProjectOut, many=True,
             query=(("trash", whole(0, 1), "1: those in the trash"),),
         ),
     }  # fmt: skip
@@ -213,9 +217,9 @@ class ProjectList(ProjectView):
 
 class ProjectDetail(ProjectView):
     calls = {
-        "GET": Call("Get a project that is not in the trash", out=ProjectOut),
-        "PUT": Call("Change a project", body=ProjectEditIn, out=ProjectOut),
-        "DELETE": Call("Move a project to the trash with its runs", out=ProjectOut),
+        "GET": Call("Get a project that is not in the trash", READ, out=ProjectOut),
+        "PUT": Call("Change a project", SUBMIT, body=ProjectEditIn, out=ProjectOut),
+        "DELETE": Call("Move a project to the trash with its runs", DESTROY, out=ProjectOut),
     }
 
     def get(self, request, user, id):
@@ -242,7 +246,7 @@ class ViewList(ProjectView):
     kind = "view"
     calls = {
         "POST": Call("Save a table of runs as a view", body=ViewIn, out=ViewOut, status=201),
-        "GET": Call("List the user's saved views, newest first", out=ViewOut, many=True),
+        "GET": Call("List the user's saved views, newest first", READ, out=ViewOut, many=True),
     }
 
     def post(self, request, user):
@@ -257,7 +261,7 @@ class ViewList(ProjectView):
 
 class ViewDetail(ProjectView):
     kind = "view"
-    calls = {"DELETE": Call("Delete a saved view")}
+    calls = {"DELETE": Call("Delete a saved view", DESTROY)}
 
     def delete(self, request, user, id):
         if not views.delete(self.owner, id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework.response import Response
 
+from kernel.effects import DESTROY, READ
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, ContractView, query_int
 
@@ -15,7 +16,7 @@ class TrashList(ContractView):
     """Objects of every kind, the last moved there first. They are deleted at the time `purged`."""
 
     kind = "object"
-    calls = {"GET": Call("List what is in the user's trash", out=TrashedOut, many=True)}
+    calls = {"GET": Call("List what is in the user's trash", READ, out=TrashedOut, many=True)}
 
     def get(self, request, user):
         rows = kinds.rows(self.owner)
@@ -36,7 +37,7 @@ class TrashRestore(ContractView):
 
 class TrashDelete(ContractView):
     kind = "object"
-    calls = {"PUT": Call("Delete an object in the trash permanently", body=TrashedIn)}
+    calls = {"PUT": Call("Delete an object in the trash permanently", DESTROY, body=TrashedIn)}
 
     def put(self, request, user):
         kinds.delete(self.owner, by=self.by, **self.body())

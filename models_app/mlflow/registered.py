@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.mlflow.protocol import Call, MlflowError, for_jobs
+from jobs.mlflow.protocol import Call, MlflowError, effect, for_jobs
 from jobs.mlflow.reading import Fields, WrongField
+from kernel.effects import DESTROY, READ
 from kernel.errors import Refused
 from models_app.models import RegisteredModel
 from models_app.registry import checks, reading, registered
@@ -57,12 +58,14 @@ def create(call: Call) -> dict:
     return _again(call, name)
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call) -> dict:
     """Return a registered model."""
     return _answer(named(call))
 
 
+@effect(READ)
 @for_jobs
 def find(call: Call) -> dict:
     """Return the registered models that match. Without a condition about prompts, prompts are left out."""
@@ -96,6 +99,7 @@ def rename(call: Call) -> dict:
     return _again(call, new)
 
 
+@effect(DESTROY)
 def delete(call: Call) -> dict:
     """Delete a registered model with its versions."""
     registered.delete(call.user, named(call).name, call.caller.by)
@@ -109,6 +113,7 @@ def set_tag(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 def delete_tag(call: Call) -> dict:
     """Delete a tag."""
     key = call.fields.text("key", required=True)
@@ -116,6 +121,7 @@ def delete_tag(call: Call) -> dict:
     return {}
 
 
+@effect(READ)
 @for_jobs
 def latest(call: Call) -> dict:
     """Return the newest version of each stage, or of the stages that are named."""
@@ -136,12 +142,14 @@ def set_alias(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 def delete_alias(call: Call) -> dict:
     """Delete an alias."""
     registered.delete_alias(call.user, named(call).name, call.fields.text("alias", required=True), call.caller.by)
     return {}
 
 
+@effect(READ)
 @for_jobs
 def by_alias(call: Call) -> dict:
     """Return the version that an alias names."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from jobs.mlflow.protocol import Call, for_jobs
+from jobs.mlflow.protocol import Call, effect, for_jobs
 from jobs.mlflow.reading import WrongField, whole_of
+from kernel.effects import DESTROY, READ
 from kernel.sanitize import UNSTORABLE
 from models_app.models import ModelVersion
 from models_app.registry import reading, sources, versions
@@ -69,6 +70,7 @@ def create(call: Call) -> dict:
     return _answer(made.pk)
 
 
+@effect(READ)
 @for_jobs
 def get(call: Call) -> dict:
     """Return a version."""
@@ -84,12 +86,14 @@ def update(call: Call) -> dict:
     return _answer(row.pk)
 
 
+@effect(DESTROY)
 def delete(call: Call) -> dict:
     """Delete a version."""
     versions.delete(*_at(call), call.caller.by)
     return {}
 
 
+@effect(READ)
 @for_jobs
 def find(call: Call) -> dict:
     """Return the versions that match. Without a condition about prompts, those of prompts are left out."""
@@ -115,6 +119,7 @@ def set_tag(call: Call) -> dict:
     return {}
 
 
+@effect(DESTROY)
 def delete_tag(call: Call) -> dict:
     """Delete a tag."""
     versions.delete_tag(*_at(call), call.fields.text("key", required=True), call.caller.by)
@@ -129,6 +134,7 @@ def set_stage(call: Call) -> dict:
     return _answer(row.pk)
 
 
+@effect(READ)
 @for_jobs
 def download_uri(call: Call) -> dict:
     """Return where the files of a version are, as a client can fetch them."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.mlflow.protocol import Call, MlflowError
+from jobs.mlflow.protocol import Call, MlflowError, effect
 from jobs.mlflow.reading import Fields, wrong
+from kernel.effects import DESTROY, READ
 from kernel.locking import Missing
 from models_app.models import RegistryWebhook
 from models_app.registry import events, webhooks
@@ -60,6 +61,7 @@ def create(call: Call) -> dict:
     return {"webhook": _shown(webhooks.save(call.user, **_fields(call.fields)))}
 
 
+@effect(READ)
 def many(call: Call) -> dict:
     """Return the webhooks, newest first."""
     most = call.fields.whole("max_results", RESULTS, low=1, high=MOST_RESULTS)
@@ -69,6 +71,7 @@ def many(call: Call) -> dict:
     return {**answer, "next_page_token": token} if token else answer
 
 
+@effect(READ)
 def get(call: Call, key: str) -> dict:
     """Return a webhook, without its secret."""
     return {"webhook": _shown(_found(call, key))}
@@ -79,6 +82,7 @@ def update(call: Call, key: str) -> dict:
     return {"webhook": _shown(webhooks.save(call.user, _found(call, key), **_fields(call.fields)))}
 
 
+@effect(DESTROY)
 def delete(call: Call, key: str) -> dict:
     """Delete a webhook and what was still to be sent to it."""
     webhooks.delete(_found(call, key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from accounts.sharing.rest import SharedReads
+from kernel.effects import DESTROY, READ
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import NAME as USER
@@ -47,7 +48,7 @@ class RegistryView(SharedReads):
 class RegistryList(RegistryView):
     calls = {
         "POST": Call("Register a model: a name for versions", body=RegisteredIn, out=RegisteredOut, status=201),
-        "GET": Call("List the user's registered models, newest first", out=RegisteredOut, many=True),
+        "GET": Call("List the user's registered models, newest first", READ, out=RegisteredOut, many=True),
     }
 
     def post(self, request, user):
@@ -60,9 +61,9 @@ class RegistryList(RegistryView):
 
 class RegistryDetail(RegistryView):
     calls = {
-        "GET": Call("Get a registered model", out=RegisteredOut),
+        "GET": Call("Get a registered model", READ, out=RegisteredOut),
         "PUT": Call("Change its name, description or tags", body=RegisteredEditIn, out=RegisteredOut),
-        "DELETE": Call("Delete a registered model with its versions and their files"),
+        "DELETE": Call("Delete a registered model with its versions and their files", DESTROY),
     }
 
     def get(self, request, user, name):
@@ -91,7 +92,7 @@ class VersionList(RegistryView):
             out=ModelVersionOut,
             status=201,
         ),
-        "GET": Call("List the versions, newest first", out=ModelVersionOut, many=True),
+        "GET": Call("List the versions, newest first", READ, out=ModelVersionOut, many=True),
     }
 
     def post(self, request, user, name):
@@ -106,9 +107,9 @@ class VersionList(RegistryView):
 
 class VersionDetail(RegistryView):
     calls = {
-        "GET": Call("Get a version", out=ModelVersionOut),
+        "GET": Call("Get a version", READ, out=ModelVersionOut),
         "PUT": Call("Change a version's description, tags or stage", body=VersionEditIn, out=ModelVersionOut),
-        "DELETE": Call("Delete a version with the files that were copied for it"),
+        "DELETE": Call("Delete a version with the files that were copied for it", DESTROY),
     }
 
     def get(self, request, user, name, number):
@@ -133,9 +134,9 @@ class VersionDetail(RegistryView):
 
 class AliasDetail(RegistryView):
     calls = {
-        "GET": Call("Get the version that an alias names; latest is the newest", out=ModelVersionOut),
+        "GET": Call("Get the version that an alias names; latest is the newest", READ, out=ModelVersionOut),
         "PUT": Call("Set an alias, or move it to another version", body=AliasIn, out=ModelVersionOut),
-        "DELETE": Call("Delete an alias"),
+        "DELETE": Call("Delete an alias", DESTROY),
     }
 
     def get(self, request, user, name, alias):

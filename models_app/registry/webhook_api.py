@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernel.effects import DESTROY, READ
 from kernel.locking import Missing
 from kernel.names import NAME as USER
 from kernel.views import Call, ContractView
@@ -27,7 +28,7 @@ class WebhookView(ContractView):
 class WebhookList(WebhookView):
     calls = {
         "POST": Call("Add a webhook on events of the registry", body=WebhookIn, out=WebhookOut, status=201),
-        "GET": Call("List the user's webhooks of the registry, newest first", out=WebhookOut, many=True),
+        "GET": Call("List the user's webhooks of the registry, newest first", READ, out=WebhookOut, many=True),
     }
 
     def post(self, request, user):
@@ -39,11 +40,11 @@ class WebhookList(WebhookView):
 
 class WebhookDetail(WebhookView):
     calls = {
-        "GET": Call("Get a webhook, without its secret", out=WebhookOut),
+        "GET": Call("Get a webhook, without its secret", READ, out=WebhookOut),
         "PUT": Call(
             "Change the fields that are given; active pauses and resumes it", body=WebhookEditIn, out=WebhookOut
         ),
-        "DELETE": Call("Delete a webhook and what was still to be sent to it"),
+        "DELETE": Call("Delete a webhook and what was still to be sent to it", DESTROY),
     }
 
     def get(self, request, user, key):
@@ -69,7 +70,7 @@ class WebhookTest(WebhookView):
 class DeliveryList(WebhookView):
     """Those of the last seven days."""
 
-    calls = {"GET": Call("List what was sent to a webhook, newest first", out=DeliveryOut, many=True)}
+    calls = {"GET": Call("List what was sent to a webhook, newest first", READ, out=DeliveryOut, many=True)}
 
     def get(self, request, user, key):
         return self.page(RegistryDelivery.objects.filter(webhook=self.webhook(key)))

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accounts.tokens import Holder
+from kernel.effects import SUBMIT
 
 from .. import conditions
-from ..admission import require_owner
+from ..admission import require_owner, require_scope
 from ..conditions import Conditions
 from ..errors import HttpError
 from ..paths import Target, parse
@@ -60,6 +61,7 @@ class Upload:
 def read_upload(meta: Mapping[str, str], holder: Holder) -> Upload:
     """Return the upload that the headers in `meta` (names as WSGI has them) describe. Raises HttpError."""
     target = parse(meta.get("HTTP_X_DATA_URI", ""))
+    require_scope(holder, target, SUBMIT)
     require_owner(holder, target)
     if not target.parts or target.slash:
         raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path")
