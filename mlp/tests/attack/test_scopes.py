@@ -182,9 +182,9 @@ def dav(text: str, method: str, address: str, destination: str = ""):
     return visitor().generic("GET" if method == "PUT" else method, f"/internal/data/{door}", **asked, **header)
 
 
-def files(user: str = "alice") -> dict[str, str]:
-    """Return what is in the user's dataset `up` and `.home`."""
-    folders = storage.dataset_dir(user, "up"), storage.home_dir(user)
+def files() -> dict[str, str]:
+    """Return what is in alice's dataset `up` and `.home`."""
+    folders = storage.dataset_dir("alice", "up"), storage.home_dir("alice")
     return {str(one): one.read_text() for folder in folders for one in folder.rglob("*") if one.is_file()}
 
 
