@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 from channels.testing import WebsocketCommunicator
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 class Link(WebsocketCommunicator):
@@ -16,3 +19,15 @@ class Link(WebsocketCommunicator):
     async def wait(self, timeout: float = LIMIT_S) -> None:
         """Wait until the server's side has ended."""
         await super().wait(max(timeout, LIMIT_S))
+
+    async def assert_silent(self) -> None:
+        """End the websocket; assert that it has sent nothing more."""
+        await self.disconnect()
+        assert self.output_queue.empty()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Wait in an event loop until a condition holds."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)

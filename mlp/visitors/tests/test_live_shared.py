@@ -16,7 +16,7 @@ from kernel.after_commit import changed
 from mlp.asgi import application
 from mlp.tests.links import Link
 
-from .test_live import QUIET_S, heard, opened, report, rows, running
+from .test_live import OWN, heard, opened, own_change, report, rows, running
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHOWN = {"kind": "object", "user": "alice", "object": "job", "name": "fit"}
@@ -65,13 +65,10 @@ def test_a_reader_hears_of_the_object_and_of_nothing_else(alice, bob):
         await until(link, "metrics")
         await sync_to_async(report)("alice", 1)
         assert await rows(link, 1) == [1]
-        await asyncio.sleep(QUIET_S)
-        while not await link.receive_nothing(QUIET_S):
-            await heard(link)  # the progress of the job
         await sync_to_async(changed)("alice", "dataset", "secret")
-        assert await link.receive_nothing(QUIET_S)
         await sync_to_async(changed)("alice", "job", "fit")
-        assert await heard(link) == MINE
+        while (message := await heard(link)) != MINE:
+            assert message == {**MINE, "moving": True}  # the progress of the job
         await sync_to_async(grants.revoke)(share, by="alice")
         assert await heard(link) == MINE  # the page fetches itself, and is refused
         await sync_to_async(report)("alice", 2)
@@ -89,7 +86,8 @@ def test_a_stranger_watches_nothing(alice, bob):
         await link.send_to(json.dumps({"watch": [SHOWN, METRICS]}))
         assert (await heard(link))["type"] == "gone"
         await sync_to_async(changed)("alice", "job", "fit")
-        assert await link.receive_nothing(QUIET_S)
+        await own_change("bob")
+        assert await heard(link) == OWN
         await link.disconnect()
 
     asyncio.run(work())
@@ -126,9 +124,11 @@ def test_a_page_whose_share_has_ended_is_told_once(alice, bob, monkeypatch, endi
         await until(link, "beat")
         await sync_to_async(Share.objects.filter(pk=share.pk).update)(**ending)
         assert await until(link, "changed") == MINE
-        await sync_to_async(changed)("alice", "job", "fit")
-        for _ in range(10):
+        for _ in range(3):  # at each of which the share is checked again
             assert (await heard(link))["type"] == "beat"
+        await sync_to_async(changed)("alice", "job", "fit")
+        await own_change("bob")
+        assert await until(link, "changed") == OWN
         await link.disconnect()
 
     asyncio.run(work())
