@@ -16,13 +16,13 @@ from aiops.models import WatchedWorkload
 from aiops.services.writeback import WriteBack
 from aiops.wire.payloads import encode
 from jobs.models import Job
+from kernel.after_commit import changed
 from kernel.errors import Fault
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 from mlp.visitors.tests.test_live import heard, opened
 
 pytestmark = pytest.mark.django_db(transaction=True)
-QUIET_S = 0.4
 
 
 @pytest.fixture(autouse=True)
@@ -77,22 +77,20 @@ class TestTail:
             links = [await following(user, "") for user in (alice, staff)]
             await sync_to_async(accept.store)(stored("secret", namespace="bob"))
             await sync_to_async(accept.store)(stored("mine"))
-            received = [await texts(links[1]), await texts(links[1]), await texts(links[0])]
-            assert await links[0].receive_nothing(QUIET_S)
-            return received
+            await sync_to_async(accept.store)(stored("last"))
+            return [[await texts(link) for _ in range(number)] for link, number in zip(links, (2, 3), strict=True)]
 
-        assert asyncio.run(work()) == [["secret"], ["mine"], ["mine"]]
+        assert asyncio.run(work()) == [[["mine"], ["last"]], [["secret"], ["mine"], ["last"]]]
 
     def test_only_matching_lines_are_sent(self, alice):
         async def work():
             link = await following(alice, "q=disk&deployment=fit")
             await sync_to_async(accept.store)(stored("epoch one", "disk gone", "no diskette"))
             await sync_to_async(accept.store)(stored("disk full", deployment="other"))
-            received = await texts(link)
-            assert await link.receive_nothing(QUIET_S)
-            return received
+            await sync_to_async(accept.store)(stored("the last disk"))
+            return [await texts(link), await texts(link)]
 
-        assert asyncio.run(work()) == ["disk gone"]
+        assert asyncio.run(work()) == [["disk gone"], ["the last disk"]]
 
     def test_recent_lines_are_sent_first(self, alice):
         logstore.get().append(stored("early"))
@@ -129,11 +127,14 @@ class TestTail:
     def test_it_stops_when_the_page_unsubscribes(self, alice):
         async def work():
             link = await following(alice, "")
-            await link.send_to(json.dumps({"watch": []}))
+            await link.send_to(json.dumps({"watch": [{"kind": "metrics", "user": "alice", "job": "none"}]}))
+            assert (await heard(link))["type"] == "gone"  # the answer to what the page watches instead
             await sync_to_async(accept.store)(stored("late"))
-            return await link.receive_nothing(QUIET_S)
+            await sync_to_async(changed)("alice", "job", "last")
+            return await heard(link)
 
-        assert asyncio.run(work())
+        message = asyncio.run(work())
+        assert (message["type"], message.get("name")) == ("changed", "last")
 
     @pytest.mark.parametrize("query", ["level=bad", "q=%22", "template=x", "&a=1" * 2000, 7])
     def test_invalid_filters_close_the_websocket(self, alice, query):

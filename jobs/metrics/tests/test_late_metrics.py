@@ -15,6 +15,7 @@ from jobs import lifecycle
 from jobs.metrics import recording
 from jobs.models import Job, Metrics, Value
 from kernel import bus
+from mlp.tests.links import eventually
 
 from .test_metrics import SLEEP, URL, ingesting, publish, row, running, socket, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -237,9 +238,12 @@ def test_unstorable_rows_are_dropped_and_the_rest_of_the_batch_is_kept(running, 
     assert epochs() == [0, 2, 4]
 
 
+@pytest.mark.usefixtures("stream")
 @pytest.mark.parametrize("comes", ["before the end", "after the end"])
-def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, stream, request, comes):  # noqa: F811
+def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, request, monkeypatch, comes):  # noqa: F811
     token = accounts.token_of(running.user)
+    all_recorded, looks = recording.all_recorded, []
+    monkeypatch.setattr(recording, "all_recorded", lambda job: looks.append(all_recorded(job)) or looks[-1])
 
     async def work() -> list:
         link = socket(f"?token={token}")
@@ -249,7 +253,11 @@ def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, stream
         await sync_to_async(ENDS["finished"])(as_alice)
         if comes == "after the end":
             assert (await link.connect())[0]
-        assert await link.receive_nothing(0.3)  # neither a row nor the close
+        looks.clear()
+        # Each look at the ended job comes after what the one before has sent: neither a row nor the close.
+        await eventually(lambda: len(looks) >= 3 or not link.output_queue.empty())
+        assert link.output_queue.empty()
+        assert not any(looks)
         request.getfixturevalue("ingesting")  # not to be waited for here: it takes turns with us in one thread
         seen = [await link.receive_output(10) for _ in range(4)]
         return [json.loads(one["text"])["epoch"] if "text" in one else one for one in seen]
