@@ -6,15 +6,18 @@ import contextlib
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from nats.js.errors import NotFoundError
 
 import runners
+from aiops.services.training_controller import TrainingController
+from aiops.training import decisions
 from aiops.wire import folders, payloads, subjects
 from kernel import bus
-from kernel.tests.nats_tools import Peer, Served
+from kernel.tests.nats_tools import Peer, Served, until
 
 LIMIT_S = 60  # on a busy machine
 
@@ -48,6 +51,44 @@ def served():
     """Return `served(service, …)`, which serves them on real NATS until the test ends."""
     with contextlib.ExitStack() as stack:
         yield lambda *services: stack.enter_context(Served(*services)).wait()
+
+
+@pytest.fixture
+def handled(peer, caplog):
+    """Return `handled(subject)`, which waits until a service has handled what came before on the subject: each in turn.
+
+    It publishes a wrong message, and waits until that is logged.
+    """
+
+    def wait(subject: str) -> None:
+        peer.publish(subject, b"last")
+        until(lambda: any(f": {subject}: dropped" in record.getMessage() for record in caplog.records))
+
+    return wait
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Return `rounds(controllers)`, which waits until each has taken two more steps and looks, the second of which has
+    begun after the call.
+    """
+    done, step, look = Counter(), decisions.step, TrainingController.look
+
+    def counted_step(send, gpu_runs) -> None:
+        step(send, gpu_runs)
+        done[gpu_runs.__self__, "step"] += 1
+
+    def counted_look(controller) -> None:
+        look(controller)
+        done[controller, "look"] += 1
+
+    def wait(*controllers) -> None:
+        enough = {(one, kind): done[one, kind] + 2 for one in controllers for kind in ("step", "look")}
+        until(lambda: all(done[key] >= number for key, number in enough.items()))
+
+    monkeypatch.setattr(decisions, "step", counted_step)
+    monkeypatch.setattr(TrainingController, "look", counted_look)
+    return wait
 
 
 @pytest.fixture
