@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import http.client
 import json
 import os
 import select
@@ -13,12 +15,14 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 import requests
 
 from apps.launching import SERVING
+from kernel.tests.nats_tools import until
 from mlp.tests.servers import watch
 from models_app.launching import PROGRAM
 
@@ -65,6 +69,12 @@ def ready(url: str) -> bool:
         return requests.get(f"{url}/v2/health/ready", timeout=10).ok
     except requests.RequestException:
         return False
+
+
+def refuses(url: str) -> bool:
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        return probe.connect_ex((address.hostname, address.port)) == errno.ECONNREFUSED
 
 
 @pytest.fixture(scope="module")
@@ -187,15 +197,49 @@ class Predictor:
         (x,) = inputs
         with open(os.path.join(os.environ["MLP_MODEL"], "calls"), "a") as calls:
             print(x["shape"][0], file=calls)
-        if 7 in x["data"]:
-            time.sleep(2)
+        while 7 in x["data"] and not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
+            time.sleep(0.01)
         mean = sum(x["data"]) / len(x["data"]) if 9 in x["data"] else 0
         return [{"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [v - mean for v in x["data"]]}]
 """
 
 
-def predict(url: str, values: list) -> list:
-    return requests.post(f"{url}/predict", json=values, timeout=WAIT_S).json()["y"]
+def sent(url: str, values: list) -> http.client.HTTPConnection:
+    """Send a request to the model; `output` waits for the answer."""
+    link = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_S)
+    link.request("POST", "/predict", json.dumps(values), {"Content-Type": "application/json"})
+    return link
+
+
+def output(link: http.client.HTTPConnection) -> list:
+    answer = json.load(link.getresponse())
+    link.close()
+    return answer["y"]
+
+
+def calls(folder: Path) -> list[int]:
+    """Return the number of rows of each call of the model."""
+    return [int(rows) for rows in (folder / "calls").read_text().split()]
+
+
+def held(folder: Path, url: str) -> http.client.HTTPConnection:
+    """Send a request that the model computes until the file `go` is there; return once it does."""
+    before, link = len(calls(folder)), sent(url, [7])
+    until(lambda: len(calls(folder)) > before, WAIT_S)
+    return link
+
+
+def together(folder: Path, url: str, requested: list[list]) -> list:
+    """Return the outputs of requests that all wait for one before them to end."""
+    first = held(folder, url)
+    links = [sent(url, values) for values in requested]
+    for _ in range(3):
+        assert ready(url)  # by the same thread, which has taken those by then
+    (folder / "go").touch()
+    outputs = [output(link) for link in links]
+    assert output(first) in ([7], [0])
+    (folder / "go").unlink()
+    return outputs
 
 
 def test_a_model_is_warmed_up_before_it_is_ready(tmp_path):
@@ -209,44 +253,27 @@ def test_a_model_is_warmed_up_before_it_is_ready(tmp_path):
 
 def test_waiting_requests_are_batched_once_batching_is_verified(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
-    with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
-        for _ in range(2):  # the first time they wait, it is proven
-            with another_call(tmp_path):
-                waiting = pool.submit(predict, url, [7])
-            results = list(pool.map(lambda value: predict(url, [value, value]), range(10, 22)))
-            assert results == [[value, value] for value in range(10, 22)]
-            assert waiting.result() == [7]
-        assert max(map(int, (tmp_path / "calls").read_text().split())) > 2
+    requested = [[value, value] for value in range(10, 22)]
+    with serving(tmp_path) as (url, _process):
+        assert together(tmp_path, url, requested) == requested  # the first time they wait, it is proven
+        before = len(calls(tmp_path))
+        assert together(tmp_path, url, requested) == requested
+        assert calls(tmp_path)[before:] == [1, 24]
 
 
 def test_a_model_that_mixes_rows_is_never_batched(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING.replace("if 9 in x", "if True or x"))
-    with serving(tmp_path) as (url, _process), ThreadPoolExecutor(20) as pool:
+    with serving(tmp_path) as (url, _process):
         for values in ([5] * 8, list(range(10, 18)), list(range(20, 28))):  # equal ones prove nothing
-            with another_call(tmp_path):
-                waiting = pool.submit(predict, url, [7])
-            assert list(pool.map(lambda value: predict(url, [value]), values)) == [[0]] * len(values)
-            assert waiting.result() == [0]
-
-
-@contextlib.contextmanager
-def another_call(folder: Path):
-    """Make the model begin another call of one row inside the block; it has ended when the block ends."""
-    before = (folder / "calls").stat().st_size
-    yield
-    end = time.monotonic() + WAIT_S
-    while (folder / "calls").stat().st_size == before and time.monotonic() < end:
-        time.sleep(0.01)
-    assert (folder / "calls").read_text().endswith("1\n")
+            assert together(tmp_path, url, [[value] for value in values]) == [[0]] * len(values)
 
 
 def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
-    with serving(tmp_path) as (url, process), ThreadPoolExecutor(2) as pool:
-        with another_call(tmp_path):
-            slow = pool.submit(predict, url, [7])
+    with serving(tmp_path) as (url, process):
+        slow = held(tmp_path, url)
         process.send_signal(signal.SIGTERM)
-        assert slow.result() == [7]
+        until(lambda: refuses(url), WAIT_S)
+        (tmp_path / "go").touch()
+        assert output(slow) == [7]
         assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
-        with pytest.raises(requests.ConnectionError):
-            requests.get(f"{url}/v2/health/live")
