@@ -100,6 +100,17 @@ def open_live(page, address: str) -> None:
         page.wait_for_timeout(20)  # lets the events come in
 
 
+def asks_while_idle(page, seconds: int = 25) -> list[str]:
+    """Return the addresses that a page asks for in that time of its own clock (`page.clock`), when nothing happens."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.run_for(1000 * seconds)
+    with page.expect_response("**/healthz/live?last"):
+        page.evaluate("fetch('/healthz/live?last')")  # comes after all that its timers have asked for
+    assert asked[-1].endswith("/healthz/live?last")
+    return asked[:-1]
+
+
 def loads(page) -> list[str]:
     """Record the addresses that the page navigates to from now on."""
     urls: list[str] = []

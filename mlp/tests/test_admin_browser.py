@@ -12,7 +12,7 @@ from jobs.models import Job
 from kernel.after_commit import changed
 from mlp.operators.tests.admin_world import fill, put
 
-from .browser_world import LIVE_MS, in_another_thread, loads, log_in, open_live
+from .browser_world import LIVE_MS, asks_while_idle, in_another_thread, loads, log_in, open_live
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -70,13 +70,13 @@ def look(page, scheme: str) -> None:
 
 
 def test_the_overview_is_updated_without_polling(operator, world, alice, browser_errors):
+    operator.clock.install()
+    operator.reload()
     operator.wait_for_selector("#parts .mlp-parts li")
     expect(operator.locator("[data-region=latest]")).to_contain_text("alice/train")
     operator.wait_for_load_state("networkidle")
-    loaded, asked = loads(operator), []
-    operator.on("request", lambda request: asked.append(request.url))
-    operator.wait_for_timeout(2000)
-    assert [url for url in asked if "/parts/" not in url] == []
+    loaded = loads(operator)
+    assert [url for url in asks_while_idle(operator) if "/parts/" not in url] == []
     in_another_thread(lambda: lifecycle.fail(world["jobs.job"].pk, "exit code 7", "test"))
     expect(operator.locator("[data-region=failed]")).to_contain_text("exit code 7", timeout=LIVE_MS)
     in_another_thread(lambda: accounts.register(username="dave", password="correct horse", by="test", active=False))

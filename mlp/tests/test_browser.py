@@ -23,7 +23,7 @@ from kernel.after_commit import changed
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 
-from .browser_world import LIVE_MS, in_another_thread, loads
+from .browser_world import LIVE_MS, asks_while_idle, in_another_thread, loads
 from .page_world import fill, fill_media
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -260,11 +260,9 @@ class TestLive:
             running(alice, name)
         opened: list[str] = []
         alice_page.on("websocket", lambda socket: opened.append(socket.url))
+        alice_page.clock.install()
         alice_page.goto("/index", wait_until="networkidle")
-        asked: list[str] = []
-        alice_page.on("request", lambda request: asked.append(request.url))
-        alice_page.wait_for_timeout(3000)
-        assert asked == []
+        assert asks_while_idle(alice_page) == []
         in_another_thread(lambda: put(Job, alice, "third", "running"))
         expect(alice_page.locator("[data-job=third]")).to_be_visible(timeout=LIVE_MS)
         assert [urlsplit(url).path for url in opened] == ["/ws/live"]
