@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 
@@ -117,7 +116,7 @@ def test_received_parts_survive_a_kill_of_every_server(alice_data, service):
     head += f"Content-Range: bytes 2000000-3999999/{total}\r\nContent-Length: 2000000\r\n\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
         sock.sendall(head.encode() + block[:1_500_000])
-        time.sleep(0.3)
+        wait_until(lambda: sum(path.stat().st_size for path in service.spooled()) > 1_000_000)  # of this part
         service.stop(service.nginx)
         service.stop_web()
     [path.unlink() for path in service.spooled()]  # the killed nginx could not; a day later the sweep does
