@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +19,7 @@ from jobs import retention
 from jobs.models import Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.moments import kill_at
 from resources.models import Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
@@ -47,33 +45,25 @@ def fill(folder: Path) -> None:
         (folder / f"{number}").touch()
 
 
-def killed_while_it_removes(code: str, folder: Path) -> None:
-    """Run the code in another process and kill it once some of the files are gone, but not all."""
+def killed_while_it_removes(code: str, folder: Path, tmp_path: Path) -> None:
+    """Run the code in another process, which is killed once some of the files are gone, but not all."""
     database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
     environment = {
         **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(storage.root()), "MLP_SECRET_KEY": settings.SECRET_KEY,
     }  # fmt: skip
     command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
-    process = subprocess.Popen(command, env=environment, cwd=settings.BASE_DIR)
-    end = time.monotonic() + 120
-    while len(os.listdir(folder)) == FILES:
-        assert process.poll() is None, "it has ended without removing anything"
-        assert time.monotonic() < end
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(60) == -signal.SIGKILL
-    assert folder.is_dir()
+    kill_at([("os.remove", "'")] * 1000, command, tmp_path / "killed.out", environment, cwd=settings.BASE_DIR)
     assert 0 < len(os.listdir(folder)) < FILES
 
 
-def test_a_dataset_that_is_purged(alice, as_alice, tasks, monkeypatch):
+def test_a_dataset_that_is_purged(alice, as_alice, tasks, monkeypatch, tmp_path):
     fill(storage.dataset_dir("alice", "old"))
     for name, days in (("old", settings.TRASH_DAYS + 1), ("new", 1)):
         row = put(Dataset, alice, name, "ready")
         (storage.dataset_dir("alice", name) / "a").parent.mkdir(exist_ok=True)
         Dataset.objects.filter(pk=row.pk).update(trashed=timezone.now() - timedelta(days=days))
     (storage.dataset_dir("alice", "new") / "precious").write_text("x")
-    killed_while_it_removes(PURGE, storage.dataset_dir("alice", "old"))
+    killed_while_it_removes(PURGE, storage.dataset_dir("alice", "old"), tmp_path)
     assert [row["name"] for row in as_alice.call("get", "users/alice/trash").json()] == ["new"]
     monkeypatch.setattr("datasets.reconcile.AGAIN_AFTER", timedelta(0))
     datasets.reconcile.run()
@@ -83,7 +73,7 @@ def test_a_dataset_that_is_purged(alice, as_alice, tasks, monkeypatch):
     assert (storage.dataset_dir("alice", "new") / "precious").read_text() == "x"
 
 
-def test_an_output_that_is_removed(alice):
+def test_an_output_that_is_removed(alice, tmp_path):
     fill(storage.job_dir("alice", "old") / "out")
     for name, days in (("old", 8), ("new", 6)):
         row = put(Job, alice, name, "finished")
@@ -91,7 +81,7 @@ def test_an_output_that_is_removed(alice):
     (storage.job_dir("alice", "new") / "out").mkdir(parents=True)
     (storage.job_dir("alice", "new") / "out" / "precious").write_text("x")
     Tenant.objects.update(output_days=7)
-    killed_while_it_removes(RETENTION, storage.job_dir("alice", "old") / "out")
+    killed_while_it_removes(RETENTION, storage.job_dir("alice", "old") / "out", tmp_path)
     assert Job.objects.get(name="old").output_removed is None
     retention.run(timezone.now())
     assert Job.objects.get(name="old").output_removed
