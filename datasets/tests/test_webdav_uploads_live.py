@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -163,14 +162,16 @@ def test_a_reader_never_sees_a_partial_file(alice_data, service):
     assert seen <= {(200, 3_000_000, b"a", b"a"), (200, 3_000_000, b"b", b"b")}
 
 
-def test_a_broken_off_upload_leaves_nothing(photos, service):
-    head = f"PUT /data/alice/photos/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {photos.token}\r\n"
+@pytest.mark.parametrize(("length", "sent"), [(90, 50), (4_000_000, 3_000_000)], ids=["in memory", "in the spool"])
+def test_a_broken_off_upload_leaves_nothing(alice_data, service, length, sent):
+    alice_data.create("big", 9 << 20)
+    head = f"PUT /data/alice/big/x{length} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {alice_data.token}\r\n"
     with socket.create_connection(("127.0.0.1", service.port)) as sock:
-        sock.sendall(head.encode() + b"Content-Length: 90\r\n\r\n" + b"x" * 50)
-        time.sleep(0.3)
-    time.sleep(0.3)
+        sock.sendall(head.encode() + f"Content-Length: {length}\r\n\r\n".encode() + b"x" * sent)
+        wait_until(lambda: sent < 1000 or service.spooled())
+    wait_until(lambda: f"PUT /data/alice/big/x{length} " in (service.folder / "nginx.log").read_text())  # it has ended
     wait_until(lambda: service.spooled() == [])
-    assert (stored(), service.path("alice", "photos", "x").exists()) == (0, False)
+    assert (stored("big"), service.path("alice", "big", f"x{length}").exists()) == (0, False)
 
 
 def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_data, service, settings):

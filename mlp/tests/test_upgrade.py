@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tarfile
-import time
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,12 +26,12 @@ from django.conf import settings
 
 from kernel.tests.nats_tools import until
 from mlp.tests.servers import begin
-from supervision.tests.running import Platform
+from supervision.tests.running import START_S, Platform
 
 pytestmark = pytest.mark.e2e
 
 MIGRATED = "migrations, administrator"  # in what `up` says of its progress
-KILLS_S = (1.5, 2, 3, 4, 20)  # after the start: while it prepares and migrates
+WAITING = "SELECT count(*) FROM pg_locks WHERE relation = 'django_migrations'::regclass AND NOT granted"
 RELEASES = sorted(path.parent for path in Path(__file__).with_name("upgrade").glob("*/release.json"))
 ROWS = re.compile(r"^(COPY [^\n]* FROM stdin;)\n(.*?)^\\\.\n", re.DOTALL | re.MULTILINE)
 # Ends with 1 when a migration is missing, as `migrate --check` does.
@@ -64,11 +64,31 @@ class Upgraded(Platform):
         with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
             link.execute(text)
 
-    def begin_and_kill(self, after_s: float) -> None:
-        """Kill everything in the middle of the upgrade, before anything is served; the next start continues it."""
-        process, end = begin(self.command(), self.output, env=self.environment), time.monotonic() + after_s
-        while time.monotonic() < end and MIGRATED not in self.output.read_text():
-            time.sleep(0.01)
+    def killed_when_it_says(self, words: str) -> None:
+        """Kill everything in the middle of the upgrade; the next start continues it."""
+        process = self.begun()
+        self.wait(process, lambda: words in self.output.read_text())
+        self.kill_everything(process)
+
+    def killed_in_a_migration(self, number: int) -> None:
+        """Kill everything while a migration is applied, once that many are recorded as applied."""
+        process = self.begun()
+        with psycopg.connect(self.url, autocommit=True) as link:
+            self.wait(process, lambda: link.execute("SELECT count(*) FROM django_migrations").fetchone()[0] >= number)
+            with link.transaction():
+                link.execute("LOCK TABLE django_migrations IN SHARE MODE")  # the next one cannot be recorded
+                self.wait(process, lambda: link.execute(WAITING).fetchone()[0])
+                self.kill_everything(process)
+
+    def begun(self) -> subprocess.Popen:
+        self.output.unlink(missing_ok=True)
+        return begin(self.command(), self.output, env=self.environment)
+
+    def wait(self, process: subprocess.Popen, moment: Callable[[], object]) -> None:
+        until(lambda: moment() or process.poll() is not None, START_S, self.output.read_text)
+        assert process.poll() is None, self.output.read_text()
+
+    def kill_everything(self, process: subprocess.Popen) -> None:
         process.kill()
         process.wait()
         while pids := self.everything():
@@ -130,8 +150,13 @@ def load(dump: str, url: str) -> None:
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.name)
 def upgraded(request, tmp_path_factory):
     platform = Upgraded(request.param, tmp_path_factory.mktemp("upgraded"))
-    for after_s in KILLS_S:
-        platform.begin_and_kill(after_s)
+    with psycopg.connect(platform.url) as link:
+        recorded = link.execute("SELECT count(*) FROM django_migrations").fetchone()[0]
+    platform.killed_when_it_says("ML platform on")
+    platform.killed_when_it_says(" ready")
+    for number in (recorded, recorded + 1, recorded + 20):
+        platform.killed_in_a_migration(number)
+    platform.killed_when_it_says(MIGRATED)
     platform.start()
     yield platform
     platform.stop()
