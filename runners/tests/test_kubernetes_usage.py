@@ -44,8 +44,9 @@ def test_cpu_and_memory_are_recorded_over_time(watched, tmp_path):
     assert max(row["cpu"] for row in samples) < 4
     assert max(row["ram"] for row in samples) < 200
     assert watched.poll("job-1-1").state == "exited"
-    size = path.stat().st_size
-    watched._watcher.stopped.wait(0.3)
+    size, other = path.stat().st_size, tmp_path / "other.jsonl"
+    watched.start(spec(tmp_path, BUSY, usage=other, name="job-2-1"))
+    eventually(lambda: len(rows(other)) >= 3)  # by the same thread
     assert path.stat().st_size == size
 
 

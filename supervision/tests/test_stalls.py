@@ -24,6 +24,7 @@ from supervision.part import Part
 from supervision.watchdog import Watchdog
 
 STALL_S = 1.0
+SILENT_S = 0.3
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def silent_part(tmp_path):
 @pytest.fixture
 def watchdog(silent_part, monkeypatch):
     monkeypatch.setattr("supervision.watchdog.ASK_EVERY_S", 0)
-    monkeypatch.setattr("supervision.watchdog.SILENT_S", 0.3)
+    monkeypatch.setattr("supervision.watchdog.SILENT_S", SILENT_S)
     return Watchdog([silent_part])
 
 
@@ -141,7 +142,9 @@ def test_a_part_that_stays_silent_is_ended_so_that_it_is_started_again(silent_pa
 
 def test_a_part_that_refuses_is_being_started_and_is_not_ended(silent_part, watchdog):
     silent_part.door.close()
-    end = time.monotonic() + 0.6
+    watchdog.look(pytest.fail)
+    end = time.monotonic() + 2 * SILENT_S
     while time.monotonic() < end:
         watchdog.look(pytest.fail)
+    watchdog.look(pytest.fail)  # one that begins so late, however long the others took
     assert silent_part.process.poll() is None
