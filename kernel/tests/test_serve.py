@@ -210,12 +210,13 @@ class Server:
             self.process.wait()
 
 
-def test_services_wait_for_the_server_and_reconnect(tmp_path, settings):
+def test_services_wait_for_the_server_and_reconnect(tmp_path, settings, caplog):
     server = Server(tmp_path)
     settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
     try:
         with serving(Echo(lambda data: [("test.out", data)])) as served:
-            assert not served.ready.wait(0.3)
+            until(lambda: "message bus: " in caplog.text)
+            assert not served.ready.is_set()
             server.start()
             served.wait()
             for word in (b"one", b"two"):

@@ -275,19 +275,24 @@ def test_a_trainer_killed_with_its_watcher_is_restarted(world, monkeypatch):
 
 
 def kill_all_of(run_name: str) -> None:
-    """Kill every process of the run with SIGKILL, the process that watches it first."""
-    folder = str(runners.get().folder / run_name)
-    marks = [run_name.encode(), folder.encode()]
-    for _ in range(3):
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                where = os.readlink(f"/proc/{pid}/cwd").encode()
-            except OSError:
-                continue
-            if int(pid) != os.getpid() and any(mark in command or mark in where for mark in marks):
-                os.kill(int(pid), signal.SIGKILL)
-        time.sleep(0.1)
+    """Kill every process of the run with SIGKILL, until there is none."""
+    while found := processes_of(run_name):
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def processes_of(run_name: str) -> list[int]:
+    """Return the processes of the run, the one that watches it first."""
+    marks = [run_name.encode(), str(runners.get().folder / run_name).encode()]
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            where = os.readlink(f"/proc/{pid}/cwd").encode()
+            if pid != os.getpid() and any(mark in command or mark in where for mark in marks):
+                found.append(pid)
+    return found
 
 
 def test_a_hanging_trainer_fails_when_its_lease_expires(world, peer, monkeypatch):
