@@ -22,8 +22,15 @@ def stay(name):
         with contextlib.suppress(OSError):
             signal.signal(number, signal.SIG_IGN)
     report(f"control: {name} runs", True)
+    begun()
     while True:
         time.sleep(60)
+
+
+def begun():
+    """Say that this process is as it should be: at the end of `all_begun` nobody has `beginning` open."""
+    with contextlib.suppress(OSError):
+        os.close(beginning)
 
 
 def child(name, *steps):
@@ -73,6 +80,7 @@ def closed():
 
 
 def stopped():
+    begun()
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
@@ -108,6 +116,7 @@ os.mkfifo("held")
 print("waiting for a reader", flush=True)
 held = os.open("held", os.O_WRONLY)
 os.set_inheritable(held, True)
+all_begun, beginning = os.pipe()
 guards()
 helpers()
 child("an orphan", os.setsid, again)
@@ -125,6 +134,7 @@ if os.fork() == 0:
     os._exit(0)
 attempt("make a group", os.mkdir, "/sys/fs/cgroup/mine")
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[held], start_new_session=True)
-time.sleep(0.5)
+begun()
+os.read(all_begun, 1)  # returns when each of them has said so, or has ended
 print("all started", flush=True)
 stay("the job")
