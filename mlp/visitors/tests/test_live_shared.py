@@ -66,9 +66,12 @@ def test_a_reader_hears_of_the_object_and_of_nothing_else(alice, bob):
         await sync_to_async(report)("alice", 1)
         assert await rows(link, 1) == [1]
         await sync_to_async(changed)("alice", "dataset", "secret")
+        await own_change("bob")
+        while (message := await heard(link)) != OWN:
+            assert message == {**MINE, "moving": True}  # the progress of the job
         await sync_to_async(changed)("alice", "job", "fit")
         while (message := await heard(link)) != MINE:
-            assert message == {**MINE, "moving": True}  # the progress of the job
+            assert message == {**MINE, "moving": True}
         await sync_to_async(grants.revoke)(share, by="alice")
         assert await heard(link) == MINE  # the page fetches itself, and is refused
         await sync_to_async(report)("alice", 2)
