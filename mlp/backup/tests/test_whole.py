@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import time
@@ -24,17 +23,31 @@ from django.conf import settings
 from kernel.tests.nats_tools import until
 from mlp.backup.places import Folder
 from mlp.backup.repository import Repository
-from mlp.tests.servers import begin
+from mlp.tests.moments import Moment, kill_at
 from supervision.tests.running import START_S, Platform
 from supervision.tests.visitor import ADMIN_PASSWORD, USER, Hammer, Visitor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 WRITES = ("create job", "create dataset", "upload small", "upload large", "metrics", "log lines by loki")
-KILLS_S = (0.9, 1.2, 1.5, 1.9, 2.5)  # after the start of a backup; Python takes most of the first second
+STORES, DUMPS = ("os.rename", "/objects/"), ("subprocess.Popen", "pg_dump")
+KILLS = {  # of backups: they leave none, but for the last one
+    "it writes to the destination": [("open", "/drafts/")],
+    "it has stored a file": [STORES, STORES],
+    "it has chosen the moment": [DUMPS],
+    "it stores what has changed": [DUMPS, STORES],
+    "all but its record is stored": [("os.rename", "/backups/backups/")],
+    "it is recorded": [("open", "/.backup.json.")],
+}
 DATABASE = "restored_elsewhere"
 LARGE = 3 << 20  # bytes of a file that does not change
-RESTORE_KILLS_S = (1.2, 2.0, 3.5)
+RESTORE_KILLS = {
+    "it has written some files": [("os.rename", "/.restore/drafts/")] * 5,
+    "it creates the database": [("subprocess.Popen", "/initdb'")],
+    "it loads the dump": [("subprocess.Popen", "pg_restore")],
+    "the database is filled": [("open", "/.restore/.report.json.")],
+    "all but its mark is done": [("os.remove", "/restore.json'")],
+}
 
 
 class Timed(set):
@@ -72,13 +85,10 @@ class Kept(Platform):
         assert "Traceback" not in done.stderr
         return done.stderr
 
-    def killed(self, after_s: float, *words: str) -> None:
-        """Begin a command, and kill it with SIGKILL unless it ends before."""
+    def killed(self, moment: Moment, *words: str) -> None:
+        """Run a command, which is killed at that moment."""
         command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *words]
-        process = begin(command, self.root.with_name("killed.out"), env=self.environment)
-        time.sleep(after_s)
-        process.kill()
-        process.wait()
+        kill_at(moment, command, self.root.with_name("killed.out"), self.environment)
 
     def elsewhere(self, root: Path) -> Kept:
         """Return a platform with the same settings on another root."""
@@ -104,8 +114,8 @@ def stormed(tmp_path_factory):
     visitor.must("put", f"{visitor.gateway}/data/{USER}/.home/large.bin", data=random.Random(1).randbytes(LARGE))
     with Hammer({name: kinds[name] for name in WRITES}) as hammer:
         platform.must("backup", str(place))
-        for after_s in KILLS_S:
-            platform.killed(after_s, "backup", str(place))
+        for moment in KILLS.values():
+            platform.killed(moment, "backup", str(place))
         platform.must("backup", str(place))
     assert 200 in hammer.statuses["metrics"]
     moment = datetime.fromisoformat(list_of(platform, place)[-1]["moment"]).timestamp()
@@ -128,7 +138,7 @@ def test_the_backup_of_the_storm_restores_to_books_that_add_up(stormed):
 def test_kills_leave_no_half_backup_and_the_next_one_adds_little(stormed):
     platform, _, place = stormed
     backups = list_of(platform, place)
-    assert 2 <= len(backups) <= 2 + len(KILLS_S)
+    assert len(backups) == 3  # and the last of those that were killed
     assert [one["moment"] for one in backups] == sorted(one["moment"] for one in backups)
     platform.must("backup", str(place))
     last = list_of(platform, place)[-1]
@@ -161,14 +171,11 @@ def test_it_comes_back_on_an_empty_root_with_everything_that_was_acknowledged(st
     platform, expected, place = stormed
     platform.stop()
     back = platform.elsewhere(tmp_path / "back")
-    for after_s in RESTORE_KILLS_S:
-        back.killed(after_s, "restore", str(place))
-        if (back.root / "database").exists() and not (back.root / "restore.json").exists():
-            shutil.rmtree(back.root)  # it was complete before
-    if (back.root / "restore.json").exists():
+    for name, moment in RESTORE_KILLS.items():
+        back.killed(moment, "restore", str(place))
         refusal = back.call()
-        assert refusal.returncode == 1
-        assert "has not been restored completely" in refusal.stdout
+        assert refusal.returncode == 1, name
+        assert "has not been restored completely" in refusal.stdout, name
     said = back.must("restore", str(place))
     assert f"was running and is lost; it gets that reason at the next start: job {USER}/wait" in said
     assert not (back.root / "restore.json").exists()
@@ -206,11 +213,12 @@ def test_it_comes_back_on_a_database_of_ones_own(stormed, tmp_path):
         link.execute("CREATE TABLE mine (number int)")
         assert "has tables already (mine" in back.refuses("restore", str(place))
         link.execute("DROP TABLE mine")
-    for after_s in (2.5, 3.0, 3.5, 4.0):
-        back.killed(after_s, "restore", str(place))
-    if (back.root / "restore.json").exists():
-        assert "begun with other servers" in back.refuses("restore", str(place), DATABASE_URL="")
-        assert "restored" in back.must("restore", str(place))
+    for name, moment in RESTORE_KILLS.items():
+        if name != "it creates the database":
+            back.killed(moment, "restore", str(place))
+            assert (back.root / "restore.json").exists(), name
+    assert "begun with other servers" in back.refuses("restore", str(place), DATABASE_URL="")
+    assert "restored" in back.must("restore", str(place))
     assert "is consistent" in back.must("books")
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
         link.execute(f"DROP DATABASE {DATABASE} WITH (FORCE)")
