@@ -11,6 +11,7 @@ from collections.abc import Callable
 from kernel import bus
 from kernel.serve import serve
 
+LAST = b"last"
 WAIT_S = 60
 
 
@@ -56,6 +57,13 @@ class Peer:
     def wait(self, subject: str, count: int = 1, timeout: float = WAIT_S) -> list[bytes]:
         """Return the messages of the subject once there are that many."""
         until(lambda: len(self.heard[subject]) >= count, timeout, lambda: f"{subject}: {self.heard[subject]}")
+        return self.heard[subject]
+
+    def until_now(self, subject: str) -> list[bytes]:
+        """Return the messages of the subject that came before one that is published now, which is wrong for all."""
+        self.publish(subject, LAST)
+        until(lambda: LAST in self.heard[subject])
+        self.heard[subject].remove(LAST)
         return self.heard[subject]
 
     def close(self) -> None:

@@ -47,7 +47,7 @@ def test_another_trainer_that_fetches_for_long_keeps_its_lease(served, gpu_side,
     keyvalue.put_json(subjects.OWN_BUCKET, subjects.OWN_GPU, silent)
     until(lambda: lease.current()["until"] > silent["until"])
     assert gpu_side.ask("model_status", b"") == b"training"
-    assert gpu_side.heard["gpu_trainingjob_status"] == [b"JobStart"]
+    assert gpu_side.until_now("gpu_trainingjob_status") == [b"JobStart"]
 
 
 def test_another_trainer_that_answers_but_never_reports_loses_its_lease_in_the_end(served, gpu_side, monkeypatch):
