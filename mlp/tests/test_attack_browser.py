@@ -71,12 +71,14 @@ def alarms(alice_page, site):
 def test_nothing_that_a_job_has_written_runs_in_a_page(alice_page, hostile, alarms):
     for place in [*PLACES, *(f"/jobs/fit/files/{name}" for name in FILES)]:
         alice_page.goto(place)
+        alice_page.evaluate("alert('last')")  # comes after what has run, and is seen as that would be
         assert "broken" not in alice_page.title(), place
         links = alice_page.evaluate(
             "[...document.querySelectorAll('a, form, iframe')].map(one => one.href || one.action || one.src)"
         )
         assert not [link for link in links if str(link).startswith(("javascript:", "data:", "vbscript:"))], place
-    assert alarms == []
+        assert alarms == ["last"], place
+        alarms.clear()
 
 
 def test_a_file_of_a_job_is_never_opened_as_a_page(alice_page, hostile, alarms):
