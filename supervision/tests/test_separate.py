@@ -21,12 +21,15 @@ from .separate import LIMIT_S, PARTS, TWICE, Separate
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 # A run here is bound to one gateway, so it waits at its end until that is back; a Service would lead to the other.
 SCRIPT = b"""
-import os, time
+import os, pathlib, time
 os.environ["MLP_REPORT_FLUSH_S"] = "300"
 import mlp_report
 for epoch in range(1, 21):
     mlp_report.report(epoch=epoch, loss=1 / epoch)
-    time.sleep(0.2)
+    if epoch == 10:
+        pathlib.Path("half").touch()
+        while not pathlib.Path("go").exists():
+            time.sleep(0.05)
 """
 USER, PASSWORD = "alice", "correct horse battery"
 
@@ -86,6 +89,14 @@ class Alice:
         assert answer.status_code in {201, 403}, answer.text  # 403: the answer to the first try was lost
         assert self.job(name).get("name") == name, answer.text
 
+    def is_half_done(self, name: str) -> bool:
+        return (self.parts.root / "jobs" / USER / name / "half").exists()
+
+    def goes_on(self, name: str) -> None:
+        """Let the job report the second half."""
+        until(lambda: self.is_half_done(name), LIMIT_S)
+        (self.parts.root / "jobs" / USER / name / "go").touch()
+
     def ended(self, name: str) -> dict:
         job = until(lambda: (told := self.job(name))["state"] in {"finished", "error"} and told, LIMIT_S)
         assert job["state"] == "finished", job["reason"]
@@ -102,6 +113,7 @@ def alice(parts):
 
 def test_parts_that_were_started_one_by_one_serve_the_platform(parts, alice):
     alice.submit("first")
+    alice.goes_on("first")
     alice.ended("first")
     rows = alice.call("get", f"/api/v1/users/{USER}/jobs/first/metrics").json()
     assert "loss" in str(rows)
@@ -123,9 +135,10 @@ def test_every_replica_shows_that_it_lives_also_while_it_stands_by(parts):
 def test_either_of_two_may_be_killed_and_everything_adds_up(parts, alice):
     names = [f"fit{letter}" for letter in "abcdef"]
     for number in (0, 1):
-        for name in names[3 * number : 3 * number + 3]:
+        fresh = names[3 * number : 3 * number + 3]
+        for name in fresh:
             alice.submit(name)
-        until(lambda: any(alice.job(name).get("state") == "running" for name in names), LIMIT_S)
+        until(lambda fresh=fresh: any(map(alice.is_half_done, fresh)), LIMIT_S)
         for part in TWICE:
             parts.kill(part, number)
         parts.start("gateway", number)  # of the runs that this machine's worker has started; a Service would have both
@@ -135,6 +148,8 @@ def test_either_of_two_may_be_killed_and_everything_adds_up(parts, alice):
             if part not in {"web", "gateway"}:
                 parts.start(part, number)
         parts.healthy(number)
+        for name in fresh:
+            alice.goes_on(name)
     for name in names:
         alice.ended(name)
     with psycopg.connect(parts.given["DATABASE_URL"]) as link:
