@@ -7,6 +7,7 @@ import errno
 import http.client
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -75,6 +76,12 @@ def refuses(url: str) -> bool:
     address = urlsplit(url)
     with socket.socket() as probe:
         return probe.connect_ex((address.hostname, address.port)) == errno.ECONNREFUSED
+
+
+def waits(process: subprocess.Popen) -> int:
+    """Return how often the first thread of a process has waited for something."""
+    status = Path(f"/proc/{process.pid}/task/{process.pid}/status").read_text()
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", status, re.MULTILINE)[1])
 
 
 @pytest.fixture(scope="module")
@@ -274,6 +281,8 @@ def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path):
         slow = held(tmp_path, url)
         process.send_signal(signal.SIGTERM)
         until(lambda: refuses(url), WAIT_S)
+        enough = waits(process) + 5
+        until(lambda: waits(process) >= enough or process.poll() is not None, WAIT_S)  # it goes on waiting
         (tmp_path / "go").touch()
         assert output(slow) == [7]
         assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
