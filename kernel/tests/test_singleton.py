@@ -91,8 +91,7 @@ class TestOnlyOne:
         order, waits = [], threading.Event()
 
         def second() -> None:
-            waits.set()
-            with only_one("test"):
+            with only_one("test", waits=waits.set):
                 order.append("second")
 
         with only_one("test") as held:
