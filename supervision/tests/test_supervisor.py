@@ -303,6 +303,7 @@ def test_the_next_start_finds_all_data(platform):
 
 def test_a_second_ctrl_c_ends_it_at_once(platform):
     platform.process.send_signal(signal.SIGINT)
+    until(lambda: "Stopping the platform" in words(platform.output), START_S)  # it has the signal
     time.sleep(1.1)  # what comes sooner counts as the same wish
     assert platform.stop(signal.SIGINT) == 0
     assert platform.everything() == []
