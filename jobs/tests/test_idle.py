@@ -188,6 +188,6 @@ def test_a_policy_out_of_range_is_refused(as_staff, as_alice, wrong):
 
 
 def test_the_shims_own_samples_are_read(submit, until, policy):
-    job = until(submit("import time\ntime.sleep(60)"), "running")
+    job = until(submit("import time\ntime.sleep(600)"), "running")
     lasted = wait_for(lambda: idle.idle_for(job, "cpu", 50, timezone.now()))
     assert lasted >= 1

@@ -10,7 +10,7 @@ from kernel import storage
 from resources import limits
 from resources.models import Tenant
 
-SLEEP = "import time\ntime.sleep(60)"
+SLEEP = "import time\ntime.sleep(600)"
 
 
 @pytest.fixture

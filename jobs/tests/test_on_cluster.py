@@ -135,7 +135,7 @@ def test_workers_train_together_and_all_count_as_usage(cluster, as_alice, submit
 
 def test_the_reason_has_the_lines_of_the_worker_that_failed(cluster, submit, until):
     script = "import os, sys, time\nrank = os.environ['RANK']\nprint('I am', rank)\n"
-    script += "sys.exit(3) if rank == '1' else time.sleep(60)"
+    script += "sys.exit(3) if rank == '1' else time.sleep(600)"
     job = until(submit(script, workers=2, cpu=0.2, ram=100), "error")
     assert "worker 1: exit code 3" in job.reason
     assert "I am 1" in job.reason

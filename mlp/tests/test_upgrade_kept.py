@@ -69,7 +69,7 @@ def test_a_stop_that_keeps_runs_ends_all_servers_and_no_job(used):
     platform.start()
     visitor.reaches("jobs/count", "running")
     until(lambda: visitor.infer() == 200, START_S)
-    assert counted(platform) > before + 10
+    until(lambda: counted(platform) > before + 10, START_S)
     steps = visitor.call("get", f"{visitor.api}/jobs/count").json()
     assert steps["reason"] == ""
 
@@ -187,7 +187,7 @@ def test_make_upgrade_changes_the_code_and_keeps_the_jobs(used, checkout, tmp_pa
     assert (checkout / "NEW").exists()
     assert len(list((tmp_path / "backups" / "backups").iterdir())) == 1
     visitor.reaches("jobs/count", "running")
-    assert counted(platform) > before
+    until(lambda: counted(platform) > before, START_S)
     assert str(checkout / "manage.py") in (platform.root / "run" / "parts" / "reconcile" / "launch.json").read_text()
     assert platform.wait_healthy()["status"] == "ok"
 

@@ -23,8 +23,8 @@ def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
         "for _ in range(6):\n"
         "    if not os.fork():\n"
         "        held = bytearray(60 << 20)\n"
-        "        time.sleep(60)\n"
-        "time.sleep(60)"
+        "        time.sleep(600)\n"
+        "time.sleep(600)"
     )
     status = world.run(code, ram_mib=200)
     assert not status.succeeded
@@ -46,7 +46,7 @@ def test_memory_that_belongs_to_no_process_counts(world):
         "for _ in range(300):\n"
         "    file = os.memfd_create('held')\n"
         "    for _ in range(4): os.write(file, bytes(1 << 20))\n"
-        "time.sleep(60)"
+        "time.sleep(600)"
     )
     status = world.run(code, ram_mib=150)
     assert not status.succeeded
@@ -64,7 +64,7 @@ def test_shared_memory_segments_count(world):
         "        place = libc.shmat(libc.shmget(0, 8 << 20, 0o1600), None, 0)\n"
         "        ctypes.memset(place, 1, 8 << 20); os._exit(0)\n"
         "    os.wait()\n"
-        "time.sleep(60)"
+        "time.sleep(600)"
     )
     status = world.run(code, ram_mib=150)
     assert not status.succeeded

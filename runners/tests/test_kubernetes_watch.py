@@ -323,7 +323,7 @@ from pathlib import Path
 from runners.kubernetes import ClusterConfig, KubernetesRunner
 runner = KubernetesRunner(ClusterConfig(Path(sys.argv[1]), kubeconfig=sys.argv[2]))
 with runner.watch(lambda: None):
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
