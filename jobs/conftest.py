@@ -10,8 +10,7 @@ import pytest
 import runners
 from jobs import reconcile
 from jobs.models import Job
-
-DEADLINE_S = 120
+from mlp.tests.patience import LIMIT_S
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def until(tasks):
     """Run the workers and the reconcile loop until the job is in that state and its run is cleaned up."""
 
     def wait(job: Job, state: str, *, clean: bool = True) -> Job:
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             tasks.run()
             reconcile.run()
@@ -59,7 +58,7 @@ def until(tasks):
             if job.state == state and not (clean and state != "running" and (job.run_name or job.reserved)):
                 return job
             rest(job)
-        raise AssertionError(f"the job is {job.state} ({job.reason}), not {state}, after {DEADLINE_S} s")
+        raise AssertionError(f"the job is {job.state} ({job.reason}), not {state}, after {LIMIT_S} s")
 
     return wait
 

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.test import Client
 
 from mlp.signin_settings import Provider, Rules
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import free_port
 
 VERSION = "9.13.3"
@@ -60,7 +61,7 @@ class Corp:
 
     def says(self, person: dict | None = None, rotate: str = "", **wrong) -> None:
         body = json.dumps({"person": person, "wrong": wrong, "rotate": rotate}).encode()
-        with urlopen(Request(f"{self.issuer}/test", body, method="POST"), timeout=10) as answer:
+        with urlopen(Request(f"{self.issuer}/test", body, method="POST"), timeout=LIMIT_S) as answer:
             assert answer.read() == b"ok"
 
     def settings(self, **rules) -> Provider:
@@ -89,7 +90,7 @@ class Browser:
         for _ in range(10):
             if url.startswith(HOST):
                 return url[len(HOST) :]
-            answer = self.there.get(url, allow_redirects=False, timeout=10)
+            answer = self.there.get(url, allow_redirects=False, timeout=LIMIT_S)
             assert answer.is_redirect, (answer.status_code, answer.text[:1000])
             url = requests.compat.urljoin(url, answer.headers["Location"])
         raise AssertionError(f"{url}: no end of redirections")

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mlp.ldap_settings import Directory
 from mlp.signin_settings import Rules
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import free_port
 
 PROGRAM = shutil.which("slapd", path=os.environ.get("PATH", "") + ":/usr/sbin")
@@ -93,7 +94,7 @@ class Slapd:
         self.process = subprocess.Popen(
             [PROGRAM, "-h", urls, "-f", str(conf), "-d", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        end = time.monotonic() + 20
+        end = time.monotonic() + LIMIT_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

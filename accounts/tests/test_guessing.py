@@ -19,6 +19,7 @@ from accounts import logins, throttle
 from accounts.models import LoginAddress, Notice, Throttle
 from conftest import PASSWORD, Api
 from kernel import broker
+from mlp.tests.patience import LIMIT_S
 
 from .doors import CAFE, DOORS, FREE, GUESSER, HOME, admin, at, entered, page, token
 
@@ -110,7 +111,7 @@ def test_strangers_that_try_at_the_same_time_leave_threads_to_others(alice, bob,
     def slow(self, password, salt):
         if password == "wrong":
             entries.release()
-            assert free.wait(60)
+            assert free.wait(LIMIT_S)
         return real(self, password, salt)
 
     monkeypatch.setattr(hashers.MD5PasswordHasher, "encode", slow)
@@ -123,7 +124,7 @@ def test_strangers_that_try_at_the_same_time_leave_threads_to_others(alice, bob,
 
     with ThreadPoolExecutor(throttle.AT_ONCE) as pool:
         guesses = [pool.submit(guess, number) for number in range(throttle.AT_ONCE)]
-        assert all(entries.acquire(timeout=60) for _ in guesses)
+        assert all(entries.acquire(timeout=LIMIT_S) for _ in guesses)
         refused = token(PASSWORD, GUESSER, username="bob")
         assert "too many log-ins at the moment" in refused.json()["msg"]
         assert refused["Retry-After"] == str(throttle.BUSY_S)

@@ -12,6 +12,7 @@ from accounts import lifecycle, sessions
 from accounts.models import Identity, Preference, State, User
 from accounts.signin import oidc
 from conftest import PASSWORD
+from mlp.tests.patience import LIMIT_S
 from resources.models import Tenant
 
 from .doors import HOME, page
@@ -196,7 +197,7 @@ def test_the_log_out_ends_the_session_at_the_provider(corp):
     there = left.split('content="0; url=')[1].split('"')[0]
     assert there.startswith(f"{corp.issuer}/session/end?")
     assert "id_token_hint=" in there
-    assert browser.there.get(there, timeout=10).status_code == 200
+    assert browser.there.get(there, timeout=LIMIT_S).status_code == 200
     assert browser.name == ""
     assert not Session.objects.exists()
 

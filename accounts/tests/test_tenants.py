@@ -18,6 +18,7 @@ from kernel.models import StateChange
 from kernel.tests.row_locks import blocked, in_thread
 from mlp.operators.tests.admin_world import put, put_schedule, put_sweep
 from mlp.tests.page_world import visitor
+from mlp.tests.patience import LIMIT_S
 from resources.models import ResourceRequest, Tenant
 
 pytestmark = pytest.mark.django_db
@@ -163,7 +164,7 @@ def test_a_submission_at_the_moment_of_the_removal_comes_before_it_or_is_refused
         )
         assert blocked(1)
     with pytest.raises(Refused, match="no such tenant"):
-        late.result(20)
+        late.result(LIMIT_S)
     assert not Dataset.objects.exists()
 
 

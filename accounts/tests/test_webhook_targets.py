@@ -13,6 +13,7 @@ from django.test import Client
 from accounts import delivery, notices
 from accounts.models import Delivery, Preference
 from kernel import outbound
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db
 
@@ -217,7 +218,7 @@ def test_a_redirect_to_an_internal_service_is_not_followed(alice, inside, settin
     thread.start()
     url = f"http://127.0.0.1:{link.getsockname()[1]}/"
     assert [send(alice, url).error[-3:] for _ in range(5)] == ["301", "302", "303", "307", "308"]
-    thread.join(20)
+    thread.join(LIMIT_S)
     link.close()
     assert inside.got == []
 

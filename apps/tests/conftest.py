@@ -15,12 +15,12 @@ from apps import reconcile
 from apps.models import Application, Rollout
 from datasets.tests.live import servers, service
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from models_app.models import Model, ModelVersion, RegisteredModel
 from models_app.registry import registered
 
 __all__ = ["servers", "service"]  # nginx and the web server, started once
 
-DEADLINE_S = 240
 # The web server outlives a test and remembers the address of an application for a second: no two tests use one name.
 NAMES = ("calc" + "".join(two) for two in itertools.product(ascii_lowercase, repeat=2))
 
@@ -107,7 +107,7 @@ def bearer_of(user) -> dict:
 def until(tasks):
     """Run the workers and the reconcile loop until `done()` is true."""
 
-    def wait(done, seconds: float = DEADLINE_S) -> None:
+    def wait(done, seconds: float = LIMIT_S) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             tasks.run_once()

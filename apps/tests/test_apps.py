@@ -14,6 +14,7 @@ from accounts.models import Notice
 from apps import launching, proof
 from apps.models import PORTS, Application
 from kernel import outbound, sockets, storage
+from mlp.tests.patience import LIMIT_S
 from resources import tcc
 from resources.models import Tenant
 
@@ -29,7 +30,7 @@ def in_use() -> dict:
 def ask(app: Application, path: str, body: dict | None = None) -> dict:
     status, answer = outbound.exchange(
         sockets.parse(app.address), "POST" if body else "GET", path, body and json.dumps(body).encode(),
-        proof.headers(app.run_name), limit_s=10, most=1 << 20,
+        proof.headers(app.run_name), limit_s=LIMIT_S, most=1 << 20,
     )  # fmt: skip
     assert status == 200, answer
     return json.loads(answer)

@@ -16,6 +16,7 @@ import tritonclient.http as triton
 
 from jobs import reconcile as jobs_reconcile
 from jobs.models import Job
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 
@@ -200,7 +201,7 @@ def test_weights_from_a_job_are_served_by_its_predictor(home, as_alice, served, 
     (home / "train.py").write_text(TRAINING)
     order = {"name": "fit", "entry": "train.py", "cpu": 1, "ram": 1000}
     assert as_alice.call("post", "users/alice/jobs", order).status_code == 201
-    end = time.monotonic() + 30
+    end = time.monotonic() + LIMIT_S
     while Job.objects.get().state in ("creating", "running") and time.monotonic() < end:
         tasks.run_once()
         jobs_reconcile.run()

@@ -21,6 +21,7 @@ import websocket
 
 from apps import proof
 from apps.models import Application
+from mlp.tests.patience import LIMIT_S
 
 from .conftest import NAMES, bearer_of
 
@@ -81,7 +82,7 @@ class Echo(BaseHTTPRequestHandler):
         if self.path == "/slow":
             return self.slow()
         if self.path == "/hang":
-            return self.server.arrived.wait(60)
+            return self.server.arrived.wait(LIMIT_S)
         body = json.dumps({"path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}}).encode()
         self.send_response(200)
         self.send_header("Set-Cookie", "sessionid=planted")
@@ -111,7 +112,7 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "2")
         self.end_headers()
         self.wfile.write(b"1")
-        assert self.server.arrived.wait(60)
+        assert self.server.arrived.wait(LIMIT_S)
         self.wfile.write(b"2")
 
     def log_message(self, *_):
@@ -213,7 +214,7 @@ def test_what_a_response_says_about_the_whole_host_is_hidden(front, echo, alice,
     lines = [f"GET /alice/{echo.name}{path} HTTP/1.1", f"Host: {place.netloc}",
              *(f"{name}: {value}" for name, value in bearer_of(alice).items())]  # fmt: skip
     lines += ["Upgrade: websocket", "Connection: Upgrade"] if path == "/switched" else ["Connection: close"]
-    with socket.create_connection((place.hostname, place.port), 20) as link:
+    with socket.create_connection((place.hostname, place.port), LIMIT_S) as link:
         link.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = b""
         while piece := link.recv(65536):
@@ -256,8 +257,8 @@ def hasty(service, settings):
 @pytest.mark.usefixtures("hasty")
 def test_an_application_that_hangs_holds_its_caller_for_a_bounded_time(front, echo, alice):
     address = f"{front.replace('http', 'ws')}/alice/{echo.name}/talk"
-    there = websocket.create_connection(address, header=bearer_of(alice), timeout=50)
-    answer = requests.get(f"{front}/alice/{echo.name}/hang", headers=bearer_of(alice), timeout=50)
+    there = websocket.create_connection(address, header=bearer_of(alice), timeout=LIMIT_S)
+    answer = requests.get(f"{front}/alice/{echo.name}/hang", headers=bearer_of(alice), timeout=LIMIT_S)
     assert answer.status_code == 503
     assert answer.json()["msg"] == "The application did not respond within 1 s (MLP_APP_ANSWER_S)."
     there.send("hello")  # a websocket that was silent for as long is kept

@@ -11,6 +11,7 @@ import pytest
 import requests
 
 from apps.tests.test_serving import serving
+from mlp.tests.patience import LIMIT_S
 from models_app.launching import PROGRAM
 
 # What MLflow 3.17 writes, but for its environments and identities.
@@ -161,7 +162,7 @@ def test_invocations(folders):
 
         def post(body, kind="application/json") -> tuple[int, object]:
             data = body if isinstance(body, str) else json.dumps(body)
-            answer = requests.post(f"{url}/invocations", data=data, headers={"Content-Type": kind}, timeout=60)
+            answer = requests.post(f"{url}/invocations", data=data, headers={"Content-Type": kind}, timeout=LIMIT_S)
             return answer.status_code, answer.json().get("predictions") or answer.json().get("error")
 
         rows = [{"age": 0, "height": 1.0}, {"age": 9, "height": 6.0}]
@@ -186,10 +187,10 @@ def test_invocations(folders):
             status, said = post(body)
             assert status == 400
             assert problem in said
-        assert [requests.get(f"{url}/{path}", timeout=60).status_code for path in ("ping", "health", "version")] == [
-            200
-        ] * 3
-        metadata = requests.get(f"{url}/v2/models/double", timeout=60).json()
+        assert [
+            requests.get(f"{url}/{path}", timeout=LIMIT_S).status_code for path in ("ping", "health", "version")
+        ] == [200] * 3
+        metadata = requests.get(f"{url}/v2/models/double", timeout=LIMIT_S).json()
         assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [("height", "FP64"), ("age", "INT64")]
 
 
@@ -205,7 +206,9 @@ def test_a_pipeline_that_chooses_columns_by_name(folders):
     lines = [columns, *([str(row[name] or "") for name in columns] for row in rows)]
     with serving(folders / "tutorial") as (url, _process):
         for body in ({"dataframe_split": split}, {"dataframe_records": rows}):
-            answer = requests.post(f"{url}/invocations", json=body, timeout=60)
+            answer = requests.post(f"{url}/invocations", json=body, timeout=LIMIT_S)
             assert (answer.status_code, answer.json()) == (200, {"predictions": [0, 0, 1]})
         text, kind = "\n".join(map(",".join, lines)), {"Content-Type": "text/csv"}
-        assert requests.post(f"{url}/invocations", text, headers=kind, timeout=60).json() == {"predictions": [0, 0, 1]}
+        assert requests.post(f"{url}/invocations", text, headers=kind, timeout=LIMIT_S).json() == {
+            "predictions": [0, 0, 1]
+        }

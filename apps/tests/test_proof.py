@@ -13,6 +13,7 @@ import requests
 import runners
 from apps import launching, proof
 from kernel import outbound, sockets
+from mlp.tests.patience import LIMIT_S
 
 from .conftest import NAMES, bearer_of
 
@@ -31,12 +32,12 @@ def test_it_answers_only_those_who_know_its_secret(front, deploy, ready, alice):
     wrong = proof.secret(f"app-{other.pk}-1")
     for headers in ({}, {"X-App-Secret": wrong}, {"X-App-Secret": ""}, {"X-App-Secret": f"{secret},{secret}"}):
         for method, path in ASKED:
-            answer = outbound.exchange(address, method, path, b'{"x": [1]}', headers, limit_s=20, most=1000)
+            answer = outbound.exchange(address, method, path, b'{"x": [1]}', headers, limit_s=LIMIT_S, most=1000)
             assert answer[0] == 401, (method, path)
             assert b"gateway only" in answer[1]
-    healthy = outbound.exchange(address, "GET", "/v2/health/ready", limit_s=20, most=1000)
+    healthy = outbound.exchange(address, "GET", "/v2/health/ready", limit_s=LIMIT_S, most=1000)
     assert healthy == (200, b'{"live":true,"ready":true}')
-    shown = outbound.exchange(address, "GET", f"/-proof/{CHALLENGE}", limit_s=20, most=1000)
+    shown = outbound.exchange(address, "GET", f"/-proof/{CHALLENGE}", limit_s=LIMIT_S, most=1000)
     assert shown == (200, hmac.new(secret.encode(), CHALLENGE.encode(), hashlib.sha256).hexdigest().encode())
     for headers in ({}, {"X-App-Secret": wrong}, bearer_of(alice)):
         called = requests.post(f"{front}/alice/{app.name}/predict", json={"x": [1]}, headers=headers)

@@ -15,13 +15,12 @@ from apps.models import Application
 from kernel import outbound, sockets
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.patience import LIMIT_S
 
 sys.path.insert(0, str(Path(launching.SERVING)))
 import request_counter as counting
 
 sys.path.pop(0)
-
-WAIT_S = 120
 
 
 class TestCounting:
@@ -117,8 +116,8 @@ def test_a_real_application_counts_its_requests(deploy, ready):
     app = ready(deploy())
     for body in (b'{"x": [1]}', b'{"x": [2]}'):
         address, headers = sockets.parse(app.address), proof.headers(app.run_name)
-        assert outbound.exchange(address, "POST", "/predict", body, headers, limit_s=10, most=1000)[0] == 200
-    end = time.monotonic() + WAIT_S
+        assert outbound.exchange(address, "POST", "/predict", body, headers, limit_s=LIMIT_S, most=1000)[0] == 200
+    end = time.monotonic() + LIMIT_S
     while (traffic := request_rates.read(app)) is None or traffic.requests < 2:
         assert time.monotonic() < end, traffic
         time.sleep(0.1)

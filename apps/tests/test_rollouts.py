@@ -39,7 +39,7 @@ def test_the_alias_moves_and_no_request_is_refused(front, followed, alice, churn
         until(lambda: Application.objects.get(pk=app.pk).model.name == "churnvb")
         assert before in runners.get().names()  # it answers those whose address is still remembered
         until(lambda: settled(app) and before not in runners.get().names())
-        until(lambda: answers[-1][1] == '{"y":[3.0]}', 20)
+        until(lambda: answers[-1][1] == '{"y":[3.0]}')
     finally:
         stop.set()
         for thread in threads:

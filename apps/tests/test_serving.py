@@ -24,6 +24,7 @@ import requests
 
 from apps.launching import SERVING
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import watch
 from models_app.launching import PROGRAM
 
@@ -39,9 +40,6 @@ torch.jit.trace(Double(), torch.zeros(1, 3)).save(sys.argv[1])
 """
 
 
-WAIT_S = 120
-
-
 @contextlib.contextmanager
 def serving(folder: Path, name: str = "double"):
     """Yield (url, process) of the server of a model's folder; it must stop when asked to at the end."""
@@ -55,19 +53,19 @@ def serving(folder: Path, name: str = "double"):
         process = subprocess.Popen(command, env=environment, stdout=log)
     watch(process)
     url = f"http://127.0.0.1:{port}"
-    end = time.monotonic() + WAIT_S
+    end = time.monotonic() + LIMIT_S
     while not ready(url):
         assert process.poll() is None, (folder / "log").read_text()[-2000:]
         assert time.monotonic() < end, (folder / "log").read_text()[-2000:]
         time.sleep(0.05)
     yield url, process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
+    assert process.wait(LIMIT_S) in (0, -signal.SIGTERM)
 
 
 def ready(url: str) -> bool:
     try:
-        return requests.get(f"{url}/v2/health/ready", timeout=10).ok
+        return requests.get(f"{url}/v2/health/ready", timeout=LIMIT_S).ok
     except requests.RequestException:
         return False
 
@@ -98,7 +96,7 @@ GOOD = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": 
 def infer(url: str, rows: int) -> list:
     data = [float(index) for index in range(rows * 3)]
     body = {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": [rows, 3], "data": data}]}
-    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=WAIT_S).json()
+    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=LIMIT_S).json()
     assert answer["id"] == "7"
     (output,) = answer["outputs"]
     assert output["shape"] == [rows, 3]
@@ -158,14 +156,14 @@ def test_an_invalid_request_is_refused_in_the_protocols_form(served, body):
 @pytest.mark.parametrize("value", [b"[]", b"{}"])
 def test_json_that_unpacks_to_gigabytes_is_refused_before(served, path, value):
     url, _process = served
-    answer = requests.post(url + path, data=b"[" + (value + b",") * (2 << 20) + value + b"]", timeout=WAIT_S)
+    answer = requests.post(url + path, data=b"[" + (value + b",") * (2 << 20) + value + b"]", timeout=LIMIT_S)
     assert answer.status_code == 400
     assert "too much for JSON" in answer.json()["error"]
 
 
 def test_a_form_of_countless_parts_is_refused(served):
     url, _process = served
-    answer = requests.post(f"{url}/predict", files=[("x", ("x.json", b"[[1, 2, 3]]"))] * 1001, timeout=WAIT_S)
+    answer = requests.post(f"{url}/predict", files=[("x", ("x.json", b"[[1, 2, 3]]"))] * 1001, timeout=LIMIT_S)
     assert answer.status_code == 400
     assert "1000 parts" in answer.json()["error"]
 
@@ -175,14 +173,14 @@ def test_bodies_that_wait_together_do_not_fill_the_memory(served):
     host, port = url.removeprefix("http://").split(":")
     head = f"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: {60 << 20}\r\n\r\n".encode()
     with contextlib.ExitStack() as opened:
-        links = [opened.enter_context(socket.create_connection((host, int(port)), WAIT_S)) for _ in range(3)]
+        links = [opened.enter_context(socket.create_connection((host, int(port)), LIMIT_S)) for _ in range(3)]
         for link in links:
             link.sendall(head)
         with contextlib.suppress(ConnectionError):  # one is answered before it has sent all
             for _ in range(50):
                 for link in links:
                     link.sendall(bytes(1 << 20))
-        answered, _, _ = select.select(links, [], [], WAIT_S)
+        answered, _, _ = select.select(links, [], [], LIMIT_S)
         assert answered[0].recv(100).startswith(b"HTTP/1.1 503 ")
     assert infer(url, 1) == [0, 2, 4]
 
@@ -213,7 +211,7 @@ class Predictor:
 
 def sent(url: str, values: list) -> http.client.HTTPConnection:
     """Send a request to the model; `output` waits for the answer."""
-    link = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_S)
+    link = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_S)
     link.request("POST", "/predict", json.dumps(values), {"Content-Type": "application/json"})
     return link
 
@@ -232,7 +230,7 @@ def calls(folder: Path) -> list[int]:
 def held(folder: Path, url: str) -> http.client.HTTPConnection:
     """Send a request that the model computes until the file `go` is there; return once it does."""
     before, link = len(calls(folder)), sent(url, [7])
-    until(lambda: len(calls(folder)) > before, WAIT_S)
+    until(lambda: len(calls(folder)) > before, LIMIT_S)
     return link
 
 
@@ -280,9 +278,9 @@ def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path):
     with serving(tmp_path) as (url, process):
         slow = held(tmp_path, url)
         process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(url), WAIT_S)
+        until(lambda: refuses(url), LIMIT_S)
         enough = waits(process) + 5
-        until(lambda: waits(process) >= enough or process.poll() is not None, WAIT_S)  # it goes on waiting
+        until(lambda: waits(process) >= enough or process.poll() is not None, LIMIT_S)  # it goes on waiting
         (tmp_path / "go").touch()
         assert output(slow) == [7]
-        assert process.wait(WAIT_S) in (0, -signal.SIGTERM)
+        assert process.wait(LIMIT_S) in (0, -signal.SIGTERM)

@@ -22,6 +22,7 @@ from accounts import lifecycle as accounts
 from datasets.client_build import build
 from datasets.models import Dataset
 from datasets.webdav import spool
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin, free_port
 from supervision import nginx
 
@@ -110,10 +111,10 @@ class Service:
         """Stop the server and its workers, with SIGKILL by default."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-        process.wait(20)
+        process.wait(LIMIT_S)
         ports = {self.nginx: self.port, self.web: self.web_port, self.data: self.data_port}
         port = (ports | {self.websockets: self.websocket_port})[process]
-        end = time.monotonic() + 10
+        end = time.monotonic() + LIMIT_S
         while _listens(port) and time.monotonic() < end:
             time.sleep(0.02)  # its workers end a moment after it
 
@@ -139,7 +140,7 @@ def _listens(port: int) -> bool:
 
 
 def _wait(port: int) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         if _listens(port):
             return
@@ -218,7 +219,7 @@ def stored(name: str = "photos") -> int:
     return Dataset.objects.get(name=name).stored
 
 
-def wait_until(condition, seconds: float = 60) -> None:
+def wait_until(condition, seconds: float = LIMIT_S) -> None:
     """Wait for a condition: nginx removes a spooled body shortly after its response."""
     end = time.monotonic() + seconds
     while not condition():

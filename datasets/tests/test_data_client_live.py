@@ -18,6 +18,7 @@ from django.conf import global_settings
 
 from datasets import lifecycle
 from datasets.models import Dataset
+from mlp.tests.patience import LIMIT_S
 
 PASSWORD = "correct horse battery"
 
@@ -42,7 +43,7 @@ class Client:
 
     def run(self, *arguments, code: int = 0, typed: str = "") -> subprocess.CompletedProcess:
         process = self.start(*arguments, stdin=subprocess.PIPE)
-        out, err = process.communicate(typed, timeout=120)
+        out, err = process.communicate(typed, timeout=LIMIT_S)
         assert process.returncode == code, (process.returncode, out, err)
         assert "Traceback" not in err + out
         if code:
@@ -93,7 +94,7 @@ def same(one: Path, two: Path) -> bool:
     return left.keys() == right.keys() and all(filecmp.cmp(left[name], right[name], shallow=False) for name in left)
 
 
-def wait_for(condition, seconds: float = 120) -> None:
+def wait_for(condition, seconds: float = LIMIT_S) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -173,7 +174,7 @@ def test_an_upload_survives_a_restart_of_the_platform(client, tmp_path, service,
     assert any("retrying" in line for line in iter(process.stderr.readline, "")), "it has ended"
     service.start_web() if service.web.poll() is not None else None
     service.start_nginx() if service.nginx.poll() is not None else None
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, err
     assert same(folder, service.path("alice", "photos"))
 
@@ -186,7 +187,7 @@ def test_a_download_survives_a_restart_of_the_platform(client, tmp_path, service
     service.stop(service.nginx)
     assert any("retrying" in line for line in iter(process.stderr.readline, "")), "it has ended"
     service.start_nginx()
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, err
     assert same(folder, tmp_path / "got")
 
@@ -237,7 +238,7 @@ def test_replace_deletes_the_dataset_and_uploads_it_again(client, tmp_path, tree
     wait_for(lambda: Dataset.objects.get().state == "deleting")
     shutil.rmtree(service.path("alice", "photos"))  # the worker's part
     lifecycle.erase(Dataset.objects.get().pk)
-    assert process.wait(120) == 0
+    assert process.wait(LIMIT_S) == 0
     assert same(two, service.path("alice", "photos"))
     alice_data.create("broken", 20)
     alice_data.heartbeat("broken", "error", 0)
@@ -254,7 +255,7 @@ def test_an_upload_stops_when_its_dataset_has_failed(client, tmp_path, service, 
     process = client.start("upload", folder, "--name", "photos", "--jobs", "1")
     wait_for(lambda: arrived(service, "photos") >= 2)
     lifecycle.fail(Dataset.objects.get().pk, "test", "test")
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, "state: the dataset is error" in err) == (4, True)
 
 
@@ -264,7 +265,7 @@ def test_a_file_that_changes_during_the_upload_is_detected(client, tmp_path, ser
     wait_for(service.spooled)
     with (folder / "000").open("ab") as file:
         file.write(b"more")
-    _, err = process.communicate(timeout=240)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, "changed during" in err) == (1, True)
 
 
@@ -369,7 +370,7 @@ def test_an_interrupt_is_reported_in_one_line(client, tmp_path, service):
     process = client.start("upload", folder, "--name", "photos")
     wait_for(service.spooled)
     process.terminate()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 130
     assert err.strip().splitlines()[-1].startswith("error: interrupted")
     assert "Traceback" not in err

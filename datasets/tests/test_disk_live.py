@@ -11,6 +11,7 @@ import pytest
 
 from datasets.tests.live import stored, wait_until
 from datasets.webdav.admission import DISK_RESERVE
+from mlp.tests.patience import LIMIT_S
 
 ROOM = 24 << 20  # bytes beyond what uploads leave alone
 MIB = b"m" * (1 << 20)
@@ -36,7 +37,7 @@ class Slow:
     def __init__(self, person, path: str, length: int):
         self.length = length
         head = f"PUT {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {person.token}\r\nConnection: close\r\n"
-        self.socket = socket.create_connection(("127.0.0.1", person.service.port), 20)
+        self.socket = socket.create_connection(("127.0.0.1", person.service.port), LIMIT_S)
         self.socket.sendall(head.encode() + f"Content-Length: {length}\r\n\r\n".encode() + b"x" * (length // 2))
 
     def end(self) -> tuple[int, str]:

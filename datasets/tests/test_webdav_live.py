@@ -10,6 +10,7 @@ import requests
 
 from accounts import lifecycle as accounts
 from datasets.tests.live import stored, wait_until
+from mlp.tests.patience import LIMIT_S
 
 DAV = "{DAV:}"
 
@@ -118,7 +119,7 @@ def test_delete_of_files_folders_and_whole_datasets(photos, service):
 @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE", "MKCOL"])
 def test_path_traversal_is_refused(photos, service, path, method):
     before = sorted(map(str, service.folder.parent.rglob("*")))
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=LIMIT_S)
     connection.putrequest(method, path, skip_accept_encoding=True)
     connection.putheader("Authorization", f"Bearer {photos.token}")
     connection.putheader("Content-Length", "0")

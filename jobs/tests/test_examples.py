@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mlp.tests.patience import LIMIT_S
 from runners import RunSpec, RunStatus, tail
 from runners.local import LocalRunner
 
@@ -37,7 +38,7 @@ def job(tmp_path):
         }
         command = [sys.executable, str(EXAMPLES / example / "train.py"), *arguments]
         runner.start(RunSpec(name, command, workspace, environment, tmp_path / f"{name}.log", ram_mib=512))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LIMIT_S
         while (status := runner.poll(name)).state == "running":
             assert time.monotonic() < deadline, tail(tmp_path / f"{name}.log")
             time.sleep(0.02)

@@ -13,6 +13,7 @@ from django.test import AsyncClient
 from accounts import lifecycle as accounts
 from jobs import lifecycle, logs
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,10 +52,10 @@ def test_a_followed_log_is_streamed_and_ends_with_the_job(submit, until, alice):
     cancelled = threading.Event()
     reader = threading.Thread(target=asyncio.run, args=(read(),))
     reader.start()
-    assert cancelled.wait(60)
+    assert cancelled.wait(LIMIT_S)
     lifecycle.cancel(user=alice, name="fit", by="alice")
     until(job, "error")
-    reader.join(20)
+    reader.join(LIMIT_S)
     assert not reader.is_alive()
     assert b"".join(seen).startswith(b"gun\n")
 

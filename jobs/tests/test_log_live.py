@@ -13,6 +13,7 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from datasets.tests.live import Service
 from jobs.models import Job
+from mlp.tests.patience import LIMIT_S
 from supervision.parts import WEB_THREADS, WEB_WORKERS
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 # Django reads each of them as 1; nginx would not.
 SPELLINGS = ("follow=%31", "follow=01", "follow=0&follow=1", "%66ollow=1")
 FOLLOWERS = ("follow=1&offset=2", *SPELLINGS * (1 + WEB_WORKERS * WEB_THREADS // len(SPELLINGS)))
-LIMIT_S = 120
 
 
 @pytest.fixture

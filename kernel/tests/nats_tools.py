@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from kernel import bus
 from kernel.serve import serve
+from mlp.tests.patience import LIMIT_S
 
 LAST = b"last"
-WAIT_S = 60
 
 
 class Peer:
@@ -27,9 +27,9 @@ class Peer:
         self.client = self._do(bus.connect())
         for subject in subjects:
             self._do(self.client.subscribe(subject, cb=self._take))
-        self._do(bus.settle(self.client, WAIT_S))
+        self._do(bus.settle(self.client, LIMIT_S))
 
-    def _do(self, work, timeout: float = WAIT_S):
+    def _do(self, work, timeout: float = LIMIT_S):
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
 
     async def _take(self, message) -> None:
@@ -45,16 +45,16 @@ class Peer:
         if answer is not None:
             self.answers[subject] = answer
         self._do(self.client.subscribe(subject, queue, cb=self._take))
-        self._do(bus.settle(self.client, WAIT_S))
+        self._do(bus.settle(self.client, LIMIT_S))
 
     def publish(self, subject: str, data: bytes) -> None:
         self._do(self.client.publish(subject, data))
-        self._do(bus.settle(self.client, WAIT_S))
+        self._do(bus.settle(self.client, LIMIT_S))
 
-    def ask(self, subject: str, data: bytes, timeout: float = WAIT_S) -> bytes:
+    def ask(self, subject: str, data: bytes, timeout: float = LIMIT_S) -> bytes:
         return self._do(self.client.request(subject, data, timeout=timeout)).data
 
-    def wait(self, subject: str, count: int = 1, timeout: float = WAIT_S) -> list[bytes]:
+    def wait(self, subject: str, count: int = 1, timeout: float = LIMIT_S) -> list[bytes]:
         """Return the messages of the subject once there are that many."""
         until(lambda: len(self.heard[subject]) >= count, timeout, lambda: f"{subject}: {self.heard[subject]}")
         return self.heard[subject]
@@ -70,10 +70,10 @@ class Peer:
         with contextlib.suppress(Exception):
             self._do(self.client.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(WAIT_S)
+        self.thread.join(LIMIT_S)
 
 
-def until(true: Callable[[], object], timeout: float = WAIT_S, words: Callable[[], str] = str):
+def until(true: Callable[[], object], timeout: float = LIMIT_S, words: Callable[[], str] = str):
     """Wait for the condition to become true; return its value."""
     end, pause = time.monotonic() + timeout, 0.01
     while time.monotonic() < end:
@@ -108,12 +108,12 @@ class Served:
         return self
 
     def wait(self):
-        assert self.ready.wait(WAIT_S), self.failed
+        assert self.ready.wait(LIMIT_S), self.failed
         return self
 
     def __exit__(self, *_):
         self.loop.call_soon_threadsafe(self.stop_event.set)
-        self.thread.join(WAIT_S)
+        self.thread.join(LIMIT_S)
         assert not self.thread.is_alive()
         if self.failed is not None:
             raise self.failed

@@ -11,8 +11,8 @@ from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
 
 from kernel import broker as kernel_broker
+from mlp.tests.patience import LIMIT_S
 
-LIMIT_S = 60
 QUEUE = "default"
 
 

@@ -8,13 +8,14 @@ import threading
 import pytest
 
 from kernel import bus, keyvalue
+from mlp.tests.patience import LIMIT_S
 
 
 @pytest.fixture
 def bucket():
     name = f"test-{secrets.token_hex(4)}"
     yield name
-    bus.call(lambda client: client.jetstream().delete_stream(f"KV_{name}"))
+    bus.call(lambda client: client.jetstream(timeout=LIMIT_S).delete_stream(f"KV_{name}"))
 
 
 def test_put_get_delete(bucket):
@@ -60,7 +61,7 @@ def test_concurrent_changes_are_all_applied(bucket):
 
 def test_a_bucket_has_the_configuration_of_the_go_client(bucket):
     keyvalue.ensure([bucket, bucket])
-    info = bus.call(lambda client: client.jetstream().stream_info(f"KV_{bucket}"))
+    info = bus.call(lambda client: client.jetstream(timeout=LIMIT_S).stream_info(f"KV_{bucket}"))
     config = info.config
     assert config.subjects == [f"$KV.{bucket}.>"]
     actual = (config.max_msgs_per_subject, config.num_replicas, config.storage, config.max_age, config.discard)
@@ -76,5 +77,5 @@ def test_deleting_a_missing_key_writes_nothing(bucket):
     keyvalue.delete(bucket, "key")
     keyvalue.ensure([bucket])
     keyvalue.delete(bucket, "key")
-    info = bus.call(lambda client: client.jetstream().stream_info(f"KV_{bucket}"))
+    info = bus.call(lambda client: client.jetstream(timeout=LIMIT_S).stream_info(f"KV_{bucket}"))
     assert info.state.last_seq == 0

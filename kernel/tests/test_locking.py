@@ -11,6 +11,7 @@ from accounts.models import Token, User
 from datasets.models import Dataset
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.tests.row_locks import blocked, in_thread
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,7 +28,7 @@ def test_the_second_waits_for_the_first_and_reads_its_changes(alice):
         assert query.startswith("SELECT")
         row.password = "of the first"
         row.save(update_fields=["password"])
-    assert other.result(60) == "of the first"
+    assert other.result(LIMIT_S) == "of the first"
 
 
 def test_the_lock_is_held_until_the_outer_transaction_ends(alice):
@@ -44,7 +45,7 @@ def test_the_lock_is_held_until_the_outer_transaction_ends(alice):
         other = in_thread(second)
         blocked(1)
         ended.set()
-    assert other.result(60)
+    assert other.result(LIMIT_S)
 
 
 def test_rows_that_refer_to_the_locked_row_can_be_inserted(alice):
@@ -53,7 +54,7 @@ def test_rows_that_refer_to_the_locked_row_can_be_inserted(alice):
 
     with transaction.atomic():
         lock_row(User, pk=alice.pk)
-        assert in_thread(refer).result(60)
+        assert in_thread(refer).result(LIMIT_S)
 
 
 def test_related_rows_are_not_locked(alice, monkeypatch):
@@ -69,7 +70,7 @@ def test_related_rows_are_not_locked(alice, monkeypatch):
 
     with transaction.atomic():
         assert lock_row(Dataset, pk=made.pk).user == alice
-        assert in_thread(change).result(60) == 1
+        assert in_thread(change).result(LIMIT_S) == 1
 
 
 def test_a_missing_row_is_none(alice):
@@ -131,4 +132,4 @@ class TestLocked:
             row.erase(by="first")
             row.save()
         with pytest.raises(WrongState):
-            other.result(60)
+            other.result(LIMIT_S)

@@ -12,10 +12,10 @@ import threading
 import pytest
 
 from kernel import bus, nats_tls
+from mlp.tests.patience import LIMIT_S
 
 INFO = {"server_id": "I", "version": "2.12.0", "max_payload": 1 << 20, "headers": True, "nonce": "n" * 22}
 GREETING = b"INFO " + json.dumps(INFO).encode() + b"\r\n"
-LIMIT_S = 60
 HANDSHAKE = b"\x16\x03"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from kernel import bus
 from kernel.serve import Reply, Route
-from kernel.tests.nats_tools import WAIT_S, Peer, Served, until
+from kernel.tests.nats_tools import LIMIT_S, Peer, Served, until
 from mlp.tests.servers import begin, free_port, wait_for_port
 from supervision import binaries
 
@@ -70,7 +70,7 @@ def test_a_reply_is_sent_after_its_announcements_and_before_the_work(peer):
     go = threading.Event()
 
     def work():
-        assert go.wait(60)
+        assert go.wait(LIMIT_S)
         return [("test.out", b"after")]
 
     def handle(data):
@@ -163,7 +163,7 @@ def test_messages_that_the_server_had_sent_before_the_end_are_handled(peer):
     with serving(Echo(lambda data: [("test.out", data)])) as served:
         served.wait()
         held = threading.Event()
-        served.loop.call_soon_threadsafe(held.wait, WAIT_S)  # reads nothing meanwhile
+        served.loop.call_soon_threadsafe(held.wait, LIMIT_S)  # reads nothing meanwhile
         served.loop.call_soon_threadsafe(served.stop_event.set)
         for number in range(100):
             peer.publish("test.in", b"%d" % number)
@@ -231,12 +231,12 @@ def test_services_wait_for_the_server_and_reconnect(tmp_path, settings, caplog):
 
 def test_requests_distinguish_time_outs_from_missing_subscribers(peer):
     with pytest.raises(bus.NoAnswer, match="nobody"):
-        bus.request("test.nobody", b"", 30)
+        bus.request("test.nobody", b"", LIMIT_S)
     peer.listen("test.silent")
     with pytest.raises(bus.NoAnswer, match=r"0\.2 s"):
         bus.request("test.silent", b"", 0.2)
     peer.listen("test.talks", answer=lambda data: data + b"!")
-    assert bus.request("test.talks", b"hello", 30) == b"hello!"
+    assert bus.request("test.talks", b"hello", LIMIT_S) == b"hello!"
 
 
 def test_nkey_authentication(tmp_path, settings):
@@ -266,7 +266,7 @@ def test_pending_messages_are_bounded(peer, monkeypatch):
     go, handled = threading.Event(), []
 
     def handle(data):
-        assert go.wait(60)
+        assert go.wait(LIMIT_S)
         handled.append(data)
 
     with serving(Echo(handle)) as served:

@@ -10,6 +10,7 @@ from django.db import connection
 
 from kernel.singleton import SILENCE, Holder, only_one
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -97,10 +98,10 @@ class TestOnlyOne:
         with only_one("test") as held:
             thread = threading.Thread(target=second)
             thread.start()
-            assert waits.wait(60)
+            assert waits.wait(LIMIT_S)
             held.check()
             order.append("first")
-        thread.join(60)
+        thread.join(LIMIT_S)
         assert order == ["first", "second"]
 
     def test_one_that_is_stopped_while_it_waits_gives_up(self):

@@ -16,9 +16,11 @@ from django.conf import settings
 from django.db import connection
 from django.test import Client
 
+from mlp.tests.patience import LIMIT_S
+
 from .servers import HOST, WAIT_S, begin, free_port
 
-LIVE_MS = 60_000  # how long a page may take to notice; a busy machine is slow
+LIVE_MS = 1000 * LIMIT_S  # how long a page may take to notice
 
 
 class Site:

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from django.conf import settings
 
+from mlp.tests.patience import LIMIT_S
 from supervision.forking import Child, run_python
 from supervision.launch import die_with_parent
 
 # Loaded here, and not in each fork. What begins with a reactor is left out: its descriptors are not inherited.
 LOADED = ("mlp.asgi", "autobahn.twisted.websocket", "twisted.web.http")
-LIMIT_S = 60
 
 
 def main(log: Path, arguments: list[str]) -> None:

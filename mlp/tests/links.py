@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from channels.testing import WebsocketCommunicator
 
-LIMIT_S = 120.0
+from mlp.tests.patience import LIMIT_S
 
 
 class Link(WebsocketCommunicator):

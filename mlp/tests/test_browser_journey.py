@@ -17,6 +17,7 @@ from django.conf import settings
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from conftest import PASSWORD
+from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import PARTS, Platform
 
 pytestmark = [pytest.mark.e2e]
@@ -25,7 +26,7 @@ PICTURES = settings.BASE_DIR / "test-artifacts" / "screenshots"
 PICTURES_OF_STEPS = os.environ.get("MLP_PICTURES", "")
 EXAMPLE = settings.BASE_DIR / "examples" / "plain_python" / "train.py"
 OPERATOR_PASSWORD = "quite a long one for tests"
-LIMIT_MS = 60_000
+LIMIT_MS = 1000 * LIMIT_S
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ LOOKS = [Look("ada", "en-GB", "en", "light", 1280, 860), Look("li", "zh-CN", "zh
 def platform(chromium, tmp_path_factory):
     given = {"MLP_ADMIN_PASSWORD": OPERATOR_PASSWORD, "MLP_REGISTRATION_NEEDS_APPROVAL": "true"}
     made = Platform(tmp_path_factory.mktemp("journey") / "root", **given)
-    made.start(limit_s=180)
+    made.start()
     yield made
     made.stop()
 

@@ -12,6 +12,7 @@ from datasets.tests.live import Person, servers, service
 from jobs.models import Job
 from kernel import storage
 from kernel.tests.row_locks import blocked, in_thread
+from mlp.tests.patience import LIMIT_S
 
 __all__ = ["servers", "service"]
 
@@ -83,7 +84,7 @@ class TestJobs:
             blocked(1)
             row.erase(by="alice")
             row.save()
-        assert late.result(60) == "datasets: you have no ready dataset named photos"
+        assert late.result(LIMIT_S) == "datasets: you have no ready dataset named photos"
         assert not Job.objects.exists()
 
 

@@ -33,6 +33,7 @@ from jobs.models import Job
 from kernel.errors import Refused
 from kernel.tests.nats_tools import until
 from kernel.tests.row_locks import blocked, in_thread, waiting_for_us
+from mlp.tests.patience import LIMIT_S
 from models_app import lifecycle as models_app
 from models_app import trash as model_trash
 from models_app.models import Model
@@ -344,7 +345,7 @@ def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
         )
         assert locks, f"{verb} waits only when it writes: {statement}"
         try:
-            ours.result(60)
+            ours.result(LIMIT_S)
         except Refused as refusal:
             raise AssertionError(f"{verb} was refused, so it says nothing: {refusal.msg}")
 
@@ -385,7 +386,7 @@ def test_nothing_is_created_for_a_user_during_deactivation(kind, alice, home):
         (statement,) = blocked(1)
         assert " FOR " in statement
     with pytest.raises(Refused, match=r"^user:"):
-        other.result(60)
+        other.result(LIMIT_S)
 
 
 def test_a_model_during_deletion_gets_no_application(alice, home):
@@ -397,4 +398,4 @@ def test_a_model_during_deletion_gets_no_application(alice, home):
         (statement,) = blocked(1)
         assert " FOR " in statement
     with pytest.raises(Refused, match=r"^model_name:"):
-        other.result(60)
+        other.result(LIMIT_S)

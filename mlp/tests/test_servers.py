@@ -10,6 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin
 
 PROBE = """
@@ -54,10 +55,10 @@ def test_servers_end_with_the_test_run(tmp_path):
     folders = [run.folder() for run in runs]
     for run, folder, number in zip(runs, folders, numbers, strict=True):
         wanted = {"postgres", "valkey-server", "nats-server", "sh"}
-        until(lambda folder=folder, wanted=wanted: wanted <= set(living(folder).values()), 120)
+        until(lambda folder=folder, wanted=wanted: wanted <= set(living(folder).values()))
         run.process.send_signal(number)
     for run, folder in zip(runs, folders, strict=True):
-        run.process.wait(120)
+        run.process.wait(LIMIT_S)
         until(lambda folder=folder: not folder.exists(), 120, lambda folder=folder: str(list(folder.rglob("*"))))
         until(lambda folder=folder: not living(folder), 120, lambda folder=folder: str(living(folder)))
 

@@ -19,12 +19,13 @@ from jobs.models import Job
 from kernel import storage
 from kernel.broker import broker
 from mlp.operators.tests.admin_world import put
+from mlp.tests.patience import LIMIT_S
 
 from .browser_world import loads
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WAIT_MS = 60_000  # a busy machine is slow to start a run
+WAIT_MS = 1000 * LIMIT_S
 
 
 @pytest.fixture

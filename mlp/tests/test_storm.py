@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from mlp.tests.servers import begin
-from supervision.tests.running import HEAL_S, START_S, free_base
+from supervision.tests.running import START_S, free_base
 from tools.storm import faults, processes
 from tools.storm.site import Site
 from tools.storm.whole import storm
@@ -45,7 +45,9 @@ def site(tmp_path):
 
 
 def test_nothing_acknowledged_is_lost_in_a_storm(site):
-    report = storm(site, faults.SHORT, SEED, heal_s=HEAL_S, patience_s=START_S, pace=PACE, wanted=KINDS, thorough=False)
+    report = storm(
+        site, faults.SHORT, SEED, heal_s=START_S, patience_s=START_S, pace=PACE, wanted=KINDS, thorough=False
+    )
     assert report.differences == []
     kinds = set(processes.KINDS) - (processes.WITH_NETWORKS - report.kills.keys())
     assert {kind: report.kills.get(kind) for kind in kinds} == dict.fromkeys(kinds, 1)

@@ -15,6 +15,7 @@ import requests
 import websocket
 
 from mlp import websockets
+from mlp.tests.patience import LIMIT_S
 
 from . import flood, servers
 
@@ -69,7 +70,7 @@ def frame(kind: int, body: bytes) -> bytes:
 @contextlib.contextmanager
 def raw(port: int, path: str, more: str = "") -> Iterator[socket.socket]:
     """Open a connection and send a handshake, whose answer is not read."""
-    with socket.create_connection((servers.HOST, port), timeout=60) as link:
+    with socket.create_connection((servers.HOST, port), timeout=LIMIT_S) as link:
         link.sendall(HELLO.format(path=path, more=more).encode())
         yield link
 
@@ -104,9 +105,9 @@ def sent_until_it_blocks(port: int, link: socket.socket, data: bytes, most: int 
 def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(server):
     port, process = server
     before = resident(process)
-    stalled = websocket.create_connection(f"ws://{servers.HOST}:{port}/flood", timeout=60)
+    stalled = websocket.create_connection(f"ws://{servers.HOST}:{port}/flood", timeout=LIMIT_S)
     stalled.send("begin")
-    other = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=60)
+    other = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=LIMIT_S)
     assert other.recv() == "end"
     assert resident(process) - before < LITTLE, "the 100 MiB were kept"
     with pytest.raises((websocket.WebSocketConnectionClosedException, ConnectionError)):
@@ -116,11 +117,11 @@ def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(se
 
 def test_a_client_that_reads_gets_everything(server):
     port, process = server
-    reader = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=60)
+    reader = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=LIMIT_S)
     assert reader.recv() == "end"
     reader.close()
     before = resident(process)
-    with requests.get(f"http://{servers.HOST}:{port}/", stream=True, timeout=60) as stream:
+    with requests.get(f"http://{servers.HOST}:{port}/", stream=True, timeout=LIMIT_S) as stream:
         assert sum(map(len, stream.iter_content(1 << 20))) == flood.PIECES * len(flood.PIECE) + len("end")
     assert resident(process) - before < LITTLE, "a response is streamed as fast as it is read"
 
@@ -134,10 +135,10 @@ def test_clients_that_send_faster_than_they_are_handled_are_not_read_meanwhile(s
         assert sent_until_it_blocks(port, pending, message) < SENT
         assert sent_until_it_blocks(port, busy, message) < SENT
         assert resident(process) - before < LITTLE, "what was sent was kept"
-    hasty = websocket.create_connection(f"ws://{servers.HOST}:{port}/idle", timeout=60)
+    hasty = websocket.create_connection(f"ws://{servers.HOST}:{port}/idle", timeout=LIMIT_S)
     for _ in range(2 * websockets.MOST_WAITING):
         hasty.send("more")
-    websocket.create_connection(f"ws://{servers.HOST}:{port}/release", timeout=60).close()
+    websocket.create_connection(f"ws://{servers.HOST}:{port}/release", timeout=LIMIT_S).close()
     assert hasty.recv() == "end"
     hasty.send("count")
     assert hasty.recv() == str(2 * websockets.MOST_WAITING + 1)
@@ -178,6 +179,6 @@ def test_a_handshake_with_a_body_is_refused(shared_port):
 
 
 def test_the_reason_of_a_close_reaches_the_client(shared_port):
-    link = websocket.create_connection(f"ws://{servers.HOST}:{shared_port}/reason", timeout=60)
+    link = websocket.create_connection(f"ws://{servers.HOST}:{shared_port}/reason", timeout=LIMIT_S)
     closing = link.recv_frame()  # without an answer: the server may have closed the connection by then
     assert (closing.opcode, closing.data) == (websocket.ABNF.OPCODE_CLOSE, (4429).to_bytes(2) + b"too many")

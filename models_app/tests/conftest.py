@@ -10,12 +10,11 @@ import pytest
 
 import runners
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile
 from models_app.models import Model
 
 from .receiver import Receiver
-
-DEADLINE_S = 180
 
 ADDER = """
 class Predictor:
@@ -58,7 +57,7 @@ def settled(tasks):
     """
 
     def wait(model: Model) -> Model:
-        end = time.monotonic() + DEADLINE_S
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             tasks.run_once()
             reconcile.run()
@@ -66,7 +65,7 @@ def settled(tasks):
             if model.state in ("ready", "error") and not model.run_name:
                 return model
             time.sleep(0.1)
-        raise AssertionError(f"the model is {model.state} ({model.reason}) after {DEADLINE_S} s")
+        raise AssertionError(f"the model is {model.state} ({model.reason}) after {LIMIT_S} s")
 
     return wait
 

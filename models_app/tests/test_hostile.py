@@ -9,6 +9,7 @@ import pytest
 from django.db import connections
 
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from models_app import copying, launching, lifecycle, reconcile
 from models_app.models import Model
 
@@ -75,7 +76,7 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
 
     def slowly(source):
         begun.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(LIMIT_S)
         yield from real(source)
 
     def copy():
@@ -87,13 +88,13 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
     monkeypatch.setattr("models_app.copying._open_files", slowly)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(copy)
-        assert begun.wait(60)
+        assert begun.wait(LIMIT_S)
         monkeypatch.setattr("models_app.copying._open_files", real)
         launching.copy(model.pk)
         model.refresh_from_db()
         assert not model.copied
         goes_on.set()
-        first.result(60)
+        first.result(LIMIT_S)
     model.refresh_from_db()
     assert (model.state, model.copied) == ("creating", True)
     assert (storage.model_dir("alice", "net") / "predictor.py").exists()

@@ -30,6 +30,7 @@ from jobs.mlflow.tests.conftest import Mlflow
 from jobs.models import Job, Project, RunMetric
 from jobs.runs import trash
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from models_app.models import Imported, ModelVersion, RegisteredModel
 from models_app.transfer.server import Away, Server
 from resources.models import Tenant
@@ -180,7 +181,7 @@ def test_an_import_that_is_killed_is_continued_and_nothing_is_there_twice(world,
     for number in range(30):
         world.run(wide, f"run{number}", points=20)
     importing = world.start()
-    until = time.monotonic() + 60
+    until = time.monotonic() + LIMIT_S
     while Imported.objects.filter(user=alice, kind="run").exclude(mark="").count() < 5 and time.monotonic() < until:
         assert importing.poll() is None, importing.stderr.read()
         threading.Event().wait(0.01)

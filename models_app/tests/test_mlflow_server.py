@@ -22,13 +22,13 @@ from django.db import connection
 
 from jobs.models import Job, Project, RunMetric
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile
 from models_app.models import Imported, RegisteredModel
 
 PYTHON = os.environ.get("MLP_MLFLOW_SERVER", "")
 SCRIPT = Path(__file__).with_name("mlflow_world.py")
 POINTS = 30_000  # of the long series: more than a page
-BEGIN_S = 120
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -59,7 +59,7 @@ class MlflowServer:
         self.process = subprocess.Popen(
             command, env=self.environment, cwd=folder, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True
         )
-        until = time.monotonic() + BEGIN_S
+        until = time.monotonic() + LIMIT_S
         while not self.answers():
             assert self.process.poll() is None, (folder / "log").read_text()
             assert time.monotonic() < until, (folder / "log").read_text()
@@ -143,7 +143,7 @@ def test_a_real_server_comes_here_and_goes_to_another_one(server, alice, tasks, 
         (1, "None"), (3, "Production"),
     ]  # fmt: skip
     tasks.run()
-    until = time.monotonic() + 120
+    until = time.monotonic() + LIMIT_S
     while {one.status for one in churn.versions.all()} != {"READY"} and time.monotonic() < until:
         reconcile.run()
         tasks.run()

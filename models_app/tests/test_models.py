@@ -104,7 +104,7 @@ while not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_check_goes_on_when_the_clock_is_set(uploaded, make_model, settled, tasks, hours):
     model = make_model(uploaded("net/predictor.py", WAITING + ADDER).removesuffix("/predictor.py"))
-    until(lambda: tasks.run_once() or runners.get().poll(f"model-{model.pk}").state == "running", 60)
+    until(lambda: tasks.run_once() or runners.get().poll(f"model-{model.pk}").state == "running")
     Model.objects.update(run_ordered=timezone.now() - timedelta(hours=hours))
     reconcile.run()
     model.refresh_from_db()
@@ -117,9 +117,9 @@ def test_a_check_that_was_lost_is_repeated(uploaded, make_model, settled, tasks)
     """Its processes were killed, as they are with the machine: that says nothing about the model."""
     model = make_model(uploaded("net/predictor.py", WAITING + ADDER).removesuffix("/predictor.py"))
     run = storage.root() / "run" / "runs" / f"model-{model.pk}"
-    until(lambda: tasks.run_once() or (run / "begun.json").exists(), 60)
+    until(lambda: tasks.run_once() or (run / "begun.json").exists())
     os.kill(json.loads((run / "begun.json").read_text())["shim"], signal.SIGKILL)
-    until(lambda: runners.get().poll(run.name).state == "lost", 60)
+    until(lambda: runners.get().poll(run.name).state == "lost")
     (storage.model_dir("alice", "net") / "go").touch()
     assert settled(model).state == "ready"
 
@@ -135,7 +135,7 @@ def test_a_check_for_which_the_disk_was_full_is_repeated(uploaded, make_model, s
     """That, too, says nothing about the model."""
     model = make_model(uploaded("net/predictor.py", NO_SPACE + ADDER).removesuffix("/predictor.py"))
     run = storage.root() / "run" / "runs" / f"model-{model.pk}"
-    until(lambda: tasks.run_once() or (run / "exit.json").exists(), 60)
+    until(lambda: tasks.run_once() or (run / "exit.json").exists())
     (storage.model_dir("alice", "net") / "go").touch()
     assert settled(model).state == "ready"
 

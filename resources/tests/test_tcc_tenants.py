@@ -11,12 +11,11 @@ from datasets.models import Dataset
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.tests.row_locks import blocked, in_thread
+from mlp.tests.patience import LIMIT_S
 from resources import limits, tcc
 from resources.models import ResourceRequest, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
-
-WITHIN_S = 60
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +151,7 @@ class TestAtOnce:
             ask("job:1", owner="alice", cpu=1)
             second = in_thread(lambda: ask("job:1", "release", owner="alice", tenant="z", cpu=5))
             blocked(1)
-        row = second.result(WITHIN_S)
+        row = second.result(LIMIT_S)
         assert (row.tenant.name, row.request_type, row.cpu) == ("default", "request", 1)
         assert in_use() == 1
 
@@ -161,7 +160,7 @@ class TestAtOnce:
             ask("b", cpu=1)
             cancelled = in_thread(lambda: settle("cancel", "b"))
             blocked(1)
-        cancelled.result(WITHIN_S)
+        cancelled.result(LIMIT_S)
         assert (state("b"), in_use()) == ("cancelled", 0)
 
     def test_two_that_settle_one_request_settle_it_once(self):
@@ -170,7 +169,7 @@ class TestAtOnce:
             settle("release", "job:1")
             second = in_thread(lambda: settle("release", "job:1"))
             blocked(1)
-        second.result(WITHIN_S)
+        second.result(LIMIT_S)
         assert (state("job:1"), in_use()) == ("cancelled", 0)
 
     def test_objects_that_refer_to_the_tenant_can_be_created_meanwhile(self, alice):
@@ -179,7 +178,7 @@ class TestAtOnce:
         with transaction.atomic():
             Dataset.objects.create(user=alice, tenant=alice.tenant, name="digits", size=0)
             connection.check_constraints()  # now, not only at the commit
-            in_thread(lambda: ask("r", "release", cpu=1)).result(WITHIN_S)
-            in_thread(lambda: settle("confirm", "r")).result(WITHIN_S)
-            in_thread(lambda: settle("cancel", "c")).result(WITHIN_S)
+            in_thread(lambda: ask("r", "release", cpu=1)).result(LIMIT_S)
+            in_thread(lambda: settle("confirm", "r")).result(LIMIT_S)
+            in_thread(lambda: settle("cancel", "c")).result(LIMIT_S)
         assert in_use() == 2

@@ -13,6 +13,7 @@ from kernel.errors import Refused
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
+from mlp.tests.patience import LIMIT_S
 from resources import inventory, tcc, tenants
 from resources.models import KINDS, Tenant
 
@@ -148,7 +149,7 @@ def test_while_tenants_come_and_go_no_capacity_is_lost(default_tenant):
         seen += 1
     stop.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(LIMIT_S)
     assert not problems
     assert seen
     assert together() == WHOLE

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from mlp.tests.patience import LIMIT_S
 from runners.base import Runner, RunSpec, RunStatus
 
 T = TypeVar("T")
 ENVIRONMENT = {"PATH": os.defpath, "HOME": "/nonexistent", "LANG": "C.UTF-8"}
 
 
-def eventually(question: Callable[[], T], seconds: float = 90, what: str = "") -> T:
+def eventually(question: Callable[[], T], seconds: float = LIMIT_S, what: str = "") -> T:
     """Return the first true result; fail after the deadline."""
     deadline = time.monotonic() + seconds
     while not (answer := question()):
@@ -38,7 +39,7 @@ def spec(folder: Path, code: str, name: str = "job-1-1", **fields) -> RunSpec:
     return RunSpec(**values | fields)
 
 
-def end_of(runner: Runner, name: str = "job-1-1", seconds: float = 90) -> RunStatus:
+def end_of(runner: Runner, name: str = "job-1-1", seconds: float = LIMIT_S) -> RunStatus:
     """Return the status once the run is no longer running."""
 
     def ended() -> RunStatus | None:

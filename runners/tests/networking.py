@@ -31,7 +31,7 @@ def via(url, **more):
     import urllib.request, urllib.error
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(), urllib.request.HTTPHandler())
     try:
-        return opener.open(urllib.request.Request(url, **more), timeout=30).read().decode()
+        return opener.open(urllib.request.Request(url, **more), timeout=LIMIT_S).read().decode()
     except urllib.error.HTTPError as problem:
         return str(problem) + problem.read().decode()
     except OSError as problem:

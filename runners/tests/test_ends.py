@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from mlp.tests.patience import LIMIT_S
 from runners.local import LocalRunner
 
 from .helpers import end_of, spec
@@ -13,12 +14,12 @@ def test_the_end_of_a_run_is_told_to_who_watches(tmp_path):
     runner, told = LocalRunner(tmp_path / "run/runs"), threading.Event()
     with runner.watch(told.set):
         runner.start(spec(tmp_path, ""))
-        assert told.wait(90)
+        assert told.wait(LIMIT_S)
         assert runner.poll("job-1-1").succeeded
         told.clear()
         runner.start(spec(tmp_path, "import signal; signal.pause()", name="job-2-1"))
         runner.stop("job-2-1", 0)
-        assert told.wait(90)
+        assert told.wait(LIMIT_S)
         assert runner.poll("job-2-1").state == "exited"
 
 

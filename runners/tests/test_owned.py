@@ -17,6 +17,7 @@ from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.tests.row_locks import blocked, in_thread
 from mlp.tests.page_world import put
+from mlp.tests.patience import LIMIT_S
 from models_app.launching import RUNS as CHECKS
 from runners import owned
 
@@ -176,7 +177,7 @@ def test_cleaning_waits_for_the_lock_of_the_row(probes, row):
         locked.run_name = "probe-another"
         locked.save(update_fields=["run_name"])
     assert " FOR " in statement
-    assert cleaning.result(60)
+    assert cleaning.result(LIMIT_S)
     assert Job.objects.get(pk=row.pk).run_name == "probe-another"
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mlp.tests.patience import LIMIT_S
+
 from .confined import KINDS
 from .helpers import end_of, eventually
 
@@ -27,7 +29,7 @@ def below(pid: int) -> list[int]:
 
 def first_below(pid: int) -> int:
     """Return the first child process, polling as fast as possible."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + LIMIT_S
     while not (pids := below(pid)):
         assert time.monotonic() < end
     return pids[0]

@@ -18,12 +18,11 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin
 from supervision import launch
 
-HEAL_S = 30  # what is promised, on a machine that starts the platform within QUIET_START_S
-QUIET_START_S = 15
-START_S = 300  # with other tests beside it: three times what the busiest machine took
+START_S = LIMIT_S
 SERVERS = {"database", "valkey", "nats"}
 PARTS = SERVERS | {"web", "websockets", "data", "worker", "worker-gpu", "ingest", "reconcile", "aiops", "gateway"}
 OURS = ("MLP_", "PYTEST_", "OMP_", "DATABASE_URL", "REDIS_URL", "NATS_URL")
@@ -39,20 +38,17 @@ class Platform:
         self.environment |= {"MLP_ROOT": str(root), "MLP_PORT_BASE": str(self.base), **environment}
         self.output = root.with_name(root.name + ".out")
         self.process: subprocess.Popen | None = None
-        self.heal_s = float(HEAL_S)
 
-    def start(self, limit_s: float = START_S) -> float:
-        """Start it and wait until it reports that it is ready; return the time it took in s."""
+    def start(self) -> float:
+        """Start it and wait until it reports that it is ready; return the time it took in s, to be printed."""
         began = time.monotonic()
         self.output.unlink(missing_ok=True)
         self.process = begin(self.command(), self.output, grace_s=60, env=self.environment)
         while "Ready after" not in self.output.read_text():  # until then it may be an older platform that is healthy
             assert self.process.poll() is None, self.output.read_text()
-            assert time.monotonic() - began < limit_s, f"not ready within {limit_s} s: {self.output.read_text()}"
+            assert time.monotonic() - began < START_S, f"not ready within {START_S} s: {self.output.read_text()}"
             time.sleep(0.05)
-        took = time.monotonic() - began
-        self.heal_s = max(self.heal_s, HEAL_S * took / QUIET_START_S)
-        return took
+        return time.monotonic() - began
 
     def command(self, *arguments: str) -> list[str]:
         return [self.python, str(settings.BASE_DIR / "manage.py"), "up", *arguments]
@@ -69,7 +65,7 @@ class Platform:
     def get(self, path: str, port: int = 1, *, data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
         request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", data, headers)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
                 return answer.status, answer.headers["Content-Type"], answer.read()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.headers["Content-Type"], refusal.read()
@@ -80,17 +76,16 @@ class Platform:
             return status, json.loads(body)
         return 0, {}
 
-    def wait_healthy(self, limit_s: float = 0) -> dict:
-        """Return the answer of /healthz once it is healthy, within the promised or the given time."""
-        limit_s = limit_s or self.heal_s
-        end = time.monotonic() + limit_s
+    def wait_healthy(self) -> dict:
+        """Return the answer of /healthz once it is healthy."""
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             status, body = self.health()
             if status == 200:
                 return body
             assert self.process.poll() is None, self.output.read_text()
             time.sleep(0.1)
-        pytest.fail(f"not healthy within {limit_s} s: {body}\n{self.output.read_text()}")
+        pytest.fail(f"not healthy within {LIMIT_S} s: {body}\n{self.output.read_text()}")
 
     def pids(self, part: str) -> list[int]:
         """Return the live processes of a part, its first one first."""
@@ -116,7 +111,7 @@ class Platform:
 
     def healed(self, part: str, killed: set[int]) -> None:
         """Wait until the part runs in new processes and the platform is healthy."""
-        end = time.monotonic() + self.heal_s
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             pids = self.pids(part)
             if pids and not killed & set(pids) and self.health()[0] == 200:

@@ -15,12 +15,12 @@ import requests
 from django.conf import settings
 
 from mlp.tests import servers
+from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import OURS, free_base
 
 ADMIN_PASSWORD = "battery staple horse"
 TWICE = ("web", "websockets", "data", "worker", "ingest", "aiops", "reconcile", "gateway")
 PARTS = (*((name, number) for name in TWICE for number in (0, 1)), ("worker-gpu", 0))
-LIMIT_S = 300  # of a busy machine
 
 
 class Separate:
@@ -72,7 +72,7 @@ class Separate:
             process.terminate()
         for process in self.running.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(20)
+                process.wait(LIMIT_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -84,7 +84,7 @@ class Separate:
         end, said = time.monotonic() + LIMIT_S, ""
         while time.monotonic() < end:
             with contextlib.suppress(requests.RequestException):
-                answer = requests.get(f"{self.url(number)}/healthz", timeout=10)
+                answer = requests.get(f"{self.url(number)}/healthz", timeout=LIMIT_S)
                 if answer.status_code == 200:
                     return
                 said = answer.text

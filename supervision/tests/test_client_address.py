@@ -13,6 +13,7 @@ import pytest
 
 from accounts.throttle import client_address, gateway_key
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from supervision import nginx
 
 CLAIMED = "203.0.113.66"
@@ -61,7 +62,7 @@ def gateway(tmp_path):
     yield start
     for process in started:
         process.terminate()
-        process.wait(60)
+        process.wait(LIMIT_S)
     server.shutdown()
     server.server_close()
 

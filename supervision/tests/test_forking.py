@@ -13,10 +13,9 @@ import threading
 import pytest
 from django.conf import settings
 
+from mlp.tests.patience import LIMIT_S
 from supervision import forking
 from supervision.forking import Child, run_python
-
-LIMIT_S = 60
 
 
 @pytest.fixture(autouse=True)

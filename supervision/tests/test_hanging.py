@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from kernel.tests.nats_tools import until
-from supervision.tests.running import HEAL_S, Platform
+from supervision.tests.running import Platform
 from supervision.tests.visitor import ADMIN_PASSWORD, Answer, Feed, Hammer, Visitor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
-ANSWER_S = 3.0
 # What a server is needed for: 503 while it hangs. Everything else is answered as usual.
 NEEDS = {
     "valkey": {"health", "create job", "websocket of a page"},
@@ -54,12 +52,7 @@ def stopped(pids: list[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def slowness(platform: Platform) -> float:
-    """Return how many times slower than a quiet machine this one is now."""
-    return platform.heal_s / HEAL_S
-
-
-def all_well(visitor: Visitor, limit_s: float) -> dict[str, Answer]:
+def all_well(visitor: Visitor) -> dict[str, Answer]:
     """Return the answers to every kind of request, once none of them fails."""
     failing = {}
 
@@ -69,23 +62,17 @@ def all_well(visitor: Visitor, limit_s: float) -> dict[str, Answer]:
         failing.update({name: answer for name, answer in answers.items() if answer.status >= 500})
         return None if failing else answers
 
-    return until(ask, limit_s, lambda: str(failing))
+    return until(ask, words=lambda: str(failing))
 
 
 @pytest.mark.parametrize("server", ["valkey", "nats", "database"])
 def test_a_server_that_hangs_holds_no_request_and_costs_nothing_that_was_acknowledged(platform, visitor, server):
     platform.wait_healthy()
     feed = Feed(visitor)
-    usual = all_well(visitor, platform.heal_s)
+    usual = all_well(visitor)
     needing = NEEDS.get(server) or usual.keys() - WITHOUT_DATABASE
     with stopped(platform.pids(server)):
-        for answers in (visitor.ask_all(), visitor.ask_all()):
-            late = {
-                name: (answer, usual[name])
-                for name, answer in answers.items()
-                if answer.took_s > ANSWER_S * slowness(platform) + 2 * usual[name].took_s
-            }
-            assert late == {}
+        for answers in (visitor.ask_all(), visitor.ask_all()):  # each fails if it is held for as long as by the gateway
             wrong = {
                 name: answer
                 for name, answer in answers.items()
@@ -95,12 +82,12 @@ def test_a_server_that_hangs_holds_no_request_and_costs_nothing_that_was_acknowl
         status, health = platform.health()
         assert (status, health["failing"][0]) == (503, server)  # on a busy machine, those that wait for it follow
     platform.wait_healthy()
-    after = all_well(visitor, platform.heal_s)
+    after = all_well(visitor)
     assert {name: answer.status - usual[name].status for name, answer in after.items()} == dict.fromkeys(after, 0)
     last = max(visitor.epochs)
     seen = feed.until(last)
     assert len(seen) == len(set(seen)), "a row came twice"
-    until(lambda: not visitor.missing(), platform.heal_s, lambda: str(visitor.missing()))
+    until(lambda: not visitor.missing(), words=lambda: str(visitor.missing()))
 
 
 def test_hanging_processes_of_ours_are_named_and_replaced(platform, visitor):
@@ -108,9 +95,7 @@ def test_hanging_processes_of_ours_are_named_and_replaced(platform, visitor):
     platform.wait_healthy()
     hung = {part: platform.pids(part) for part in parts}
     with stopped([pid for pids in hung.values() for pid in pids]):
-        began = time.monotonic()
         status, _, body = platform.get("/healthz")
-        assert time.monotonic() - began < ANSWER_S + slowness(platform)
         assert (status, json.loads(body)["failing"]) == (503, ["web"])
         for part, pids in hung.items():
             platform.healed(part, set(pids))
@@ -140,8 +125,8 @@ def test_kills_are_never_answered_with_500(platform, visitor):
             platform.healed(part, set(pids))
         app = application(platform)
         platform.kill(*app)
-        until(lambda: application(platform) - app, platform.heal_s)
-        until(lambda: visitor.infer() == 200, platform.heal_s)
+        until(lambda: application(platform) - app)
+        until(lambda: visitor.infer() == 200)
     assert {name: statuses - meant[name] for name, statuses in hammer.statuses.items() if statuses - meant[name]} == {}
     assert visitor.missing() == set()
 

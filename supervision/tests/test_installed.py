@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from mlp.tests.patience import LIMIT_S
+
 from .running import Platform
 
 pytestmark = pytest.mark.e2e
 
 BASE = Path(settings.BASE_DIR)
-LIMIT_S = 300
 HOLDER = "mlp_platform"
 
 
@@ -133,11 +134,11 @@ def test_an_installed_platform_keeps_its_data_in_the_users_home(installed, tmp_p
 
 def test_the_installed_platform_runs(platform):
     """Registration and an upload with the data client; then a shutdown from a second terminal."""
-    assert platform.wait_healthy(LIMIT_S)
+    assert platform.wait_healthy()
     command = [platform.programs / "mlp", "demo", "--steps", "2"]
     output = run(*command, env=platform.environment, cwd=platform.root.parent)
     assert "dataset digits is ready" in output
     done = platform.call("--down")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert platform.process.wait(60) == 0
+    assert platform.process.wait(LIMIT_S) == 0
     assert platform.everything() == []

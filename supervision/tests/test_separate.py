@@ -170,7 +170,7 @@ def test_a_replica_that_stands_by_ends_when_it_is_asked(parts):
     for part in ("ingest", "reconcile"):
         process = parts.start(part, 1) if (part, 1) not in parts.running else parts.running[part, 1]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT_S) == 0
         del parts.running[part, 1]
         parts.start(part, 1)
 
@@ -182,7 +182,7 @@ def test_a_part_waits_for_the_set_up(parts, tmp_path):
             process = parts.start("worker", 1)
             until(lambda: "waiting: the database lacks the migration aiops." in parts.log("worker", 1).read_text())
             process.terminate()
-            assert process.wait(60) == 0
+            assert process.wait(LIMIT_S) == 0
         finally:
             link.cursor().executemany("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, %s)", row)
 

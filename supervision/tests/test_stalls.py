@@ -19,6 +19,7 @@ import pytest
 from django.conf import settings
 
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from supervision import control, health, programs
 from supervision.part import Part
 from supervision.watchdog import Watchdog
@@ -136,7 +137,7 @@ def test_a_part_that_stays_silent_is_ended_so_that_it_is_started_again(silent_pa
     watchdog.look(said.append)
     assert silent_part.process.poll() is None, "it was asked once only"
     until(lambda: watchdog.look(said.append) or said)
-    assert silent_part.process.wait(30) == -signal.SIGKILL
+    assert silent_part.process.wait(LIMIT_S) == -signal.SIGKILL
     assert said[0].startswith("data did not answer")
 
 

@@ -23,6 +23,7 @@ import pytest
 
 from kernel import sockets
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin
 from runners.base import RunSpec
 from runners.local import LocalRunner
@@ -103,7 +104,7 @@ def test_secrets_are_not_on_command_lines_or_readable_by_others(platform):
 
 def whole(link: socket.socket) -> bytes:
     """Read a response with a JSON body, in however many pieces it arrives."""
-    link.settimeout(60)
+    link.settimeout(LIMIT_S)
     answer = b""
     while piece := link.recv(65536):
         answer += piece
@@ -168,7 +169,7 @@ def test_internal_addresses_are_not_reachable(platform):
 def test_tokens_are_not_logged(platform):
     platform.get("/index?token=verysecret")
     platform.get("/api/v1/auth?token=verysecret", Authorization="Bearer verysecret")
-    log, end = platform.root / "log" / "gateway" / "gateway.log", time.monotonic() + 60
+    log, end = platform.root / "log" / "gateway" / "gateway.log", time.monotonic() + LIMIT_S
     while "/api/v1/auth" not in log.read_text():
         assert time.monotonic() < end, "the request is not in the gateway's log"
         time.sleep(0.05)
@@ -179,7 +180,7 @@ def test_a_log_in_is_logged_with_the_address_that_the_gateway_knows(platform):
     claims = {"X-Forwarded-For": "203.0.113.66", "X-Real-IP": "203.0.113.66", "X-Gateway-Key": "guessed"}
     assert platform.get("/api/v1/users/nobody/token", Authorization="Basic bm9ib2R5Ong=", **claims)[0] == 403
     log = platform.root / "log" / "web" / "web.log"
-    until(lambda: "log-in of nobody from 127.0.0.1 failed" in log.read_text(), 60)
+    until(lambda: "log-in of nobody from 127.0.0.1 failed" in log.read_text())
     assert "203.0.113.66" not in log.read_text()
 
 
@@ -245,7 +246,7 @@ def test_a_kill_of_all_processes_but_up_is_survived(platform):
 def test_after_a_kill_of_up_the_next_one_starts_cleanly(platform):
     everything = {pid for part in ("supervisor", *PARTS) for pid in platform.pids(part)}
     platform.kill(platform.process.pid)
-    platform.process.wait(60)
+    platform.process.wait(LIMIT_S)
     print(f"\nstart after a killed up: {platform.start():.1f} s")
     for part in ("supervisor", *PARTS):
         pids = platform.pids(part)
@@ -384,7 +385,7 @@ def test_a_kill_at_any_moment_of_the_first_start_is_recovered(tmp_path):
             until(partial(reached, fresh, has_come), START_S, partial(words, fresh.output))
             assert fresh.process.poll() is None, (moment, words(fresh.output))
             fresh.kill(fresh.process.pid)
-            fresh.process.wait(60)
+            fresh.process.wait(LIMIT_S)
         fresh.start()
         end_with_its_supervisord(fresh, tmp_path)
     finally:

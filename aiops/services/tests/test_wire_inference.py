@@ -9,6 +9,7 @@ from aiops.services.inference import Inference
 from aiops.wire import payloads
 from kernel import bus
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 
 from .test_wire_logs import GOLDEN, lists
 
@@ -41,7 +42,7 @@ def inference(*normal: str, ask=bus.request) -> Inference:
 
 
 def test_only_after_a_yes_the_gpu_controller_gets_the_batch(served, peer):
-    service = inference("connected to <ip>", ask=lambda subject, data, _seconds: bus.request(subject, data, 60))
+    service = inference("connected to <ip>", ask=lambda subject, data, _seconds: bus.request(subject, data, LIMIT_S))
     served(service)
     peer.listen("model_inferenced_workload_logs")
     words = [b"NO", b"YES", b"No", b"NO"]

@@ -19,11 +19,11 @@ from aiops.models import LogLine
 from aiops.wire import payloads, subjects
 from kernel import bus
 from kernel.errors import Fault
+from mlp.tests.patience import LIMIT_S
 from mlp.wsgi import application
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-LIMIT_S = 60
 PATH = "/api/v1/aiops/logs"
 LOKI = {"streams": [{"stream": {"app": "web"}, "values": [["1700000000000000000", "paid"]]}]}
 

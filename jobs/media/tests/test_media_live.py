@@ -10,6 +10,7 @@ from datasets.tests.live import servers, service  # noqa: F401 (fixtures)
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import fill_media
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +38,7 @@ def test_nginx_sends_media_and_follows_no_link(service, alice, tmp_path):  # noq
         "application/octet-stream",
         'attachment; filename="0.json"',
     )
-    assert requests.get(f"{service.url}/-jobs/alice/fit/media/image/1.png", timeout=60).status_code == 404
+    assert requests.get(f"{service.url}/-jobs/alice/fit/media/image/1.png", timeout=LIMIT_S).status_code == 404
     # Swapped for a link between Django's look and nginx's opening: nginx does not follow it.
     (tmp_path / "secret.png").write_bytes(picture.content)
     (folder / "media" / "image" / "1.png").unlink()

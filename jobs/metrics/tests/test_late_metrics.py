@@ -16,6 +16,7 @@ from jobs.metrics import recording
 from jobs.models import Job, Metrics, Value
 from kernel import bus
 from mlp.tests.links import eventually
+from mlp.tests.patience import LIMIT_S
 
 from .test_metrics import SLEEP, URL, ingesting, publish, row, running, socket, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -154,9 +155,9 @@ async def take_and_die(count: int) -> None:
     client = await bus.connect()
     config = ConsumerConfig(ack_wait=2)
     name = recording.STREAM.name
-    pull = await client.jetstream().pull_subscribe("", recording.DURABLE, stream=name, config=config)
+    pull = await client.jetstream(timeout=LIMIT_S).pull_subscribe("", recording.DURABLE, stream=name, config=config)
     while count:
-        count -= len(await pull.fetch(count, timeout=10))
+        count -= len(await pull.fetch(count, timeout=LIMIT_S))
     await client.close()
 
 
@@ -259,7 +260,7 @@ def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, reques
         assert link.output_queue.empty()
         assert not any(looks)
         request.getfixturevalue("ingesting")  # not to be waited for here: it takes turns with us in one thread
-        seen = [await link.receive_output(10) for _ in range(4)]
+        seen = [await link.receive_output() for _ in range(4)]
         return [json.loads(one["text"])["epoch"] if "text" in one else one for one in seen]
 
     assert asyncio.run(work()) == [0, 1, 2, {"type": "websocket.close", "code": 1000}]

@@ -24,6 +24,7 @@ from kernel import bus, in_order
 from kernel.after_commit import wake
 from mlp.asgi import application
 from mlp.tests.links import Link
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,7 +37,7 @@ def row(epoch: int, **fields) -> dict:
     return {"epoch": epoch, "accuracy": 0.5 + epoch / 100, "loss": 1.0 / (epoch + 1), "progress": epoch, **fields}
 
 
-def wait_for(condition, deadline_s: float = 90):
+def wait_for(condition, deadline_s: float = LIMIT_S):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -48,9 +49,9 @@ def stream():
     """Provide an empty JOB_METRICS stream, so that no test sees another's messages."""
 
     async def purge():
-        client = await nats.connect(django_settings.NATS_URL)
+        client = await nats.connect(django_settings.NATS_URL, connect_timeout=LIMIT_S)
         await bus.make_stream(client, recording.STREAM)
-        await client.jetstream().purge_stream(recording.STREAM.name)
+        await client.jetstream(timeout=LIMIT_S).purge_stream(recording.STREAM.name)
         await client.close()
 
     asyncio.run(purge())
@@ -88,8 +89,10 @@ def publish(subject: str, body: bytes, message_id: str = "") -> None:
     """Publish as a training script does that uses NATS itself."""
 
     async def work():
-        client = await nats.connect(django_settings.NATS_URL)
-        await client.jetstream().publish(subject, body, headers={"Nats-Msg-Id": message_id} if message_id else None)
+        client = await nats.connect(django_settings.NATS_URL, connect_timeout=LIMIT_S)
+        await client.jetstream(timeout=LIMIT_S).publish(
+            subject, body, headers={"Nats-Msg-Id": message_id} if message_id else None
+        )
         await client.close()
 
     asyncio.run(work())
@@ -213,9 +216,9 @@ class TestNats:
 
 async def _pull_without_ack() -> list[bus.Delivery]:
     client = await bus.connect()
-    pull = await client.jetstream().pull_subscribe("job_metrics.>", "test", stream=recording.STREAM.name)
-    taken = [in_order.delivery(message) for message in await pull.fetch(10, timeout=5)]
-    await client.jetstream().delete_consumer(recording.STREAM.name, "test")
+    pull = await client.jetstream(timeout=LIMIT_S).pull_subscribe("job_metrics.>", "test", stream=recording.STREAM.name)
+    taken = [in_order.delivery(message) for message in await pull.fetch(1, timeout=LIMIT_S)]
+    await client.jetstream(timeout=LIMIT_S).delete_consumer(recording.STREAM.name, "test")
     await client.close()
     return taken
 

@@ -18,11 +18,10 @@ from jobs.metrics import ingest, nats_auth
 from jobs.models import Metrics, Value
 from kernel import bus, nats_jwt, nats_tls
 from mlp.tests import servers as test_servers
+from mlp.tests.patience import LIMIT_S
 from supervision import binaries, servers
 
 from .test_metrics import row, running, wait_for  # noqa: F401 (fixture)
-
-ANSWER_S = 60  # on a busy machine
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,7 +71,7 @@ def answering(tmp_path, server, monkeypatch):
 async def until_it_listens() -> None:
     """Wait for the listener: an invalid request stays unanswered then, and is rejected while nobody listens."""
     client = await bus.connect()
-    for _ in range(200):
+    for _ in range(20 * LIMIT_S):
         try:
             await client.request(nats_auth.SUBJECT, b"?", timeout=1)
         except nats.errors.NoRespondersError:
@@ -83,7 +82,7 @@ async def until_it_listens() -> None:
 
 
 async def connect(url: str, **options) -> nats.NATS:
-    return await nats.connect(url, allow_reconnect=False, connect_timeout=60, **options)
+    return await nats.connect(url, allow_reconnect=False, connect_timeout=LIMIT_S, **options)
 
 
 def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
@@ -120,7 +119,7 @@ def test_a_job_beyond_its_limits_is_disconnected(running, answering):  # noqa: F
 
         client = await connect(nats_address(running), disconnected_cb=note)
         await action(client)
-        await asyncio.wait_for(closed.wait(), ANSWER_S)
+        await asyncio.wait_for(closed.wait(), LIMIT_S)
 
     async def send_a_long_message(client) -> None:
         client._max_payload = 8 << 20  # the client would refuse it by itself
@@ -193,7 +192,7 @@ async def _refusal(job, action) -> str:
     client = await connect(nats_address(job), error_cb=errors.put)
     await action(client)
     await client.flush()
-    words = str(await asyncio.wait_for(errors.get(), ANSWER_S))
+    words = str(await asyncio.wait_for(errors.get(), LIMIT_S))
     await client.close()
     return words
 
@@ -204,7 +203,7 @@ def test_invalid_tokens_and_ended_jobs_are_refused(running, answering, settings)
     async def let_in(user: str, password: str) -> bool:
         try:
             client = await nats.connect(
-                settings.NATS_URL, user=user, password=password, allow_reconnect=False, connect_timeout=60
+                settings.NATS_URL, user=user, password=password, allow_reconnect=False, connect_timeout=LIMIT_S
             )
         except (nats.errors.Error, OSError):
             return False

@@ -17,6 +17,7 @@ from jobs.metrics import recording, series_api
 from jobs.models import Job, Metrics, Value
 from kernel import bus
 from kernel.errors import Fault
+from mlp.tests.patience import LIMIT_S
 
 from .test_metrics import URL, ingesting, row, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -75,14 +76,14 @@ def waiting() -> int:
     """Return the number of messages in the stream."""
 
     async def work(client) -> int:
-        return (await client.jetstream().stream_info(recording.STREAM.name)).state.messages
+        return (await client.jetstream(timeout=LIMIT_S).stream_info(recording.STREAM.name)).state.messages
 
     return bus.call(work)
 
 
 def test_a_job_that_floods_the_message_bus_is_told_so_on_its_page(few, job, request, alice):
     async def flood() -> None:
-        client = await nats.connect(django_settings.NATS_URL)
+        client = await nats.connect(django_settings.NATS_URL, connect_timeout=LIMIT_S)
         for _subject, body, _id in reports(10 * FEW):
             await client.publish(SUBJECT, body)
         await client.flush()
@@ -114,9 +115,9 @@ def test_values_beyond_the_limit_of_a_job_are_not_stored(as_alice, job, ingestin
 @pytest.mark.parametrize("body", [b"x" * 100_000, b"[" * 200_000], ids=["long", "nested"])
 def test_a_longer_message_than_the_limit_is_refused(stream, body):  # noqa: F811
     async def send() -> None:
-        client = await nats.connect(django_settings.NATS_URL)
+        client = await nats.connect(django_settings.NATS_URL, connect_timeout=LIMIT_S)
         try:
-            await client.jetstream().publish(SUBJECT, body)
+            await client.jetstream(timeout=LIMIT_S).publish(SUBJECT, body)
         finally:
             await client.close()
 

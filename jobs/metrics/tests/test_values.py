@@ -15,6 +15,7 @@ from jobs.environment import log_path
 from jobs.metrics import recording, series
 from jobs.models import Job, Metrics, Value
 from kernel import bus
+from mlp.tests.patience import LIMIT_S
 
 from .test_metrics import SLEEP, ingesting, publish, row, running, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -31,7 +32,7 @@ def stored(subject: str) -> int:
     """Return how many messages of a subject the stream holds."""
 
     async def ask(client):
-        info = await client.jetstream().stream_info(recording.STREAM.name, subjects_filter=subject)
+        info = await client.jetstream(timeout=LIMIT_S).stream_info(recording.STREAM.name, subjects_filter=subject)
         return sum((info.state.subjects or {}).values())
 
     return bus.call(ask)

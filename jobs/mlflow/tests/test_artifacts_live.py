@@ -17,6 +17,7 @@ from jobs import launching
 from jobs.artifacts import files
 from jobs.auth import job_token
 from jobs.models import ArtifactSpace, Job
+from mlp.tests.patience import LIMIT_S
 from resources import limits
 from resources.models import ResourceRequest
 
@@ -210,7 +211,7 @@ def test_hostile_paths_are_refused_in_mlflows_form(alices, run, site, method):
         if not path and method == "DELETE":
             continue  # the folder of all artifacts, which there may be none of
         for length in (0, 150_000) if method == "PUT" and path not in UNREADABLE else (0,):
-            connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=LIMIT_S)
             connection.putrequest(method, f"{base(run)}/{path}", skip_accept_encoding=True)
             connection.putheader("Authorization", f"Bearer {alices.token}")
             connection.putheader("Content-Length", str(length))

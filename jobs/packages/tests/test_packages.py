@@ -16,6 +16,7 @@ from jobs import reconcile
 from jobs.models import Job
 from jobs.packages import building, store
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from runners.tests.helpers import eventually
 from runners.tests.on_cluster import platform_on_cluster
 
@@ -205,7 +206,7 @@ def running() -> list[str]:
 def test_an_installation_ends_with_its_job(submit, tasks, wheels, tmp_path, as_alice):
     slow(wheels, tmp_path)
     submit(USES, requirements="endless")
-    eventually(lambda: (tasks.run(), reconcile.run(), running())[-1], 120)
+    eventually(lambda: (tasks.run(), reconcile.run(), running())[-1])
     page = as_alice.call("get", "users/alice/jobs/fit").json()
     assert page["state"] == "creating"
     as_alice.call("put", "users/alice/jobs/fit:cancel")
@@ -302,7 +303,7 @@ def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
 
     def work() -> None:
         try:
-            end = time.monotonic() + 120
+            end = time.monotonic() + LIMIT_S
             while building.ensure(job) is None and time.monotonic() < end:
                 time.sleep(0.02)
         except Exception as problem:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import free_port, start
 
 RCLONE = shutil.which("rclone", path=str(Path(sys.executable).parent))
@@ -26,4 +27,4 @@ def s3(tmp_path_factory) -> dict[str, str]:
     process = start(folder, "s3", [*command, "--config", "/dev/null"], port)
     yield {"AWS_ENDPOINT_URL": f"http://{address}", "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
     process.terminate()
-    process.wait(30)
+    process.wait(LIMIT_S)

@@ -11,6 +11,7 @@ from jobs.metrics.recording import STREAM
 from kernel import bus, keyvalue
 from mlp.backup import streams
 from mlp.backup.places import BackupError
+from mlp.tests.patience import LIMIT_S
 
 OTHER = bus.Stream(name="BACKUP_OTHER", subjects=("backup_other.>",))
 
@@ -22,35 +23,35 @@ def filled():
     mark = secrets.token_hex(4)
 
     async def work(client: bus.Client) -> dict[int, tuple]:
-        jetstream = client.jetstream()
+        jetstream = client.jetstream(timeout=LIMIT_S)
         await jetstream.purge_stream(STREAM.name)
         for number in range(30):
             headers = {"Nats-Msg-Id": f"{mark}{number}"}
             await jetstream.publish(f"job_metrics.backup.{number % 3}", b"x" * 5000, headers=headers)
         config = ConsumerConfig(durable_name="of-the-backup", ack_policy=AckPolicy.EXPLICIT)
         pull = await jetstream.pull_subscribe("", "of-the-backup", stream=STREAM.name, config=config)
-        for message in await pull.fetch(10, timeout=5):
+        for message in await pull.fetch(10, timeout=LIMIT_S):
             await message.ack()
         await client.flush()
         await jetstream.publish("backup_other.one", b"other")
         return await _messages(client)
 
-    before = bus.call(work, 30)
+    before = bus.call(work, LIMIT_S)
     revision = keyvalue.put("backup-bucket", "key", b"value")
     yield before, revision
-    bus.call(_clean, 10)
+    bus.call(_clean, LIMIT_S)
 
 
 async def _clean(client: bus.Client) -> None:
-    await client.jetstream().delete_stream(OTHER.name)
-    await client.jetstream().delete_stream("KV_backup-bucket")
-    await client.jetstream().delete_consumer(STREAM.name, "of-the-backup")
-    await client.jetstream().purge_stream(STREAM.name)
+    await client.jetstream(timeout=LIMIT_S).delete_stream(OTHER.name)
+    await client.jetstream(timeout=LIMIT_S).delete_stream("KV_backup-bucket")
+    await client.jetstream(timeout=LIMIT_S).delete_consumer(STREAM.name, "of-the-backup")
+    await client.jetstream(timeout=LIMIT_S).purge_stream(STREAM.name)
 
 
 async def _messages(client: bus.Client) -> dict[int, tuple]:
     """Return number -> subject, data, id and time of each message of the metrics' stream."""
-    jetstream = client.jetstream()
+    jetstream = client.jetstream(timeout=LIMIT_S)
     state = (await jetstream.stream_info(STREAM.name)).state
     found = {}
     for number in range(state.first_seq, state.last_seq + 1):
@@ -67,19 +68,19 @@ def test_everything_comes_back_as_it_was(filled, tmp_path, monkeypatch):
 
     async def lose(client: bus.Client) -> None:
         for name in (STREAM.name, OTHER.name, "KV_backup-bucket"):
-            await client.jetstream().delete_stream(name)
+            await client.jetstream(timeout=LIMIT_S).delete_stream(name)
 
-    bus.call(lose, 10)
+    bus.call(lose, LIMIT_S)
     assert streams.compare(told) != []
     streams.load(tmp_path, told)
     assert streams.compare(told) == []
-    assert bus.call(_messages, 30) == before
+    assert bus.call(_messages, LIMIT_S) == before
 
     async def consumer(client: bus.Client) -> tuple[int, int]:
-        info = await client.jetstream().consumer_info(STREAM.name, "of-the-backup")
+        info = await client.jetstream(timeout=LIMIT_S).consumer_info(STREAM.name, "of-the-backup")
         return info.num_pending, info.ack_floor.consumer_seq
 
-    assert bus.call(consumer, 10) == (20, 10)
+    assert bus.call(consumer, LIMIT_S) == (20, 10)
     entry = keyvalue.get("backup-bucket", "key")
     assert (entry.value, entry.revision) == (b"value", revision)
     assert keyvalue.update("backup-bucket", "key", b"next", revision) > revision

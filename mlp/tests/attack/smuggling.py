@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 from contextlib import closing, suppress
 
+from mlp.tests.patience import LIMIT_S
+
 INNER = b"GET /internal/data/verb HTTP/1.1\r\nHost: x\r\nX-Data-Uri: /data/victim/.home/kept.txt\r\n\r\n"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 LENGTH, CHUNKS = b"Content-Length: %d\r\n", b"Transfer-Encoding: chunked\r\n"
@@ -66,7 +68,7 @@ PATIENCE_S = 0.5  # for a server that waits for the rest of what it takes for a 
 
 def answers(port: int, request: bytes, patience_s: float = 30) -> bytes:
     """Send the bytes over one connection and return what comes back until it is closed."""
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=30)) as link:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S)) as link:
         received = b""
         with suppress(OSError):
             link.sendall(request)

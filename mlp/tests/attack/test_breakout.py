@@ -14,6 +14,7 @@ import subprocess
 import pytest
 import requests
 
+from mlp.tests.patience import LIMIT_S
 from runners import confine
 from runners.tests.networking import listening
 
@@ -23,7 +24,6 @@ from .world import World
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 SECRET = "secret-of-the-victim"
-GONE_S = 30  # a second of grace, on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_nothing_outlives_a_cancel(world, attacker):
         job.cancel()
         gone = select.poll()
         gone.register(reader, 0)
-        assert gone.poll(GONE_S * 1000), "a process has outlived its job"
+        assert gone.poll(LIMIT_S * 1000), "a process has outlived its job"
     finally:
         os.close(reader)
     job.until(lambda: world.in_use() == world.idle)
@@ -129,7 +129,7 @@ def test_an_ambiguous_request_is_one_request_to_all_servers(world, name):
     assert SECRET.encode() not in received
     assert received.count(b"HTTP/1.") <= 3, received  # those of the requests on this connection
     for _ in range(12):  # as many as there are connections behind the gateway
-        answer = world.victim.session.get(f"{world.victim.url}/api/v1/auth", timeout=60)
+        answer = world.victim.session.get(f"{world.victim.url}/api/v1/auth", timeout=LIMIT_S)
         assert (answer.status_code, answer.json()) == (200, "victim"), answer.text
     log = (world.platform.root / "log" / "web" / "web.log").read_text()
     assert "smuggled" not in log
@@ -174,12 +174,12 @@ def test_an_application_finds_nothing_and_answers_for_nobody_else(world, attacke
     address = f"http://127.0.0.1:{world.platform.base + 2}/attacker/evil"
     for value in (0, 1):
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}]}
-        found = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=60)
+        found = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=LIMIT_S)
         assert found.json()["outputs"][0]["data"] == ["[]"], found.text
-    assert requests.get(f"{address}/accel", timeout=60).status_code == 401
-    assert world.victim.session.get(f"{address}/accel", timeout=60).status_code == 404
+    assert requests.get(f"{address}/accel", timeout=LIMIT_S).status_code == 401
+    assert world.victim.session.get(f"{address}/accel", timeout=LIMIT_S).status_code == 404
     for kind in ("accel", "archive", "internal", "cookie", "policy", "folded", "second"):
-        answers = [attacker.session.get(f"{address}/{kind}", timeout=60) for _ in range(10)]
+        answers = [attacker.session.get(f"{address}/{kind}", timeout=LIMIT_S) for _ in range(10)]
         assert kind == "folded" or "evil" in [answer.text for answer in answers]  # others are from its own server
         for answer in answers:
             assert SECRET not in answer.text, kind

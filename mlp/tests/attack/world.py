@@ -8,11 +8,11 @@ from pathlib import Path
 
 import requests
 
+from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import Platform
 
 PROGRAMS = Path(__file__).with_name("programs")
 PASSWORD = "correct horse battery"
-WAIT_S = 120  # on a busy machine
 STEADY = {"finished", "error"}
 SECRETS = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password", "nats-platform")
 SECRETS += ("metrics-token",)
@@ -27,14 +27,16 @@ class Person:
         self.platform, self.name = platform, name
         self.url = f"http://127.0.0.1:{platform.base + 1}"
         self.session = requests.Session()
-        made = self.session.post(f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=60)
+        made = self.session.post(
+            f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=LIMIT_S
+        )
         assert made.status_code == 201, made.text
-        token = self.session.get(f"{self.url}/api/v1/users/{name}/token", auth=(name, PASSWORD), timeout=60).json()
+        token = self.session.get(f"{self.url}/api/v1/users/{name}/token", auth=(name, PASSWORD), timeout=LIMIT_S).json()
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body=None) -> requests.Response:
         address = f"{self.url}/api/v1/users/{self.name}/{path}"
-        return self.session.request(method, address, json=body, timeout=60)
+        return self.session.request(method, address, json=body, timeout=LIMIT_S)
 
     def done(self, method: str, path: str, body=None):
         """Return the answer of a call that must succeed."""
@@ -43,7 +45,7 @@ class Person:
         return answer.json() if "json" in answer.headers["Content-Type"] else answer.text
 
     def upload(self, path: str, data: bytes) -> None:
-        answer = self.session.put(f"{self.url}/data/{self.name}/.home/{path}", data=data, timeout=60)
+        answer = self.session.put(f"{self.url}/data/{self.name}/.home/{path}", data=data, timeout=LIMIT_S)
         assert answer.status_code in {201, 204}, answer.text
 
     def store(self, name: str, markers: list[str], files: dict[str, bytes]) -> dict:
@@ -56,7 +58,7 @@ class Person:
 
     def settled(self, path: str) -> dict:
         """Return the row of a model or an application once it is ready or in error."""
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + LIMIT_S
         while (row := self.done("get", path))["state"] == "creating":
             assert time.monotonic() < end, row
             time.sleep(0.1)
@@ -101,7 +103,7 @@ class Job:
         return self.until(lambda: self.row["state"] in STEADY)
 
     def until(self, true) -> Job:
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + LIMIT_S
         while not true():
             assert time.monotonic() < end, (self.row, self.log[-3000:])
             time.sleep(0.1)
@@ -145,7 +147,7 @@ class World:
 
     def in_use(self) -> dict[str, float]:
         """Return the resources that the default tenant has given away."""
-        tenant = self.attacker.session.get(f"{self.attacker.url}/api/v1/tenants/default", timeout=60).json()
+        tenant = self.attacker.session.get(f"{self.attacker.url}/api/v1/tenants/default", timeout=LIMIT_S).json()
         return {name: tenant[f"{name}_inuse"] for name in ("cpu", "ram")}
 
     def unharmed(self, job: str) -> None:
