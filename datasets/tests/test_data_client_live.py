@@ -44,8 +44,7 @@ class Client:
     def run(self, *arguments, code: int = 0, typed: str = "") -> subprocess.CompletedProcess:
         process = self.start(*arguments, stdin=subprocess.PIPE)
         out, err = process.communicate(typed, timeout=LIMIT_S)
-        assert process.returncode == code, (process.returncode, out, err)
-        assert "Traceback" not in err + out
+        assert (process.returncode, "Traceback" in err + out) == (code, False), (out, err)
         if code:
             assert err.strip().splitlines()[-1].startswith("error: ")
         return subprocess.CompletedProcess(arguments, code, out, err)

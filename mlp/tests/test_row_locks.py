@@ -31,9 +31,8 @@ from jobs import idle, preemption
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from kernel.errors import Refused
-from kernel.tests.nats_tools import until
+from kernel.tests.nats_tools import LIMIT_S, until
 from kernel.tests.row_locks import blocked, in_thread, waiting_for_us
-from mlp.tests.patience import LIMIT_S
 from models_app import lifecycle as models_app
 from models_app import trash as model_trash
 from models_app.models import Model
