@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from mlp.tests.patience import LIMIT_S
+
 PACKAGE = Path(__file__).parents[1] / "report" / "mlp_report"
 FILE = PACKAGE / "sending.py"
 METRICS = "/api/v1/users/alice/job_metrics/train"
@@ -27,7 +29,7 @@ class Platform:
 
     def __init__(self, port: int = 0):
         self.requests: list[tuple[str, str, object, dict]] = []
-        self.answers: list[int | float] = []  # a status, or a float: seconds to hang before saying nothing
+        self.answers: list[int | threading.Event] = []  # a status, or until when it hangs before it says nothing
         self.refuses = lambda body: False  # what is answered with 403
         platform = self
 
@@ -38,8 +40,8 @@ class Platform:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 answer = platform.answers.pop(0) if platform.answers else 403 if platform.refuses(body) else 200
                 platform.requests.append((self.command, self.path, body, dict(self.headers) | {"answer": answer}))
-                if isinstance(answer, float):
-                    time.sleep(answer)
+                if isinstance(answer, threading.Event):
+                    answer.wait(LIMIT_S)
                     self.close_connection = True
                     return
                 data = b'""' if answer == 200 else b'{"msg": "loss: is wrong"}'
@@ -91,7 +93,7 @@ def fast(module, monkeypatch):
     monkeypatch.setattr(module, "BATCH_S", 0.05)
     monkeypatch.setattr(module, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(module, "LONGEST_PAUSE_S", 0.1)
-    monkeypatch.setattr(module, "TIMEOUT_S", 30)
+    monkeypatch.setattr(module, "TIMEOUT_S", LIMIT_S)
     return module
 
 
@@ -104,7 +106,27 @@ def run(script: str, env: dict[str, str]) -> subprocess.CompletedProcess:
     """Run the module as a script does: on the path, in a separate process."""
     command = [sys.executable, "-c", script]
     env = env | {"PYTHONPATH": str(PACKAGE.parent), "PATH": os.defpath}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+# Notes whatever the script's own thread does that may take long, once the thread that sends has begun with its report.
+WAITS = """
+import http.client, threading, time
+import mlp_report
+mlp_report.report(epoch=0)
+waits = []
+def watch(kind, name):
+    real = getattr(kind, name)
+    def watched(*args, **more):
+        if waits is not None and threading.current_thread() is threading.main_thread():
+            waits.append(name)
+        return real(*args, **more)
+    setattr(kind, name, watched)
+watch(http.client.HTTPConnection, "connect")
+watch(http.client.HTTPConnection, "request")
+watch(threading.Condition, "wait")
+watch(time, "sleep")
+"""
 
 
 def test_a_script_reports_and_ends(platform):
@@ -138,7 +160,7 @@ def test_omitted_fields_keep_their_last_value(fast, platform):
     reporter.report(accuracy=0.5, progress=10)
     reporter.report(epoch=7, loss=1)
     reporter.report()
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     keys = ("epoch", "accuracy", "loss", "progress")
     values = [tuple(line[key] for key in keys) for line in platform.taken()]
     assert values == [(0, 0.0, 2.0, 0), (1, 0.5, 2.0, 10), (7, 0.5, 1.0, 10), (8, 0.5, 1.0, 10)]
@@ -146,11 +168,11 @@ def test_omitted_fields_keep_their_last_value(fast, platform):
 
 
 def test_custom_metrics_are_sent_with_the_epoch_or_their_own_step(fast, platform):
-    reporter = fast.Reporter(environment(platform.port))
+    reporter, before = fast.Reporter(environment(platform.port)), time.time()
     reporter.report(epoch=3, loss=0.5, learning_rate=1e-3)
     reporter.values(40, norm=2, bad="x", rate=float("nan"))
     reporter.report(batch=7)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == [3]
     numbers = [line for batch in platform.taken(VALUES) for line in batch]
     assert [(line["step"], line["values"]) for line in numbers] == [
@@ -158,7 +180,7 @@ def test_custom_metrics_are_sent_with_the_epoch_or_their_own_step(fast, platform
         (40, {"norm": 2.0, "rate": pytest.approx(float("nan"), nan_ok=True)}),
         (3, {"batch": 7.0}),
     ]
-    assert all(abs(line["time"] - time.time()) < 60 for line in numbers)
+    assert all(before - 0.001 <= line["time"] <= time.time() + 0.001 for line in numbers)  # milliseconds
 
 
 def test_an_artifact_is_kept_with_the_output(fast, tmp_path, capsys):
@@ -171,16 +193,16 @@ def test_an_artifact_is_kept_with_the_output(fast, tmp_path, capsys):
     assert "could not be kept" in capsys.readouterr().err
 
 
-def test_reports_are_sent_in_batches(module, platform):
-    reporter, before = module.Reporter(environment(platform.port)), time.monotonic()
+def test_reports_are_sent_in_batches(module, platform, monkeypatch):
+    monkeypatch.setattr(module, "BATCH_S", LIMIT_S)  # so a batch is sent once it is full, and the rest by flush
+    reporter = module.Reporter(environment(platform.port))
     for epoch in range(2500):
         reporter.report(epoch=epoch)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == list(range(2500))
     posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
-    assert len(posts) <= 5 + (time.monotonic() - before) / module.BATCH_S
+    assert [len(body) for body, _ in posts] == [1000, 1000, 500]
     for body, number in posts:
-        assert len(body) <= 1000
         assert number == f"train:2:{reporter.run}:{body[0]['epoch']}"
 
 
@@ -189,7 +211,7 @@ def test_a_retried_post_is_identical(fast, platform, capsys):
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, loss=1)
     reporter.report(epoch=2, loss=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     posts = [(body, headers["X-Message-Id"]) for method, _, body, headers in platform.requests if method == "POST"]
     assert len(posts) == 4
     assert all(post == posts[0] for post in posts)
@@ -209,11 +231,11 @@ def test_a_refusal_is_printed_once_and_not_retried(fast, platform, capsys):
     platform.answers = [403, 403, 403]
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=1, progress=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     reporter.report(epoch=2, progress=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     reporter.report(epoch=3, progress=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [body[0]["epoch"] for method, _, body, _ in platform.requests if method == "POST"] == [1, 2, 3]
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
@@ -224,20 +246,20 @@ def test_a_refusal_is_printed_once_and_not_retried(fast, platform, capsys):
 
 def test_a_hanging_request_is_aborted_and_retried(fast, platform, monkeypatch):
     monkeypatch.setattr(fast, "TIMEOUT_S", 0.5)
-    platform.answers = [30.0]
+    platform.answers = [threading.Event()]
+    (hangs,) = platform.answers
     reporter = fast.Reporter(environment(platform.port))
-    before = time.monotonic()
     reporter.report(epoch=1)
-    assert time.monotonic() - before < 2
-    assert reporter.flush(60)
-    assert len(platform.taken()) == 1
+    assert reporter.flush(LIMIT_S)
+    assert {line["epoch"] for line in platform.taken()} == {1}
+    hangs.set()
 
 
 def test_after_an_outage_all_reports_are_delivered(fast, capsys):
     platform = Platform()
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=0)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert len(platform.taken()) == 1
     platform.close()
     reporter._disconnect()  # the server's open connections live on in this process; a real one's do not
@@ -246,7 +268,7 @@ def test_after_an_outage_all_reports_are_delivered(fast, capsys):
     assert not reporter.flush(0.5)
     again = Platform(platform.port)
     try:
-        assert reporter.flush(60)
+        assert reporter.flush(LIMIT_S)
         assert [line["epoch"] for line in again.taken()] == list(range(1, 50))
     finally:
         again.close()
@@ -255,16 +277,11 @@ def test_after_an_outage_all_reports_are_delivered(fast, capsys):
 
 def test_an_outage_does_not_slow_down_the_training(platform):
     platform.close()
-    script = (
-        "import time, mlp_report; t = time.perf_counter()\n"
-        "for e in range(5000): mlp_report.report(epoch=e, loss=1)\n"
-        "print((time.perf_counter() - t) / 5000)"
-    )
+    script = WAITS + "for e in range(1, 5000): mlp_report.report(epoch=e, loss=1)\nprint(waits)\nwaits = None"
     before = time.monotonic()
     done = run(script, environment(platform.port, MLP_REPORT_FLUSH_S="1.5"))
-    assert 1.4 < time.monotonic() - before < 40
-    assert done.returncode == 0
-    assert float(done.stdout) < 0.001
+    assert time.monotonic() - before > 1.4
+    assert (done.returncode, done.stdout) == (0, "[]\n")
     assert "cannot be reached" in done.stderr
     assert "did not take the last 5000 reports in 1.5 s" in done.stderr
     assert "Traceback" not in done.stderr
@@ -289,7 +306,7 @@ def test_values_that_are_not_numbers_are_not_sent(fast, platform, capsys, bad):
     reporter.report(**bad)
     reporter.report(**bad)
     reporter.report(epoch=3, loss=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == [3]
     assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -299,7 +316,7 @@ def test_a_loss_that_is_not_finite_is_sent_as_a_value_with_the_others_of_its_lin
     reporter.report(epoch=12, accuracy=0.5, loss=1, progress=10)
     reporter.report(epoch=13, accuracy=0.75, loss=math.nan, progress=20, rate=0.1)
     reporter.report(accuracy=0.8)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [(line["epoch"], line["accuracy"], line["loss"]) for line in platform.taken()] == [
         (12, 0.5, 1),
         (14, 0.8, 1),
@@ -314,7 +331,7 @@ def test_numbers_of_other_types_are_sent(fast, platform):
     numpy = pytest.importorskip("numpy")
     reporter = fast.Reporter(environment(platform.port))
     reporter.report(epoch=numpy.int64(2), accuracy=numpy.float32(0.5), loss=numpy.array(1.5), progress=1000)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     (line,) = platform.taken()
     assert (line["epoch"], line["accuracy"], line["loss"], line["progress"]) == (2, 0.5, 1.5, 100)
 
@@ -325,7 +342,7 @@ def test_the_final_report_is_sent_last(fast, platform):
         reporter.report(epoch=epoch, progress=5 * epoch)
     reporter.finish()
     reporter.progress(3)
-    reporter.flush(60)
+    reporter.flush(LIMIT_S)
     assert platform.requests[-1][2] == {"state": "finished", "progress": 100}
     assert [body for body in platform.taken(HEARTBEAT) if body["state"] != "running"] == [
         {"state": "finished", "progress": 100}
@@ -376,5 +393,5 @@ def test_it_supports_python_3_8(file):
 def test_the_remaining_seconds_are_sent_with_the_progress(fast, platform):
     reporter = fast.Reporter(environment(platform.port))
     reporter.progress(40, remaining=90)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert platform.taken(HEARTBEAT) == [{"state": "running", "progress": 40, "remaining": 90.0}]

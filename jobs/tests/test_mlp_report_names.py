@@ -6,6 +6,7 @@ import pytest
 from rest_framework.exceptions import ValidationError
 
 from jobs.serializers import ValuesIn
+from mlp.tests.patience import LIMIT_S
 
 from .test_mlp_report import METRICS, VALUES, environment, fast, module, platform  # noqa: F401 (fixtures)
 
@@ -49,7 +50,7 @@ def test_only_names_that_the_platform_refuses_are_dropped(fast, platform, capsys
     reporter = fast.Reporter(environment(platform.port))
     for step in range(2):
         reporter.values(step, **{name: 1, "other": 2})
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     good = {name: 1.0, "other": 2.0} if takes(name) else {"other": 2.0}
     assert numbers(platform) == [good, good]
     assert len(capsys.readouterr().err.splitlines()) == (0 if takes(name) else 1)
@@ -59,7 +60,7 @@ def test_many_numbers_are_split_over_several_objects(fast, platform):  # noqa: F
     reporter = fast.Reporter(environment(platform.port))
     given = {f"n{number}": number for number in range(250)}
     reporter.report(epoch=4, **given)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [len(some) for some in numbers(platform)] == [100, 100, 50]
     assert {name: value for some in numbers(platform) for name, value in some.items()} == given
     assert {line["step"] for batch in platform.taken(VALUES) for line in batch} == {4}
@@ -68,7 +69,7 @@ def test_many_numbers_are_split_over_several_objects(fast, platform):  # noqa: F
 def test_custom_numbers_are_sent_unchanged(fast, platform):  # noqa: F811
     reporter = fast.Reporter(environment(platform.port))
     reporter.values(1, step_size=1.5, epochs=-2.5, percent=1000.25)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert numbers(platform) == [{"step_size": 1.5, "epochs": -2.5, "percent": 1000.25}]
 
 
@@ -79,7 +80,7 @@ def test_only_a_step_that_the_platform_refuses_is_dropped(fast, platform, capsys
     reporter.values(2**62, lr=2)
     reporter.report(epoch=step)
     reporter.report(epoch=1)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert numbers(platform) == [{"lr": 2.0}]
     assert [line["epoch"] for line in platform.taken()] == [1]
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["step", "epoch"]
@@ -92,7 +93,7 @@ def test_a_refused_object_does_not_affect_valid_ones(fast, platform, capsys, mon
     with reporter.changed:  # so that all of them are one batch
         for epoch in range(BATCH):
             reporter._enqueue(reporter.metrics, {"epoch": epoch})
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == [epoch for epoch in range(BATCH) if epoch not in bad]
     for _, path, body, headers in platform.requests:
         assert path == METRICS
@@ -107,9 +108,9 @@ def test_a_platform_that_refuses_everything_is_not_called_for_each_object(fast, 
         with reporter.changed:
             for epoch in range(BATCH):
                 reporter._enqueue(reporter.metrics, {"epoch": epoch})
-        assert reporter.flush(60)
+        assert reporter.flush(LIMIT_S)
     assert len(platform.requests) < 40
     platform.refuses = lambda body: False
     reporter.report(epoch=5)
-    assert reporter.flush(60)
+    assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == [5]
