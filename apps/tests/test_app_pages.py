@@ -6,7 +6,6 @@ import contextlib
 import json
 import socket
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -18,6 +17,7 @@ from apps import launching, playground
 from apps.models import Application
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
+from mlp.tests.patience import LIMIT_S
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db
@@ -301,14 +301,14 @@ class TestPlayground:
             connection, _ = server.accept()
             with connection, contextlib.suppress(OSError):
                 connection.sendall(begin)
-                while not ended.wait(0.2):
+                for _ in range(5 * LIMIT_S):
+                    if ended.wait(0.2):
+                        return
                     connection.sendall(b" ")
 
         threading.Thread(target=drip, daemon=True).start()
         Application.objects.update(address=f"127.0.0.1:{server.getsockname()[1]}")
-        began = time.monotonic()
         assert "answer within 1 s" in visible_text(alice_client.post("/apps/calc", {"input": "[1]"}))
-        assert time.monotonic() - began < 15
         ended.set()
         server.close()
 

@@ -21,6 +21,7 @@ from accounts import lifecycle as accounts
 from apps import launching
 from apps.models import PORTS, Application
 from kernel import outbound, sockets, storage
+from mlp.tests.patience import LIMIT_S
 from models_app.models import Model
 
 from .conftest import NAMES, bearer_of
@@ -52,7 +53,7 @@ class Load(threading.Thread):
 
     def answer(self, session: requests.Session) -> tuple[int, bool]:
         try:
-            answer = session.post(self.address, json={"inputs": [TENSOR]}, headers=self.headers, timeout=30)
+            answer = session.post(self.address, json={"inputs": [TENSOR]}, headers=self.headers, timeout=LIMIT_S)
         except requests.exceptions.ChunkedEncodingError:
             return CUT, False
         return answer.status_code, answer.status_code == 200 and answer.json()["outputs"][0]["data"] == [2, 3]
@@ -62,14 +63,12 @@ class Load(threading.Thread):
 
     def __exit__(self, *_) -> None:
         self.over.set()
-        self.join(40)
+        self.join(LIMIT_S)
 
 
 def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):
     app, other = deploy(next(NAMES)), deploy(next(NAMES))
-    began = time.monotonic()
     ready(app)
-    first = time.monotonic() - began
     ready(other)
     with ExitStack() as stack:
         path, headers = "v2/models/adder/infer", bearer_of(alice)
@@ -91,8 +90,7 @@ def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, d
     assert set(wrong) <= {503, CUT}
     assert wrong.count(CUT) <= 1  # the one that was on its way
     assert [one for one in on_it.seen if one[0] < killed and not one[2]] == []
-    back = min(at for at, _, right in on_it.seen if right and at > max(t for t, _, ok in on_it.seen if not ok))
-    assert back - killed < max(20, 4 * first)  # about two on a quiet machine, where a start takes one
+    assert app.attempt == 2, "the first new start is enough"
 
 
 STAND_IN = """
@@ -140,13 +138,13 @@ class Customer:
         return name
 
     def delete(self, name: str) -> None:
-        end = time.monotonic() + 120
+        end = time.monotonic() + LIMIT_S
         while (app := self.api.call("get", f"{self.path}/{name}").json())["state"] == "creating":
             assert time.monotonic() < end, app
             time.sleep(0.3)  # a call costs the same processor that the start needs
         assert app["state"] == "ready", app
         address = Application.objects.get(user=self.user, name=name).address
-        answer = outbound.exchange(sockets.parse(address), "GET", "/", limit_s=10, most=1000)
+        answer = outbound.exchange(sockets.parse(address), "GET", "/", limit_s=LIMIT_S, most=1000)
         assert (answer[0], json.loads(answer[1])) == (200, {"name": f"of{self.user.username}"})
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
@@ -174,7 +172,7 @@ def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, unt
             assert set(now) <= set(PORTS)
             return all(life.done() for life in lives) and not Application.objects.exists()
 
-        until(over, 180)
+        until(over)
     assert [one.mistakes for one in customers] == [[]] * len(customers)
     assert in_use() == {"cpu": 0, "ram": 0}
     until(lambda: runners.get().names() == [])

@@ -68,9 +68,9 @@ def open_one():
 one, answers = open_one()
 other, others = open_one()
 line = b'x' * 99 + b'\\n'
+began = time.monotonic()
 one.sendall(line * 2300)  # 230 kB: the burst and 1.5 s
 whole = [answers.readline() for _ in range(2300)]
-began = time.monotonic()
 other.sendall(b'last\\n')
 last = others.readline()
 took = time.monotonic() - began
@@ -79,7 +79,7 @@ print(json.dumps([len(set(whole)), last.decode(), took, answers.read().decode()]
 """
     kinds, last, took, rest = doored.answer(TALK + code, environment={"PATH": os.defpath})
     assert (kinds, last, rest) == (1, "echo 127.128.0.7 last\n", "end\n")
-    assert 0.5 < took < 15, "it was read when the debt was paid"
+    assert took > 1.4, "it was read when the debt was paid"
 
 
 def test_the_settings_are_the_rates_of_the_door_to_the_bus(settings):

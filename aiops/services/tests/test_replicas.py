@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from django.conf import settings
@@ -17,6 +16,7 @@ from aiops.training import launching, requests
 from aiops.training.tests.test_training import WORKLOADS, Store, settled, slow, working
 from kernel import bus
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import watch
 from resources.models import Tenant
 
@@ -63,17 +63,12 @@ def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     second.kill()
     third = replica()
     assert until(lambda: peer.ask("model_status", b"")) == b"training"
-    assert bus.request("gpu_service_running", b"check-up", 60) == b"running"
+    assert bus.request("gpu_service_running", b"check-up", LIMIT_S) == b"running"
     run = TrainingRun.objects.get()
     lifecycle.fail(run.pk, "for a test", by="test")
     work(settled)
     until(lambda: peer.ask("model_status", b"") == b"not started")
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
     assert len(peer.heard["gpu_service_training_internal"]) == 1
-    begun = time.monotonic()
-    subprocess.run([*COMMAND, "--help"], check=True, capture_output=True)
-    bare = time.monotonic() - begun  # how fast this machine is just now
-    begun = time.monotonic()
     third.terminate()
-    assert third.wait(120) == 0
-    assert time.monotonic() - begun < 4 * max(1, bare)
+    assert third.wait(LIMIT_S) == 0
