@@ -15,7 +15,7 @@ import pathlib, sys, time
 began = time.monotonic()
 held = bytearray(b"x") * (96 << 20)
 pathlib.Path("out.bin").write_bytes(held[:24 << 20])
-busy, end, share = began + 1.6, began + 60, 0
+busy, end, share = began + 1.6, began + 300, 0
 log = pathlib.Path("log/usage.jsonl")
 while time.monotonic() < end and (not log.exists() or log.read_text().count("after") < 4):
     if time.monotonic() < busy:  # for the first two samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -78,6 +79,7 @@ def test_an_operator_who_is_deactivated_may_no_longer_read_them(staff):
 def test_jobs_are_counted_by_state_and_the_queue_has_an_age(alice):
     for name, state in (("a", "creating"), ("b", "creating"), ("c", "running"), ("d", "finished")):
         put(Job, alice, name, state)
+    begun = time.monotonic()
     Job.objects.filter(name="a").update(created=timezone.now() - timedelta(hours=2), gpu=2)
     Job.objects.filter(name="b").update(gpu=1, workers=3)
     found = samples()
@@ -85,7 +87,7 @@ def test_jobs_are_counted_by_state_and_the_queue_has_an_age(alice):
     assert found["mlp_jobs", ("origin", "job"), ("state", "starting")] == 0
     assert found["mlp_jobs", ("origin", "job"), ("state", "running")] == 1
     assert not any(key[0] == "mlp_jobs" and ("state", "finished") in key for key in found)
-    assert 7200 <= found[("mlp_job_queue_age_seconds",)] < 7260
+    assert 7200 <= found[("mlp_job_queue_age_seconds",)] <= 7200 + time.monotonic() - begun
     assert found["mlp_job_queue_requested", ("resource", "gpu_devices")] == 5
 
 
@@ -125,6 +127,7 @@ def test_loans_between_tenants(alice):
 
 def test_deliveries_and_tasks_that_wait_have_an_age(alice):
     notice = Notice.objects.create(user=alice, kind="job", name="fit", event="error")
+    begun = time.monotonic()
     for minutes in (5, 10):
         due = timezone.now() - timedelta(minutes=minutes)
         Delivery.objects.create(notice=notice, channel="webhook", not_before=due)
@@ -136,11 +139,12 @@ def test_deliveries_and_tasks_that_wait_have_an_age(alice):
         found = samples()
     finally:
         queue.client.delete("dramatiq:files", "dramatiq:files.msgs")
+    passed = time.monotonic() - begun
     assert found["mlp_deliveries_waiting", ("kind", "notice")] == 2
-    assert 600 <= found["mlp_delivery_delay_seconds", ("kind", "notice")] < 660
+    assert 600 <= found["mlp_delivery_delay_seconds", ("kind", "notice")] <= 600 + passed
     assert found["mlp_deliveries_waiting", ("kind", "registry_webhook")] == 0
     assert found["mlp_tasks_queued", ("queue", "files"), ("state", "due")] == 1
-    assert 90 <= found["mlp_task_queue_age_seconds", ("queue", "files")] < 120
+    assert 90 <= found["mlp_task_queue_age_seconds", ("queue", "files")] <= 90 + passed
 
 
 def test_requests_are_counted_by_route_and_no_path_is_shown(as_alice, home):
