@@ -54,6 +54,11 @@ class Demo:
         assert code == 0, self.log.read_text()[-3000:]
 
 
+def test_the_demo_succeeds(platform):
+    Demo(platform, slow=0.1).check()
+
+
+@pytest.mark.long
 def test_the_demo_succeeds_whatever_is_killed(platform):
     """Kills `up`, then all processes of one part after the other while the demo runs. That every kind of process comes
     back, also those of runs, and that nothing is lost, is tested in test_storm; that the next `up` takes over, too.
@@ -69,6 +74,7 @@ def test_the_demo_succeeds_whatever_is_killed(platform):
     demo.check()
 
 
+@pytest.mark.long
 def test_the_demos_watched_job_fails_when_it_is_signalled(platform, tmp_path, monkeypatch):
     """The rest of that part takes a minute: services, training and verdicts have tests of their own in aiops/."""
     monkeypatch.syspath_prepend(str(settings.BASE_DIR / "examples"))

@@ -13,7 +13,7 @@ from tools.storm import faults, processes
 from tools.storm.site import Site
 from tools.storm.whole import storm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 SEED = 14
 PACE = 2.5  # seconds between two actions of an actor: the processor belongs to the other tests, too

@@ -97,7 +97,7 @@ def test_more_than_eight_failures_have_no_second_chance(suite, count, code):
 
 @pytest.mark.parametrize("broken", ["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"])
 def test_a_file_that_cannot_run_is_red(suite, broken):
-    done = suite(("--workers", "1"), one=broken, two=PASSES, browser=PASSES)
+    done = suite(one=PASSES, browser=broken)
     assert done.returncode == 1, done.stdout + done.stderr
 
 

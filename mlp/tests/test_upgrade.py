@@ -147,9 +147,8 @@ def load(dump: str, url: str) -> None:
         link.execute(dump[end:])
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=lambda release: release.name)
-def upgraded(request, tmp_path_factory):
-    platform = Upgraded(request.param, tmp_path_factory.mktemp("upgraded"))
+def killed_on_the_way(platform: Upgraded) -> None:
+    """Kill the start at each of its steps, and within migrations; each start continues the one before."""
     with psycopg.connect(platform.url) as link:
         recorded = link.execute("SELECT count(*) FROM django_migrations").fetchone()[0]
     platform.killed_when_it_says("ML platform on")
@@ -157,6 +156,21 @@ def upgraded(request, tmp_path_factory):
     for number in (recorded, recorded + 1, recorded + 20):
         platform.killed_in_a_migration(number)
     platform.killed_when_it_says(MIGRATED)
+
+
+CASES = [
+    pytest.param((release, killed), id=release.name + killed * " killed", marks=[pytest.mark.long] * killed)
+    for release in RELEASES
+    for killed in (False, True)
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def upgraded(request, tmp_path_factory):
+    release, killed = request.param
+    platform = Upgraded(release, tmp_path_factory.mktemp("upgraded"))
+    if killed:
+        killed_on_the_way(platform)
     platform.start()
     yield platform
     platform.stop()

@@ -17,7 +17,7 @@ from mlp.tests.servers import begin
 from supervision.tests.running import START_S, Platform
 from supervision.tests.visitor import ADMIN_PASSWORD, Visitor
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 FUTURE = "jobs.9999_of_the_future"
 COUNTING = b"""

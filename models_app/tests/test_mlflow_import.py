@@ -30,6 +30,7 @@ from jobs.mlflow.tests.conftest import Mlflow
 from jobs.models import Job, Project, RunMetric
 from jobs.runs import trash
 from kernel import storage
+from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 from models_app.models import Imported, ModelVersion, RegisteredModel
 from models_app.transfer.server import Away, Server
@@ -176,17 +177,28 @@ def test_experiments_and_runs_arrive_with_all_that_they_have_and_once(world, ali
     assert Job.objects.get(pk=child.pk).trashed is not None
 
 
+def locks() -> int:
+    """Return the number of advisory locks that are held in this test's database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+            " WHERE locktype = 'advisory' AND datname = current_database()"
+        )
+        return cursor.fetchone()[0]
+
+
 def test_an_import_that_is_killed_is_continued_and_nothing_is_there_twice(world, alice):
     wide = world.experiment("wide")
     for number in range(30):
         world.run(wide, f"run{number}", points=20)
     importing = world.start()
-    until = time.monotonic() + LIMIT_S
-    while Imported.objects.filter(user=alice, kind="run").exclude(mark="").count() < 5 and time.monotonic() < until:
+    end = time.monotonic() + LIMIT_S
+    while Imported.objects.filter(user=alice, kind="run").exclude(mark="").count() < 5 and time.monotonic() < end:
         assert importing.poll() is None, importing.stderr.read()
         threading.Event().wait(0.01)
     importing.send_signal(signal.SIGKILL)
     importing.communicate()
+    until(lambda: not locks(), LIMIT_S)  # the database ends the connection of the killed process
     begun = Job.objects.filter(user=alice).count()
     assert 5 <= begun < 30
     report = world.take()

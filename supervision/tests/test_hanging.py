@@ -15,7 +15,7 @@ from kernel.tests.nats_tools import until
 from supervision.tests.running import Platform
 from supervision.tests.visitor import ADMIN_PASSWORD, Answer, Feed, Hammer, Visitor
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 # What a server is needed for: 503 while it hangs. Everything else is answered as usual.
 NEEDS = {

@@ -132,6 +132,7 @@ def test_every_replica_shows_that_it_lives_also_while_it_stands_by(parts):
         until(lambda sign=sign, before=before: sign.stat().st_mtime_ns > before)
 
 
+@pytest.mark.long
 def test_either_of_two_may_be_killed_and_everything_adds_up(parts, alice):
     names = [f"fit{letter}" for letter in "abcdef"]
     for number in (0, 1):

@@ -375,6 +375,7 @@ def reached(fresh: Platform, has_come: Callable[[Platform], object]) -> bool:
     return bool(has_come(fresh)) or fresh.process.poll() is not None
 
 
+@pytest.mark.long
 def test_a_kill_at_any_moment_of_the_first_start_is_recovered(tmp_path):
     """`up` is killed while it creates the database, migrates, starts the parts; each time the next one continues."""
     fresh = Platform(tmp_path / "root")

@@ -28,6 +28,7 @@ from supervision.tests.running import Platform, free_base
 
 pytestmark = pytest.mark.e2e
 
+NATS = 10  # its port, after the first one
 WHO = {"username": "alice", "password": "correct horse battery"}
 SCRIPT = b"""
 import os, ssl, urllib.request
@@ -88,12 +89,15 @@ class User:
         return ssl.create_default_context(cafile=str(self.authority.path))
 
     def serial(self, port: int = 1, **options) -> int:
-        """Return the serial number of the certificate that a new connection is shown."""
-        with (
-            socket.create_connection(("127.0.0.1", self.platform.base + port), timeout=LIMIT_S) as bare,
-            self.context().wrap_socket(bare, server_hostname=NAMES[1]) as link,
-        ):
-            return x509.load_der_x509_certificate(link.getpeercert(binary_form=True)).serial_number
+        """Return the serial number of the certificate that a new connection is shown. To one that waits, NATS sends
+        its greeting before TLS begins.
+        """
+        with socket.create_connection(("127.0.0.1", self.platform.base + port), timeout=LIMIT_S) as bare:
+            if port == NATS:
+                greeting = bare.makefile("rb", 0).readline()
+                assert greeting.startswith(b"INFO "), greeting
+            with self.context().wrap_socket(bare, server_hostname=NAMES[1]) as link:
+                return x509.load_der_x509_certificate(link.getpeercert(binary_form=True)).serial_number
 
 
 @pytest.fixture(scope="module")
@@ -194,12 +198,12 @@ def test_the_data_client_uploads_over_tls(user, tmp_path):
 def test_clients_of_nats_may_speak_tls(user):
     async def connect() -> bytes:
         client = await nats.connect(
-            f"tls://{NAMES[0]}:{user.platform.base + 10}", tls=user.context(), tls_hostname=NAMES[0],
+            f"tls://{NAMES[0]}:{user.platform.base + NATS}", tls=user.context(), tls_hostname=NAMES[0],
             user="x", password="wrong", allow_reconnect=False, connect_timeout=LIMIT_S,
         )  # fmt: skip
         await client.close()
 
-    assert user.serial(10) == user.serial(1)
+    assert user.serial(NATS) == user.serial(1)
     with pytest.raises(Exception, match=r"(?i)authorization"):  # it has got as far as to be asked who it is
         asyncio.run(connect())
 
@@ -237,7 +241,7 @@ class Load:
 
 def connections_of_nats(user: User) -> set[str]:
     """Return the processes' own connections to NATS, by the ports at their ends."""
-    port = f":{user.platform.base + 10:04X} 01"
+    port = f":{user.platform.base + NATS:04X} 01"
     lines = Path("/proc/net/tcp").read_text().splitlines()
     return {line.split()[1] for line in lines if f"{port} " in " ".join(line.split()[2:4]) + " "}
 
@@ -251,7 +255,7 @@ def test_a_new_certificate_is_used_without_a_restart_and_no_request_fails(user):
         for _ in range(3):
             serial = user.authority.write()
             until(lambda serial=serial: user.serial() == serial)
-            until(lambda serial=serial: user.serial(2) == serial and user.serial(10) == serial)
+            until(lambda serial=serial: user.serial(2) == serial and user.serial(NATS) == serial)
         reached = next(load.count)
         until(lambda: next(load.count) > reached + 50)
     assert load.problems == []

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import time
 import uuid
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +26,8 @@ from aiops.wire import folders, kv, lease
 from kernel import bus, keyvalue
 from kernel.broker import broker
 from kernel.errors import Fault
+from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from resources.models import ResourceRequest, Tenant
 from runners import gpus
 
@@ -34,7 +35,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 
 ACTORS = broker().actors
 WORKLOADS = {"c1": {"shop": ["web"]}}
-DEADLINE_S = 120
 WORKLOAD = {"cluster_id": "c1", "namespace_name": "shop", "deployment": "web", "log_type": "workload"}
 WORDS = ("opened", "closed", "accepted", "moved", "renamed", "copied")
 
@@ -103,7 +103,6 @@ def world(served, tasks, peer):
     for subject in ("gpu_trainingjob_status", "model_update", "model_workload_parameters"):
         peer.listen(subject)
     served(TrainingController(), GpuController())
-
     return working(tasks)
 
 
@@ -111,15 +110,12 @@ def working(tasks):
     """Run workers and the reconcile loop until the condition is true; return its value."""
 
     def work(true, words=str):
-        end = time.monotonic() + DEADLINE_S
-        while time.monotonic() < end:
+        def look():
             tasks.run()
             reconcile.run()
-            value = true()
-            if value:
-                return value
-            time.sleep(0.2)  # a round costs more than it waits
-        raise AssertionError(f"not within {DEADLINE_S} s: {words()} {requests.state()}")
+            return true()
+
+        return until(look, LIMIT_S, lambda: f"{words()} {requests.state()}")
 
     return work
 
@@ -142,8 +138,7 @@ def test_from_the_watchlist_to_a_serving_version(world, peer):
     assert any(status and status["stage"] == "train" for status in seen)
     assert (run.percent, run.workloads) == (100, WORKLOADS)
     assert peer.wait("gpu_trainingjob_status", 2) == [b"JobStart", b"JobEnd"]
-    updates = [js(data) for data in peer.wait("model_update", 2)]
-    assert updates == [
+    assert [js(data) for data in peer.wait("model_update", 2)] == [
         {"status": "training"},
         {"bucket": "opni-nulog-models",
          "bucket_files": {"model_file": "nulog_model_latest.pt", "vocab_file": "vocab.txt"}},

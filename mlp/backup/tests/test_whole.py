@@ -27,7 +27,7 @@ from mlp.tests.moments import Moment, kill_at
 from supervision.tests.running import START_S, Platform
 from supervision.tests.visitor import ADMIN_PASSWORD, USER, Hammer, Visitor
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 WRITES = ("create job", "create dataset", "upload small", "upload large", "metrics", "log lines by loki")
 STORES, DUMPS = ("os.rename", "/objects/"), ("subprocess.Popen", "pg_dump")

@@ -194,11 +194,12 @@ ENDED_BY = {
     "disk": "wrote more than", "unnamed": "wrote more than", "mapped": "wrote more than", "inodes": "wrote more than",
     "temporary": "wrote more than", "deep": "nested too deeply", "forks": "", "crowd": "",
 }  # fmt: skip
-IN_THE_SUITE = ("memfd", "tmpfs", "mapped", "deep", "forks", "crowd")
-HEAVY = [pytest.param(one, marks=pytest.mark.heavy_attack) for one in ENDED_BY if one not in IN_THE_SUITE]
+IN_THE_SUITE = ("memfd", "forks")
+MARKS = dict.fromkeys(IN_THE_SUITE, ()) | dict.fromkeys(("tmpfs", "mapped", "deep", "crowd"), pytest.mark.long)
+FILLING = [pytest.param(one, marks=MARKS.get(one, pytest.mark.heavy_attack)) for one in ENDED_BY]
 
 
-@pytest.mark.parametrize("what", [*IN_THE_SUITE, *HEAVY])
+@pytest.mark.parametrize("what", FILLING)
 def test_filling_something_up_harms_nobody(world, attacker, what):
     """It is bounded, a victim's job starts and runs to its end meanwhile, and afterwards everything is free again."""
     job = attacker.submit("fill", what, name=f"fill{what}", ram=150).says("begins")

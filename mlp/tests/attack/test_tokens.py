@@ -47,7 +47,11 @@ OF_A_JOB = {
     ("put", "/api/v1/users/alice/jobs/fit:heartbeat"),
     ("post", "/api/v1/users/alice/job_metrics/fit"),
     ("post", "/api/v1/users/alice/jobs/fit/values"),
+    ("post", "/api/v1/users/alice/jobs/fit:trainer"),
 }
+NOT_FOR_JOBS = re.compile(
+    "a job token cannot make this call|requires a service token|token: not valid|not authenticated"
+)
 OPEN_PAGES = re.compile(
     r"/(healthz(/live|/ready)?|regist_login(\.jsp)?|data_client\.(pyz|jar)|set_language|admin/login/|logout"
     r"|mlflow/(health|version|(ajax-)?api/3\.0/mlflow/server-info)?)$"  # what an MLflow client asks first; constants
@@ -132,8 +136,12 @@ def test_a_jobs_token_may_report_on_its_job_and_nothing_else(world, alice):
     job = Job.objects.get(user=alice, name="fit")
     client = Api(job_token(job))
     for method, path, body in calls():
-        status = answer(client, method, path, body).status_code
-        assert (method, path) in OPEN or status == 403, (method, path, status)  # also its own: without a body
+        if (method, path) in OPEN:
+            continue
+        response = answer(client, method, path, body)
+        assert response.status_code == 403, (method, path)  # also its own: without a body
+        says = response.json()["msg"]
+        assert bool(NOT_FOR_JOBS.search(says)) is ((method, path) not in OF_A_JOB), (method, path, says)
     for method, path in OF_A_JOB:
         other = path.replace("fit", "done").replace("alice", "bob")
         for foreign in (path.replace("fit", "waiting"), other):
