@@ -9,6 +9,7 @@ import socket
 import threading
 from pathlib import Path
 
+from mlp.tests.patience import LIMIT_S
 from runners import confine
 
 from .confined import KINDS, World
@@ -31,7 +32,7 @@ def via(url, **more):
     import urllib.request, urllib.error
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(), urllib.request.HTTPHandler())
     try:
-        return opener.open(urllib.request.Request(url, **more), timeout=LIMIT_S).read().decode()
+        return opener.open(urllib.request.Request(url, **more), timeout={LIMIT_S}).read().decode()
     except urllib.error.HTTPError as problem:
         return str(problem) + problem.read().decode()
     except OSError as problem:

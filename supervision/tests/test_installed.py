@@ -70,7 +70,7 @@ def install(wheel: Path, home: Path) -> Path:
 def platform(installed, tmp_path_factory):
     made = InstalledPlatform(installed, tmp_path_factory.mktemp("installed") / "root")
     try:
-        made.start(LIMIT_S)
+        made.start()
         yield made
     finally:
         if made.process.poll() is None:
