@@ -11,10 +11,14 @@ from playwright.sync_api import expect
 
 from aiops import logstore
 from aiops.intake import accept, follow
+from aiops.models import WatchedWorkload
 from jobs.models import Job
 from kernel import storage
+from kernel.after_commit import changed
 from kernel.textlog.times import BEGIN, PACKED
 from mlp.operators.tests.admin_world import put
+
+from .browser_world import in_another_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -200,3 +204,31 @@ def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors
     sees(page, MILLION, "epoch 1 step 000999999 loss=0.25 acc=0.5")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert browser_errors == []
+
+
+def test_a_page_that_was_asked_for_before_a_line_came_does_not_remove_it(alice, alice_page, browser_errors):
+    WatchedWorkload.objects.create(namespace="alice", deployment="fit")
+    logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])
+    late = []
+
+    def hold(route):
+        if route.request.is_navigation_request():
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    alice_page.route("**/aiops", hold)
+    alice_page.goto("/aiops")
+    rows = alice_page.locator("[data-tail] tbody tr")
+    expect(rows).to_have_count(1)
+    in_another_thread(lambda: changed("alice", "job", "fit"))  # so the page is read again
+    while not late:
+        alice_page.wait_for_timeout(10)
+    in_another_thread(lambda: accept.store([accept.line("disk gone", namespace="alice", deployment="fit")]))
+    expect(rows).to_have_count(2)
+    route, answer = late[0]
+    route.fulfill(response=answer, body=re.sub(r"(?s)<title>.*?</title>", "<title>late</title>", answer.text()))
+    expect(alice_page).to_have_title("late")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("disk gone")
+    alice_page.unroute_all(behavior="ignoreErrors")

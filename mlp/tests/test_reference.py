@@ -75,7 +75,7 @@ def test_answers_match_the_schema(operation, as_alice, as_staff, home):
     as_alice.call("post", "users/alice/jobs", {"name": "x", "entry": "train.py"})
     seen = set()
 
-    @settings(max_examples=10, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=3, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(), known=st.booleans())
     def probe(case, known):
         if known:

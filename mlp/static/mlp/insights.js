@@ -8,6 +8,7 @@ import { timeFields, zoomable } from "./zoom.js";
 
 const MOST = 200; // lines that the page keeps
 const waiting = new Map(); // id -> the latest version of a line that is not drawn yet
+const recent = new Map(); // id -> {row, at}: the latest version of a line that came last, and when
 let drawn = false;
 
 function on() {
@@ -17,9 +18,25 @@ function on() {
 
 function take(rows) {
   if (!on()) return;
-  for (const row of rows) waiting.set(row.id, row);
-  while (waiting.size > MOST) waiting.delete(waiting.keys().next().value);
+  const at = performance.now();
+  for (const row of rows) {
+    waiting.set(row.id, row);
+    recent.delete(row.id);
+    recent.set(row.id, { row, at });
+  }
+  for (const kept of [waiting, recent]) while (kept.size > MOST) kept.delete(kept.keys().next().value);
+  later();
+}
+
+function later() {
   if (!drawn) { drawn = true; requestAnimationFrame(draw); }
+}
+
+// A page that was asked for before a line came does not have it.
+function restore(asked) {
+  if (!on()) return;
+  for (const [id, { row, at }] of recent) if (at >= asked && !waiting.has(id)) waiting.set(id, row);
+  if (waiting.size) draw();
 }
 
 function verdict(level) {
@@ -60,7 +77,7 @@ function draw() {
   while (body.children.length > MOST) body.lastElementChild.remove();
 }
 
-watch();
+watch({ then: restore });
 zoomable();
 timeFields();
 const part = document.querySelector("[data-tail]");

@@ -77,7 +77,8 @@ function put(old, fresh) {
   hydrate(old);
 }
 
-function take(text) {
+// Shows a page that was asked for at `asked`, by performance.now().
+function take(text, asked) {
   const page = new DOMParser().parseFromString(text, "text/html");
   const now = regions(document);
   untouched = false;
@@ -90,7 +91,7 @@ function take(text) {
     put(old, fresh);
   }
   document.title = page.title;
-  for (const listener of listeners) listener();
+  for (const listener of listeners) listener(asked);
 }
 
 // Fetches the page now; if a fetch is under way, once more after it, which is waited for.
@@ -101,6 +102,7 @@ export async function refresh() {
   const served = waiting.splice(0);
   busy = true;
   last = Date.now();
+  const asked = performance.now();
   try {
     const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
     if (answer.redirected && LOGINS.test(new URL(answer.url).pathname)) { sessionEnded(); return; }
@@ -110,7 +112,7 @@ export async function refresh() {
       return;
     }
     if (!answer.ok) throw new Error(answer.status);
-    take(await answer.text());
+    take(await answer.text(), asked);
     connection(self, true);
   } catch {
     connection(self, false);
@@ -146,7 +148,7 @@ function onMessage(message) {
   soon(message.moving ? Math.max(SOON_MS, last + pause - Date.now()) : SOON_MS);
 }
 
-// Calls `listener` after each refresh of the page.
+// Calls `listener` after each refresh of the page, with the time at which the page was asked for (performance.now()).
 export function onRefresh(listener) { listeners.push(listener); }
 
 // Starts updating the page. `then` is called after each refresh; `mark` with the document, and with each fetched one
