@@ -320,6 +320,8 @@ class Shim:
                 write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
                 return ends.tell(self.spec["ends"])
             except OSError as error:
+                if not os.fstat(self.lock).st_nlink:  # the folder was deleted: nobody looks for the end of this run
+                    return None
                 print(f"cannot record the end: {error}", file=sys.stderr, flush=True)
                 time.sleep(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -324,3 +325,12 @@ def test_a_run_that_ends_during_a_poll_is_exited_or_running_but_never_lost(runne
 
     monkeypatch.setattr(local, "_is_free", ends_after_the_answer)
     assert runner.poll(one.name).state == "exited"
+
+
+def test_of_a_run_whose_folder_was_deleted_no_process_stays(tmp_path):
+    LocalRunner(tmp_path / "runs").start(spec(tmp_path, WAIT))
+    script = number_in(tmp_path / "work/pid")
+    shim = record(tmp_path)["shim"]
+    shutil.rmtree(tmp_path / "runs" / "job-1-1")
+    os.kill(script, signal.SIGKILL)
+    eventually(lambda: not alive(shim))
