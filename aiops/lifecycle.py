@@ -29,6 +29,7 @@ from .wire.subjects import FETCHING
 
 APPLIER = "jm"
 OWNER = "platform"
+LEAST_CPU = Decimal("0.5")
 LEASE_S = 300  # without progress of the trainer
 QUEUE = "gpu"
 CURVE = 500  # points kept of the loss
@@ -120,11 +121,20 @@ def _reserve(run: TrainingRun) -> Refused | None:
 
 
 def needs() -> dict:
-    """Return {"cpu", "ram"} of a training: the settings', or all of a default tenant that has less."""
+    """Return {"cpu", "ram"} of a training: the settings', or all of a default tenant that has less.
+
+    Where jobs and applications hold so many CPUs that the rest is less, but half a core or more, it is that rest:
+    applications run for ever, and a slow training is worth more than none.
+    """
     wanted = {"cpu": Decimal(settings.AIOPS_TRAINING_CPU), "ram": settings.AIOPS_TRAINING_RAM_MIB}
     tenant = Tenant.objects.filter(name="default").first()
-    whole = {kind: getattr(tenant, kind, 0) for kind in wanted}
-    return {kind: min(amount, whole[kind]) if whole[kind] else amount for kind, amount in wanted.items()}
+    if tenant is None:
+        return wanted
+    whole = {kind: getattr(tenant, kind) or amount for kind, amount in wanted.items()}
+    rest = tenant.left("cpu") + tenant.lent("cpu")  # what is lent is recalled
+    if rest >= LEAST_CPU:
+        whole["cpu"] = min(whole["cpu"], rest)
+    return {kind: min(amount, whole[kind]) for kind, amount in wanted.items()}
 
 
 def held(run: TrainingRun) -> dict:

@@ -79,7 +79,7 @@ def watch(platform, operator, username: str, say) -> None:
         if state["status"] == "training failed":
             raise platform.failed(f"the training failed: {state['reason']}")
         time.sleep(1)
-    raise platform.failed(f"the training did not end within {LEARN_S} s")
+    raise platform.failed(f"the training did not end within {LEARN_S} s. {state['reason']}")
 
 
 def provoke(platform, operator, username: str, say) -> None:

@@ -118,10 +118,11 @@ def state() -> dict:
     mine = ours if ours.get("state") == known["status"] else {}
     asked, made, row = kv.parameters(), kv.decision(), lifecycle.serving()
     training = known["status"] == subjects.TRAINING
+    running = lifecycle.find(asked.uuid) if training and asked is not None else None
     return {
         "status": known["status"],
         "statistics": known["statistics"],
-        "reason": restored(mine.get("message"), str(mine.get("reason") or "")),
+        "reason": running.reason if running else restored(mine.get("message"), str(mine.get("reason") or "")),
         "loss": mine.get("loss"),
         "epochs": int(mine.get("epochs") or 0),
         "device": ("gpu" if mine.get("gpu") else "cpu") if training and "gpu" in mine else "",

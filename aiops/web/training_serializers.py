@@ -80,7 +80,9 @@ class StatisticsOut(serializers.Serializer):
 class StatusOut(serializers.Serializer):
     status = serializers.CharField(allow_blank=True)
     statistics = StatisticsOut(allow_null=True)
-    reason = serializers.CharField(allow_blank=True, help_text="why the last training failed")
+    reason = serializers.CharField(
+        allow_blank=True, help_text="why the last training failed, or what the present one waits for"
+    )
     loss = serializers.FloatField(allow_null=True)
     epochs = serializers.IntegerField(help_text="total number of epochs; 0: unknown")
     device = serializers.CharField(allow_blank=True, help_text="gpu or cpu; set during training")

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import uuid
+from decimal import Decimal
 
 import pytest
 
@@ -146,11 +147,11 @@ def test_it_is_in_the_books_until_it_is_gone(run, tasks, program):
 
 def test_it_waits_for_its_resources_and_says_so(run, tasks, program):
     program("import sys; sys.exit(3)")
-    Tenant.objects.filter(name="default").update(cpu_inuse=7)
+    Tenant.objects.filter(name="default").update(cpu_inuse=Decimal("7.6"))
     tasks.run()
     run.refresh_from_db()
-    assert run.reason == "waiting for resources: cpu: requested 2, but tenant default has 1 left"
-    assert (run.attempt, run.run_name, in_use()[0]) == (0, "", 7)
+    assert run.reason == "waiting for resources: cpu: requested 2, but tenant default has 0.4 left"
+    assert (run.attempt, run.run_name, in_use()[0]) == (0, "", 7.6)
     Tenant.objects.filter(name="default").update(cpu_inuse=0)
     claims.serve()  # as when a job ends
     assert in_use()[0] == 2
@@ -161,6 +162,17 @@ def test_it_takes_all_of_a_tenant_that_has_less(run):
     Tenant.objects.filter(name="default").update(cpu=1, ram=1000)
     lifecycle.order_run(run.pk, 1)
     assert in_use() == (1, 1000)
+
+
+@pytest.mark.parametrize("left", ["0.5", "1.8"])
+def test_it_takes_what_applications_leave_of_the_cpus(run, tasks, program, left):
+    """They run for ever, so it would wait for ever."""
+    program("import sys; sys.exit(3)")
+    Tenant.objects.filter(name="default").update(cpu_inuse=8 - Decimal(left))
+    tasks.run()
+    booked = ResourceRequest.objects.get(pk=f"aiops:{run.uuid}")
+    assert (booked.cpu, in_use()[0]) == (Decimal(left), 8)
+    assert settled(run, tasks).attempt == 1
 
 
 def test_it_stops_waiting_when_it_is_cancelled(run, tasks):
