@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
+import pytest
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+
+from mlp.tests import template
 
 ROOT = Path(settings.BASE_DIR)
 PUBLISHED = Path(__file__).with_name("migrations.sha256")
@@ -24,3 +33,55 @@ def test_published_migrations_are_unchanged_and_new_ones_are_recorded():
     assert not changed, "published migrations are not changed or removed: add another one"
     new = " ".join(sorted(set(migrations) - set(recorded)))
     assert not new, f"record what is new: sha256sum {new} >> {PUBLISHED.relative_to(ROOT)}"
+
+
+CATALOGUES = {
+    "columns": "SELECT table_name, column_name, udt_name, character_maximum_length, is_nullable, "
+    "replace(column_default, 'character varying', 'text'), is_identity, collation_name "
+    "FROM information_schema.columns WHERE table_schema = 'public'",
+    "constraints": "SELECT conrelid::regclass::text, conname, contype, pg_get_constraintdef(oid), condeferrable, "
+    "condeferred FROM pg_constraint WHERE connamespace = 'public'::regnamespace",
+    "indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+    "relations": "SELECT relname, relkind, reloptions::text, relpersistence FROM pg_class "
+    "WHERE relnamespace = 'public'::regnamespace",
+    "storage": "SELECT attrelid::regclass::text, attname, attstorage "
+    "FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND relkind IN ('r', 'p') AND NOT attisdropped",
+    "permissions": "SELECT codename, name, app_label FROM auth_permission JOIN django_content_type t "
+    "ON t.id = content_type_id",
+}
+
+
+def made(name: str) -> dict[str, set]:
+    """Return what the catalogues say of a database that is made by all migrations."""
+    with closing(psycopg.connect(**connection.get_connection_params(), autocommit=True)) as server:
+        server.execute(f"DROP DATABASE IF EXISTS {name}")
+        server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        try:
+            with template.using(name), connection.cursor() as cursor:
+                call_command("migrate", interactive=False, verbosity=0)
+                found = {}
+                for catalogue, query in CATALOGUES.items():
+                    cursor.execute(query)
+                    # Partitions of log lines are named after the time at which they were made.
+                    found[catalogue] = {re.sub(r"\d{13}", "TIME", repr(row)) for row in cursor.fetchall()}
+                return found
+        finally:
+            server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.mark.long
+@pytest.mark.django_db(transaction=True)
+def test_a_new_database_is_what_an_older_one_became(monkeypatch):
+    """New ones are made by the migrations that replace others; older ones were made one step after the other."""
+    new = made("mlp_made_at_once")
+    load = MigrationLoader.load_disk
+
+    def without_replacements(self) -> None:
+        load(self)
+        self.disk_migrations = {key: one for key, one in self.disk_migrations.items() if not one.replaces}
+
+    monkeypatch.setattr(MigrationLoader, "load_disk", without_replacements)
+    old = made("mlp_made_in_steps")
+    for catalogue, rows in old.items():
+        assert len(rows) > 100
+        assert new[catalogue] == rows, catalogue

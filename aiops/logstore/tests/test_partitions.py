@@ -258,7 +258,7 @@ def test_a_table_with_lines_becomes_the_first_partition():
         server.execute(f"CREATE DATABASE {name} TEMPLATE template0")
         try:
             with template.using(name):
-                call_command("migrate", "aiops", "0011", verbosity=0)
+                call_command("migrate", "aiops", "0001_squashed_0011", verbosity=0)
                 with connection.cursor() as cursor:
                     cursor.execute(
                         "INSERT INTO aiops_log (line_id, time, cluster, namespace, deployment, service, pod, log_type,"
