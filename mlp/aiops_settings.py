@@ -39,8 +39,8 @@ AIOPS_TRAINING_CPU = LOGS.integer(
     2,
     1,
     unit="cores",
-    help="the CPUs of the training of a log model, which are those of the tenant `default`; where jobs and applications "
-    "leave less, it takes what is left, half a core at least",
+    help="the CPUs of the training of a log model, which are those of the tenant `default`; where jobs and "
+    "applications leave less, it takes what is left, half a core at least",
 )
 AIOPS_TRAINING_RAM_MIB = LOGS.integer(
     "MLP_AIOPS_TRAINING_RAM", 4096, 512, unit="MiB", help="the memory that it may use, of the same tenant"

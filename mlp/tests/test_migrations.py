@@ -45,7 +45,8 @@ CATALOGUES = {
     "relations": "SELECT relname, relkind, reloptions::text, relpersistence FROM pg_class "
     "WHERE relnamespace = 'public'::regnamespace",
     "storage": "SELECT attrelid::regclass::text, attname, attstorage "
-    "FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND relkind IN ('r', 'p') AND NOT attisdropped",
+    "FROM pg_attribute JOIN pg_class AS relation ON relation.oid = attrelid "
+    "WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND relkind IN ('r', 'p') AND NOT attisdropped",
     "permissions": "SELECT codename, name, app_label FROM auth_permission JOIN django_content_type t "
     "ON t.id = content_type_id",
 }
