@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -38,10 +37,10 @@ def platform(root):
 class Demo:
     """One run of `make demo`."""
 
-    def __init__(self, platform: Platform, slow: float):
+    def __init__(self, platform: Platform, slow: float, steps: int = 6):
         self.log = platform.root.with_name("demo.out")
         program = str(settings.BASE_DIR / "examples" / "demo.py")
-        options = ["--epochs", "4", "--slow", str(slow), "--steps", "6"]
+        options = ["--epochs", "4", "--slow", str(slow), "--steps", str(steps)]
         self.process = begin([sys.executable, program, *options], self.log, env=platform.environment)
 
     @property
@@ -75,21 +74,6 @@ def test_the_demo_succeeds_whatever_is_killed(platform):
 
 
 @pytest.mark.long
-def test_the_demos_watched_job_fails_when_it_is_signalled(platform, tmp_path, monkeypatch):
-    """The rest of that part takes a minute: services, training and verdicts have tests of their own in aiops/."""
-    monkeypatch.syspath_prepend(str(settings.BASE_DIR / "examples"))
-    demo, demo_aiops = (importlib.import_module(name) for name in ("demo", "demo_aiops"))
-    reached = demo.Platform(f"http://127.0.0.1:{platform.base + 1}")
-    demo.register(reached, "watcher", "a-password-of-the-watcher")
-
-    def put(text: str, path: str) -> None:
-        (tmp_path / "part").write_text(text)
-        demo.client(reached, "watcher", tmp_path, "script", "put", str(tmp_path / "part"), path)
-
-    demo_aiops.begin_job(reached, "watcher", put)
-    job = f"users/watcher/jobs/{demo_aiops.JOB}"
-    until(lambda: reached.must("GET", job)["state"] == "running")
-    demo_aiops.break_job(put)
-    until(lambda: reached.must("GET", job)["state"] == "error")
-    log = (platform.root / "jobs" / "watcher" / demo_aiops.JOB / "log" / "job.log").read_text()
-    assert demo_aiops.FAULT in log.splitlines()
+def test_the_whole_demo_succeeds(platform):
+    """With its last part, in which a log model is trained; services, training and verdicts have their own tests."""
+    Demo(platform, slow=0.1, steps=12).check()

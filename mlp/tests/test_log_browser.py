@@ -232,3 +232,4 @@ def test_a_page_that_was_asked_for_before_a_line_came_does_not_remove_it(alice, 
     expect(rows).to_have_count(2)
     expect(rows.first).to_contain_text("disk gone")
     alice_page.unroute_all(behavior="ignoreErrors")
+    assert browser_errors == []

@@ -25,11 +25,10 @@ function take(rows) {
     recent.set(row.id, { row, at });
   }
   for (const kept of [waiting, recent]) while (kept.size > MOST) kept.delete(kept.keys().next().value);
-  later();
-}
-
-function later() {
-  if (!drawn) { drawn = true; requestAnimationFrame(draw); }
+  if (!drawn) {
+    drawn = true;
+    requestAnimationFrame(draw);
+  }
 }
 
 // A page that was asked for before a line came does not have it.
