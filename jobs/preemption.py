@@ -4,7 +4,7 @@
     step     SIGTERM to the run, SIGKILL after the grace period; repeated by reconcile until the run has ended
     requeue  in one transaction: back to the queue, resources released, the next attempt's number
 
-Whoever is preempted keeps its place, output and number of retries. The job that the resources are for is admitted
+A preempted job keeps its place, output and number of retries. The job that the resources are for is admitted
 before all others (turns.favoured). A preemptible job never preempts another one of its tenant, so there is no circle;
 and one that has just been restarted, or was preempted often enough, is left alone.
 

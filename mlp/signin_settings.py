@@ -65,7 +65,7 @@ def read_rules(section: Section, prefix: str, of: str) -> tuple[str, str, str, b
     )
     administrators = section.text(
         f"{prefix}_ADMIN_GROUPS",
-        help="the groups whose members are administrators, separated by semicolons. Whoever leaves them stops "
+        help="the groups whose members are administrators, separated by semicolons. A user who leaves them stops "
         "being one at the next sign-in",
     )
     tenants = section.text(

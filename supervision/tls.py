@@ -1,8 +1,8 @@
 """The gateways' certificate: checked at the start, and put into use again whenever its files are replaced.
 
 nginx and NATS read a copy, {root}/run/tls/pair.pem: key and certificates in one file, so that they are replaced
-together, and only once they have been checked; whoever renews the certificate writes two files, one after the other.
-nginx reads the copy at each handshake (`ssl_certificate` with a variable), so it is not reloaded and no connection is
+together, and only once they have been checked; a program that renews the certificate writes two files, one after the
+other. nginx reads the copy at each handshake (`ssl_certificate` with a variable), so it is not reloaded and no connection is
 dropped; NATS reads it at SIGHUP and keeps its connections.
 """
 

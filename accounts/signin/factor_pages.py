@@ -83,7 +83,7 @@ def _target(body: dict) -> str:
 
 # --- the account's ------------------------------------------------------------------------------------------------
 def _of_owner(view):
-    """Let in whoever is logged in, or is at the second step of a log-in and has to set up a second factor there."""
+    """Let in a user who is logged in, or is at the second step of a log-in and has to set up a second factor there."""
 
     @wraps(view)
     def wrapped(request):

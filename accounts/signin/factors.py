@@ -166,7 +166,7 @@ def add_passkey(user: User, address: str, state: dict, answer: dict, name: str) 
 
 
 def begin_use(user: User | None, address: str) -> tuple[dict, dict]:
-    """Return what the browser needs to use a passkey: of this user, or of whoever has one, who then has to be verified
+    """Return what the browser needs to use a passkey: of this user, or of any user, who then has to be verified
     by the device.
     """
     credentials = _credentials(user.factors.all()) if user is not None else None

@@ -1,8 +1,8 @@
 """Who is behind an identity of a provider: finds or creates the account, and brings its rights up to date.
 
 An account belongs to an identity because the identity created it, or because its owner has connected it while logged
-in. A name or an e-mail address that is the same never is a reason: whoever chooses names at the provider could choose
-the administrator's.
+in. A name or an e-mail address that is the same never is a reason: a person who chooses names at the provider could
+choose the administrator's.
 """
 
 from __future__ import annotations

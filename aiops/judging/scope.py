@@ -38,7 +38,7 @@ def _led_by(user: User) -> list[int]:
 
 
 def may_see(user: User, cluster: str, namespace: str) -> bool:
-    """Return whether the user may see all lines of that namespace; "" stands for any."""
+    """Return whether the user may see all lines of that namespace; "" means any."""
     names = namespaces(user)
     return names is None or (cluster == LOCAL and namespace in names)
 

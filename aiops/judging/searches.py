@@ -56,7 +56,7 @@ def own(user: User, number: int | None) -> SavedSearch:
 
 
 def changeable(user: User, number: int | None) -> SavedSearch:
-    """Return a search that the user may change: their own, for an administrator anybody's. Raises Missing."""
+    """Return a search that the user may change: their own, or any for an administrator. Raises Missing."""
     return find(user, number) if user.is_staff else own(user, number)
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 SEALED_BYTES = 64 << 20  # of the table alone, about 250,000 lines
 MOST = 40  # partitions that size alone makes; more lines make larger ones
 DAY_MS = 86_400_000
-WAIT = "2s"  # for the table's lock: whoever waits longer lets others wait
+WAIT = "2s"  # for the table's lock: while this waits, all others wait behind it
 OPTIONS = "(autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000)"
 LISTED = """
 SELECT part.relname, pg_get_expr(part.relpartbound, part.oid), pg_relation_size(part.oid), coalesce((

@@ -12,7 +12,7 @@ from kernel.messages import ReasonField
 class SavedSearch(models.Model):
     """The filters of a search under a name. `filters` are those of log_search.body, without times.
 
-    It is a query only: whoever runs it sees the lines that they may see. `tenant`: its members can run it, too.
+    It is a query only: each user who runs it sees the lines that they may see. `tenant`: its members can run it, too.
     """
 
     owner = models.ForeignKey(

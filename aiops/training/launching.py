@@ -187,7 +187,7 @@ def _nothing_to_learn(run: TrainingRun) -> str:
 def _spec(run: TrainingRun) -> RunSpec:
     """Return the run's specification, with paths relative to the run's folder: it may have another path where the run
     is. It is isolated like a job: it sees its own folder and nothing else of the platform's, and has no network, since
-    what it reads are lines of anybody's logs.
+    what it reads are log lines of any user.
     """
     folder, runner = folders.training(run.uuid), runners.get()
     command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]

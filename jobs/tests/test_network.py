@@ -21,7 +21,7 @@ import errno, json, os, socket
 def reached(port):
     with socket.socket() as link:
         link.settimeout(5)
-        return link.connect_ex(("127.0.0.1", port)) != errno.ECONNREFUSED  # the relay answers, whoever is behind it
+        return link.connect_ex(("127.0.0.1", port)) != errno.ECONNREFUSED  # the relay answers, whatever is behind it
 names = [name for name in ("MLP_API_URL", "MLP_NATS_URL", "http_proxy") if name in os.environ]
 print(json.dumps([os.environ["MLP_NETWORK"], names, reached(PORT)]))
 import mlp_report

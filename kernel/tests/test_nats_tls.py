@@ -1,4 +1,4 @@
-"""The platform talks to its own NATS server only: whoever else listens at the port is sent nothing."""
+"""The platform talks to its own NATS server only: another program that listens at the port is sent nothing."""
 
 from __future__ import annotations
 

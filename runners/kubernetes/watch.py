@@ -234,8 +234,8 @@ class Watcher:
     def _keeps(self, name: str) -> bool:
         """Return whether the pod has ended and stays, with its output.
 
-        A followed log comes line by line: a copy that is behind then is left to whoever records the end, who gets the
-        rest in large parts. The output of a pod that is being deleted is only in the stream.
+        A followed log comes line by line: a copy that is behind then is left to the process that records the end, which
+        gets the rest in large parts. The output of a pod that is being deleted is only in the stream.
         """
         pod = self.pods.objects.get(name)
         return pod is not None and not status.is_alive(pod) and not pod["metadata"].get("deletionTimestamp")

@@ -38,7 +38,7 @@ def heard(path: str, changed: Callable[[], None]) -> Iterator[None]:
 
 
 def tell(path: str) -> None:
-    """Notify whoever listens there."""
+    """Notify the process that listens there."""
     with contextlib.suppress(OSError):
         pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

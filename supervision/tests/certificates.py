@@ -33,7 +33,7 @@ class Authority:
         return pem(made) + pem(self.certificate), private(key), made.serial_number
 
     def write(self, **options) -> int:
-        """Write a new pair to cert.pem and key.pem, one after the other, as whoever renews it does."""
+        """Write a new pair to cert.pem and key.pem, one after the other, as a program that renews it does."""
         cert, key, serial = self.issue(**options)
         self.put("cert.pem", cert)
         self.put("key.pem", key)

@@ -1,4 +1,4 @@
-"""What probes and operators are told: the readiness of a process, the whole platform's health, an unusable root."""
+"""What probes and operators see: the readiness of a process, the whole platform's health, an unusable root."""
 
 from __future__ import annotations
 

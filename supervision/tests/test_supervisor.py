@@ -194,7 +194,7 @@ def intruders(ports: Iterable[int]) -> Iterator[None]:
 
 
 def test_nothing_is_told_at_the_ports_that_killed_servers_could_have(platform):
-    """Whoever listens there, where the servers listen with MLP_INNER_PORTS, learns nothing from their clients."""
+    """A program that listens there, where the servers listen with MLP_INNER_PORTS, gets nothing from their clients."""
     servers = ("web", "websockets", "data", "database", "valkey")
     killed = {platform.pids(part)[0] for part in servers}
     with intruders(platform.base + number for number in INNER):

@@ -126,7 +126,7 @@ def test_a_failed_installation_is_the_reason_with_pips_last_lines(submit, until,
     assert job.reason.startswith("its packages could not be installed: exit code 1\n")
     assert "No matching distribution found for colours==9.9" in job.reason
     assert not job.reserved
-    # It is not installed a second time for what waited meanwhile, and anew for a job that is submitted later.
+    # It is not installed a second time for what waited meanwhile, but it is for a job that is submitted later.
     again = until(submit(USES, "second", requirements="colours==9.9"), "error")
     assert "No matching distribution" in again.reason
 

@@ -91,7 +91,7 @@ def test_lines_of_any_log_are_those_of_the_whole_file_read_at_once(log):
 
 
 @pytest.mark.parametrize("change", ["shorter", "rewritten", "another", "index torn", "index wrong", "index a folder"])
-def test_a_wrong_index_is_made_anew(log, change):
+def test_a_wrong_index_is_rebuilt(log, change):
     write(log, b"".join(b"first %d\n" % n for n in range(200_000)))
     assert lines(log, 150_000, 1)[1][0]["text"] == "first 150000"
     kept = log.index.read_bytes()

@@ -69,7 +69,7 @@ def test_without_the_passphrase_it_is_not_opened(tmp_path, given, says):
 
 
 def test_a_passphrase_for_a_plain_repository_is_refused(tmp_path):
-    """Else whoever gives one believes that the backups are encrypted."""
+    """Else an operator who gives one believes that the backups are encrypted."""
     Repository.open(Folder(tmp_path / "kept"), "", create=True)
     with pytest.raises(BackupError, match="is not encrypted"):
         Repository.open(Folder(tmp_path / "kept"), "a passphrase")
