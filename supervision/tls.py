@@ -2,8 +2,8 @@
 
 nginx and NATS read a copy, {root}/run/tls/pair.pem: key and certificates in one file, so that they are replaced
 together, and only once they have been checked; a program that renews the certificate writes two files, one after the
-other. nginx reads the copy at each handshake (`ssl_certificate` with a variable), so it is not reloaded and no connection is
-dropped; NATS reads it at SIGHUP and keeps its connections.
+other. nginx reads the copy at each handshake (`ssl_certificate` with a variable), so it is not reloaded and no
+connection is dropped; NATS reads it at SIGHUP and keeps its connections.
 """
 
 from __future__ import annotations
