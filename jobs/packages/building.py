@@ -2,8 +2,8 @@
 
 The runner is the lock: each process that needs an environment starts or polls the run of its name, and a run of one
 name exists once. It is isolated as the job is, with the job's user, CPU, memory and network policy, so nothing that a
-package's set-up executes can do more than the job itself. Its end is recorded in the environment's folder, then it is forgotten;
-every step may be repeated by several callers.
+package's set-up executes can do more than the job itself. Its end is recorded in the environment's folder, then it is
+forgotten; every step may be repeated by several callers.
 """
 
 from __future__ import annotations
