@@ -69,8 +69,9 @@ class TestOrder:
         job = Job.objects.get()
         assert (job.args, job.env) == (["--epochs", "5", "--all=false"], {"E": "5x"})
 
-    def test_a_hundred_steps(self, world):
-        steps = {f"s{number}": {"needs": [f"s{number - 1}"] if number else []} for number in range(100)}
+    @pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
+    def test_a_chain_of_many_steps(self, world, count):
+        steps = {f"s{number}": {"needs": [f"s{number - 1}"] if number else []} for number in range(count)}
         world.make(steps)
         run = world.run()
         assert world.play() == list(steps)
