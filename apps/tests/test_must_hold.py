@@ -149,14 +149,17 @@ class Customer:
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 
-def test_fifty_created_and_deleted_by_ten_users_leak_nothing(make_user, api, until, tmp_path, monkeypatch, settings):
+@pytest.mark.parametrize("users", [USERS[:2], pytest.param(USERS, marks=pytest.mark.long)], ids=["few", "ten"])
+def test_those_created_and_deleted_by_several_users_leak_nothing(
+    make_user, api, until, tmp_path, monkeypatch, settings, users
+):
     """Real REST and runs; a small program replaces the serving process."""
     (tmp_path / "server.py").write_text(STAND_IN)
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     monkeypatch.setattr("apps.launching.SERVING", tmp_path)
     customers = []
-    for number, letter in enumerate(USERS):
+    for number, letter in enumerate(users):
         user = make_user(f"user{letter}")
         storage.model_dir(user.username, f"of{user.username}").mkdir(parents=True, exist_ok=True)
         values = {"src": "home/p.py", "size": 1, "state": "ready", "reserved": False}

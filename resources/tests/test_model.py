@@ -22,7 +22,8 @@ from resources.models import KINDS, ResourceRequest, Tenant
 
 from .reference import OK, REFUSED, Reference
 
-EXAMPLES = int(os.environ.get("MLP_MODEL_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("MLP_MODEL_EXAMPLES", "100"))
+FEW = 8
 CAPACITY = {"gpu": Decimal(3), "cpu": Decimal(8), "ram": Decimal(4000), "rom": Decimal(100)}
 LIMITS = {("default", "alice"): {"cpu": Decimal(3), "gpu": Decimal(1)}, ("default", "bob"): {"cpu": Decimal(1)}}
 CRASHED = "crashed"
@@ -171,14 +172,15 @@ class Protocol(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("transactional_db")
-def test_the_protocol_matches_the_reference(make_user):
+@pytest.mark.parametrize("examples", [FEW, pytest.param(EXAMPLES, marks=pytest.mark.long)])
+def test_the_protocol_matches_the_reference(make_user, examples):
     Tenant.objects.create(name="other")
     limits.set_limit(tenant="default", user="*", by="test", cpu=1)
     limits.set_limit(tenant="default", user=make_user("alice").username, by="test", cpu=3, gpu=1)
     run_state_machine_as_test(
         Protocol,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             stateful_step_count=50,
             deadline=None,
             database=None,

@@ -93,12 +93,13 @@ def test_twenty_processes_start_one_run(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
-def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path):
-    """Kills the caller at the n-th line of our own code, for every n; then another caller starts the same name."""
+@pytest.mark.parametrize("step", [6, pytest.param(1, marks=pytest.mark.long)])
+def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path, step):
+    """Kills the caller at the n-th line of our own code, for each n-th; then another caller starts the same name."""
     runner, killed = LocalRunner(tmp_path / "runs"), True
-    number = 0
+    number = 1 - step
     while killed:
-        number += 1
+        number += step
         one = spec(tmp_path, f"open('count-{number}', 'a').write('x')", name=f"run-{number}")
         status = os.waitpid(in_child(lambda n=number, one=one: start_until_line(runner, one, n)), 0)[1]
         killed = os.WIFSIGNALED(status)

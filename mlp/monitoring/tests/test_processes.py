@@ -115,9 +115,10 @@ files.collect(pathlib.Path(sys.argv[2]))
 """
 
 
-def test_a_kill_at_any_moment_of_joining_loses_and_doubles_nothing(tmp_path, start):
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.long)])
+def test_a_kill_at_any_moment_of_joining_loses_and_doubles_nothing(tmp_path, start, step):
     interrupted, expected = 0, 0
-    for moment in range(1, 60):
+    for moment in range(1, 60, step):
         one, other = start(1), start(2)
         one.kill(), other.kill()
         expected += 3
@@ -128,8 +129,8 @@ def test_a_kill_at_any_moment_of_joining_loses_and_doubles_nothing(tmp_path, sta
         interrupted += ended == 9
         if not ended:
             break
-    assert ended == 0  # each moment was tried
-    assert interrupted > 10
+    assert ended == 0  # the last moment was passed
+    assert interrupted > 10 / step
     assert sorted(path.name for path in tmp_path.glob("*.db")) == ["counter_ended.db", "histogram_ended.db"]
 
 
