@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from .confined import KINDS, each, processes_in
+from .confined import KINDS, each, each_that_is_limited, processes_in
 from .helpers import end_of, eventually
 
 pytestmark = pytest.mark.begins(0.1)  # minutes
 
 
-@each
+@each_that_is_limited
 def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
     """Many processes, each below any limit of a single process."""
     code = (
@@ -31,14 +31,14 @@ def test_unlimited_memory_use_ends_the_run_with_a_reason(world):
     assert "needed more than 200 MiB of memory" in status.reason or status.exit_code, status
 
 
-@each
+@each_that_is_limited
 def test_one_process_that_takes_too_much_memory(world):
     status = world.run("held = []\nwhile True: held.append(bytearray(1 << 20))", ram_mib=150)
     assert not status.succeeded
     assert "memory" in status.reason
 
 
-@each
+@each_that_is_limited
 def test_memory_that_belongs_to_no_process_counts(world):
     """Files without a name in memory, written and never mapped."""
     code = (
@@ -71,7 +71,7 @@ def test_shared_memory_segments_count(world):
     assert "memory" in status.reason
 
 
-@each
+@each_that_is_limited
 def test_shared_memory_pages_count_once(world):
     code = (
         "import time\n"
@@ -84,7 +84,7 @@ def test_shared_memory_pages_count_once(world):
     assert world.answer(code, ram_mib=300) == "well"
 
 
-@each
+@each_that_is_limited
 def test_a_fork_bomb_is_bounded_and_ends(world):
     code = (
         "import time\n"
@@ -108,7 +108,7 @@ def test_a_fork_bomb_is_bounded_and_ends(world):
     assert processes_in(world.workspace) == []
 
 
-@each
+@each_that_is_limited
 @pytest.mark.parametrize(
     "how",
     [
@@ -126,7 +126,7 @@ def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
     assert not status.succeeded
 
 
-@each
+@each_that_is_limited
 def test_one_file_cannot_be_larger_than_the_limit(world):
     code = (
         "import time\n"
@@ -141,7 +141,7 @@ def test_one_file_cannot_be_larger_than_the_limit(world):
     assert not (world.workspace / "big").exists() or (world.workspace / "big").stat().st_size <= 30 << 20
 
 
-@each
+@each_that_is_limited
 def test_shared_memory_and_tmpfs_are_limited(world):
     if not world.kind.startswith("bwrap"):
         pytest.skip("only walls give a run a shared memory of its own")
@@ -159,7 +159,7 @@ def test_shared_memory_and_tmpfs_are_limited(world):
     assert not status.succeeded
 
 
-@each
+@each_that_is_limited
 def test_endless_output_is_limited(world):
     code = "for _ in range(2000): print('x' * 1000)\nopen('more', 'w')\nwhile True: print('x' * 1000)"
     world.runner.start(world.spec(code, log_limit=100_000))
@@ -187,7 +187,7 @@ while True: time.sleep(1)
 """
 
 
-@each
+@each_that_is_limited
 def test_a_script_that_forks_and_ignores_signals_ends_with_all_its_processes(world):
     world.runner.start(world.spec(DAEMON))
     eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
@@ -198,7 +198,7 @@ def test_a_script_that_forks_and_ignores_signals_ends_with_all_its_processes(wor
     eventually(lambda: processes_in(world.workspace) == [])
 
 
-@each
+@each_that_is_limited
 def test_killed_watchers_leave_no_process(world):
     world.runner.start(world.spec(DAEMON))
     eventually(lambda: (world.workspace / "daemon").exists() and (world.workspace / "daemon").stat().st_size == 2)
