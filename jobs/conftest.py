@@ -37,11 +37,12 @@ def submit(as_alice, script):
     return post
 
 
-def rest(job: Job) -> None:
-    """Wait for the end of the job's run, at most for the time after which the platform would look again."""
-    runner, end = runners.get(), time.monotonic() + 0.2
+def rest() -> None:
+    """Wait until a run ends, at most for the time after which the platform would look again."""
+    runner, end = runners.get(), time.monotonic() + 0.5
     time.sleep(0.02)
-    while job.run_name and runner.poll(job.run_name).state == "running" and time.monotonic() < end:
+    running = [name for name in runner.names() if runner.poll(name).state == "running"]
+    while running and all(runner.poll(name).state == "running" for name in running) and time.monotonic() < end:
         time.sleep(0.005)
 
 
@@ -57,7 +58,7 @@ def until(tasks):
             job.refresh_from_db()
             if job.state == state and not (clean and state != "running" and (job.run_name or job.reserved)):
                 return job
-            rest(job)
+            rest()
         raise AssertionError(f"the job is {job.state} ({job.reason}), not {state}, after {LIMIT_S} s")
 
     return wait
