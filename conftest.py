@@ -30,6 +30,8 @@ from mlp.tests.emptying import empty_database
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
 
+pytest_plugins = ["supervision.tests.shared"]
+
 PASSWORD = "correct horse battery"
 ACTORS = kernel_broker.broker().actors
 

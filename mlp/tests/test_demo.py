@@ -53,8 +53,8 @@ class Demo:
         assert code == 0, self.log.read_text()[-3000:]
 
 
-def test_the_demo_succeeds(platform):
-    Demo(platform, slow=0.1).check()
+def test_the_demo_succeeds(shared):
+    Demo(shared.running(), slow=0.1).check()
 
 
 @pytest.mark.long

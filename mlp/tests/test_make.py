@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from django.conf import settings
 
 from mlp.tests.slow import SLOW
+from supervision.tests.shared import VISITORS
 
 BOOTSTRAP = "tools/bootstrap.py"
 RUN, DEV = "venv", "venv-dev"
@@ -155,3 +157,11 @@ def test_each_pattern_of_slow_files_names_one():
     files = [str(path.relative_to(settings.BASE_DIR)) for folder in folders for path in folder.rglob("test_*.py")]
     for pattern in SLOW:
         assert any(fnmatch(file, pattern) for file in files), pattern
+
+
+def test_every_file_that_visits_the_shared_platform_is_among_its_visitors():
+    """Else a second one would be started, in another worker."""
+    asking = re.compile(r"^def \w+\((\w+, )*shared[,:)]", re.MULTILINE)
+    folders = [folder for folder in settings.BASE_DIR.iterdir() if folder.is_dir() and folder.name[0] != "."]
+    files = [path for folder in folders for path in folder.rglob("test_*.py") if asking.search(path.read_text())]
+    assert {str(path.relative_to(settings.BASE_DIR)) for path in files} == set(VISITORS)

@@ -62,6 +62,11 @@ class Platform:
         self.process.send_signal(number)
         return self.process.wait(START_S)
 
+    def admin_password(self) -> str:
+        """Return the operator's password: the one that was given, else the one that the platform has made."""
+        given = self.environment.get("MLP_ADMIN_PASSWORD", "")
+        return given or (self.root / "admin-password").read_text().strip()
+
     def get(self, path: str, port: int = 1, *, data: bytes | None = None, **headers: str) -> tuple[int, str, bytes]:
         request = urllib.request.Request(f"http://127.0.0.1:{self.base + port}{path}", data, headers)
         try:

@@ -61,7 +61,7 @@ class Visitor:
         self.token = self.ask("get", f"{self.api}/token", auth=(USER, PASSWORD)).json()
         self.headers = {"Authorization": f"Bearer {self.token}"}
         self.session = self.logged_in("/regist_login", USER, PASSWORD)
-        self.admin = self.logged_in("/admin/login/", "admin", ADMIN_PASSWORD)
+        self.admin = self.logged_in("/admin/login/", "admin", platform.admin_password())
         self._make()
 
     def ask(self, method: str, address: str, **options) -> requests.Response:

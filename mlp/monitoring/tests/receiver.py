@@ -10,13 +10,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 
 class Span(NamedTuple):
-    """A span that came: ids in hexadecimal, times in seconds."""
+    """A span that came: ids in hexadecimal, times in nanoseconds."""
 
     name: str
     trace: str
     id: str
     parent: str
-    took_s: float
+    began: int
+    ended: int
     kind: int
     attributes: dict[str, str]
     resource: dict[str, str]
@@ -50,9 +51,9 @@ class Receiver:
             about = texts(resource.resource.attributes)
             for scope in resource.scope_spans:
                 for one in scope.spans:
-                    took_s = (one.end_time_unix_nano - one.start_time_unix_nano) / 1e9
+                    times = one.start_time_unix_nano, one.end_time_unix_nano
                     ids = one.trace_id.hex(), one.span_id.hex(), one.parent_span_id.hex()
-                    self.spans.append(Span(one.name, *ids, took_s, one.kind, texts(one.attributes), about))
+                    self.spans.append(Span(one.name, *ids, *times, one.kind, texts(one.attributes), about))
 
     def of(self, trace: str) -> dict[str, Span]:
         """Return the spans of a trace by their names."""

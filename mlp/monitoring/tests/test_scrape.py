@@ -22,8 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
-from supervision.tests.running import Platform
-from supervision.tests.visitor import ADMIN_PASSWORD, Feed, Visitor
+from supervision.tests.shared import Shared
+from supervision.tests.visitor import USER, Feed, Visitor
+
+pytestmark = pytest.mark.begins(0)
 
 FOLDER = Path(settings.BASE_DIR) / "deploy" / "monitoring"
 NAME = re.compile(r"\b(mlp_[a-z0-9_]+)")
@@ -58,7 +60,7 @@ def check(*arguments: str, text: str | None = None, cwd: Path | None = None) -> 
 class Scraped:
     """A platform with a user who works, and its metrics."""
 
-    def __init__(self, platform: Platform):
+    def __init__(self, platform: Shared):
         self.platform, self.visitor = platform, Visitor(platform)
         self.token = (platform.root / "metrics-token").read_text().strip()
 
@@ -83,13 +85,13 @@ class Scraped:
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
-    platform = Platform(tmp_path_factory.mktemp("scraped") / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD)
-    platform.start()
-    (platform.root / "run" / "backup.json").write_text('{"completed": "2026-01-02T03:04:05+00:00", "bytes": 1}')
-    scraped = Scraped(platform)
+def scraped(shared):
+    scraped = Scraped(shared.running())
+    backup = shared.root / "run" / "backup.json"
+    backup.write_text('{"completed": "2026-01-02T03:04:05+00:00", "bytes": 1}')
     yield scraped
-    assert platform.stop() == 0
+    backup.unlink()
+    shared.leave(USER, scraped.visitor.headers)
 
 
 @pytest.mark.e2e

@@ -27,8 +27,8 @@ SECRET = "secret-of-the-victim"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    made = World(tmp_path_factory.mktemp("attack") / "root")
+def world(shared):
+    made = World(shared.running())
     yield made
     made.end()
 

@@ -10,14 +10,13 @@ import requests
 
 from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import Platform
+from supervision.tests.shared import Shared
 
 PROGRAMS = Path(__file__).with_name("programs")
 PASSWORD = "correct horse battery"
 STEADY = {"finished", "error"}
 SECRETS = ("secret-key", "admin-password", "nats-password", "valkey-password", "database-password", "nats-platform")
 SECRETS += ("metrics-token",)
-# Small limits, so that they are reached soon.
-SETTINGS = {"MLP_JOB_DISK_MIB": "64", "MLP_JOB_CANCEL_GRACE_S": "1", "MLP_JOB_LOG_LIMIT": "1000000"}
 
 
 class Person:
@@ -131,9 +130,8 @@ class Job:
 class World:
     """The platform, with both users."""
 
-    def __init__(self, root: Path):
-        self.platform = Platform(root, **SETTINGS)
-        self.platform.start()
+    def __init__(self, platform: Shared):
+        self.platform = platform
         self.attacker, self.victim = Person(self.platform, "attacker"), Person(self.platform, "victim")
         self.idle = self.in_use()
 
@@ -156,7 +154,6 @@ class World:
         assert self.victim.submit("harmless", name=job).ended().row["state"] == "finished"
 
     def end(self) -> None:
-        """Stop the platform and everything of it."""
-        if self.platform.process.poll() is None:
-            self.platform.stop()
-        self.platform.kill(*self.platform.everything())
+        """Leave nothing of the two running."""
+        for person in (self.attacker, self.victim):
+            self.platform.leave(person.name, dict(person.session.headers))
