@@ -39,13 +39,20 @@ def install() -> None:
     begun = MODULES.with_name(f"{MODULES.name}.{os.getpid()}")
     begun.mkdir(parents=True)
     command = ["npm", "install", "--silent", "--prefix", str(begun), f"oidc-provider@{VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        pytest.skip(f"npm cannot install oidc-provider: {done.stderr[-300:]}")
+    try:
+        subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as problem:
+        shutil.rmtree(begun)
+        pytest.skip(f"npm cannot install oidc-provider {VERSION}: {problem}: {_text(problem.stderr)[-300:]}")
     try:
         begun.rename(MODULES)
     except OSError:  # another worker was first
         shutil.rmtree(begun)
+
+
+def _text(output: str | bytes | None) -> str:
+    """Return what a program has written; of one that was killed it is bytes, or nothing."""
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 class Corp:

