@@ -12,7 +12,6 @@ import lzma
 import os
 import re
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
 from functools import cached_property, partial
@@ -22,7 +21,6 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import requests
-from django.conf import settings
 
 from kernel.tests.nats_tools import until
 from mlp.tests.servers import begin
@@ -94,14 +92,10 @@ class Upgraded(Platform):
         while pids := self.everything():
             self.kill(*pids)
 
-    def manage(self, *arguments: str) -> str:
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *arguments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
-
     @cached_property
     def tokens(self) -> dict[str, str]:
         """The users' tokens, derived from the secret key; reading them checks that no migration is missing."""
-        return json.loads(self.manage("shell", "-v", "0", "-c", TOKENS).replace("'", '"'))
+        return json.loads(self.must("shell", "-v", "0", "-c", TOKENS).replace("'", '"'))
 
     def ask(self, path: str, token: str = "", method: str = "get", **options) -> requests.Response:
         headers = {"Authorization": f"Bearer {token or self.token}"}
@@ -275,4 +269,4 @@ def test_a_new_job_runs_on_the_old_data_and_the_accounting_is_consistent(upgrade
     job = partial(upgraded.own, "jobs/newjob")
     until(lambda: job().json()["state"] == "finished", 120, lambda: job().text)
     assert upgraded.own("jobs/newjob/log").text == "a new job reads hello bytes\n"
-    assert "is consistent" in upgraded.manage("books")
+    assert "is consistent" in upgraded.must("books")

@@ -62,6 +62,18 @@ class Platform:
         self.process.send_signal(number)
         return self.process.wait(START_S)
 
+    def manage(self, *words: str, **environment: str) -> subprocess.CompletedProcess:
+        """Run a command of the platform."""
+        command = [self.python, str(settings.BASE_DIR / "manage.py"), *words]
+        given = self.environment | environment
+        return subprocess.run(command, env=given, capture_output=True, text=True, timeout=2 * START_S, check=False)
+
+    def must(self, *words: str, **environment: str) -> str:
+        """Return what a command prints, which must succeed."""
+        done = self.manage(*words, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def admin_password(self) -> str:
         """Return the operator's password: the one that was given, else the one that the platform has made."""
         given = self.environment.get("MLP_ADMIN_PASSWORD", "")

@@ -18,6 +18,7 @@ from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import Platform
 
 VISITORS = (
+    "mlp/backup/tests/test_restored.py",
     "mlp/monitoring/tests/test_scrape.py",
     "mlp/monitoring/tests/test_traces.py",
     "mlp/tests/attack/test_breakout.py",

@@ -1,4 +1,4 @@
-"""The search for the embedded servers' programs, and the platform on those of the operating system."""
+"""The search for the embedded servers' programs; in the long tier, the platform on those of the operating system."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def platform(installed, python, tmp_path_factory):
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.title)
 def test_the_platform_runs_on_the_systems_program(server, installed, platform):
     program, reason = installed[server.title]
@@ -138,6 +139,7 @@ def test_the_platform_runs_on_the_systems_program(server, installed, platform):
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 def test_text_of_every_script_is_compared_case_insensitively(platform, installed):
     if not installed["PostgreSQL"][0]:
         pytest.skip(installed["PostgreSQL"][1])

@@ -132,6 +132,7 @@ def test_an_installed_platform_keeps_its_data_in_the_users_home(installed, tmp_p
         assert Path(printed.strip()) == tmp_path / root
 
 
+@pytest.mark.long
 def test_the_installed_platform_runs(platform):
     """Registration and an upload with the data client; then a shutdown from a second terminal."""
     assert platform.wait_healthy()

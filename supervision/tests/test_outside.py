@@ -11,8 +11,8 @@ from supervision.tests.running import Platform
     ("setting", "address"),
     [
         ("DATABASE_URL", "postgresql://someone:secret@127.0.0.1:1/mlp"),
-        ("REDIS_URL", "redis://:secret@127.0.0.1:1/0"),
-        ("NATS_URL", "nats://someone:secret@127.0.0.1:1"),
+        pytest.param("REDIS_URL", "redis://:secret@127.0.0.1:1/0", marks=pytest.mark.long),
+        pytest.param("NATS_URL", "nats://someone:secret@127.0.0.1:1", marks=pytest.mark.long),
     ],
 )
 def test_a_server_of_ones_own_that_does_not_answer_is_named_by_its_setting(tmp_path, setting, address):

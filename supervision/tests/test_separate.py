@@ -1,5 +1,7 @@
 """Each part by itself (`manage.py part`), twice, against one database, NATS and Valkey: they serve the platform, either
 of two may be killed at any moment, and everything adds up.
+
+What needs all of them is long. Two of one part, killed in turn: aiops/services/tests/test_replicas.py.
 """
 
 from __future__ import annotations
@@ -111,6 +113,7 @@ def alice(parts):
     return made
 
 
+@pytest.mark.long
 def test_parts_that_were_started_one_by_one_serve_the_platform(parts, alice):
     alice.submit("first")
     alice.goes_on("first")
@@ -125,6 +128,7 @@ def test_parts_that_were_started_one_by_one_serve_the_platform(parts, alice):
         assert requests.get(f"{parts.url(number)}/healthz/ready", timeout=60).text == "ok\n"
 
 
+@pytest.mark.long
 def test_every_replica_shows_that_it_lives_also_while_it_stands_by(parts):
     for part, number in itertools.product(("ingest", "reconcile", "aiops"), (0, 1)):
         sign = parts.folder / f"{part}-{number}" / "alive" / part
@@ -167,6 +171,7 @@ def test_either_of_two_may_be_killed_and_everything_adds_up(parts, alice):
         until(lambda name=name: alice.epochs(name) == list(range(1, 21)), LIMIT_S, lambda name=name: f"{name}: no sum")
 
 
+@pytest.mark.long
 def test_a_replica_that_stands_by_ends_when_it_is_asked(parts):
     for part in ("ingest", "reconcile"):
         process = parts.start(part, 1) if (part, 1) not in parts.running else parts.running[part, 1]
@@ -176,7 +181,19 @@ def test_a_replica_that_stands_by_ends_when_it_is_asked(parts):
         parts.start(part, 1)
 
 
-def test_a_part_waits_for_the_set_up(parts, tmp_path):
+def test_a_part_waits_for_the_first_set_up(tmp_path):
+    alone = Separate(tmp_path)
+    try:
+        process = alone.start("worker")
+        until(lambda: "waiting: the database lacks the migration " in alone.log("worker", 0).read_text())
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        alone.end()
+
+
+@pytest.mark.long
+def test_a_part_waits_for_the_set_up_of_its_release(parts):
     with psycopg.connect(parts.given["DATABASE_URL"], autocommit=True) as link:
         row = link.execute("DELETE FROM django_migrations WHERE app = 'aiops' RETURNING app, name, applied").fetchall()
         try:

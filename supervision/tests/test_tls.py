@@ -216,8 +216,8 @@ class Load:
         self.user, self.over, self.problems, self.count = user, threading.Event(), [], itertools.count()
 
     def __enter__(self) -> Load:
-        self.threads = ThreadPoolExecutor(6)
-        self.work = [self.threads.submit(self._ask, keep) for keep in (True, True, True, False, False, False)]
+        self.threads = ThreadPoolExecutor(4)
+        self.work = [self.threads.submit(self._ask, keep) for keep in (True, True, False, False)]
         return self
 
     def __exit__(self, *_) -> None:
@@ -251,13 +251,13 @@ def test_a_new_certificate_is_used_without_a_restart_and_no_request_fails(user):
     nats_before = connections_of_nats(user)
     assert nats_before
     with Load(user) as load:
-        until(lambda: next(load.count) > 50)
-        for _ in range(3):
+        until(lambda: next(load.count) > 20)
+        for _ in range(2):
             serial = user.authority.write()
             until(lambda serial=serial: user.serial() == serial)
             until(lambda serial=serial: user.serial(2) == serial and user.serial(NATS) == serial)
         reached = next(load.count)
-        until(lambda: next(load.count) > reached + 50)
+        until(lambda: next(load.count) > reached + 20)
     assert load.problems == []
     assert nats_before <= connections_of_nats(user)
     link.ping()
@@ -290,6 +290,7 @@ def test_files_that_cannot_be_used_stop_the_start_with_their_names(authority, tm
     assert f"MLP_TLS_KEY: {missing} cannot be read by the user " in done.stdout
 
 
+@pytest.mark.long
 def test_jobs_with_a_network_of_their_own_need_no_certificate(authority, tmp_path):
     """They reach the gateway at the loopback interface, where it takes plain HTTP for them."""
     environment = {name: value for name, value in authority.environment().items() if name != "MLP_TLS_CA"}

@@ -1,4 +1,7 @@
-"""A backup of a running platform comes back on an empty root. test_whole tries the same in a storm and under kills."""
+"""A backup of a running platform restores, and comes back on an empty root.
+
+test_whole tries the same in a storm and under kills.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,16 @@ from .test_whole import Kept
 pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
 
 
+def test_a_backup_of_a_running_platform_restores_completely(shared, tmp_path):
+    """Also the check of a backup restores it: everything, to a folder and a database beside."""
+    platform, place = shared.running(), str(tmp_path / "backups")
+    said = platform.must("backup", place) + platform.must("backup", "verify", place)
+    assert "restores completely" in said
+    assert "the books add up" in said
+    (platform.root / "run" / "backup.json").unlink()
+
+
+@pytest.mark.long
 def test_a_backup_of_a_running_platform_comes_back_on_an_empty_root(tmp_path):
     platform, place = Kept(tmp_path / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD), str(tmp_path / "backups")
     platform.start()

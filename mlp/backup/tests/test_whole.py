@@ -67,17 +67,7 @@ class Timed(set):
 
 
 class Kept(Platform):
-    """A platform whose commands are run, too."""
-
-    def manage(self, *words: str, **environment: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), *words]
-        given = self.environment | environment
-        return subprocess.run(command, env=given, capture_output=True, text=True, timeout=2 * START_S, check=False)
-
-    def must(self, *words: str, **environment: str) -> str:
-        done = self.manage(*words, **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    """A platform that is backed up, and comes back elsewhere."""
 
     def refuses(self, *words: str, **environment: str) -> str:
         done = self.manage(*words, **environment)
