@@ -39,10 +39,11 @@ class Shared(Platform):
         super().__init__(root, **SETTINGS, MLP_OTLP_ENDPOINT=self.receiver.address)
 
     def running(self) -> Shared:
-        """Return it once it is healthy; it is started where the test before has stopped it."""
+        """Return it once it is healthy and all parts run; it is started where the test before has stopped it."""
         if self.process is None or self.process.poll() is not None:
             self.start()
         self.wait_healthy()
+        until(lambda: all(self.leaders().values()))  # one that lost its server by a kill may be a moment behind
         return self
 
     def leave(self, username: str, headers: dict[str, str]) -> None:
