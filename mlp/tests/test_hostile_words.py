@@ -27,7 +27,7 @@ from kernel.models import StateChange
 from mlp.operators.tests import admin_world
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
-from .page_world import EVIL, PAGES, fill, markup, visitor
+from .page_world import EVIL, PAGES, Markup, fill, markup, visitor
 
 pytestmark = pytest.mark.django_db
 
@@ -119,14 +119,15 @@ def watched(staff: User) -> None:
     SavedSearch.objects.update(name=EVIL[:64], filters={"q": EVIL, "deployment": EVIL})
 
 
-def harmless(response, address: str) -> None:
-    """Assert that the page, parsed as a browser does, has no script, image or handler from the text. (The admin's theme
-    has inline scripts and handlers; these are allowed.)
+def harmless(response, address: str) -> Markup:
+    """Assert that the page, parsed as a browser does, has no script, image or handler from the text; return it. (The
+    admin's theme has inline scripts and handlers; these are allowed.)
     """
     assert response.status_code == 200, address
     text = response.content.decode()
     assert "<script>alert" not in text.lower(), address
-    for tag, attrs in markup(response).tags:
+    page = markup(response)
+    for tag, attrs in page.tags:
         assert not (tag == "img" and attrs.get("src") == "x"), address
         assert "alert(2)>" not in attrs, (address, tag)
         for name, value in attrs.items():
@@ -134,14 +135,13 @@ def harmless(response, address: str) -> None:
             assert not (handled and "alert(" in (value or "")), (address, tag, name)
             led = name in {"href", "src", "action", "formaction"}
             assert not (led and (value or "").lower().lstrip().startswith("javascript:")), (address, value)
+    return page
 
 
 def test_hostile_text_on_the_owners_pages(hostile, alice):
     owner = visitor(alice)
     for address in (*PAGES, "/aiops/line?id=evil"):
-        response = owner.get(address)
-        harmless(response, address)
-        assert markup(response).inline == [], address
+        assert harmless(owner.get(address), address).inline == [], address
 
 
 def test_hostile_text_is_shown_unchanged(hostile, alice, staff):
