@@ -11,6 +11,7 @@ import runpy
 from functools import cache
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 from django.urls import get_resolver
 
@@ -55,6 +56,19 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(tree(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten():
+    """Forget the trees after these tests: the garbage collector would go through them during all later ones."""
+    yield
+    for each in (imports, nodes_of, tree):
+        each.cache_clear()
+
+
 def module_name(path: Path) -> str:
     parts = list(path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -63,13 +77,16 @@ def module_name(path: Path) -> str:
 OURS = {module_name(path) for path in sources()}
 
 
-def imports(path: Path, nodes=None) -> set[str]:
-    """Return the modules of our own that the file imports, by their whole names."""
+@cache
+def imports(path: Path, inside: tuple[int, int] | None = None) -> set[str]:
+    """Return the modules of our own that the file imports, by their whole names; `inside`, between these lines."""
     package = module_name(path).split(".")
     if path.name != "__init__.py":
         package = package[:-1]
     modules = set()
-    for node in nodes if nodes is not None else ast.walk(tree(path)):
+    for node in nodes_of(path):
+        if inside and not inside[0] <= getattr(node, "lineno", 0) <= inside[1]:
+            continue
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -177,9 +194,10 @@ def test_there_is_no_import_cycle():
 
 def test_no_function_imports_our_own_code():
     for path in sources():
-        for function in ast.walk(tree(path)):
+        at = [node.col_offset for node in nodes_of(path) if isinstance(node, ast.Import | ast.ImportFrom)]
+        for function in nodes_of(path) if any(at) else ():  # where all begin their line, none is in a function
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner = imports(path, ast.walk(function))
+                inner = imports(path, (function.lineno, function.end_lineno))
                 assert not inner, f"{path.relative_to(ROOT)}: {function.name} imports {inner} inside"
 
 
@@ -193,7 +211,7 @@ def test_functions_are_short():
         f"{say(path)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"
         for path in sources()
         if "migrations" not in path.parts
-        for node in ast.walk(tree(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= MAX_FUNCTION
     ]
     assert long == []
@@ -216,7 +234,7 @@ def test_docstrings_of_functions_begin_with_a_verb_in_the_imperative():
     begins = {
         f"{say(path)}:{node.lineno} {node.name}": re.match(r"\w*", docstring)[0]
         for path in [*product(), *others]
-        for node in ast.walk(tree(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_named_by_a_noun(node)
         if (docstring := ast.get_docstring(node)) is not None
     }
@@ -244,7 +262,7 @@ def test_transitions_are_called_by_lifecycles_only():
     for path in product():
         if path.stem in {"lifecycle", "client_runs", "models", "tcc"}:
             continue
-        for node in ast.walk(tree(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in verbs:
                 by = {keyword.arg for keyword in node.keywords}
                 owner = ast.unparse(node.func.value)

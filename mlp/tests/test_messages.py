@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
 
@@ -63,6 +63,12 @@ CARRIERS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1)  # of the file that is being looked at: all trees together are large
+def parsed(source: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a source."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def put_together(node: ast.expr | None) -> bool:
     """Whether the expression builds its text at run time, so that it cannot be in a catalogue."""
     if isinstance(node, ast.JoinedStr):
@@ -107,11 +113,11 @@ def is_plain(node: ast.expr | None) -> bool:
 def offences(source: str) -> list[tuple[int, str]]:
     """Return (line, code) of each refusal or reason that is not a message."""
     calls = []
-    for node in ast.walk(ast.parse(source)):
+    for node in parsed(source):
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if ast.unparse(node.func) in MESSAGELESS:
+        if called in ("ParseError", "ValidationError") and ast.unparse(node.func) in MESSAGELESS:
             calls.append((node.lineno, ast.unparse(node)))
         elif called in translations.MESSAGES:
             place = 1 if called == "HttpError" else 0
@@ -130,7 +136,7 @@ def offences(source: str) -> list[tuple[int, str]]:
 def foreign_texts(source: str) -> list[tuple[int, str]]:
     """Return (line, code) of each refusal with the text of a caught exception that carries no message."""
     calls = []
-    for handler in ast.walk(ast.parse(source)):
+    for handler in parsed(source):
         if not isinstance(handler, ast.ExceptHandler) or handler.name is None:
             continue
         caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
@@ -145,8 +151,8 @@ def foreign_texts(source: str) -> list[tuple[int, str]]:
 
 def bare_value_errors(source: str) -> list[tuple[int, str]]:
     """Return (line, code) of each ValueError with plain text, which `message_of` could only return as it is."""
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    errors = [node for node in calls if ast.unparse(node.func) == "ValueError"]
+    calls = [node for node in parsed(source) if isinstance(node, ast.Call)]
+    errors = [node for node in calls if getattr(node.func, "id", "") == "ValueError"]
     return [(node.lineno, ast.unparse(node)) for node in errors if any(map(is_bare, node.args))]
 
 
@@ -199,7 +205,7 @@ def overlooked(source: str) -> list[str]:
     seen: set[str] = set()
     for _context, texts in translations.in_python(source):
         seen |= {texts} if isinstance(texts, str) else set(texts)
-    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
+    calls = [node for node in parsed(source) if isinstance(node, ast.Call) and node.args]
     templates = [
         call.args[0].value
         for call in calls
