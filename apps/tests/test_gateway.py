@@ -123,6 +123,7 @@ class AtSocket(ThreadingHTTPServer):
     """Echo on a unix socket, as an application of this machine."""
 
     address_family = socket.AF_UNIX
+    request_queue_size = 128  # a full queue of a unix socket refuses at once; that of a port lets the caller wait
 
     def server_bind(self):
         socketserver.TCPServer.server_bind(self)

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from datasets.models import Dataset
 from mlp.tests.patience import LIMIT_S
 
 PASSWORD = "correct horse battery"
+later = partial(pytest.param, marks=pytest.mark.long)  # another one like it is tried always
 
 
 class Client:
@@ -116,11 +118,6 @@ def test_a_download_equals_the_upload(client, tree, tmp_path, service):
     assert client.json("upload", tree, "--name", "photos")["sent"] == 0
     assert client.json("download", tmp_path / "got", "--name", "photos")["received"] == 0
     assert [row["name"] for row in client.json("list")] == ["photos"]
-
-
-def later(value) -> object:
-    """Return a parameter for the long tier; another one like it is tried always."""
-    return pytest.param(value, marks=pytest.mark.long)
 
 
 @pytest.mark.parametrize("version", ["python3.8", later("python3.9"), later("python3.12"), "python3.13"])

@@ -17,38 +17,39 @@ from .test_runs_rest import runs  # noqa: F401 (a fixture)
 pytestmark = pytest.mark.django_db
 
 
+CONSTRAINTS = "SELECT conname FROM pg_constraint WHERE conrelid = 'job'::regclass AND contype IN ('p', 'u')"
 OTHERS = """
-SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'job'::regclass AND NOT indisunique
-AND indexrelid::regclass::text NOT IN ('job_by_state', 'job_project_state')
+SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'job'::regclass AND indexrelid::regclass::text != %s
 """
 
 
-def plan(queryset) -> str:
-    """Return how the database reads the rows with these two indexes only, by an index alone where it can.
-
-    For so few rows all ways cost the same.
-    """
+def plan(queryset, index: str) -> str:
+    """Return how the database reads the rows with this index only: for so few rows all indexes cost the same."""
     with connection.cursor() as cursor:
-        for way in ("seqscan", "bitmapscan", "indexscan", "sort"):
+        for way in ("seqscan", "bitmapscan", "sort"):
             cursor.execute(f"SET LOCAL enable_{way} = off")
-        cursor.execute(OTHERS)
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # no trigger may be left to fire when a table is altered
+        cursor.execute(CONSTRAINTS)
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"ALTER TABLE job DROP CONSTRAINT {name} CASCADE")
+        cursor.execute(OTHERS, [index])
         for (name,) in cursor.fetchall():
             cursor.execute(f"DROP INDEX {name}")
     return queryset.explain()
 
 
-@pytest.mark.parametrize("in_project", [False, True])
-def test_runs_are_counted_by_an_index_alone(alice, runs, in_project):  # noqa: F811
+@pytest.mark.parametrize(("in_project", "index"), [(False, "job_by_state"), (True, "job_project_state")])
+def test_runs_are_counted_by_an_index_alone(alice, runs, in_project, index):  # noqa: F811
     table = Table(alice, QueryDict(""), runs["a"].project if in_project else None)
     counted = table.unstated.order_by().values_list("display_state")
     assert table.counts == (
         {"finished": 2} if in_project else {"cancelled": 1, "failed": 1, "finished": 2, "queued": 1}
     )
-    assert "Index Only Scan using job_" in plan(counted)
+    assert f"Index Only Scan using {index}" in plan(counted, index)
 
 
 def test_the_newest_in_a_state_are_found_in_their_order(alice, runs):  # noqa: F811
-    found = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50])
+    found = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50], "job_by_state")
     assert "Index Only Scan using job_by_state" in found
     assert "Sort" not in found
 
