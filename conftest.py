@@ -16,11 +16,12 @@ import pytest
 from channels.layers import channel_layers
 from django.conf import settings
 from django.core.cache import cache
-from django.db import connection
-from django.test import Client, TransactionTestCase
+from django.db import connection, transaction
+from django.test import Client, TransactionTestCase, override_settings
 
 import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
+from accounts.models import User
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
@@ -33,6 +34,7 @@ from resources.models import Tenant
 pytest_plugins = ["supervision.tests.shared"]
 
 PASSWORD = "correct horse battery"
+QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 ACTORS = kernel_broker.broker().actors
 
 # What is tried with many examples is tried for what it answers; how fast a busy machine is says nothing about it.
@@ -113,7 +115,7 @@ def ports_of_this_worker(monkeypatch):
 @pytest.fixture(autouse=True)
 def quick_passwords(settings):
     """Use a fast hasher: the real one is slow on purpose, and is not under test."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.PASSWORD_HASHERS = QUICK_HASHERS
 
 
 @pytest.fixture(autouse=True)
@@ -123,20 +125,46 @@ def tenant_size(request):
         request.getfixturevalue("default_tenant")
 
 
-@pytest.fixture
-def default_tenant(db):
+def put_default_tenant() -> Tenant:
     size = {"cpu": 8, "gpu": 2, "ram": 16000, "rom": 10 << 30}
     rows = [Tenant(name="default", **size)]
     Tenant.objects.bulk_create(rows, update_conflicts=True, unique_fields=["name"], update_fields=list(size))
     return rows[0]
 
 
+def add_user(username: str, **options):
+    return accounts.register(username=username, password=PASSWORD, by="test", **options)
+
+
+@pytest.fixture
+def default_tenant(db):
+    return put_default_tenant()
+
+
 @pytest.fixture
 def make_user(default_tenant):
-    def make(username: str, **options):
-        return accounts.register(username=username, password=PASSWORD, by="test", **options)
+    return add_user
 
-    return make
+
+@pytest.fixture(scope="module")
+def keep(django_db_setup, django_db_blocker):
+    """Return a function that makes what all tests of a file find as it was made: rows, of alice among others. It calls
+    what it is given with alice, and returns the result.
+
+    One transaction is around all of these tests, and each has a savepoint in it; so none has transactions of its own.
+    """
+    around = transaction.atomic()
+
+    def make(world):
+        with django_db_blocker.unblock(), override_settings(PASSWORD_HASHERS=QUICK_HASHERS):
+            around.__enter__()
+            put_default_tenant()
+            return world(add_user("alice"))
+
+    yield make
+    with django_db_blocker.unblock():
+        transaction.set_rollback(True)
+        around.__exit__(None, None, None)
 
 
 def move(user, tenant) -> None:
@@ -150,7 +178,7 @@ def move(user, tenant) -> None:
 @pytest.fixture
 def alice(make_user):
     """The owner of the objects in most tests."""
-    return make_user("alice")
+    return User.objects.filter(username="alice").first() or make_user("alice")
 
 
 @pytest.fixture

@@ -12,13 +12,11 @@ import pytest
 
 from jobs.models import Job, Project, View
 
-from .test_runs_rest import runs  # noqa: F401 (a fixture)
-
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def pages(client, alice, runs):  # noqa: F811
+def pages(client, alice, runs):
     client.force_login(alice)
     return client
 
@@ -319,7 +317,7 @@ def test_directions_of_metrics_are_chosen_on_the_project_page(pages):
     assert project.goals == {}
 
 
-def test_another_users_project_is_not_found(client, bob, runs):  # noqa: F811
+def test_another_users_project_is_not_found(client, bob, runs):
     client.force_login(bob)
     project = Project.objects.get(name="vision")
     assert client.get("/u/alice/projects/vision").status_code == 404

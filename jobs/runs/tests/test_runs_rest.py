@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 from itertools import product
 
 import jsonschema
 import pytest
-from django.utils import timezone
 
-from jobs import lifecycle, reconcile
-from jobs.models import Job, Project, RunMetric, State, View
+from jobs.models import Job, Project, State, View
 from jobs.runs import board, trash
 from jobs.runs.serializers import ViewNameField
 from jobs.serializers import ProjectField
@@ -19,33 +16,6 @@ from kernel.errors import Refused
 
 pytestmark = pytest.mark.django_db
 RUNS = "users/alice/runs"
-
-
-@pytest.fixture
-def runs(alice, home):
-    """Four ended runs of alice's, oldest first: a and b finished, c failed, d cancelled; a queued one, e."""
-    (home / "train.py").write_text("")
-    (home / "eval.py").write_text("")
-    made = {}
-    for place, name in enumerate("abcde"):
-        made[name] = lifecycle.create_job(
-            user=alice, by="alice", name=name, entry="eval.py" if name == "b" else "train.py", cpu=8,
-            args=["--lr", ["0.1", "1e-2", "0.01", "adam", "2"][place], "--batch-size", "8"],
-            tags={"baseline": ""} if name in "ab" else {"team": "vision"} if name == "c" else {},
-            project="vision" if name in "ab" else None, group="sweep" if name == "c" else "",
-        )  # fmt: skip
-    now = timezone.now()
-    ends = {"a": ("finished", "", 10), "b": ("finished", "", 600), "c": ("error", "exit code 1", 5),
-            "d": ("error", "cancelled", 1)}  # fmt: skip
-    for name, (state, reason, seconds) in ends.items():
-        Job.objects.filter(name=name).update(
-            state=state, reason=reason, reserved=False, started=now - timedelta(seconds=seconds), ended=now
-        )
-    for name, loss in {"a": 0.05, "b": 0.5, "c": float("nan")}.items():
-        RunMetric.objects.create(
-            job=made[name], user=alice, name="loss", last=loss, min=loss, max=loss, count=1, step=1
-        )  # fmt: skip
-    return made
 
 
 @pytest.fixture
@@ -215,7 +185,7 @@ def test_a_selection_is_either_names_or_a_filter(as_alice, runs, body):
     assert as_alice.call("put", f"{RUNS}:trash", body).status_code == 403
 
 
-def test_only_ended_runs_go_to_the_trash_and_all_come_back(as_alice, names, runs, api, bob):
+def test_only_ended_runs_go_to_the_trash_and_all_come_back(home, as_alice, names, runs, api, bob):
     assert as_alice.call("put", f"{RUNS}:trash", {"filter": "lr != 0.1"}).json() == {"changed": 3, "left": 1}
     assert (names(), names(trash="1")) == ("ea", "dcb")
     taken = as_alice.call("post", "users/alice/jobs", {"name": "b", "entry": "train.py"})
@@ -228,20 +198,6 @@ def test_only_ended_runs_go_to_the_trash_and_all_come_back(as_alice, names, runs
     assert names() == "edcba"
     assert as_alice.call("put", "users/alice/jobs/e:trash").status_code == 403
     assert as_alice.call("put", "users/alice/jobs/a:trash").json()["trashed"]
-
-
-def test_the_trash_is_emptied_after_the_days_of_the_setting(as_alice, names, runs, alice, tasks, settings):
-    as_alice.call("put", f"{RUNS}:trash", {"jobs": ["a", "b"]})
-    Job.objects.filter(name="a").update(trashed=timezone.now() - timedelta(days=settings.TRASH_DAYS, seconds=1))
-    reconcile.run()
-    refused = as_alice.call("put", "users/alice/jobs/a:restore")
-    assert refused.json()["msg"] == "name: the job is already being deleted"
-    tasks.run()
-    assert not Job.objects.filter(name="a").exists()
-    assert as_alice.call("put", f"{RUNS}:delete", {"jobs": ["b", "c"]}).json()["changed"] == 1
-    tasks.run()
-    assert names() == "edc"
-    assert names(trash="1") == ""
 
 
 def test_a_run_is_edited(as_alice, runs):
@@ -275,7 +231,7 @@ def test_a_project_goes_to_the_trash_with_its_runs_and_comes_back_with_them(as_a
     assert as_alice.call("delete", f"users/alice/projects/{default.pk}").status_code == 403
 
 
-def test_projects_are_made_listed_and_changed(as_alice, alice):
+def test_projects_are_made_listed_and_changed(as_alice, runs):
     body = {
         "name": "a/b ü", "readme": "*x*", "goals": {"fid": "min"}, "tags": {"k": "v"},
         "board": [{"kind": "number", "metric": "loss", "statistic": "best"}],
@@ -288,7 +244,8 @@ def test_projects_are_made_listed_and_changed(as_alice, alice):
     )
     url = f"users/alice/projects/{made.json()['id']}"
     assert as_alice.call("put", url, {"name": "c"}).json()["name"] == "c"
-    assert [project["name"] for project in as_alice.call("get", "users/alice/projects").json()] == ["c"]
+    listed = as_alice.call("get", "users/alice/projects").json()
+    assert {project["name"] for project in listed} == {"c", "default", "vision"}
     for field, value in [
         ("board", [{"kind": "x"}]), ("board", [{"kind": "number"}]), ("board", {}), ("goals", {"a": "up"}),
         ("board", [{"kind": "series", "metric": "a", "runs": 99}]), ("readme", 1),

@@ -12,8 +12,6 @@ from jobs.models import Job, State
 from jobs.runs import groups, states
 from jobs.runs.table import Table
 
-from .test_runs_rest import runs  # noqa: F401 (a fixture)
-
 pytestmark = pytest.mark.django_db
 
 
@@ -39,7 +37,7 @@ def plan(queryset, index: str) -> str:
 
 
 @pytest.mark.parametrize(("in_project", "index"), [(False, "job_by_state"), (True, "job_project_state")])
-def test_runs_are_counted_by_an_index_alone(alice, runs, in_project, index):  # noqa: F811
+def test_runs_are_counted_by_an_index_alone(alice, runs, in_project, index):
     table = Table(alice, QueryDict(""), runs["a"].project if in_project else None)
     counted = table.unstated.order_by().values_list("display_state")
     assert table.counts == (
@@ -48,20 +46,20 @@ def test_runs_are_counted_by_an_index_alone(alice, runs, in_project, index):  # 
     assert f"Index Only Scan using {index}" in plan(counted, index)
 
 
-def test_the_newest_in_a_state_are_found_in_their_order(alice, runs):  # noqa: F811
+def test_the_newest_in_a_state_are_found_in_their_order(alice, runs):
     found = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50], "job_by_state")
     assert "Index Only Scan using job_by_state" in found
     assert "Sort" not in found
 
 
 @pytest.mark.parametrize("expression", ["lr = 0.01", "lr < 1", "lr > 0.05"])
-def test_an_argument_that_is_a_number_is_found_by_the_index(alice, runs, expression):  # noqa: F811
+def test_an_argument_that_is_a_number_is_found_by_the_index(alice, runs, expression):
     query = QueryDict(mutable=True)
     query["filter"] = expression
     assert "place" in str(Table(alice, query).runs.query)
 
 
-def test_the_database_names_states_as_pages_do(alice, runs):  # noqa: F811
+def test_the_database_names_states_as_pages_do(alice, runs):
     job = Job.objects.filter(pk=runs["e"].pk)
     for state in State.values:
         for reserved in (False, True):
@@ -71,7 +69,7 @@ def test_the_database_names_states_as_pages_do(alice, runs):  # noqa: F811
                 assert row.display_state == states.word(row), (state, reserved, reason)
 
 
-def test_groups_of_very_many_runs_have_the_metrics_of_the_newest(client, alice, runs, monkeypatch):  # noqa: F811
+def test_groups_of_very_many_runs_have_the_metrics_of_the_newest(client, alice, runs, monkeypatch):
     monkeypatch.setattr(groups, "AVERAGED", 4)
     client.force_login(alice)
     page = client.get("/jobs?by=script&col=last:loss").content.decode()
