@@ -20,7 +20,7 @@ from aiops.models import Alert, AlertRule, SavedSearch
 from apps import launching
 from apps.models import Application
 from datasets.models import Dataset
-from jobs.models import Job, Metrics, Project, Value
+from jobs.models import Diagnosis, Job, Metrics, Project, Value
 from kernel import storage
 from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
@@ -135,6 +135,10 @@ def fill(user, *, evil: bool = False) -> None:
     jobs = Job.objects.filter(user=user)
     jobs.update(args=["--epochs", words], env={"WORDS": words}, datasets=["digits"])
     jobs.filter(name="broken").update(reason=words)
+    Diagnosis.objects.create(
+        job=jobs.get(name="broken"), title=words, explanation=words, error="ValueError", file="train.py", line=1,
+        exception=f"Traceback\nValueError: {words}", code=words, action="edit", facts={"cause": words},
+    )  # fmt: skip
     put_sweep(user, jobs.get(name="done"), words)
     put_schedule(user, words, job=jobs.get(name="done"))
     put_pipeline(user, jobs.get(name="done"), words)
