@@ -126,6 +126,14 @@ def visitor(user=None, **options) -> Client:
     return client
 
 
+def diagnose(job: Job, words: str) -> None:
+    Job.objects.filter(pk=job.pk).update(reason=words)
+    Diagnosis.objects.create(
+        job=job, title=words, explanation=words, error="ValueError", file="train.py", line=1, code=words, action="edit",
+        exception=f"Traceback\nValueError: {words}", facts={"cause": words},
+    )  # fmt: skip
+
+
 def fill(user, *, evil: bool = False) -> None:
     """Create jobs and datasets in all shown states, and log lines of each verdict; `evil` puts markup in every text."""
     words = EVIL if evil else "exit code 1"
@@ -134,11 +142,7 @@ def fill(user, *, evil: bool = False) -> None:
         put(Job, user, name, state)
     jobs = Job.objects.filter(user=user)
     jobs.update(args=["--epochs", words], env={"WORDS": words}, datasets=["digits"])
-    jobs.filter(name="broken").update(reason=words)
-    Diagnosis.objects.create(
-        job=jobs.get(name="broken"), title=words, explanation=words, error="ValueError", file="train.py", line=1,
-        exception=f"Traceback\nValueError: {words}", code=words, action="edit", facts={"cause": words},
-    )  # fmt: skip
+    diagnose(jobs.get(name="broken"), words)
     put_sweep(user, jobs.get(name="done"), words)
     put_schedule(user, words, job=jobs.get(name="done"))
     put_pipeline(user, jobs.get(name="done"), words)
