@@ -65,7 +65,7 @@ test: lint
 
 # What takes minutes by its nature: before a release, and before a large change is called finished.
 test-long: venv-dev
-	@exec $(SUITE) --mark "long and not heavy_attack" --without-browser
+	@exec $(SUITE) --mark "long and not heavy_attack"
 
 # For the inner loop; mlp/tests/slow.py lists what it leaves out.
 test-fast: venv-dev

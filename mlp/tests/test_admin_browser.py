@@ -12,7 +12,7 @@ from jobs.models import Job
 from kernel.after_commit import changed
 from mlp.operators.tests.admin_world import fill, put
 
-from .browser_world import LIVE_MS, asks_while_idle, in_another_thread, loads, log_in, open_live
+from .browser_world import EACH, LIVE_MS, asks_while_idle, in_another_thread, loads, log_in, open_live
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -38,14 +38,15 @@ def operator(page, context, site, world, staff, browser_errors):
 SIZES = {"light": (1440, 900), "dark": (360, 780)}
 
 
-def test_every_page_renders_without_errors_and_fits(operator, world, browser_errors):
+@pytest.mark.parametrize("step", EACH)
+def test_every_page_renders_without_errors_and_fits(operator, world, browser_errors, step):
     """On a phone in the dark theme, where it is loaded, and then on a desk in the light one."""
     pages = list(OWN)
     for label in world:
         app, model = label.split(".")
         pages += [f"/admin/{app}/{model}/", f"/admin/{app}/{model}/{world[label].pk}/change/"]
     wide = {}
-    for address in pages:
+    for address in pages[::step]:
         look(operator, "dark")
         operator.goto(address)
         operator.wait_for_selector("#content", state="visible")  # hidden until the theme's scripts have run
