@@ -118,6 +118,7 @@ def folders(tmp_path_factory) -> Path:
     return base
 
 
+@pytest.mark.long
 def test_each_flavour_loads_without_mlflow(folders):
     done = subprocess.run(
         [sys.executable, "-c", LOADER, str(folders), str(PROGRAM.parent)], capture_output=True, text=True, check=False
@@ -194,6 +195,7 @@ def test_invocations(folders):
         assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [("height", "FP64"), ("age", "INT64")]
 
 
+@pytest.mark.long
 def test_a_pipeline_that_chooses_columns_by_name(folders):
     """It is fitted on a data frame, as in most tutorials: missing numbers and words are filled, dates are dates."""
     first, last = (

@@ -20,6 +20,7 @@ from .conftest import bearer_of, settled
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_the_alias_moves_and_no_request_is_refused(front, followed, alice, churn, until, default_tenant):
     app = followed()
     answers, stop = [], threading.Event()

@@ -133,6 +133,7 @@ def test_a_stop_whose_messages_are_lost_is_finished_by_reconcile(up, as_alice, u
     assert Tenant.objects.get().ram_inuse == 0
 
 
+@pytest.mark.long
 def test_a_restart_refuses_no_request(up, as_alice, until, ask):
     app = up()
     process = process_of(app)

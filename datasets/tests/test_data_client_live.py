@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ from django.conf import global_settings
 from datasets import lifecycle
 from datasets.models import Dataset
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 PASSWORD = "correct horse battery"
-later = partial(pytest.param, marks=pytest.mark.long)  # another one like it is tried always
 
 
 class Client:

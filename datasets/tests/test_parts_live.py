@@ -109,6 +109,7 @@ def test_the_files_checksum_is_verified_with_the_last_part(alice_data):
     assert alice_data.put(HOME, data=b"bc", headers=headers).status_code == 201
 
 
+@pytest.mark.long
 def test_received_parts_survive_a_kill_of_every_server(alice_data, service):
     total, block = 6_000_000, os.urandom(2_000_000)
     part(alice_data, HOME, block, 0, total)

@@ -201,6 +201,7 @@ def test_a_dead_application_is_a_503(photos, service):
     assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
 
 
+@pytest.mark.long
 def test_the_database_connection_is_restored_after_an_outage(photos, service):
     """The first request may meet the closed connection and is answered 503."""
     photos.create("big", 20_000_000)

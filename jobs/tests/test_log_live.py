@@ -54,6 +54,7 @@ def follow(front, query: str, user, method: str = "GET") -> HTTPResponse:
     return link.getresponse()
 
 
+@pytest.mark.long
 def test_followers_of_a_silent_job_do_not_block_the_web_server(front, quiet, alice, bob):
     with contextlib.ExitStack() as held:
         followers = []

@@ -293,6 +293,7 @@ def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_i
     assert Job.objects.get(pk=job.pk).state == "finished"
 
 
+@pytest.mark.long
 def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until):
     job = submit("import time\nend = time.time() + 9\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
     until(job, "running")

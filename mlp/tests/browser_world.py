@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-import pytest
 from django.conf import settings
 from django.db import connection
 from django.test import Client
@@ -21,7 +20,6 @@ from mlp.tests.patience import LIMIT_S
 
 from .servers import HOST, WAIT_S, begin, free_port
 
-EACH = [3, pytest.param(1, marks=pytest.mark.long)]  # of many pages, each third is looked at always
 LIVE_MS = 1000 * LIMIT_S  # how long a page may take to notice
 
 

@@ -12,7 +12,8 @@ from jobs.models import Job
 from kernel.after_commit import changed
 from mlp.operators.tests.admin_world import fill, put
 
-from .browser_world import EACH, LIVE_MS, asks_while_idle, in_another_thread, loads, log_in, open_live
+from .browser_world import LIVE_MS, asks_while_idle, in_another_thread, loads, log_in, open_live
+from .tiers import EACH
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

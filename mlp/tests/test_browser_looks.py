@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from playwright.sync_api import expect
 
-from .browser_world import EACH
 from .page_world import PAGES, fill
+from .tiers import EACH
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -139,6 +139,7 @@ def test_the_development_packages_include_those_for_running(copy):
     assert copy.bootstraps(RUN) == copy.bootstraps(DEV) == []
 
 
+@pytest.mark.long
 def test_the_tests_of_large_packages_are_removed_after_the_installation(copy):
     packages = copy.venv / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     removed = [packages / "numpy/tests/test_one.py", packages / "pandas/core/tests/data/table.csv"]

@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from . import many_objects
 from .page_world import PAGES, fill, visitor
+from .tiers import EACH
 
 pytestmark = pytest.mark.django_db
 
@@ -103,14 +104,16 @@ def check(user, client, addresses: list[str], most_queries: int) -> None:
     assert {address: (works[address], work) for address, work in twice.items() if works[address].grows(work)} == {}
 
 
-def test_every_page_of_a_user(alice):
+@pytest.mark.parametrize("step", EACH)
+def test_every_page_of_a_user(alice, step):
     fill(alice)
-    check(alice, visitor(alice), PAGES, MOST_QUERIES)
+    check(alice, visitor(alice), PAGES[::step], MOST_QUERIES)
 
 
-def test_every_page_of_an_operator(alice, staff):
+@pytest.mark.parametrize("step", EACH)
+def test_every_page_of_an_operator(alice, staff, step):
     fill(alice)
-    check(alice, visitor(staff), OPERATORS_PAGES, MOST_QUERIES_OF_OPERATORS)
+    check(alice, visitor(staff), OPERATORS_PAGES[::step], MOST_QUERIES_OF_OPERATORS)
 
 
 # --- the measure itself -------------------------------------------------------------------------------------------

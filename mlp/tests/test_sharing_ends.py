@@ -18,6 +18,7 @@ from resources.models import Tenant
 
 from .page_world import fill, visible_text, visitor
 from .test_sharing import rest_reads, row_of, share, shared_pages
+from .tiers import later
 
 pytestmark = pytest.mark.django_db
 
@@ -37,9 +38,11 @@ def ways_out(job, bob):
     }
 
 
-@pytest.mark.parametrize("how", ["end date", "revoked", "his tenant", "her tenant", "trash", "owner", "deleted"])
+@pytest.mark.parametrize(
+    "how", ["end date", *map(later, ("revoked", "his tenant", "trash", "owner", "deleted")), "her tenant"]
+)
 def test_nothing_of_a_job_is_read_once_the_right_has_ended(alice, bob, as_bob, how):
-    """Try pages, files, REST, the form that clones and the websocket's check, with sessions that have read before."""
+    """Try pages, files, REST, the form that clones and the websocket's check, in sessions that have read before."""
     fill(alice)
     job = row_of("job", alice)
     guest = visitor()

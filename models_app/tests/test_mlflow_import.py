@@ -187,6 +187,7 @@ def locks() -> int:
         return cursor.fetchone()[0]
 
 
+@pytest.mark.long
 def test_an_import_that_is_killed_is_continued_and_nothing_is_there_twice(world, alice):
     wide = world.experiment("wide")
     for number in range(30):

@@ -109,6 +109,7 @@ def test_administrators_do_all_of_it_in_the_admin(staff):
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.long
 def test_while_tenants_come_and_go_no_capacity_is_lost(default_tenant):
     """Others reserve and release meanwhile."""
     problems, stop = [], threading.Event()

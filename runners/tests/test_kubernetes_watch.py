@@ -327,6 +327,7 @@ with runner.watch(lambda: None):
 """
 
 
+@pytest.mark.long
 def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path):
     """Killed repeatedly at any moment: no line is lost or duplicated."""
     code = (

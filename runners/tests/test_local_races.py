@@ -240,6 +240,7 @@ def test_a_stop_request_before_the_start_is_kept(runner, tmp_path):
     assert not (tmp_path / "work/count").exists()
 
 
+@pytest.mark.long
 def test_concurrent_starts_stops_polls_and_forgets_agree(runner, tmp_path):
     """Many callers, few names, all calls at once: never an error, never two runs of one name."""
     code = (

@@ -103,6 +103,7 @@ def test_the_next_start_finds_all_data(stopped: Shared):
     stopped.wait_healthy()
 
 
+@pytest.mark.long
 def test_a_second_ctrl_c_ends_it_at_once(platform):
     platform.process.send_signal(signal.SIGINT)
     until(lambda: "Stopping the platform" in platform.output.read_text(), START_S)  # it has the signal

@@ -251,6 +251,7 @@ class TestWithoutTheExtension:
         assert [row["_id"] for row in store.search(WORDS, 10)[0]] == ["id1000"]
 
 
+@pytest.mark.long
 def test_a_table_with_lines_becomes_the_first_partition():
     name, now = "mlp_older_lines", int(time.time() * 1000)
     with psycopg.connect(**_parameters(), autocommit=True) as server:

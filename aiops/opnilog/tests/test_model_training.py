@@ -227,6 +227,7 @@ def trained_for_opni(tmp_path, steps: int) -> tuple[dict, Scorer]:
     return manifest, theirs
 
 
+@pytest.mark.long
 def test_a_network_for_opnis_services_is_trained_beside_ours(tmp_path):
     manifest, theirs = trained_for_opni(tmp_path, steps=2)
     assert 0 <= manifest["opni_normal_share"] <= 1

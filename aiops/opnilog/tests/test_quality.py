@@ -21,6 +21,7 @@ def test_session_detection_reaches_its_minimum():
     assert "reached" in done.stdout
 
 
+@pytest.mark.long
 def test_without_labelled_logs_nothing_is_measured():
     environment = {name: value for name, value in os.environ.items() if name != "MLP_BENCH_DATA"}
     command = [sys.executable, "bench/aiops_quality.py"]

@@ -81,6 +81,7 @@ class TestTimes:
         firing.run(schedule.next_at)
         assert (Job.objects.count(), states(schedule)) == (1, ["submitted"])
 
+    @pytest.mark.long
     def test_many_that_are_due_in_the_same_second(self, as_alice, make, alice):
         schedule = make()
         rows = [Schedule(**fields_of(schedule, name=f"many{'x' * number}")) for number in range(1, 30)]

@@ -230,6 +230,7 @@ class TestHostileFolders:
         assert kept(job) == ["module0.py", "module1.py", "train.py"]
         assert why(job) == dict.fromkeys(["module2.py", "module3.py", "weights.bin"], "count")
 
+    @pytest.mark.long
     def test_a_folder_of_very_many_files(self, as_alice, submit, until, home, settings):
         (home / "many").mkdir()
         for number in range(25_000):

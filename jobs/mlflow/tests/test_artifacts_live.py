@@ -229,6 +229,7 @@ def test_hostile_paths_are_refused_in_mlflows_form(alices, run, site, method):
     assert error(requests.put(f"http://127.0.0.1:{site.web_port}{base(run)}/x", headers=alices.headers))[0] == 405
 
 
+@pytest.mark.long
 def test_nothing_half_written_is_seen_when_the_servers_are_killed(alices, run, site):
     assert alices.put(f"{base(run)}/x", data=b"old" * 50_000).status_code == 200
 

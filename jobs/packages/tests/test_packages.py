@@ -102,6 +102,7 @@ def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
     assert log() == log("second")
 
 
+@pytest.mark.long
 def test_environments_are_of_one_user(submit, until, as_bob, bob):
     first = until(submit(USES, requirements="colours==1.0"), "finished")
     (storage.home_dir("bob") / "train.py").write_text(USES)
@@ -131,6 +132,7 @@ def test_a_failed_installation_is_the_reason_with_pips_last_lines(submit, until,
     assert "No matching distribution" in again.reason
 
 
+@pytest.mark.long
 def test_a_later_job_finds_what_has_been_added_to_the_index(submit, until, wheels):
     until(submit(USES, requirements="colours==3.0"), "error")
     wheel(wheels, "colours", "3.0")
@@ -241,6 +243,7 @@ def used(job: Job, days_ago: float) -> store.Environment:
     return found
 
 
+@pytest.mark.long
 def test_what_was_not_used_for_long_is_removed_and_installed_again(submit, until, settings):
     settings.PACKAGES_DAYS = 7
     found = used(until(submit(USES, requirements="colours==1.0"), "finished"), 8)
@@ -320,6 +323,7 @@ def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
     assert store.of(job.user_id, "colours==1.0\n", "python").installed() == ["colours==1.0"]
 
 
+@pytest.mark.long
 def test_on_a_cluster_they_are_installed_by_a_pod_of_the_jobs_image(settings, tmp_path, submit, until):
     settings.RUN_GATEWAY_URL = "http://10.0.0.7:30001"
     with platform_on_cluster(settings, tmp_path, images={"python": "registry.test/python:1"}):

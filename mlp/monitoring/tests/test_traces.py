@@ -166,11 +166,13 @@ def run(code: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_while_traces_are_off():
     assert run(LOADED) == "[]"
     assert run(LOADED, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9", OTEL_SDK_DISABLED="true") == "[]"
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_away_is_no_failure_of_a_request():
     assert run(AWAY, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}") == "answered"
 

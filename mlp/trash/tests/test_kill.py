@@ -73,6 +73,7 @@ def test_a_dataset_that_is_purged(alice, as_alice, tasks, monkeypatch, tmp_path)
     assert (storage.dataset_dir("alice", "new") / "precious").read_text() == "x"
 
 
+@pytest.mark.long
 def test_an_output_that_is_removed(alice, tmp_path):
     fill(storage.job_dir("alice", "old") / "out")
     for name, days in (("old", 8), ("new", 6)):
