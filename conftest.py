@@ -28,6 +28,7 @@ from kernel import storage
 from mlp.tests import chromium, servers, template
 from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
+from mlp.tests.forgetting import forget
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
 
@@ -95,11 +96,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, d
 
 @pytest.fixture(autouse=True)
 def clean_world(request):
-    """Start each test with empty storage and an empty Valkey; pytest-django handles the database."""
+    """Start each test with empty storage, an empty Valkey and no memories; pytest-django handles the database."""
     if "e2e" not in request.keywords:
         for folder in ("datasets", "code", "jobs", "models", "apps", "run/runs", "run/datasets"):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
         cache.clear()
+        forget()
         # A receiver that is cancelled as its loop ends may leave a lock of the layer locked, for all later loops.
         channel_layers.backends.clear()
         kernel_broker.broker().client.flushdb()

@@ -19,11 +19,6 @@ from mlp.wsgi import application
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def empty_cache():
-    gateway_access._places.clear()
-
-
 @pytest.fixture
 def app(adder):
     return Application.objects.create(

@@ -14,11 +14,6 @@ from datasets.webdav.gate import internal_key
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture(autouse=True)
-def empty_cache():
-    gateway_access._places.clear()
-
-
 @pytest.fixture
 def app(adder):
     return Application.objects.create(

@@ -13,10 +13,11 @@ import pytest
 import runners
 from aiops import lifecycle, reconcile
 from aiops.models import TrainingRun
-from aiops.training import launching
-from aiops.wire import folders
+from aiops.training import launching, requests
+from aiops.wire import folders, kv, subjects
 from kernel import storage
 from kernel.tests.nats_tools import until
+from mlp.tests.page_world import visible_text
 from resources import claims
 from resources.models import ResourceRequest, Tenant
 from runners.tests.on_cluster import platform_on_cluster
@@ -156,6 +157,17 @@ def test_it_waits_for_its_resources_and_says_so(run, tasks, program):
     claims.serve()  # as when a job ends
     assert in_use()[0] == 2
     assert settled(run, tasks).attempt == 1
+
+
+def test_what_it_waits_for_is_in_the_status_and_on_the_page(run, tasks, as_staff, staff_client, monkeypatch):
+    kv.put_parameters(run.uuid, {})
+    requests.set_status(subjects.TRAINING, uuid=run.uuid)
+    Tenant.objects.filter(name="default").update(ram_inuse=16_000)
+    tasks.run()
+    reason = as_staff.call("get", "aiops/model/status").json()["reason"]
+    assert reason.startswith("waiting for resources: ram: requested ")
+    monkeypatch.undo()  # the page counts the lines of the real store
+    assert reason in visible_text(staff_client.get("/aiops/watchlist"))
 
 
 def test_it_takes_all_of_a_tenant_that_has_less(run):

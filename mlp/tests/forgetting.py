@@ -1,0 +1,32 @@
+"""What the product's modules remember while their process runs. A test must not find what another has left there."""
+
+from __future__ import annotations
+
+import accounts.reconcile
+import apps.reconcile
+from accounts import delivery
+from accounts.signin import oidc
+from apps import gateway_access
+from datasets.webdav import tree
+from datasets.webdav.put import batch
+from jobs import idle
+from jobs.doctor import waiting
+from kernel import bus
+
+MEMORIES = (
+    delivery._busy_users,
+    oidc._clients,
+    gateway_access._places,
+    apps.reconcile._announced,
+    tree._computing,
+    batch._row_ids,
+    idle._looked,
+    waiting._announced,
+    bus._logged,
+)
+
+
+def forget() -> None:
+    for memory in MEMORIES:
+        memory.clear()
+    accounts.reconcile._tidied = 0.0
