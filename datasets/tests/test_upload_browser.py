@@ -64,6 +64,7 @@ def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, t
         assert service.path("alice", "digits", str(path.relative_to(from_here))).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
 def test_the_upload_of_a_models_file_is_resumed_after_a_reload(alice_data, roomy, alice, tmp_path):
     file = tmp_path / "large.bin"
