@@ -78,7 +78,7 @@ def hunt_in(module: str, sample: int) -> int:
         os.write(2, f"{line}\n".encode())
 
     one = hunt.Hunt(module, sample, int(os.environ.get("SEED") or 1), say)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", "ignore"]
+    options = ["-q", "-m", "not long", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", "ignore"]
     status = pytest.main([*options, *files(module)], plugins=[one])
     if one.result:
         (RESULTS / f"{module}.json").write_text(json.dumps(one.result, indent=1))
