@@ -1,18 +1,42 @@
-"""Fixtures of the tests in a real browser.
+"""Fixtures of the tests in a real browser, and of a world with files that is made once for a file of tests.
 
-A bare machine has no Chromium: there they are left out, and say so. CI installs it, and fails without it.
+A bare machine has no Chromium: there the tests in a browser are left out, and say so. CI installs it, and fails
+without it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 
 import pytest
 from playwright.sync_api import Error, expect
 
+from kernel import storage
+
 from .browser_world import LIVE_MS, Site, log_in
 from .chromium import MISSING, program
+
+
+@pytest.fixture(scope="module")
+def keep_files(keep, tmp_path_factory):
+    """Return a function that makes a world as `keep` does, and returns what puts its files into the storage, which is
+    emptied before each test.
+    """
+
+    def make(world):
+        root, kept = storage.root(), tmp_path_factory.mktemp("kept")
+        places = [root / name for name in ("datasets", "code", "jobs", "models", "apps")]
+        for place in places:
+            shutil.rmtree(place, ignore_errors=True)
+        keep(world)
+        for place in places:
+            if place.exists():
+                shutil.move(place, kept / place.name)
+        return lambda: shutil.copytree(kept, root, symlinks=True, dirs_exist_ok=True)
+
+    return make
 
 
 @pytest.fixture(scope="session")

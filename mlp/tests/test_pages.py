@@ -23,6 +23,7 @@ from mlp.visitors import page_urls
 from models_app.models import Model
 from resources import limits, tcc
 
+from .attack.test_tokens import snapshot
 from .page_world import EVIL, PAGES, fill, markup, visible_text, visitor
 
 pytestmark = pytest.mark.django_db
@@ -54,13 +55,29 @@ def alice_client(alice):
     return visitor(alice)
 
 
+@pytest.fixture(scope="module")
+def files_shown(keep_files):
+    return keep_files(fill)
+
+
 @pytest.fixture
-def shown(alice):
-    fill(alice)
+def shown(files_shown):
+    files_shown()
+
+
+@pytest.fixture
+def newcomer(make_user):
+    """A user without objects; alice has those of the pages."""
+    return make_user("nadia")
 
 
 PUBLIC = ["/regist_login", "/regist_login?action=register", "/nothing"]
 LOOKED_AT = [*PAGES, *PUBLIC, "/data_client.pyz", "/api/v1/docs", "/logout"]
+POSTED = [
+    "/jobs", "/datasets", "/scripts", "/account/token", "/account/password", "/account/deregister", "/logout",
+    "/jobs/fit/cancel", "/set_language", "/index/seen", "/datasets/digits/delete", "/models", "/models/net",
+    "/models/net/delete", "/apps", "/apps/calc", "/apps/calc/delete",
+]  # fmt: skip
 DRAWN, PARSED = {}, {}
 
 
@@ -174,46 +191,48 @@ class TestIndex:
             assert name not in words
 
     @pytest.mark.parametrize("address", ["/index", "/usage"])
-    def test_the_users_limits_and_usage_are_shown(self, alice_client, alice, address):
-        assert "Your limits" not in visible_text(alice_client.get(address))
+    def test_the_users_limits_and_usage_are_shown(self, newcomer, address):
+        client = visitor(newcomer)
+        assert "Your limits" not in visible_text(client.get(address))
         limits.set_limit(tenant="default", user="*", by="test", ram=2000)
-        job = put(Job, alice, "fit", "creating")
-        tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", ram=1500, owner="alice")
-        response = alice_client.get(address)
+        job = put(Job, newcomer, "fit", "creating")
+        tcc.try_(id=f"job:{job.pk}", applier="jm", request_type="request", ram=1500, owner="nadia")
+        response = client.get(address)
         assert "Your limits" in visible_text(response)
         [bar] = response.context["own"]
         assert (bar["kind"], bar["used"], bar["whole"], bar["percent"]) == ("ram", 1500, 2000, 75)
 
-    def test_a_new_user_is_offered_the_guided_tour(self, alice_client):
-        response = alice_client.get("/index")
+    def test_a_new_user_is_offered_the_guided_tour(self, newcomer):
+        response = visitor(newcomer).get("/index")
         links = [attrs.get("href", "") for tag, attrs in markup(response).tags if tag == "a"]
         assert any("/datasets" in link for link in links)
 
-    def test_applications_are_on_the_index(self, alice_client, alice, bob):
-        for user, name in ((alice, "calc"), (bob, "theirs")):
+    def test_applications_are_on_the_index(self, newcomer, bob):
+        for user, name in ((newcomer, "calc"), (bob, "theirs")):
             put(Application, user, name, "ready")
-        put(Application, alice, "ended", "error")
-        words = visible_text(alice_client.get("/index"))
+        put(Application, newcomer, "ended", "error")
+        words = visible_text(visitor(newcomer).get("/index"))
         assert "calc" in words
         assert "theirs" not in words
-        links = [attrs.get("href") for _tag, attrs in markup(alice_client.get("/index")).tags]
+        links = [attrs.get("href") for _tag, attrs in markup(visitor(newcomer).get("/index")).tags]
         assert "/apps/calc" in links
         assert links.count("/apps/ended") == 1  # among the failures
 
-    def test_failures_are_shown_until_marked_as_read(self, alice_client, alice):
-        job = put(Job, alice, "broken", "running")
+    def test_failures_are_shown_until_marked_as_read(self, newcomer):
+        job = put(Job, newcomer, "broken", "running")
         job.fail(by="test", reason="exit code 7")
         job.save()
-        assert "exit code 7" in visible_text(alice_client.get("/index"))
-        assert alice_client.get("/index/seen").status_code == 405
+        assert "exit code 7" in visible_text(visitor(newcomer).get("/index"))
+        assert visitor(newcomer).get("/index/seen").status_code == 405
 
-    @pytest.mark.parametrize("cookie", ["x", "", "9" * 99, "-1", "1e9", "\xff", EVIL])
-    def test_an_invalid_cookie_is_ignored(self, alice_client, shown, cookie):
-        for name in ("seen_alice", "theme", "django_language", "messages"):
-            alice_client.cookies[name] = cookie
-        response = alice_client.get("/index")
-        assert response.status_code == 200
-        assert markup(response).inline == []
+    def test_an_invalid_cookie_is_ignored(self, alice_client, shown):
+        def problem(cookie: str) -> list:
+            for name in ("seen_alice", "theme", "django_language", "messages"):
+                alice_client.cookies[name] = cookie
+            response = alice_client.get("/index")
+            return markup(response).inline if response.status_code == 200 else [response.status_code]
+
+        assert problems(["x", "", "9" * 99, "-1", "1e9", "\xff", EVIL], problem) == {}
 
 
 class TestContentSecurity:
@@ -223,11 +242,12 @@ class TestContentSecurity:
         """Nor has it any for whatever users enter: see test_hostile_words.py."""
         assert problems([*PAGES, *PUBLIC], lambda address: PARSED[address].inline) == {}
 
-    def test_text_of_users_is_shown_unchanged(self, alice_client, alice):
-        fill(alice, evil=True)
-        assert EVIL in visible_text(alice_client.get("/jobs/broken"))
-        assert "<img src=x" in visible_text(alice_client.get("/datasets/digits"))
-        assert "<img src=x" in visible_text(alice_client.get("/scripts"))
+    def test_text_of_users_is_shown_unchanged(self, newcomer):
+        fill(newcomer, evil=True)
+        client = visitor(newcomer)
+        assert EVIL in visible_text(client.get("/jobs/broken"))
+        assert "<img src=x" in visible_text(client.get("/datasets/digits"))
+        assert "<img src=x" in visible_text(client.get("/scripts"))
 
     @pytest.mark.parametrize("address", ["/datasets", "/jobs", "/usage", "/index", "/regist_login"])
     def test_query_parameters_are_escaped(self, alice_client, shown, address):
@@ -267,20 +287,20 @@ class TestContentSecurity:
 
 
 class TestForms:
-    @pytest.mark.parametrize("address", ["/jobs", "/datasets", "/scripts", "/account/token", "/account/password",
-                                         "/account/deregister", "/logout", "/jobs/fit/cancel", "/set_language",
-                                         "/index/seen", "/datasets/digits/delete", "/models", "/models/net",
-                                         "/models/net/delete", "/apps", "/apps/calc", "/apps/calc/delete"])  # fmt: skip
-    def test_forms_without_csrf_token_are_refused(self, alice, shown, address):
+    def test_forms_without_csrf_token_are_refused(self, alice, shown):
         client = visitor(alice, enforce_csrf_checks=True)
-        response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
-        assert response.status_code == 403
-        assert "Request refused" in visible_text(response)
-        assert any(tag == "link" and "stylesheet" in attrs.get("rel", "") for tag, attrs in markup(response).tags)
-        assert markup(response).inline == []
+
+        def problem(address: str) -> list:
+            response = client.post(address, {"name": "new", "size": "1", "entry": "train.py", "confirm": "alice"})
+            page = markup(response)
+            styled = any(tag == "link" and "stylesheet" in attrs.get("rel", "") for tag, attrs in page.tags)
+            refused = response.status_code == 403 and "Request refused" in visible_text(response)
+            return page.inline + ["not refused"] * (not refused) + ["not styled"] * (not styled)
+
+        before = snapshot()
+        assert problems(POSTED, problem) == {}
+        assert snapshot() == before
         assert client.get("/index").status_code == 200  # still there, still logged in
-        assert not Job.objects.filter(name="new").exists()
-        assert not Dataset.objects.filter(name="new").exists()
 
     def test_login_without_csrf_token_is_refused(self, alice):
         client = visitor(enforce_csrf_checks=True)
@@ -288,8 +308,8 @@ class TestForms:
         assert response.status_code == 403
         assert "Request refused" in visible_text(response)
 
-    def test_forms_with_csrf_token_are_accepted(self, alice):
-        client = visitor(alice, enforce_csrf_checks=True)
+    def test_forms_with_csrf_token_are_accepted(self, newcomer):
+        client = visitor(newcomer, enforce_csrf_checks=True)
         token = markup(client.get("/datasets")).values["csrfmiddlewaretoken"]
         fields = {"name": "digits", "size": "1", "csrfmiddlewaretoken": token}
         assert client.post("/datasets", fields).status_code == 302
@@ -344,27 +364,6 @@ class TestInvalidAddresses:
         assert markup(response).inline == []
 
 
-class TestLanguage:
-    def test_the_language_is_remembered(self, alice_client):
-        response = alice_client.post("/set_language", {"language": "zh-hans", "next": "/jobs"})
-        assert response["Location"] == "/jobs"
-        assert 'lang="zh-hans"' in alice_client.get("/index").content.decode()
-
-    @pytest.mark.parametrize(
-        "target", ["//evil.example", "https://evil.example", "javascript:alert(1)", "/\\evil.example"]
-    )
-    def test_changing_the_language_never_redirects_to_another_site(self, alice_client, target):
-        assert "evil" not in alice_client.post("/set_language", {"language": "en", "next": target})["Location"]
-
-    def test_every_page_renders_in_chinese(self, alice_client, shown):
-        alice_client.cookies["django_language"] = "zh-hans"
-        for address in PAGES:
-            response = alice_client.get(address)
-            assert response.status_code == 200, address
-            assert 'lang="zh-hans"' in response.content.decode(), address
-            assert markup(response).inline == [], address
-
-
 class TestQueries:
     def test_the_number_of_queries_is_bounded(self, alice_client, alice, shown):
         few = {address: self.count(alice_client, address) for address in QUERIES}
@@ -378,12 +377,13 @@ class TestQueries:
             put(Model, alice, "r" + name, "ready")
             put(Application, alice, "r" + name, "ready")
             (storage.home_dir("alice") / f"{name}.py").write_text("")
-        many = {address: self.count(alice_client, address) for address in QUERIES}
+        many = {address: self.count(alice_client, address, again=False) for address in QUERIES}
+        many |= {address: self.count(alice_client, address) for address in QUERIES if many[address] > few[address]}
         assert {address: (few[address], many[address]) for address in QUERIES if many[address] > few[address]} == {}
         assert {address: few[address] for address in QUERIES if few[address] > QUERIES[address]} == {}
 
-    def count(self, client, address: str) -> int:
-        client.get(address)
+    def count(self, client, address: str, again: bool = True) -> int:
+        client.get(address) if again else None  # the first visit fills caches
         with CaptureQueriesContext(connection) as queries:
             assert client.get(address).status_code == 200
         return len(queries)
