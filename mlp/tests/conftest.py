@@ -6,6 +6,7 @@ without it.
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from contextlib import suppress
@@ -21,8 +22,8 @@ from .chromium import MISSING, program
 
 @pytest.fixture(scope="module")
 def keep_files(keep, tmp_path_factory):
-    """Return a function that makes a world as `keep` does, and returns what puts its files into the storage, which is
-    emptied before each test.
+    """Return a function that makes a world as `keep` does. It returns what each test calls: that puts the world's files
+    into the storage, which is emptied before each test, and returns a copy of the objects that were made.
     """
 
     def make(world):
@@ -30,11 +31,16 @@ def keep_files(keep, tmp_path_factory):
         places = [root / name for name in ("datasets", "code", "jobs", "models", "apps")]
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
-        keep(world)
+        objects = keep(world)
         for place in places:
             if place.exists():
                 shutil.move(place, kept / place.name)
-        return lambda: shutil.copytree(kept, root, symlinks=True, dirs_exist_ok=True)
+
+        def put_back():
+            shutil.copytree(kept, root, symlinks=True, dirs_exist_ok=True)
+            return copy.deepcopy(objects)
+
+        return put_back
 
     return make
 
