@@ -12,17 +12,13 @@ from functools import cache
 import pytest
 from drf_spectacular.generators import SchemaGenerator
 
-from accounts.models import Membership
+from accounts.models import Membership, User
 from accounts.tenancy import members
-from apps.models import Application
-from conftest import Api, move
-from datasets.models import Dataset
+from conftest import Api, add_user, move
 from jobs.models import Job
-from mlp.operators.tests.admin_world import put
-from mlp.tests.attack.test_tokens import OPEN, VALUES, answer, let_in, pages, snapshot
-from mlp.tests.page_world import fill, visitor
+from mlp.tests.attack.test_tokens import OPEN, VALUES, answer, attacked, let_in, pages, snapshot
+from mlp.tests.page_world import visitor
 from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
-from mlp.tests.tiers import later
 from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +43,11 @@ MAY = {
 LEAD_READS = re.compile("/api/v1/users/alice/(jobs|datasets|models|apps)/fit(/(?!uses$)|$)")  # not its trace elsewhere
 OF_NOBODY: dict[tuple[str, str], str] = {}  # what is said of a user who does not exist: the same to everybody
 DENIED = re.compile("no such|only|administrator|requires|token: ")
+
+
+def also(role: str):
+    """Return a role that is asked in the long tests only: it has less than those beside it."""
+    return pytest.param(role, marks=pytest.mark.long)
 
 
 def filled_in(schema: dict, components: dict):
@@ -90,25 +91,39 @@ def calls() -> list[tuple[str, str, object]]:
     return found
 
 
-@pytest.fixture
-def world(alice, make_user) -> dict[str, Api]:
-    """Objects of alice's of every kind in the default tenant, and a client of each role."""
-    fill(alice)
-    for model in (Dataset, Application):
-        put(model, alice, "fit", "ready")
-    other, clients = Tenant.objects.create(name="other", cpu=1, ram=1000, rom=1000), {}
+def with_roles(alice) -> None:
+    """Make objects of alice's of every kind in the default tenant, and a user of each role."""
+    attacked(alice)
+    other = Tenant.objects.create(name="other", cpu=1, ram=1000, rom=1000)
     for role in ROLES:
-        user = make_user(role)
+        user = add_user(role)
         if role in ("stranger", "elsewhere"):
             move(user, other)
         members.put(
             tenant="other" if role in ("stranger", "elsewhere") else "default", user=role, by="test",
             role={"lead": "admin", "elsewhere": "admin", "stranger": "viewer"}.get(role, role),
         )  # fmt: skip
-        own = visitor(user)
-        clients[role] = Api(own.get(f"/api/v1/users/{role}/token").json())
-        clients[role].pages = own
-    return clients
+
+
+class Clients(dict):
+    """A client of each role, made when it is first asked for."""
+
+    def __missing__(self, role: str) -> Api:
+        own = visitor(User.objects.get(username=role))
+        client = self[role] = Api(own.get(f"/api/v1/users/{role}/token").json())
+        client.pages = own
+        return client
+
+
+@pytest.fixture(scope="module")
+def files_with_roles(keep_files):
+    return keep_files(with_roles)
+
+
+@pytest.fixture
+def world(files_with_roles) -> Clients:
+    files_with_roles()
+    return Clients()
 
 
 def state() -> tuple:
@@ -140,7 +155,7 @@ def test_of_a_tenants_calls_a_role_has_those_that_it_was_given(world, role):
     assert tried[True] > (9 if role == "lead" else 0)
 
 
-@pytest.mark.parametrize("role", ["stranger", later("viewer"), "lead", later("elsewhere")])  # test_tokens: as a member
+@pytest.mark.parametrize("role", ["lead", "elsewhere", also("viewer"), also("stranger")])  # a member: see test_tokens
 def test_of_another_users_objects_only_the_tenants_administrator_reads_and_nobody_changes(world, role):
     before, read = state(), set()
     for method, path, body in calls():
@@ -160,7 +175,7 @@ def test_of_another_users_objects_only_the_tenants_administrator_reads_and_nobod
     assert {"/api/v1/jobs", "/api/v1/datasets", "/api/v1/apps"} <= read if role == "lead" else not read
 
 
-@pytest.mark.parametrize("role", ["viewer", "lead", "elsewhere"])
+@pytest.mark.parametrize("role", ["lead", also("viewer"), also("elsewhere")])
 def test_a_role_in_a_tenant_gives_nothing_beside_it(world, role):
     """The platform's own calls, those of operators, and those about nobody: as for any other user."""
     for method, path, body in calls():
@@ -183,7 +198,7 @@ def test_its_administrator_opens_the_pages_of_the_tenants_objects_only(world, al
             assert lead.post(address, {"state": "error"}).status_code in (403, 404, 405), address
 
 
-@pytest.mark.parametrize("role", ["lead", later("elsewhere")])  # who has most; test_tokens asks as a member
+@pytest.mark.parametrize("role", ["lead", also("elsewhere")])  # who has most; test_tokens asks as a member
 def test_no_page_of_operators_opens_and_no_post_changes_what_is_alices(world, role):
     before = state()
     for address in pages():
