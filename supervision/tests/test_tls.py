@@ -1,4 +1,7 @@
-"""A platform that speaks TLS itself, with clients of every kind, while its certificate is replaced."""
+"""A platform that speaks TLS itself, with clients of every kind, while its certificate is replaced.
+
+test_tls_gateway.py is the quick test: nginx alone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from mlp.tests.patience import LIMIT_S
 from supervision.tests.certificates import NAMES, Authority
 from supervision.tests.running import Platform, free_base
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 NATS = 10  # its port, after the first one
 WHO = {"username": "alice", "password": "correct horse battery"}
@@ -282,15 +285,6 @@ def test_files_that_do_not_fit_change_nothing_until_they_do(user):
 
 
 # --- starting --------------------------------------------------------------------------------------------------------
-def test_files_that_cannot_be_used_stop_the_start_with_their_names(authority, tmp_path):
-    missing = str(tmp_path / "none.pem")
-    platform = Platform(tmp_path / "root", **authority.environment() | {"MLP_TLS_KEY": missing})
-    done = platform.call()
-    assert done.returncode == 1
-    assert f"MLP_TLS_KEY: {missing} cannot be read by the user " in done.stdout
-
-
-@pytest.mark.long
 def test_jobs_with_a_network_of_their_own_need_no_certificate(authority, tmp_path):
     """They reach the gateway at the loopback interface, where it takes plain HTTP for them."""
     environment = {name: value for name, value in authority.environment().items() if name != "MLP_TLS_CA"}

@@ -18,6 +18,7 @@ from mlp.tests.page_world import visitor
 from mlp.tls_settings import Tls
 from supervision import nginx, tls
 from supervision.tests.certificates import DAY, Authority, pem, private, weak_key
+from supervision.tests.running import Platform
 
 
 @pytest.fixture
@@ -139,6 +140,16 @@ def test_settings_that_cannot_be_meant_are_refused(given, words):
     environment = {**os.environ, **given, "DJANGO_SETTINGS_MODULE": "mlp.settings"}
     done = subprocess.run([sys.executable, "-c", code], cwd=current.BASE_DIR, env=environment, capture_output=True)
     assert words in done.stderr.decode()
+
+
+@pytest.mark.e2e
+def test_files_that_cannot_be_used_stop_the_start_with_their_names(authority, tmp_path):
+    authority.write()
+    missing = str(tmp_path / "none.pem")
+    platform = Platform(tmp_path / "root", **authority.environment() | {"MLP_TLS_KEY": missing})
+    done = platform.call()
+    assert done.returncode == 1
+    assert f"MLP_TLS_KEY: {missing} cannot be read by the user " in done.stdout
 
 
 # --- replaced while the platform runs --------------------------------------------------------------------------------
