@@ -21,8 +21,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 import requests
+from django.conf import global_settings
+from django.core.management import call_command
 
+from accounts import lifecycle as accounts
+from accounts.models import User
+from conftest import Api
 from kernel.tests.nats_tools import until
+from mlp.tests import template
 from mlp.tests.servers import begin
 from supervision.tests.running import START_S, Platform
 
@@ -50,17 +56,10 @@ class Upgraded(Platform):
         self.what = json.loads((release / "release.json").read_text())
         self.token = (release / f"{self.what['user']}.token").read_text().strip()
         self.database = f"upgrade_{release.name}"
-        self.url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{self.database}").geturl()
+        self.url = restored(release, self.database)
         super().__init__(folder / "root", DATABASE_URL=self.url, MLP_SECRET_KEY=self.what["signed_with"])
-        self.statement(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
-        self.statement(f"CREATE DATABASE {self.database} TEMPLATE template0")
-        load(lzma.decompress((release / "database.sql.xz").read_bytes()).decode(), self.url)
         with tarfile.open(release / "root.tar.xz") as archive:
             archive.extractall(self.root, filter="tar")
-
-    def statement(self, text: str) -> None:
-        with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
-            link.execute(text)
 
     def killed_when_it_says(self, words: str) -> None:
         """Kill everything in the middle of the upgrade; the next start continues it."""
@@ -118,15 +117,27 @@ class Upgraded(Platform):
         return browser
 
     def histories(self) -> dict[tuple[str, str], list[str]]:
-        """Return kind and name of the user's objects -> their transitions, oldest first."""
-        with psycopg.connect(self.url) as link:
-            return {(kind, name): steps for kind, name, steps in link.execute(HISTORY, [self.what["user"]])}
+        return histories(self.url, self.what["user"])
 
     def infer(self, application: str, model: str, values: list[float]) -> requests.Response:
         """Send one row to an application through the application gateway."""
         address = f"http://127.0.0.1:{self.base + 2}/{self.what['user']}/{application}/v2/models/{model}/infer"
         tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP32", "data": values}
         return requests.post(address, json={"inputs": [tensor]}, headers={"Authorization": f"Bearer {self.token}"})
+
+
+def statement(text: str) -> None:
+    with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as link:
+        link.execute(text)
+
+
+def restored(release: Path, database: str) -> str:
+    """Make a database of the release's dump; return its address."""
+    statement(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+    statement(f"CREATE DATABASE {database} TEMPLATE template0")
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}").geturl()
+    load(lzma.decompress((release / "database.sql.xz").read_bytes()).decode(), url)
+    return url
 
 
 def load(dump: str, url: str) -> None:
@@ -141,6 +152,12 @@ def load(dump: str, url: str) -> None:
         link.execute(dump[end:])
 
 
+def histories(url: str, username: str) -> dict[tuple[str, str], list[str]]:
+    """Return kind and name of the user's objects -> their transitions, oldest first."""
+    with psycopg.connect(url) as link:
+        return {(kind, name): steps for kind, name, steps in link.execute(HISTORY, [username])}
+
+
 def killed_on_the_way(platform: Upgraded) -> None:
     """Kill the start at each of its steps, and within migrations; each start continues the one before."""
     with psycopg.connect(platform.url) as link:
@@ -153,7 +170,7 @@ def killed_on_the_way(platform: Upgraded) -> None:
 
 
 CASES = [
-    pytest.param((release, killed), id=release.name + killed * " killed", marks=[pytest.mark.long] * killed)
+    pytest.param((release, killed), id=release.name + killed * " killed", marks=pytest.mark.long)
     for release in RELEASES
     for killed in (False, True)
 ]
@@ -168,7 +185,62 @@ def upgraded(request, tmp_path_factory):
     platform.start()
     yield platform
     platform.stop()
-    platform.statement(f"DROP DATABASE {platform.database} WITH (FORCE)")
+    statement(f"DROP DATABASE {platform.database} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)
+def test_the_database_is_migrated_and_its_rows_are_kept(release, django_db_setup, django_db_blocker, settings):
+    """The quick test: the database alone, without a platform on it."""
+    what = json.loads((release / "release.json").read_text())
+    settings.SECRET_KEY, settings.PASSWORD_HASHERS = what["signed_with"], global_settings.PASSWORD_HASHERS
+    database = f"migrated_{release.name}_{os.getpid()}"
+    try:
+        url = restored(release, database)
+        with django_db_blocker.unblock(), template.using(database):
+            call_command("migrate", interactive=False, verbosity=0)
+            call_command("migrate", check_unapplied=True, verbosity=0)
+            assert_rows_are_kept(what, (release / f"{what['user']}.token").read_text().strip())
+        found = histories(url, what["user"])
+    finally:
+        statement(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+    for name, row in what["models"].items():
+        assert found["model", name] == row["history"]
+    for name, transitions in what["deleted applications"].items():
+        assert found["application", name] == transitions
+
+
+def assert_rows_are_kept(what: dict, token: str) -> None:
+    """Look at the migrated database by REST."""
+    user = User.objects.get(username=what["user"])
+    assert user.check_password(what["password"])
+    assert accounts.token_of(user) == token
+
+    def ask(path: str, who: str = what["user"]) -> object:
+        answer = Api(accounts.token_of(User.objects.get(username=who))).call("get", path)
+        assert answer.status_code == 200, (path, answer.content)
+        return answer.json()
+
+    def own(kind: str) -> dict[str, dict]:
+        return {row["name"]: row for row in ask(f"users/{what['user']}/{kind}")}
+
+    assert own("datasets").keys() == what["datasets"].keys()
+    jobs, models, applications = own("jobs"), own("models"), own("apps")
+    assert {name: jobs[name]["state"] for name in what["jobs"]} == what["jobs"]
+    assert {name: row["state"] for name, row in models.items()} == {
+        name: row["state"] for name, row in what["models"].items()
+    }
+    for name, row in what["models"].items():
+        assert {field: models[name][field] for field in row["fields"]} == row["fields"]
+        assert models[name]["reason"].partition("\n")[0] == row["reason"]
+    assert {name: row["model_name"] for name, row in applications.items()} == {
+        name: row["model"] for name, row in what["applications"].items()
+    }
+    for path, (count, accuracy) in what["metrics"].items():
+        owner, _, job = path.partition("/")
+        rows = ask(f"users/{owner}/jobs/{job}/metrics", owner)
+        assert (len(rows), {row["epoch"]: row["accuracy"] for row in rows}[count]) == (count, accuracy)
+    serving = [version["version"] for version in ask("aiops/versions", "admin") if version["serving"]]
+    assert serving == [what["serving"]]
 
 
 def test_it_is_healthy_and_no_migration_is_missing(upgraded):
