@@ -185,7 +185,6 @@ def add_rows(make_user, staff, first: str, number: int) -> None:
         UserLimit.objects.create(tenant=user.tenant, user=name)
 
 
-@pytest.mark.long
 def test_lists_of_ten_rows_cost_no_more_queries_than_short_ones(staff_client, world, make_user, staff):
     add_rows(make_user, staff, "few", 2)
 
