@@ -22,6 +22,7 @@ from apps import launching
 from apps.models import PORTS, Application
 from kernel import outbound, sockets, storage
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from models_app.models import Model
 
 from .conftest import NAMES, bearer_of
@@ -149,7 +150,7 @@ class Customer:
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 
-@pytest.mark.parametrize("users", [USERS[:2], pytest.param(USERS, marks=pytest.mark.long)], ids=["few", "ten"])
+@pytest.mark.parametrize("users", [USERS[:2], later(USERS)], ids=["few", "ten"])
 def test_those_created_and_deleted_by_several_users_leak_nothing(
     make_user, api, until, tmp_path, monkeypatch, settings, users
 ):

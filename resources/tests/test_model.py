@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from kernel.errors import Refused
+from mlp.tests.tiers import later
 from resources import limits, tcc
 from resources.models import KINDS, ResourceRequest, Tenant
 
@@ -172,7 +173,7 @@ class Protocol(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("transactional_db")
-@pytest.mark.parametrize("examples", [FEW, pytest.param(EXAMPLES, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [FEW, later(EXAMPLES)])
 def test_the_protocol_matches_the_reference(make_user, examples):
     Tenant.objects.create(name="other")
     limits.set_limit(tenant="default", user="*", by="test", cpu=1)

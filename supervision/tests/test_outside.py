@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mlp.tests.tiers import later
 from supervision.tests.running import Platform
 
 
@@ -11,8 +12,8 @@ from supervision.tests.running import Platform
     ("setting", "address"),
     [
         ("DATABASE_URL", "postgresql://someone:secret@127.0.0.1:1/mlp"),
-        pytest.param("REDIS_URL", "redis://:secret@127.0.0.1:1/0", marks=pytest.mark.long),
-        pytest.param("NATS_URL", "nats://someone:secret@127.0.0.1:1", marks=pytest.mark.long),
+        later("REDIS_URL", "redis://:secret@127.0.0.1:1/0"),
+        later("NATS_URL", "nats://someone:secret@127.0.0.1:1"),
     ],
 )
 def test_a_server_of_ones_own_that_does_not_answer_is_named_by_its_setting(tmp_path, setting, address):
