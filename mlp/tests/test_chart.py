@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 
 import pytest
 import yaml
@@ -35,6 +36,7 @@ with_helm = pytest.mark.skipif(
 )
 
 
+@cache
 def objects(text: str = "") -> list[dict]:
     return [one for one in yaml.safe_load_all(text or chart.BASE.read_text()) if one]
 

@@ -24,7 +24,7 @@ from resources.models import Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
-FILES = 5_000
+FILES, REMOVED = 500, 100
 PURGE = """
 from django.utils import timezone
 from datasets import lifecycle, trash
@@ -52,7 +52,7 @@ def killed_while_it_removes(code: str, folder: Path, tmp_path: Path) -> None:
         **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(storage.root()), "MLP_SECRET_KEY": settings.SECRET_KEY,
     }  # fmt: skip
     command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", code]
-    kill_at([("os.remove", "'")] * 1000, command, tmp_path / "killed.out", environment, cwd=settings.BASE_DIR)
+    kill_at([("os.remove", "'")] * REMOVED, command, tmp_path / "killed.out", environment, cwd=settings.BASE_DIR)
     assert 0 < len(os.listdir(folder)) < FILES
 
 
