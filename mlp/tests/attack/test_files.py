@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import os
 import re
 import socket
@@ -21,6 +22,7 @@ from mlp.tests.page_world import visitor
 pytestmark = pytest.mark.django_db
 
 SECRET = b"the secret of another user"
+KINDS = ["link", "relative link", "fifo", "socket", "device", "folder"]
 READERS = ["jobs/fit/artifacts/{}", "jobs/fit/log", "jobs/fit/usage"]
 
 
@@ -60,8 +62,15 @@ def lay(kind: str, path, theirs) -> None:
         path.chmod(0)
 
 
-@pytest.mark.parametrize("kind", ["link", "relative link", "fifo", "socket", "device", "folder"])
-@pytest.mark.parametrize("place", ["trap", "log/job.log", "log/usage.jsonl"])
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("trap", kind) for kind in KINDS]
+    + [
+        pytest.param(place, kind, marks=() if kind in ("link", "fifo") else pytest.mark.long)
+        for place in ("log/job.log", "log/usage.jsonl")
+        for kind in KINDS
+    ],
+)
 def test_only_regular_files_of_the_workspace_are_read(as_alice, alice, workspace, kind, place):
     """In no way that the platform reads them; and none waits for a FIFO or reads a device without end."""
     lay(kind, workspace / place, storage.job_dir("bob", "kept") / "secret.txt")
@@ -96,7 +105,8 @@ def test_no_path_leaves_the_workspace(as_alice, workspace, where):
     as_alice.refused("post", "users/alice/models", body)
 
 
-def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(as_alice, workspace):
+@pytest.mark.parametrize("most", [20, pytest.param(300, marks=pytest.mark.long)])
+def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(as_alice, workspace, most):
     """A job swaps it as often as it can while its files are listed."""
     theirs, folder, aside = storage.job_dir("bob", "kept"), workspace / "swapped", workspace / "aside"
     folder.mkdir()
@@ -114,7 +124,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(as_alice, worksp
     swapping = threading.Thread(target=swap)
     swapping.start()
     try:
-        names = {row["path"] for _ in range(60) for row in storage_listing(as_alice)}
+        names = {row["path"] for _ in range(most) for row in storage_listing(as_alice)}
     finally:
         over.set()
         swapping.join()
@@ -173,20 +183,24 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_are_data(as_alice, alice, workspace, name):
+def test_names_are_data(as_alice, alice, workspace):
     """A name of a file is neither a header, nor markup, nor a command of a terminal."""
-    (workspace / name).write_text("<script>alert(1)</script>")
-    rows = storage_listing(as_alice)
-    shown = re.sub(r"[\x00-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", name)  # as they are listed and asked for
-    assert {row["path"] for row in rows} == {"good.txt", shown}
+    shown = {}
+    for name in NAMES:
+        (workspace / name).write_text("<script>alert(1)</script>")
+        shown[name] = re.sub(r"[\x00-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", name)  # in lists and addresses
+    assert {row["path"] for row in storage_listing(as_alice)} == {"good.txt", *shown.values()}
     page = visitor(alice).get("/jobs/fit").content.decode()
+    assert html.escape(NAMES[2]) in page
     assert "<script>alert" not in page
     assert "<img src=x" not in page
-    answer = as_alice.call("get", f"users/alice/jobs/fit/artifacts/{quote(shown)}")
-    assert answer.status_code == 200
-    disposition = answer["Content-Disposition"]
-    assert disposition.startswith("attachment")
-    assert not {"\r", "\n", "\x1b"} & set(disposition)
-    assert answer["X-Content-Type-Options"] == "nosniff"
-    assert "Set-Cookie" not in answer
+    wrong = {}
+    for name in NAMES:
+        answer = as_alice.call("get", f"users/alice/jobs/fit/artifacts/{quote(shown[name])}")
+        disposition = answer.get("Content-Disposition", "")
+        safe = disposition.startswith("attachment") and not {"\r", "\n", "\x1b"} & set(disposition)
+        if answer.status_code != 200 or not safe or answer["X-Content-Type-Options"] != "nosniff":
+            wrong[name] = (answer.status_code, disposition)
+        if "Set-Cookie" in answer:
+            wrong[name] = answer["Set-Cookie"]
+    assert wrong == {}
