@@ -129,9 +129,11 @@ class TestSearch:
         assert "/jobs/fit" in answer.content.decode()
         assert "<html" not in answer.content.decode()
 
-    @pytest.mark.parametrize("query", [EVIL, "%", "\x00", "x" * 5000, "'; drop table job; --"])
-    def test_unusual_queries_are_answered(self, alice_client, alice, query):
+    def test_unusual_queries_are_answered(self, alice_client, alice):
         fill(alice)
-        answer = alice_client.get("/search", {"q": query})
-        assert answer.status_code == 200
-        assert "<script>alert" not in answer.content.decode()
+        wrong = {}
+        for query in (EVIL, "%", "\x00", "x" * 5000, "'; drop table job; --"):
+            answer = alice_client.get("/search", {"q": query})
+            if answer.status_code != 200 or "<script>alert" in answer.content.decode():
+                wrong[query] = answer.status_code
+        assert wrong == {}
