@@ -107,6 +107,7 @@ def test_a_moved_alias_rolls_out_with_one_route(cluster, followed, alice, churn,
     assert infer(app, [1]) == [3]
 
 
+@pytest.mark.long
 def test_a_route_of_an_earlier_release_is_taken_over(cluster, followed, alice, churn, until):
     app = followed()
     (route,) = cluster.store.list("ingresses")

@@ -197,7 +197,9 @@ def test_without_room_for_two_it_waits_until_it_may_restart(up, as_alice, models
     assert Tenant.objects.get().ram_inuse == 400
 
 
-@pytest.mark.parametrize("moment", ["old", "new", "both", "after"])
+@pytest.mark.parametrize(
+    "moment", ["both", *(pytest.param(name, marks=pytest.mark.long) for name in ("old", "new", "after"))]
+)
 def test_a_kill_at_any_moment_of_a_change_leaves_one_serving_version(up, as_alice, models, until, tasks, ask, moment):
     app = up()
     do(as_alice, app, "/rollout", model_name="addtwo")

@@ -162,7 +162,7 @@ def test_an_upload_killed_within_a_large_file_is_resumed(client, tmp_path, servi
     assert same(folder, service.path("alice", "photos"))
 
 
-@pytest.mark.parametrize("killed", ["web", "nginx", later("both")])
+@pytest.mark.parametrize("killed", ["nginx", later("web"), later("both")])
 def test_an_upload_survives_a_restart_of_the_platform(client, tmp_path, service, killed):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")

@@ -190,20 +190,10 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_data, service, s
     assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
 
 
-def test_a_dead_application_is_a_503(photos, service):
-    service.stop_web()
-    try:
-        assert photos.put("/data/alice/photos/x", data=b"x").status_code == 503
-        assert photos.get("/data/alice/.home/x").status_code == 503
-        wait_until(lambda: service.spooled() == [])
-    finally:
-        service.start_web()
-    assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
-
-
-@pytest.mark.long
-def test_the_database_connection_is_restored_after_an_outage(photos, service):
-    """The first request may meet the closed connection and is answered 503."""
+def test_outages_of_the_database_and_of_the_application_are_survived(photos, service):
+    """The first request may meet the closed connection and is answered 503; a dead application is one, too. What has
+    lost its connection must not serve the next test, so both need the same restart, which takes seconds.
+    """
     photos.create("big", 20_000_000)
     ended = []
     for size in (1, 200_000):
@@ -219,8 +209,14 @@ def test_the_database_connection_is_restored_after_an_outage(photos, service):
         while len(codes) < 200 and (len(codes) < 40 or set(codes[-5:]) != {201}):
             codes.append(photos.put(f"/data/alice/big/{size}-{len(codes)}", data=b"x" * size).status_code)
         ended.append(codes)
-    service.stop_web()  # processes with a closed database connection must not serve the next test
-    service.start_web()
+    service.stop_web()
+    try:
+        assert photos.put("/data/alice/photos/x", data=b"x").status_code == 503
+        assert photos.get("/data/alice/.home/x").status_code == 503
+        wait_until(lambda: service.spooled() == [])
+    finally:
+        service.start_web()
+    assert photos.put("/data/alice/photos/x", data=b"x").status_code == 201
     for codes in ended:
         assert set(codes[:-5]) <= {201, 503}
         assert set(codes[-5:]) == {201}

@@ -123,6 +123,7 @@ def test_development_packages_are_not_needed_to_run(copy):
     assert copy.bootstraps(DEV) == [f"{BOOTSTRAP} dev"]
 
 
+@pytest.mark.long
 def test_after_an_upgrade_it_is_ready_again(copy):
     right = copy.stamps[RUN].read_text()
     upgraded_python(copy)

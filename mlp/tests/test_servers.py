@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 
 from kernel.tests.nats_tools import until
@@ -48,19 +49,16 @@ class Run:
         return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
 
 
-def test_servers_end_with_the_test_run(tmp_path):
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
+def test_servers_end_with_the_test_run(tmp_path, number):
     """Also those of its workers, and one that ignores SIGTERM."""
-    numbers = signal.SIGTERM, signal.SIGKILL
-    runs = [Run(tmp_path / str(int(number))) for number in numbers]
-    folders = [run.folder() for run in runs]
-    for run, folder, number in zip(runs, folders, numbers, strict=True):
-        wanted = {"postgres", "valkey-server", "nats-server", "sh"}
-        until(lambda folder=folder, wanted=wanted: wanted <= set(living(folder).values()))
-        run.process.send_signal(number)
-    for run, folder in zip(runs, folders, strict=True):
-        run.process.wait(LIMIT_S)
-        until(lambda folder=folder: not folder.exists(), 120, lambda folder=folder: str(list(folder.rglob("*"))))
-        until(lambda folder=folder: not living(folder), 120, lambda folder=folder: str(living(folder)))
+    run = Run(tmp_path / "run")
+    folder, wanted = run.folder(), {"postgres", "valkey-server", "nats-server", "sh"}
+    until(lambda: wanted <= set(living(folder).values()))
+    run.process.send_signal(number)
+    run.process.wait(LIMIT_S)
+    until(lambda: not folder.exists(), 120, lambda: str(list(folder.rglob("*"))))
+    until(lambda: not living(folder), 120, lambda: str(living(folder)))
 
 
 def living(folder: Path) -> dict[int, str]:

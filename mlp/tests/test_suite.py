@@ -89,7 +89,7 @@ def test_more_than_eight_failures_have_no_second_chance(suite):
     assert not suite.flaky.exists()
 
 
-@pytest.mark.parametrize("name", ["one", "browser_one"])
+@pytest.mark.parametrize("name", ["one", pytest.param("browser_one", marks=pytest.mark.long)])
 def test_what_fails_twice_is_red(suite, name):
     done = suite(two=ONCE, browser_two=PASSES, **{name: FAILS})
     assert done.returncode == 1
@@ -114,7 +114,7 @@ def test_a_seed_gives_an_order_that_can_be_repeated(suite):
     tests = notes + "".join(f"def test_{n}(): note({n})\n" for n in range(30))
     orders = []
     for seed in ((), ("--seed", "7"), ("--seed", "7"), ("--seed", "8")):
-        done = suite(("--workers", "1", *seed), one=tests, browser=PASSES)
+        done = suite(("--workers", "0", *seed), one=tests, browser=PASSES)
         assert done.returncode == 0, done.stdout + done.stderr
         orders.append((suite.folder / "order").read_text().split())
         (suite.folder / "order").unlink()

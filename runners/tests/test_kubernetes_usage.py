@@ -11,7 +11,7 @@ from runners.kubernetes import usage
 
 from .helpers import end_of, eventually, spec
 
-BUSY = "import time\nheld = bytearray(60 << 20)\nwhile True: sum(range(100_000))"
+BUSY = "import time\nheld = bytearray(60 << 20)\nwhile True: sum(range(100_000)); time.sleep(0.02)"
 
 
 @pytest.fixture

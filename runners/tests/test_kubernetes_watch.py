@@ -327,8 +327,8 @@ with runner.watch(lambda: None):
 """
 
 
-@pytest.mark.long
-def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path, kills):
     """Killed repeatedly at any moment: no line is lost or duplicated."""
     code = (
         "import itertools, os, time\n"
@@ -340,7 +340,7 @@ def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp
     )
     kubernetes.start(spec(tmp_path, code))
     path = tmp_path / "job-1-1.log"
-    for _ in range(3):
+    for _ in range(kills):
         size = path.stat().st_size if path.exists() else 0
         command = [sys.executable, "-c", KEEPER, str(tmp_path), str(tmp_path / "kubeconfig")]
         keeper = subprocess.Popen(command, cwd=settings.BASE_DIR, stderr=subprocess.DEVNULL)

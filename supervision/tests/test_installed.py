@@ -123,6 +123,7 @@ def test_unknown_commands_are_reported_by_django(installed, tmp_path):
     assert "mlp help" in done.stderr
 
 
+@pytest.mark.long
 def test_an_installed_platform_keeps_its_data_in_the_users_home(installed, tmp_path):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("MLP_")}
     question = "from django.conf import settings; print(settings.MLP_ROOT)"

@@ -82,6 +82,7 @@ def test_a_port_in_use_is_reported_with_its_setting(stopped):
     assert stopped.everything() == []
 
 
+@pytest.mark.long
 def test_a_part_that_cannot_start_is_named_and_everything_ends(stopped):
     broken = stopped.root.with_name("broken-nginx")
     broken.write_text("#!/bin/sh\necho this nginx is broken\nexit 1\n")

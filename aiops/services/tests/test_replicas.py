@@ -48,6 +48,7 @@ def replica():
         process.communicate()
 
 
+@pytest.mark.long
 def test_kill_9_of_every_process_in_turn(replica, tasks, peer, monkeypatch):
     Tenant.objects.filter(name="default").update(gpu=0)  # this machine may have none
     monkeypatch.setattr(logstore, "get", Store)

@@ -44,7 +44,7 @@ def opnis(tmp_path_factory):
     """Return a folder with the two files of a small training by Opni's rules."""
     words = Tokenizer()
     rows = [words.encode(text, learning=True) for text in TEXTS]
-    model = opni.fit(rows, [100, 10, 1], 30, lambda step, steps, loss: None, "cpu")
+    model = opni.fit(rows, [100, 10, 1], 1, lambda step, steps, loss: None, "cpu")
     folder = tmp_path_factory.mktemp("foreign") / "opni"
     opni.write(folder, model, opni.vocabulary(words))
     return folder
