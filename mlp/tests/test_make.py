@@ -132,16 +132,8 @@ def test_after_an_upgrade_it_is_ready_again(copy):
     assert copy.bootstraps(RUN) == []
 
 
-def test_the_development_packages_include_those_for_running(copy):
+def test_an_installation_is_for_running_too_and_without_the_tests_of_large_packages(copy):
     right = {target: stamp.read_text() for target, stamp in copy.stamps.items()}
-    no_stamp(copy)
-    copy.make(DEV, sys.executable)
-    assert {target: stamp.read_text() for target, stamp in copy.stamps.items()} == right
-    assert copy.bootstraps(RUN) == copy.bootstraps(DEV) == []
-
-
-@pytest.mark.long
-def test_the_tests_of_large_packages_are_removed_after_the_installation(copy):
     packages = copy.venv / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"
     removed = [packages / "numpy/tests/test_one.py", packages / "pandas/core/tests/data/table.csv"]
     kept = [packages / "numpy/testing/one.py", packages / "pandas/core/tests.py", packages / "another/tests/one.py"]
@@ -149,7 +141,9 @@ def test_the_tests_of_large_packages_are_removed_after_the_installation(copy):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     no_stamp(copy)
-    copy.make(RUN, sys.executable)
+    copy.make(DEV, sys.executable)
+    assert {target: stamp.read_text() for target, stamp in copy.stamps.items()} == right
+    assert copy.bootstraps(RUN) == copy.bootstraps(DEV) == []
     assert not any(file.parent.exists() for file in removed)
     assert all(file.exists() for file in kept)
 
