@@ -193,7 +193,7 @@ def test_a_download_survives_a_restart_of_the_platform(client, tmp_path, service
 
 
 def test_a_killed_download_fetches_only_the_rest(client, tmp_path):
-    folder = many(tmp_path / "many", 2, 120 << 20)
+    folder = many(tmp_path / "many", 2, 60 << 20)
     client.run("upload", folder, "--name", "photos")
     process = client.start("download", tmp_path / "got", "--name", "photos", "--jobs", "1")
     drafts = tmp_path / "got" / ".mlp-download"
@@ -201,7 +201,7 @@ def test_a_killed_download_fetches_only_the_rest(client, tmp_path):
     process.kill()
     process.communicate()
     result = client.json("download", tmp_path / "got", "--name", "photos")
-    assert result["received"] < 240 << 20
+    assert result["received"] < 120 << 20
     assert same(folder, tmp_path / "got")
     assert not drafts.exists()
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from mlp.tests.tiers import later
 from runners import RunnerError, confine, local
 from runners.local import LocalRunner
 
@@ -94,7 +93,7 @@ def test_twenty_processes_start_one_run(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
-@pytest.mark.parametrize("step", [6, later(1)])
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.long)])
 def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path, step):
     """Kills the caller at the n-th line of our own code, for each n-th; then another caller starts the same name."""
     runner, killed = LocalRunner(tmp_path / "runs"), True
@@ -241,7 +240,6 @@ def test_a_stop_request_before_the_start_is_kept(runner, tmp_path):
     assert not (tmp_path / "work/count").exists()
 
 
-@pytest.mark.long
 def test_concurrent_starts_stops_polls_and_forgets_agree(runner, tmp_path):
     """Many callers, few names, all calls at once: never an error, never two runs of one name."""
     code = (
