@@ -49,6 +49,26 @@ def record(job, *rows: dict, first: int = 0, sent=None) -> int:
     return recording.record(deliveries)
 
 
+INVALID = [  # a body, and the field that is refused
+    ({"values": {"lr": 1}}, "step"),
+    ({"step": -1, "values": {"lr": 1}}, "step"),
+    ({"step": "1", "values": {"lr": 1}}, "step"),
+    ({"step": 1}, "values"),
+    ({"step": 1, "values": {}}, "values"),
+    ({"step": 1, "values": {"lr": "1"}}, "values"),
+    ({"step": 1, "values": {"lr": True}}, "values"),
+    ({"step": 1, "values": {"": 1}}, "values"),
+    ({"step": 1, "values": {"<b>": 1}}, "values"),
+    ({"step": 1, "values": {"loss": 1}}, "values"),
+    ({"step": 1, "values": {f"n{i}": 1 for i in range(101)}}, "values"),
+    ({**numbers(1), "time": -1}, "time"),
+    ({**numbers(1), "user": "bob"}, "user"),
+    ({**numbers(1), "more": 1}, "more"),
+    ([numbers(1), {"step": 1}], "values"),
+    ([numbers(1)] * 1001, "body"),
+]
+
+
 class TestReport:
     def test_posted_values_are_stored_and_listed_newest_first(self, as_alice, running, ingesting):  # noqa: F811
         body = [numbers(0, lr=0.1, norm=3), {**numbers(1, lr=0.05), "time": 1700000000.5}]
@@ -82,29 +102,9 @@ class TestReport:
             as_alice.call("post", URL, numbers(0))
         wait_for(lambda: Value.objects.count() == 3)
 
-    @pytest.mark.parametrize(
-        ("body", "field"),
-        [
-            ({"values": {"lr": 1}}, "step"),
-            ({"step": -1, "values": {"lr": 1}}, "step"),
-            ({"step": "1", "values": {"lr": 1}}, "step"),
-            ({"step": 1}, "values"),
-            ({"step": 1, "values": {}}, "values"),
-            ({"step": 1, "values": {"lr": "1"}}, "values"),
-            ({"step": 1, "values": {"lr": True}}, "values"),
-            ({"step": 1, "values": {"": 1}}, "values"),
-            ({"step": 1, "values": {"<b>": 1}}, "values"),
-            ({"step": 1, "values": {"loss": 1}}, "values"),
-            ({"step": 1, "values": {f"n{i}": 1 for i in range(101)}}, "values"),
-            ({**numbers(1), "time": -1}, "time"),
-            ({**numbers(1), "user": "bob"}, "user"),
-            ({**numbers(1), "more": 1}, "more"),
-            ([numbers(1), {"step": 1}], "values"),
-            ([numbers(1)] * 1001, "body"),
-        ],
-    )
-    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream, body, field):  # noqa: F811
-        assert as_alice.refused("post", URL, body).startswith(f"{field}:")
+    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream):  # noqa: F811
+        wrong = [(body, field, as_alice.refused("post", URL, body)) for body, field in INVALID]
+        assert [(field, said) for _body, field, said in wrong if not said.startswith(f"{field}:")] == []
 
     def test_values_can_be_published_to_nats_and_invalid_messages_are_dropped(self, running, ingesting):  # noqa: F811
         target = recording.values_subject("alice", "fit")
