@@ -108,7 +108,6 @@ def test_django_s_own_checks_belong_to_it(suite):
     assert suite(manage="raise SystemExit(1)", one=PASSES, browser=PASSES).returncode == 1
 
 
-@pytest.mark.long
 def test_a_seed_gives_an_order_that_can_be_repeated(suite):
     notes = "def note(n):\n    with open('order', 'a') as file:\n        file.write(f'{n} ')\n"
     tests = notes + "".join(f"def test_{n}(): note({n})\n" for n in range(30))
