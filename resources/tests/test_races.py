@@ -264,6 +264,7 @@ def deadlocks() -> int:
         return cursor.fetchone()[0]
 
 
+@pytest.mark.long
 def test_a_storm_keeps_the_accounting_consistent(settings, make_user, capsys):
     settings.TRY_TIMEOUT_S = 0.2
     Tenant.objects.create(name="other", cpu=6, gpu=2, ram=6000)

@@ -84,11 +84,11 @@ class TestTimes:
     @pytest.mark.long
     def test_many_that_are_due_in_the_same_second(self, as_alice, make, alice):
         schedule = make()
-        rows = [Schedule(**fields_of(schedule, name=f"many{'x' * number}")) for number in range(1, 30)]
+        rows = [Schedule(**fields_of(schedule, name=f"many{'x' * number}")) for number in range(1, 8)]
         Schedule.objects.bulk_create(rows)
         Schedule.objects.filter(name="manyx").update(spec={"entry": "gone.py"})
         firing.run(schedule.next_at)
-        assert Job.objects.count() == 29
+        assert Job.objects.count() == 7
         failed = Firing.objects.get(state="failed")
         assert (failed.schedule.name, failed.reason[:6]) == ("manyx", "entry:")
 
