@@ -39,11 +39,12 @@ def submit(as_alice, script):
 
 def rest() -> None:
     """Wait until a run ends, at most for the time after which the platform would look again."""
-    runner, end = runners.get(), time.monotonic() + 0.5
+    runner, end, pause = runners.get(), time.monotonic() + 0.5, 0.005
     time.sleep(0.02)
     running = [name for name in runner.names() if runner.poll(name).state == "running"]
     while running and all(runner.poll(name).state == "running" for name in running) and time.monotonic() < end:
-        time.sleep(0.005)
+        time.sleep(pause)
+        pause = min(1.3 * pause, 0.05)
 
 
 @pytest.fixture

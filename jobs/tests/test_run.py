@@ -11,6 +11,7 @@ import pytest
 import runners
 from jobs import launching, lifecycle
 from jobs.auth import job_token
+from jobs.conftest import rest
 from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
 from kernel import storage
@@ -280,12 +281,14 @@ def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_i
     submit, until, monkeypatch
 ):
     monkeypatch.setattr(launching, "REPORT_GRACE_S", 86_400)
+    monkeypatch.setattr(launching, "QUIET_S", 2)
     job = submit("import time\nwhile True: time.sleep(1)")
     until(job, "running")
     lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
     job.refresh_from_db()
 
     def free() -> bool:
+        rest()
         launching.clean(job.pk, follow=False)
         return in_use() == NOTHING
 
@@ -293,13 +296,14 @@ def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_i
     assert Job.objects.get(pk=job.pk).state == "finished"
 
 
-@pytest.mark.long
-def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until):
-    job = submit("import time\nend = time.time() + 9\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
+def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until, monkeypatch):
+    monkeypatch.setattr(launching, "QUIET_S", 2)
+    job = submit("import time\nend = time.time() + 5\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
     until(job, "running")
     lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
 
     def free() -> bool:
+        rest()
         launching.clean(job.pk, follow=False)
         return in_use() == NOTHING
 

@@ -24,18 +24,16 @@ def alice_client(alice, home):
 
 
 @pytest.fixture
-def two(submit, until, home):
-    """Two ended jobs of alice's whose code, arguments and environment differ."""
+def two(submit, home):
+    """Two jobs of alice's whose code, arguments and environment differ; the code is saved when they are submitted."""
     (home / "lib").mkdir()
     (home / "lib" / "nets.py").write_text("SIZE = 1\n")
     (home / "binary.bin").write_bytes(b"\0\1")
     one = submit("import sys\nprint('one')\n", args=["--lr", "0.1"], env={"API_KEY": "very secret"})
-    until(one, "finished")
     (home / "lib" / "nets.py").write_text("SIZE = 2\n")
     (home / "train.py").unlink()
     fields = {"args": ["--lr", "0.2"], "env": {"API_KEY": "another", "MODE": "fast"}}
-    job = submit("print('two')\n", name="other", **fields)
-    until(job, "finished")
+    submit("print('two')\n", name="other", **fields)
     return one
 
 
@@ -44,7 +42,8 @@ def texts(answer: dict, path: str) -> list[tuple[str, str]]:
     return [(line["kind"], line["text"]) for line in file["lines"]]
 
 
-def test_rest_gives_what_was_kept(as_alice, as_bob, two):
+def test_rest_gives_what_was_kept(as_alice, as_bob, two, until):
+    until(two, "finished")
     code = as_alice.call("get", "users/alice/jobs/fit/code").json()
     assert [file["path"] for file in code["files"]] == ["binary.bin", "lib/nets.py", "train.py"]
     assert len(code["digest"]) == 64

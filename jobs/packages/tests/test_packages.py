@@ -93,6 +93,7 @@ def test_the_same_lines_are_installed_once_whatever_their_comments(submit, until
     assert log("third").startswith("2.0 True")
 
 
+@pytest.mark.long
 def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
     started = builds(monkeypatch)
     jobs = [submit(USES, name, requirements="colours==1.0", cpu=0.1) for name in ("fit", "second")]
@@ -266,6 +267,7 @@ def test_nothing_is_left_of_a_failed_installation(submit, until, monkeypatch):
     assert not found.folder.exists()
 
 
+@pytest.mark.long
 def test_the_least_recently_used_ones_go_where_a_user_has_no_room(submit, until, settings):
     first = used(until(submit(USES, requirements="colours==1.0"), "finished"), 2)
     second = used(until(submit(USES, "second", requirements="colours==2.0"), "finished"), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from itertools import chain, product
 
 import jsonschema
 import pytest
@@ -257,15 +257,30 @@ NEEDED = {"metric": "loss", "metrics": ["loss"], "x": "param:lr", "y": "best:los
 HOSTILE = [None, True, 0, -1, 1.5, 10**30, "", "x", "\x00", [], {}, [{}], {"a": []}]
 
 
-def test_a_hostile_value_of_a_panel_is_refused_with_its_name(as_alice):
+def hostile_panels(kind: str) -> list[tuple[str, dict]]:
+    """Return panels of that kind with one value that is hostile, each with the value's name."""
+    needed = {field: NEEDED[field] for field in board.REQUIRED.get(kind, [])}
+    names = [*board.COMMON, *board.KINDS[kind], "x", "\x00"]
+    return [(name, {"kind": kind, **needed, name: value}) for name, value in product(names, HOSTILE)]
+
+
+def test_a_hostile_value_of_a_panel_is_refused_with_its_name():
+    for name, panel in chain.from_iterable(map(hostile_panels, board.KINDS)):
+        try:
+            board.checked([{"kind": "count"}, panel])
+        except Refused as refusal:
+            message = str(refusal)
+            assert message.startswith("board: panel 2"), panel
+            assert name.strip("\x00") in message, panel
+
+
+def test_a_hostile_panel_is_refused_over_rest_too(as_alice):
     url = f"users/alice/projects/{as_alice.call('post', 'users/alice/projects', {'name': 'p'}).json()['id']}"
-    for kind, own in board.KINDS.items():
-        for name, value in product([*board.COMMON, *own, "x", "\x00"], HOSTILE):
-            panel = {"kind": kind, **{field: NEEDED[field] for field in board.REQUIRED.get(kind, [])}, name: value}
-            answer = as_alice.call("put", url, {"board": [{"kind": "count"}, panel]})
-            if answer.status_code != 200:
-                assert (answer.status_code, answer.json()["msg"][:14]) == (403, "board: panel 2"), panel
-                assert name.strip("\x00") in answer.json()["msg"], panel
+    for name, panel in hostile_panels("series"):
+        answer = as_alice.call("put", url, {"board": [{"kind": "count"}, panel]})
+        if answer.status_code != 200:
+            assert (answer.status_code, answer.json()["msg"][:14]) == (403, "board: panel 2"), panel
+            assert name.strip("\x00") in answer.json()["msg"], panel
 
 
 def test_views_are_saved_and_replaced_by_name(as_alice, runs):
