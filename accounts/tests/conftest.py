@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accounts import lifecycle, throttle
+from accounts import lifecycle, logins, throttle
 
 from .doors import FREE
 
@@ -13,6 +13,8 @@ from .doors import FREE
 def long_waits(settings, monkeypatch):
     settings.LOGIN_FAILURES_BEFORE_SLOWDOWN = FREE
     monkeypatch.setattr(throttle, "FIRST_S", 60)
+    monkeypatch.setattr(logins, "OF_AN_ACCOUNT", 2)
+    monkeypatch.setattr(logins, "OF_A_NETWORK", 3)
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ FAILURES = {
     "segment": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "crash", "form", None, ""),
     "term": ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n", "interrupt", "again", None, ""),
 }  # fmt: skip
+QUICK = {"module", "dataset", "syntax", "nan", "exit", "segment"}  # the rules have quick tests: test_doctor_rules.py
 
 
 def found(as_alice, name: str = "fit") -> dict:
@@ -53,7 +54,9 @@ def found(as_alice, name: str = "fit") -> dict:
     return response.json()
 
 
-@pytest.mark.parametrize("case", FAILURES)
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.long) for case in FAILURES]
+)
 def test_real_failures(submit, until, as_alice, case):
     script, rule, action, line, code = FAILURES[case]
     job = until(submit(script), "error")

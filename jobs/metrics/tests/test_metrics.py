@@ -98,33 +98,6 @@ def publish(subject: str, body: bytes, message_id: str = "") -> None:
     asyncio.run(work())
 
 
-INVALID = [  # a body, and the field that is refused
-    ({**row(0), "epoch": -1}, "epoch"),
-    ({**row(0), "epoch": "0"}, "epoch"),
-    ({**row(0), "accuracy": None}, "accuracy"),
-    ({**row(0), "progress": 101}, "progress"),
-    ({**row(0), "progress": -2}, "progress"),
-    ({**row(0), "user": "bob"}, "user"),
-    ({**row(0), "name": "other"}, "name"),
-    ({**row(0), "more": 1}, "more"),
-    ({"epoch": 1}, "accuracy"),
-    ([row(0), {"epoch": 1}], "accuracy"),
-    ([row(0)] * 1001, "body"),
-]
-INVALID_MESSAGES = [
-    b"",
-    b"{",
-    b"[]",
-    b"null",
-    b"\xff",
-    json.dumps(row(0, user="bob")).encode(),
-    b'{"epoch": NaN}',
-    b"x" * 60_000,
-    b"[" * 60_000,
-    b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
-]
-
-
 class TestReport:
     def test_posted_metrics_are_stored_in_order(self, as_alice, running, ingesting):
         assert as_alice.call("post", URL, row(0)).content == b'""'
@@ -143,9 +116,24 @@ class TestReport:
         wait_for(lambda: Metrics.objects.filter(epoch=2).exists())
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [0, 1, 2]
 
-    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream):
-        wrong = [(body, field, as_alice.refused("post", URL, body)) for body, field in INVALID]
-        assert [(field, said) for _body, field, said in wrong if not said.startswith(f"{field}:")] == []
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({**row(0), "epoch": -1}, "epoch"),
+            ({**row(0), "epoch": "0"}, "epoch"),
+            ({**row(0), "accuracy": None}, "accuracy"),
+            ({**row(0), "progress": 101}, "progress"),
+            ({**row(0), "progress": -2}, "progress"),
+            ({**row(0), "user": "bob"}, "user"),
+            ({**row(0), "name": "other"}, "name"),
+            ({**row(0), "more": 1}, "more"),
+            ({"epoch": 1}, "accuracy"),
+            ([row(0), {"epoch": 1}], "accuracy"),
+            ([row(0)] * 1001, "body"),
+        ],
+    )
+    def test_one_invalid_element_refuses_the_whole_request(self, as_alice, running, stream, body, field):
+        assert as_alice.refused("post", URL, body).startswith(f"{field}:")
 
     def test_metrics_of_a_job_that_is_not_running_are_ignored(self, as_alice, running, ingesting):
         lifecycle.cancel(user=running.user, name="fit", by="alice")
@@ -182,13 +170,16 @@ class TestNats:
         wait_for(lambda: Metrics.objects.filter(epoch=1).exists())
         assert list(Metrics.objects.values_list("epoch", flat=True)) == [0, 1]
 
-    def test_an_invalid_message_is_dropped_and_the_next_one_stored(self, running, ingesting):
-        for epoch, body in enumerate(INVALID_MESSAGES):
+    def test_invalid_messages_are_dropped_and_the_next_ones_stored(self, running, ingesting):
+        invalid = [
+            b"", b"{", b"[]", b"null", b"\xff", json.dumps(row(0, user="bob")).encode(), b'{"epoch": NaN}', b"x" * 60_000,
+            b"[" * 60_000, b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
+        ]  # fmt: skip
+        for place, body in enumerate(invalid, 1):
             publish("job_metrics.alice.fit", body)
-            publish("job_metrics.alice.fit", json.dumps(row(epoch)).encode())
-        stored = Metrics.objects.values_list("epoch", flat=True)
-        wait_for(lambda: len(INVALID_MESSAGES) - 1 in stored.all())
-        assert list(stored.all()) == list(range(len(INVALID_MESSAGES)))
+            publish("job_metrics.alice.fit", json.dumps(row(place)).encode())
+        wait_for(Metrics.objects.filter(epoch=len(invalid)).exists)
+        assert list(Metrics.objects.order_by("epoch").values_list("epoch", flat=True)) == [*range(1, len(invalid) + 1)]
 
     def test_killed_before_the_acknowledgement_it_stores_the_batch_once(self, running, stream):
         """The batch is recorded, its acknowledgement is lost, so it is delivered again."""
