@@ -1,4 +1,4 @@
-"""The registry's half of the MLflow protocol where work follows the answer: versions get their files, webhooks are sent."""
+"""The registry's half of the MLflow protocol where work follows the answer: files of versions, webhooks."""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ class TestNats:
 
     def test_invalid_messages_are_dropped_and_the_next_ones_stored(self, running, ingesting):
         invalid = [
-            b"", b"{", b"[]", b"null", b"\xff", json.dumps(row(0, user="bob")).encode(), b'{"epoch": NaN}', b"x" * 60_000,
-            b"[" * 60_000, b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
+            b"", b"{", b"[]", b"null", b"\xff", json.dumps(row(0, user="bob")).encode(), b'{"epoch": NaN}',
+            b"x" * 60_000, b"[" * 60_000, b'{"epoch": 0, "accuracy": 1e999, "loss": 0, "progress": 0}',
         ]  # fmt: skip
         for place, body in enumerate(invalid, 1):
             publish("job_metrics.alice.fit", body)
