@@ -251,7 +251,7 @@ class TestHostileFolders:
             (b"x\n" * 1001, "at most 1000 lines"),
             (b"x" * 70_000, "at most 65536 bytes"),
             (b"fine\n[z-a]*\n", "line 2 is not a valid pattern"),
-            (b"*a" * 30_000 + b"b", "not a valid pattern"),
+            pytest.param(b"*a" * 30_000 + b"b", "not a valid pattern", marks=pytest.mark.long),
         ],
     )
     def test_a_bad_mlpignore_is_refused(self, as_alice, home, patterns, problem):
