@@ -296,9 +296,9 @@ def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_i
     assert Job.objects.get(pk=job.pk).state == "finished"
 
 
-def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until, monkeypatch):
-    monkeypatch.setattr(launching, "QUIET_S", 2)
-    job = submit("import time\nend = time.time() + 5\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
+@pytest.mark.long
+def test_a_script_that_works_on_after_it_has_reported_its_end_may(submit, until):
+    job = submit("import time\nend = time.time() + 9\nwhile time.time() < end: pass\nopen('saved', 'w').close()")
     until(job, "running")
     lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
 
