@@ -227,8 +227,7 @@ def test_input_survives_a_restart_of_the_servers(walks, platform, browser):
     form.locator("[name=name]").fill("kept")
     form.locator("[name=entry]").fill("kept.py")
     form.locator("[name=args]").fill("--epochs 3")
-    killed = set(platform.pids("web"))
-    platform.kill(*killed)
+    killed = platform.kill_part("web")
     form.locator("button.primary").click()
     platform.healed("web", killed)
     end = time.monotonic() + LIMIT_MS / 1000

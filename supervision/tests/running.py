@@ -126,6 +126,16 @@ class Platform:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def kill_part(self, part: str) -> set[int]:
+        """Kill all processes of a part and return them. The first one dies first: it would replace the others, and what
+        it replaces in its last moment would answer on for a while.
+        """
+        first = self.pids(part)[0]
+        self.kill(first)
+        others = set(self.pids(part)) - {first}
+        self.kill(*others)
+        return {first} | others
+
     def healed(self, part: str, killed: set[int]) -> None:
         """Wait until the part runs in new processes and the platform is healthy."""
         end = time.monotonic() + LIMIT_S

@@ -120,9 +120,7 @@ def test_kills_are_never_answered_with_500(platform, visitor):
     }
     with Hammer({name: kinds[name] for name in meant}) as hammer:
         for part in ("web", "database", "data", "valkey", "web"):
-            pids = platform.pids(part)
-            platform.kill(*pids)
-            platform.healed(part, set(pids))
+            platform.healed(part, platform.kill_part(part))
         app = application(platform)
         platform.kill(*app)
         until(lambda: application(platform) - app)

@@ -201,9 +201,7 @@ def test_nothing_is_told_at_the_ports_that_killed_servers_could_have(platform):
 
 
 def test_without_web_the_gateway_answers_in_the_apis_form(platform):
-    web = set(platform.pids("web"))
-    platform.kill(*web)
-    platform.kill(*platform.pids("web"))  # a worker born between the look and the blow
+    web = platform.kill_part("web")
     api, page, health = platform.get("/api/v1/auth"), platform.get("/index"), platform.get("/healthz")
     assert (api[0], set(json.loads(api[2]))) == (503, {"msg"})
     assert (page[0], page[1].split(";")[0]) == (503, "text/html")

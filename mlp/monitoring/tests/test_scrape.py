@@ -130,8 +130,7 @@ def test_a_kill_takes_nothing_from_the_counts(scraped, part):
                 and key[0].startswith(("mlp_http", "mlp_task", "mlp_state", "mlp_reconcile"))}  # fmt: skip
 
     before = counted()
-    killed = set(scraped.platform.pids(part))
-    scraped.platform.kill(*killed)
+    killed = scraped.platform.kill_part(part)
     scraped.platform.healed(part, killed)
     after = counted()
     assert {key: (value, after.get(key, 0)) for key, value in before.items() if after.get(key, 0) < value} == {}

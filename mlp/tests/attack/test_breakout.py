@@ -69,9 +69,7 @@ def test_it_reaches_no_inner_door_and_takes_no_place_of_a_server(world, attacker
     doors = attacker.submit("doors", *map(str, ports), "/workspace/sign", cpu=1).says("waiting\n")
     try:
         for part in ("gateway", "nats"):
-            pids = set(platform.pids(part))
-            platform.kill(*pids)
-            platform.healed(part, pids)
+            platform.healed(part, platform.kill_part(part))
     finally:
         (doors.workspace / "sign").unlink()
     world.unharmed("afterdoors")
