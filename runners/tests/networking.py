@@ -113,8 +113,16 @@ def rss_mib(pid: int) -> int:
 def relays(world: World) -> list[int]:
     """The relay of the run: the child of the shim that is a copy of it."""
     shim = json.loads((world.runner.folder / "job-1-1" / "begun.json").read_text())["shim"]
-    line = Path(f"/proc/{shim}/cmdline").read_bytes()
-    return [pid for pid in children(shim) if Path(f"/proc/{pid}/cmdline").read_bytes() == line]
+    line = command_of(shim)
+    return [pid for pid in children(shim) if command_of(pid) == line]
+
+
+def command_of(pid: int) -> bytes:
+    """Return the command line of a process; empty where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def open_files(pid: int) -> list[str]:

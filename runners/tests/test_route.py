@@ -19,7 +19,7 @@ from runners import confine, networks
 
 from .confined import as_user
 from .helpers import alive, end_of, eventually
-from .networking import OWN, PORTS, TALK, children, rss_mib
+from .networking import OWN, PORTS, TALK, children, command_of, rss_mib
 
 KNOWN = "MLP_TEST_ROUTES"
 PROGRAMS = {kind: shutil.which(kind) for kind in networks.ROUTES}
@@ -82,7 +82,7 @@ WAIT = TALK + TRIES + "import time\nopen('ready', 'w').write('x')\n"
 def program_of(world) -> int:
     """Return the process id of the program of the run."""
     shim = json.loads((world.runner.folder / "job-1-1" / "begun.json").read_text())["shim"]
-    return next((pid for pid in children(shim) if b"internet0" in Path(f"/proc/{pid}/cmdline").read_bytes()), 0)
+    return next((pid for pid in children(shim) if b"internet0" in command_of(pid)), 0)
 
 
 class Everywhere:
