@@ -17,6 +17,7 @@ from apps.models import Application, AppRun, Rollout
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from kernel import storage
+from mlp.tests.tiers import later
 from models_app.models import Model
 from resources import tcc
 from resources.models import ResourceRequest, Tenant
@@ -197,9 +198,7 @@ def test_without_room_for_two_it_waits_until_it_may_restart(up, as_alice, models
     assert Tenant.objects.get().ram_inuse == 400
 
 
-@pytest.mark.parametrize(
-    "moment", ["both", *(pytest.param(name, marks=pytest.mark.long) for name in ("old", "new", "after"))]
-)
+@pytest.mark.parametrize("moment", ["both", *(later(name) for name in ("old", "new", "after"))])
 def test_a_kill_at_any_moment_of_a_change_leaves_one_serving_version(up, as_alice, models, until, tasks, ask, moment):
     app = up()
     do(as_alice, app, "/rollout", model_name="addtwo")

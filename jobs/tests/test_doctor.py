@@ -14,6 +14,7 @@ from jobs.doctor import diagnose
 from jobs.models import Diagnosis, FailureRule, Job
 from kernel import storage
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
+from mlp.tests.tiers import later
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
@@ -54,9 +55,7 @@ def found(as_alice, name: str = "fit") -> dict:
     return response.json()
 
 
-@pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.long) for case in FAILURES]
-)
+@pytest.mark.parametrize("case", [case if case in QUICK else later(case) for case in FAILURES])
 def test_real_failures(submit, until, as_alice, case):
     script, rule, action, line, code = FAILURES[case]
     job = until(submit(script), "error")

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel.errors import Fault, Refused
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db
 
@@ -109,7 +110,7 @@ JSON = st.recursive(
 FIELDS = st.sampled_from(["name", "entry", "size", "state", "progress", "gpu", "cpu", "ram", "env", "args", "datasets"])
 
 
-@pytest.mark.parametrize("most", [15, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [15, later(100)])
 def test_no_body_causes_a_server_error(as_alice, most):
     @settings(max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(body=st.dictionaries(FIELDS, JSON, max_size=6))

@@ -28,6 +28,7 @@ from schemathesis.specs.openapi.checks import (
 
 from kernel.tests.nats_tools import Peer
 from kernel.views import ContractView
+from mlp.tests.tiers import later
 from mlp.wsgi import application
 
 CHECKS = [
@@ -89,7 +90,7 @@ def try_out(operation, token: str, most: int) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("training_controller")
-@pytest.mark.parametrize("most", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [1, later(3)])
 def test_answers_match_the_schema(as_alice, as_staff, home, most):
     """Alice's objects are made once; what the requests to an operation do to them is undone before the next."""
     assert as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 0}).status_code == 201

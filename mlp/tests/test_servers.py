@@ -13,6 +13,7 @@ from django.conf import settings
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin
+from mlp.tests.tiers import later
 
 PROBE = """
 import os, pathlib, subprocess, time
@@ -49,7 +50,7 @@ class Run:
         return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.parametrize("number", [later(signal.SIGTERM), signal.SIGKILL])
 def test_servers_end_with_the_test_run(tmp_path, number):
     """Also those of its workers, and one that ignores SIGTERM."""
     run = Run(tmp_path / "run")

@@ -25,6 +25,7 @@ from jobs.models import Comparison, Job, Project
 from kernel import storage
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import later
 from mlp.visitors import page_urls
 from models_app import urls as model_urls
 from models_app.models import Model, RegisteredModel
@@ -52,7 +53,7 @@ NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in i
 MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # Who asks for every address, also in the quick tests: a role of each way to be let in, and one that just is not.
 NEAREST = {"owner", "reader", "link", "ended", "revoked link"}
-thoroughly = pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=pytest.mark.long)])
+thoroughly = pytest.mark.parametrize("thorough", [False, later(True)])
 OF_OWNERS = ("/uses",)  # calls that tell of other objects
 # What the segments of an address stand for, by the kind of the page.
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}

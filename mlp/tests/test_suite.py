@@ -10,6 +10,8 @@ import sys
 import pytest
 from django.conf import settings
 
+from mlp.tests.tiers import later
+
 SETTINGS = """
 [tool.pytest.ini_options]
 python_files = ["test_*.py"]
@@ -89,7 +91,7 @@ def test_more_than_eight_failures_have_no_second_chance(suite):
     assert not suite.flaky.exists()
 
 
-@pytest.mark.parametrize("name", ["one", pytest.param("browser_one", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["one", later("browser_one")])
 def test_what_fails_twice_is_red(suite, name):
     done = suite(two=ONCE, browser_two=PASSES, **{name: FAILS})
     assert done.returncode == 1

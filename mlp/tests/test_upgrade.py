@@ -30,6 +30,7 @@ from conftest import Api
 from kernel.tests.nats_tools import until
 from mlp.tests import template
 from mlp.tests.servers import begin
+from mlp.tests.tiers import later
 from supervision.tests.running import START_S, Platform
 
 pytestmark = pytest.mark.e2e
@@ -170,9 +171,7 @@ def killed_on_the_way(platform: Upgraded) -> None:
 
 
 CASES = [
-    pytest.param((release, killed), id=release.name + killed * " killed", marks=pytest.mark.long)
-    for release in RELEASES
-    for killed in (False, True)
+    later((release, killed), id=release.name + killed * " killed") for release in RELEASES for killed in (False, True)
 ]
 
 

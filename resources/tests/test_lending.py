@@ -14,6 +14,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from kernel.errors import Refused
+from mlp.tests.tiers import later
 from resources import lending, limits, tcc
 from resources.models import KINDS, LENDABLE, Loan, ResourceRequest, State, Tenant
 
@@ -250,7 +251,7 @@ def one_call(chance: random.Random, number: int) -> str:
     return verb
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(later(seed) for seed in (1, 2))])
 def test_any_order_of_calls_keeps_the_sums(tenants, seed):
     chance, done, borrowed = random.Random(seed), Counter(), 0
     for step in range(STEPS):

@@ -14,6 +14,7 @@ from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from resources import inventory, tcc, tenants
 from resources.models import KINDS, Tenant
 
@@ -109,7 +110,7 @@ def test_administrators_do_all_of_it_in_the_admin(staff):
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [4, later(20)])
 def test_while_tenants_come_and_go_no_capacity_is_lost(default_tenant, rounds):
     """Others reserve and release meanwhile."""
     problems, stop = [], threading.Event()

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from mlp.tests.tiers import later
 from runners import confine
 from runners.base import Mount, RunnerError, RunSpec
 from runners.local import LocalRunner
@@ -224,7 +225,7 @@ FILES = [kind for kind in KINDS if not kind.startswith("none")]  # those that ke
 each = pytest.mark.parametrize("world", KINDS, indirect=True)
 # Limits hardly depend on the walls: half of the kinds have all walls and all ways of counting; the long tier has the
 # rest.
-LIMITED = [kind if place % 2 == 0 else pytest.param(kind, marks=pytest.mark.long) for place, kind in enumerate(KINDS)]
+LIMITED = [kind if place % 2 == 0 else later(kind) for place, kind in enumerate(KINDS)]
 each_that_is_limited = pytest.mark.parametrize("world", LIMITED, indirect=True)
 each_that_keeps_files = pytest.mark.parametrize("world", FILES, indirect=True)
 

@@ -11,6 +11,7 @@ import time
 import pytest
 from django.conf import settings
 
+from mlp.tests.tiers import later
 from runners.base import RunnerError
 from runners.kubernetes import KubernetesRunner, logs, object_names, runner, watch
 from runners.kubernetes.cluster import PIECE, Cluster, Gone, lines
@@ -327,7 +328,7 @@ with runner.watch(lambda: None):
 """
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [1, later(3)])
 def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path, kills):
     """Killed repeatedly at any moment: no line is lost or duplicated."""
     code = (

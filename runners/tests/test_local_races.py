@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mlp.tests.tiers import later
 from runners import RunnerError, confine, local
 from runners.local import LocalRunner
 
@@ -93,7 +94,7 @@ def test_twenty_processes_start_one_run(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
-@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [12, later(1)])
 def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path, step):
     """Kills the caller at the n-th line of our own code, for each n-th; then another caller starts the same name."""
     runner, killed = LocalRunner(tmp_path / "runs"), True

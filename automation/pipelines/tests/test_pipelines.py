@@ -12,6 +12,7 @@ from automation.sweeps.tests.conftest import report
 from jobs.models import Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import later
 from resources import tcc
 from resources.models import Tenant
 
@@ -69,7 +70,7 @@ class TestOrder:
         job = Job.objects.get()
         assert (job.args, job.env) == (["--epochs", "5", "--all=false"], {"E": "5x"})
 
-    @pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
+    @pytest.mark.parametrize("count", [4, later(100)])
     def test_a_chain_of_many_steps(self, world, count):
         steps = {f"s{number}": {"needs": [f"s{number - 1}"] if number else []} for number in range(count)}
         world.make(steps)

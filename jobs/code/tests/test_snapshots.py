@@ -18,6 +18,7 @@ from jobs.code import store, sweeping, taking, tree
 from jobs.models import Blob, Capture, Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -251,7 +252,7 @@ class TestHostileFolders:
             (b"x\n" * 1001, "at most 1000 lines"),
             (b"x" * 70_000, "at most 65536 bytes"),
             (b"fine\n[z-a]*\n", "line 2 is not a valid pattern"),
-            pytest.param(b"*a" * 30_000 + b"b", "not a valid pattern", marks=pytest.mark.long),
+            later(b"*a" * 30_000 + b"b", "not a valid pattern"),
         ],
     )
     def test_a_bad_mlpignore_is_refused(self, as_alice, home, patterns, problem):

@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 
 from kernel.telemetry import files
+from mlp.tests.tiers import later
 
 # A process that counts in the folder of its argument, says so, and waits for its end.
 COUNTS = """
@@ -115,7 +116,7 @@ files.collect(pathlib.Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize("step", [13, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("step", [13, later(1)])
 def test_a_kill_at_any_moment_of_joining_loses_and_doubles_nothing(tmp_path, start, step):
     interrupted, expected = 0, 0
     for moment in range(1, 60, step):

@@ -14,6 +14,7 @@ import requests
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import free_port
+from mlp.tests.tiers import later
 from supervision.tests.shared import Shared
 
 pytestmark = pytest.mark.begins(0)
@@ -169,7 +170,7 @@ def run(code: str, **environment: str) -> str:
 DISABLED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SDK_DISABLED": "true"}
 
 
-@pytest.mark.parametrize("given", [pytest.param({}, marks=pytest.mark.long), DISABLED], ids=["not set", "disabled"])
+@pytest.mark.parametrize("given", [later({}), DISABLED], ids=["not set", "disabled"])
 def test_nothing_is_loaded_while_traces_are_off(given):
     assert run(LOADED, **given) == "[]"
 

@@ -19,6 +19,7 @@ from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from kernel.admin import LifecycleAdmin
 from kernel.admin_display import url_of
+from mlp.tests.tiers import later
 from resources import tcc
 from resources.models import UsageSample, UserLimit
 
@@ -97,7 +98,7 @@ def test_no_object_is_changed_by_a_form(staff_client, world):
     assert answers == dict.fromkeys(MODELS, 403)
 
 
-@pytest.mark.parametrize("labels", [OPENED_MOST, pytest.param(MODELS, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize("labels", [OPENED_MOST, later(MODELS)], ids=["some", "all"])
 def test_object_pages_and_histories_open(staff_client, world, labels):
     """All object pages are opened with hostile text in them, too: see test_hostile_words.py."""
     histories = {label: address(label, "history", world[label].pk) for label in labels}

@@ -18,6 +18,7 @@ from jobs.models import Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db
 
@@ -105,7 +106,7 @@ def test_no_path_leaves_the_workspace(as_alice, workspace, where):
     as_alice.refused("post", "users/alice/models", body)
 
 
-@pytest.mark.parametrize("most", [20, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("most", [20, later(300)])
 def test_a_folder_that_becomes_a_link_meanwhile_is_not_followed(as_alice, workspace, most):
     """A job swaps it as often as it can while its files are listed."""
     theirs, folder, aside = storage.job_dir("bob", "kept"), workspace / "swapped", workspace / "aside"

@@ -19,6 +19,7 @@ from jobs.models import Job
 from mlp.tests.attack.test_tokens import OPEN, VALUES, answer, attacked, let_in, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
+from mlp.tests.tiers import later
 from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -43,11 +44,6 @@ MAY = {
 LEAD_READS = re.compile("/api/v1/users/alice/(jobs|datasets|models|apps)/fit(/(?!uses$)|$)")  # not its trace elsewhere
 OF_NOBODY: dict[tuple[str, str], str] = {}  # what is said of a user who does not exist: the same to everybody
 DENIED = re.compile("no such|only|administrator|requires|token: ")
-
-
-def also(role: str):
-    """Return a role that is asked in the long tests only: it has less than those beside it."""
-    return pytest.param(role, marks=pytest.mark.long)
 
 
 def filled_in(schema: dict, components: dict):
@@ -155,7 +151,7 @@ def test_of_a_tenants_calls_a_role_has_those_that_it_was_given(world, role):
     assert tried[True] > (9 if role == "lead" else 0)
 
 
-@pytest.mark.parametrize("role", ["lead", "elsewhere", also("viewer"), also("stranger")])  # a member: see test_tokens
+@pytest.mark.parametrize("role", ["lead", "elsewhere", later("viewer"), later("stranger")])  # a member: see test_tokens
 def test_of_another_users_objects_only_the_tenants_administrator_reads_and_nobody_changes(world, role):
     before, read = state(), set()
     for method, path, body in calls():
@@ -175,7 +171,7 @@ def test_of_another_users_objects_only_the_tenants_administrator_reads_and_nobod
     assert {"/api/v1/jobs", "/api/v1/datasets", "/api/v1/apps"} <= read if role == "lead" else not read
 
 
-@pytest.mark.parametrize("role", ["lead", also("viewer"), also("elsewhere")])
+@pytest.mark.parametrize("role", ["lead", later("viewer"), later("elsewhere")])
 def test_a_role_in_a_tenant_gives_nothing_beside_it(world, role):
     """The platform's own calls, those of operators, and those about nobody: as for any other user."""
     for method, path, body in calls():
@@ -198,7 +194,7 @@ def test_its_administrator_opens_the_pages_of_the_tenants_objects_only(world, al
             assert lead.post(address, {"state": "error"}).status_code in (403, 404, 405), address
 
 
-@pytest.mark.parametrize("role", ["lead", also("elsewhere")])  # who has most; test_tokens asks as a member
+@pytest.mark.parametrize("role", ["lead", later("elsewhere")])  # who has most; test_tokens asks as a member
 def test_no_page_of_operators_opens_and_no_post_changes_what_is_alices(world, role):
     before = state()
     for address in pages():

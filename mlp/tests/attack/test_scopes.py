@@ -23,6 +23,7 @@ from mlp.tests.attack.test_tokens import VALUES, attacked, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_mlflow_routes import calls as mlflow_calls
 from mlp.tests.test_mlflow_routes import short
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db
 
@@ -150,7 +151,7 @@ def test_every_call_of_mlflow_has_a_line():
     assert set(lines_of(MLFLOW)) == calls | NOT_OF_ROUTES
 
 
-@pytest.mark.parametrize("names", [("1", "delete/get/1"), pytest.param(("get-delete",), marks=pytest.mark.long)])
+@pytest.mark.parametrize("names", [("1", "delete/get/1"), later(("get-delete",))])
 def test_of_mlflows_calls_a_scope_has_those_of_its_lines(token, names):
     """Whatever a path or a key is called."""
     addresses = {(method, short(address)): f"/{address}" for method, address in mlflow_calls()}

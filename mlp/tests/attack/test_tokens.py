@@ -23,6 +23,7 @@ from jobs.auth import job_token
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import fill, visitor
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db
 
@@ -217,7 +218,7 @@ def test_without_a_session_every_page_leads_to_the_login(world):
 
 
 # in the quick tests, a tenant's administrator tries the others: see test_roles
-@pytest.mark.parametrize(("below", "least"), [("/internal/", 5), pytest.param("/admin/", 80, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("below", "least"), [("/internal/", 5), later("/admin/", 80)])
 def test_a_users_session_opens_no_page_of_the_administrators(world, bob, below, least):
     client = visitor(bob)
     admin = [address for address in pages() if address.startswith(below) and not OPEN_PAGES.match(address)]
