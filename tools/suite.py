@@ -92,16 +92,18 @@ def check() -> list[list[str]]:
 def run_first(main: Half, browser: Half | None) -> bool:
     """Run all tests. Return whether each half ended as a run of tests ends, with passes or failures."""
     seen = ARTIFACTS / "browser.txt"
-    beside = begin(browser.first(), seen) if browser else None
+    running = [begin(main.first())]
+    if browser:
+        running.append(begin(browser.first(), seen))
     try:
-        codes = [begin(main.first()).wait()]
-        if beside:
-            codes.append(beside.wait())
-            print(seen.read_text(errors="replace"), flush=True)
+        codes = [half.wait() for half in running]
     finally:
-        if beside and beside.poll() is None:
-            beside.terminate()
-            beside.wait()
+        for half in running:
+            if half.poll() is None:
+                half.terminate()
+                half.wait()
+    if browser:
+        print(seen.read_text(errors="replace"), flush=True)
     return all(code in (PASSED, FAILED, NO_TESTS) for code in codes) and set(codes) != {NO_TESTS}
 
 
@@ -146,7 +148,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=WORKERS, help="0 for none")
     parser.add_argument("--without-browser", action="store_true", help="leave out the tests of the browser")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))  # so that the other half is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FAILED))  # so that both halves are ended, too
     ARTIFACTS.mkdir(exist_ok=True)
     (ARTIFACTS / "flaky.txt").unlink(missing_ok=True)
     files = sorted(str(path.relative_to(BASE)) for path in BASE.glob(BROWSER))

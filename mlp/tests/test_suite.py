@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from django.conf import settings
 
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import later
 
 SETTINGS = """
@@ -49,17 +52,22 @@ def suite(tmp_path):
     (tmp_path / "manage.py").write_text("")
     (tmp_path / "part" / "tests").mkdir(parents=True)
 
-    def run(
-        options: tuple[str, ...] = ("--workers", "0"), manage: str = "", **files: str
-    ) -> subprocess.CompletedProcess:
+    def begin(options: tuple[str, ...] = ("--workers", "0"), manage: str = "", **files: str) -> subprocess.Popen:
         (tmp_path / "manage.py").write_text(manage)
         for name, content in files.items():
             (tmp_path / "part" / "tests" / f"test_{name}.py").write_text(content)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO", "PYTEST"))}
         kept["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # most of the time of so small runs
         command = [sys.executable, "-m", "tools.suite", *options]
-        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=tmp_path, env=kept, text=True, **pipes)
 
+    def run(*options, **files: str) -> subprocess.CompletedProcess:
+        process = begin(*options, **files)
+        stdout, stderr = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    run.begin = begin
     run.folder = tmp_path
     run.flaky = tmp_path / "test-artifacts" / "flaky.txt"
     return run
@@ -104,6 +112,32 @@ def test_what_fails_twice_is_red(suite, name):
 def test_a_file_that_cannot_run_is_red(suite, broken):
     done = suite(one=PASSES, browser=broken)
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+WAITS = """
+import signal
+
+def test_waits():
+    with open({pipe!r}, "w") as pipe:
+        pipe.write("x")
+        pipe.flush()
+        signal.pause()
+"""
+
+
+def test_a_suite_that_is_ended_ends_both_halves(suite):
+    pipes = [str(suite.folder / name) for name in ("one", "browser")]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    one, browser = (WAITS.format(pipe=pipe) for pipe in pipes)
+    process = suite.begin(one=one, browser=browser)
+    with Path(pipes[0]).open() as first, Path(pipes[1]).open() as second:
+        assert (first.read(1), second.read(1)) == ("x", "x")
+        process.terminate()
+        process.wait()
+        for pipe in (first, second):
+            assert select.select([pipe], [], [], LIMIT_S)[0], "the test's process goes on"
+            assert pipe.read() == ""
 
 
 def test_django_s_own_checks_belong_to_it(suite):
