@@ -164,6 +164,18 @@ def count_sign_in(address: str) -> None:
         raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", seconds=wait_s)
 
 
+def count_submission(username: str) -> None:
+    """Count a job that a user submits. Raises TooMany with the time to wait once the minute's number is used up: who
+    submits in a loop must not delay the requests of others.
+    """
+    most = settings.SUBMISSIONS_PER_MINUTE
+    wait_s = claim([Budget("submissions of", (username,), most, 60 / most)]) if most else 0
+    if wait_s:
+        raise TooMany(
+            "at most %(most)s jobs can be submitted in a minute; try again in %(seconds)s s", most=most, seconds=wait_s
+        )
+
+
 @contextlib.contextmanager
 def hashing() -> Iterator[None]:
     """Let a stranger's password be hashed, which takes long on purpose. Raises TooMany while too many are: others must

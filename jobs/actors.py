@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dramatiq
 
+from kernel import after_commit
 from kernel.broker import broker
 
 from . import launching, lifecycle
 from .doctor import diagnose as doctor
 
 
-@dramatiq.actor(actor_name="jobs.launch", broker=broker(), max_retries=3, min_backoff=1000)
+# Before other tasks: whatever else is queued, a job with its resources starts.
+@dramatiq.actor(
+    actor_name="jobs.launch", queue_name="launches", priority=-1, broker=broker(), max_retries=3, min_backoff=1000
+)
 def launch(pk: int) -> None:
     launching.launch(pk)
 
@@ -27,6 +31,7 @@ def step_back(pk: int, follow: bool = True) -> None:
 
 @dramatiq.actor(actor_name="jobs.admit", broker=broker(), max_retries=0)
 def admit() -> None:
+    after_commit.taken("jobs.admit")
     lifecycle.reserve_next()
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from django.http import FileResponse, HttpResponse
 from rest_framework.response import Response
 
+from accounts import throttle
 from accounts.sharing.rest import SharedReads
 from kernel import storage
 from kernel.effects import DESTROY, READ, SUBMIT
@@ -49,7 +50,9 @@ class JobList(JobView):
     }
 
     def post(self, request, user):
-        return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **self.body()))
+        body = self.body()
+        throttle.count_submission(self.owner.username)
+        return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **body))
 
     def get(self, request, user):
         return self.page(Job.kept.filter(user=self.owner).select_related("user", "tenant", "project", "diagnosis"))

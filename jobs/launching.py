@@ -93,7 +93,7 @@ class JobRuns(owned.OwnedRuns[Job]):
         if job.run_started:
             _failed(job, GONE)
         else:
-            after_commit.enqueue("jobs.launch", job.pk)
+            after_commit.enqueue("jobs.launch", job.pk, queue="launches")
 
     def ended(self, job: Job, status: runners.RunStatus) -> None:
         healing.attempt(capture.keep_environment, job)

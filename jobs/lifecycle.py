@@ -108,9 +108,9 @@ def _queue(job: Job) -> None:
     if not turns.waiting().exclude(pk=job.pk).exists():
         _reserve(job)
     if job.reserved:
-        after_commit.enqueue("jobs.launch", job.pk)
+        after_commit.enqueue("jobs.launch", job.pk, queue="launches")
     else:
-        after_commit.enqueue("jobs.admit")
+        after_commit.enqueue_once("jobs.admit")
 
 
 def heartbeat(
@@ -221,7 +221,7 @@ def release_run(job: Job) -> None:
     job.run_started = False
     job.save(update_fields=["run_name", "run_started"])
     give_back(job)
-    after_commit.enqueue("jobs.admit")
+    after_commit.enqueue_once("jobs.admit")
 
 
 def begin(job: Job, *, by: str) -> None:
@@ -264,7 +264,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
         job.run_name, job.run_started, job.metrics_until = run_name_of(job), False, None
         job.progress_source, job.expected_end, job.idle_warned = "", None, None
         job.save()
-        after_commit.enqueue("jobs.launch", job.pk, delay_ms=pause * 1000)
+        after_commit.enqueue("jobs.launch", job.pk, queue="launches", delay_ms=pause * 1000)
         after_commit.wake("job", job.pk)
         after_commit.changed(job.user.username, "job", job.name)
     return None
@@ -323,7 +323,7 @@ def reserve_next() -> list[int]:
             if (refusal := _reserve(job, order.stopped)) is not None:
                 order.refused(entry, refusal)
                 continue
-            after_commit.enqueue("jobs.launch", entry.pk)
+            after_commit.enqueue("jobs.launch", entry.pk, queue="launches")
         order.admitted(entry)
         admitted.append(entry.pk)
     return admitted

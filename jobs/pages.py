@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 import runners
+from accounts import throttle
 from accounts.sharing.access import readable, shareable, visitor_of
 from datasets import sources
 from kernel import storage
@@ -207,6 +208,7 @@ def _submit(request) -> None:
     )
     visitor = visitor_of(request)
     editing.drop_unchanged(visitor, fields)
+    throttle.count_submission(request.user.username)
     job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
     remember_made(request, job.name)
 

@@ -222,7 +222,7 @@ def requeue(pk: int, run_name: str, ended: float | None) -> bool:
         job.save()
         to = job.preempted_for.tenant_id if job.preempted_for else None
         tcc.withdraw(id=lifecycle.request_id(job.pk), applier=lifecycle.APPLIER, to=to)
-        after_commit.enqueue("jobs.admit")
+        after_commit.enqueue_once("jobs.admit")
         after_commit.wake("job", job.pk)
         return True
     return False

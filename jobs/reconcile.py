@@ -32,7 +32,7 @@ def run() -> None:
     healing.attempt(lifecycle.reserve_next)
     healing.attempt(preemption.run, now)
     for pk in _not_started(now):
-        after_commit.enqueue("jobs.launch", pk)
+        after_commit.enqueue("jobs.launch", pk, queue="launches")
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
     healing.attempt(building.sweep)

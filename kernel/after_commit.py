@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
+import redis
 from asgiref.sync import async_to_sync
 from channels.layers import BaseChannelLayer, get_channel_layer
 from django.db import transaction
@@ -21,8 +23,12 @@ from .telemetry import tracing
 
 log = logging.getLogger(__name__)
 
+DEFAULT = "default"  # the queue
+_WAITS = "mlp:waits:{actor}"  # set while a message waits that no second one need follow
+WAITS_S = 30  # until another one is sent, should the first be lost
 
-def enqueue(actor: str, *args, queue: str = "default", delay_ms: int | None = None) -> None:
+
+def enqueue(actor: str, *args, queue: str = DEFAULT, delay_ms: int | None = None) -> None:
     """Send a message to the actor of that name once the transaction is committed (at once outside of one)."""
     message = Message(queue_name=queue, actor_name=actor, args=args, kwargs={}, options={})
 
@@ -31,6 +37,33 @@ def enqueue(actor: str, *args, queue: str = "default", delay_ms: int | None = No
             broker().enqueue(message, delay=delay_ms)
 
     run(f"enqueue {actor}{args}", send)
+
+
+def enqueue_once(actor: str) -> None:
+    """Send a message without arguments to an actor that reads the database, unless one waits that will find the same.
+
+    The actor calls `taken` before it reads. So a thousand requests are one round of work, and delay nothing else.
+    """
+    message = Message(queue_name=DEFAULT, actor_name=actor, args=(), kwargs={}, options={})
+
+    def send() -> None:
+        key = _WAITS.format(actor=actor)
+        if not broker().client.set(key, 1, nx=True, ex=WAITS_S):
+            return
+        try:
+            with tracing.sending(message):
+                broker().enqueue(message)
+        except BaseException:
+            broker().client.delete(key)
+            raise
+
+    run(f"enqueue {actor}", send)
+
+
+def taken(actor: str) -> None:
+    """Let the next `enqueue_once` send again. Called by the actor before it reads what it works on."""
+    with suppress(redis.RedisError):  # it may have gone away since; then messages wait for WAITS_S
+        broker().client.delete(_WAITS.format(actor=actor))
 
 
 def run(what: str, action: Callable[[], object]) -> None:

@@ -44,8 +44,8 @@ class Refused(Exception):
 class TooMany(Refused):
     """A refusal that ends by itself: after `seconds`, which the answer's Retry-After repeats for programs."""
 
-    def __init__(self, template: str, /, *, seconds: int, field: str = ""):
-        super().__init__(template, field=field, seconds=seconds)
+    def __init__(self, template: str, /, *, seconds: int, field: str = "", **params):
+        super().__init__(template, field=field, seconds=seconds, **params)
         self.retry_after_s = seconds
 
 

@@ -60,6 +60,18 @@ def of_automation() -> int:
     return LIMITS.integer("MLP_SCHEDULES_PER_USER", 100, 0, 100_000, help="schedules that one user may have")
 
 
+def of_submissions() -> int:
+    """Return how many jobs a user may submit in a minute; 0: any number."""
+    return LIMITS.integer(
+        "MLP_SUBMISSIONS_PER_MINUTE",
+        600,
+        0,
+        100_000,
+        help="jobs that one user may submit in a minute by REST and on pages; further ones are refused with the time "
+        "to wait, so that others are not delayed. Sweeps, pipelines and schedules do not count. `0`: any number",
+    )
+
+
 def of_preemption(runs: Section) -> tuple[int, int, int, int]:
     """Return how long a job waits before others step back for it, their grace period, for how long and how often."""
     waits = runs.integer(

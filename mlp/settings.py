@@ -303,6 +303,7 @@ DATA_HOME_LIMIT = runs.integer(
 )
 CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
 SCHEDULES_PER_USER = limit_settings.of_automation()
+SUBMISSIONS_PER_MINUTE = limit_settings.of_submissions()
 JOB_CANCEL_GRACE_S = runs.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
 )

@@ -81,7 +81,7 @@ def workers() -> list[Part]:
     common = ["-m", "dramatiq", "mlp.worker", "--path", str(settings.BASE_DIR), "--processes", "1"]
     common += ["--worker-shutdown-timeout", "3000", "--skip-logging"]
     return [
-        _python("worker", [*common, "--threads", "8", "--queues", "default", "files"], "background"),
+        _python("worker", [*common, "--threads", "8", "--queues", "launches", "default", "files"], "background"),
         _python("worker-gpu", [*common, "--threads", "1", "--queues", "gpu"], "background"),
     ]
 

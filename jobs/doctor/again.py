@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounts import throttle
 from jobs import lifecycle
 from jobs.models import Job
 from kernel.errors import Refused
@@ -30,4 +31,5 @@ def rerun(job: Job, *, by: str, **changes) -> Job:
         values["name"] = free_name(Job.objects.filter(user=job.user), job.name)
         if not values["name"]:
             raise Refused("no free name was found; enter one", field="name")
+    throttle.count_submission(job.user.username)
     return lifecycle.create_job(user=job.user, by=by, **values)

@@ -143,7 +143,7 @@ def edit(user, name: str, **fields) -> Job:
                 after_commit.changed(user.username, "job", name)
             if "priority" in fields:
                 after_commit.run("read the queue again", turns.reordered)
-                after_commit.enqueue("jobs.admit")
+                after_commit.enqueue_once("jobs.admit")
     return job
 
 

@@ -7,6 +7,7 @@ import pytest
 from datasets.models import Dataset
 from jobs import environment
 from jobs.models import Job
+from kernel import storage
 from kernel.errors import Fault
 from mlp.operators.tests.admin_world import put
 from resources.models import ResourceRequest
@@ -22,6 +23,18 @@ def test_it_returns_all_fields_with_the_defaults(as_alice, home):
         "gpu": 0, "cpu": 1, "ram": 512, "state": "creating", "progress": 0,
     }  # fmt: skip
     assert expected.items() <= response.json().items()
+
+
+def test_who_submits_in_a_loop_is_told_when_to_go_on(as_alice, as_bob, home, settings):
+    settings.SUBMISSIONS_PER_MINUTE = 2
+    bodies = [{"name": name, "entry": "train.py"} for name in ("one", "two", "three")]
+    taken, last, refused = (as_alice.call("post", "users/alice/jobs", body) for body in bodies)
+    assert (taken.status_code, last.status_code, refused.status_code) == (201, 201, 403), taken.content
+    wait_s = refused["Retry-After"]
+    assert refused.json() == {"msg": f"at most 2 jobs can be submitted in a minute; try again in {wait_s} s"}
+    assert 1 <= int(wait_s) <= 30
+    (storage.home_dir("bob") / "train.py").write_text("pass")
+    assert as_bob.call("post", "users/bob/jobs", {"name": "fit", "entry": "train.py"}).status_code == 201
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,16 @@ class TestAdmission:
         assert not create(alice, "small").reserved
         assert [(task.actor_name, task.args) for task in tasks.queue] == [("jobs.admit", ())]
 
+    def test_many_who_wait_are_one_round_that_admits_all(self, create, alice, bob, tasks):
+        self.queue(create, (alice, "big", 8))
+        tasks.queue.clear()
+        for name in ("one", "two", "three", "four", "five"):
+            create(bob, name)
+        assert [task.actor_name for task in tasks.queue] == ["jobs.admit"]
+        lifecycle.cancel(user=alice, name="big", by="test")
+        tasks.run_once()
+        assert Job.objects.filter(user=bob, reserved=True).count() == 5
+
     def test_the_user_with_the_fewest_admitted_jobs_is_first(self, create, alice, bob):
         self.queue(create, (bob, "ba", 1), (bob, "bb", 1), (bob, "bc", 1), (alice, "aa", 1))
         (storage.home_dir("alice") / "train.py").write_text("pass")

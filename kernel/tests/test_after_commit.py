@@ -82,6 +82,29 @@ class TestEnqueue:
         assert message.options["eta"] > message.message_timestamp + 59_000
 
 
+class TestEnqueueOnce:
+    def test_one_message_waits_whoever_asks(self):
+        for _ in range(3):
+            after_commit.enqueue_once("jobs.admit")
+        assert [message.actor_name for message in queued()] == ["jobs.admit"]
+
+    def test_what_is_asked_after_it_was_taken_is_another_message(self):
+        after_commit.enqueue_once("jobs.admit")
+        after_commit.taken("jobs.admit")
+        after_commit.enqueue_once("jobs.admit")
+        assert len(queued()) == 2
+
+    def test_a_message_that_could_not_be_sent_is_in_the_way_of_none(self, monkeypatch):
+        def away(*_args, **_options):
+            raise ConnectionError("nobody there")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(broker(), "enqueue", away)
+            after_commit.enqueue_once("jobs.admit")
+        after_commit.enqueue_once("jobs.admit")
+        assert len(queued()) == 1
+
+
 def test_an_action_runs_at_the_commit_and_never_after_a_rollback():
     ran = []
     with transaction.atomic():

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from dramatiq import Message
+from dramatiq import Message, Worker
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
 
@@ -75,6 +75,31 @@ def taken(consumer: Iterator) -> tuple:
     one = next(one for one in consumer if one is not None)
     consumer.ack(one)
     return one.args
+
+
+def test_launches_pass_what_else_is_queued(broker, monkeypatch):
+    """A worker with one thread has at most its few prefetched messages before a launch."""
+    order: list[str] = []
+    done = threading.Event()
+
+    def launch(*_args) -> None:
+        order.append("launch")
+        done.set()
+
+    monkeypatch.setattr(broker.actors["kernel.beat.default"], "fn", lambda text: order.append(text))
+    monkeypatch.setattr(broker.actors["jobs.launch"], "fn", launch)
+    for number in range(200):
+        broker.enqueue(message(str(number)))
+    launched = Message(queue_name="launches", actor_name="jobs.launch", args=(1,), kwargs={}, options={})
+    broker.enqueue(launched)
+    worker = Worker(broker, queues={"launches", QUEUE}, worker_threads=1)
+    worker.start()
+    try:
+        assert done.wait(LIMIT_S)
+    finally:
+        worker.stop()
+        broker.ending.clear()
+    assert order.index("launch") < 20
 
 
 def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, consumer, monkeypatch):

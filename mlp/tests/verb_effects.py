@@ -131,14 +131,14 @@ EFFECTS = {
         "end_attempt: retry": Effect(
             "running",
             "tried",
-            tasks="jobs.launch@default",
+            tasks="jobs.launch@launches",
             groups="job.pk, pages",
             fields="reason, attempt, run_name, not_before",
         ),
         "end_attempt: retry, before any report": Effect(
             "running",
             "confirmed",
-            tasks="jobs.launch@default",
+            tasks="jobs.launch@launches",
             groups="job.pk, pages",
             fields="reason, attempt, run_name, not_before, started",
             history="start by test",
@@ -189,7 +189,7 @@ EFFECTS = {
         "delete_job": Effect(
             "deleting", "tried", tasks="jobs.erase@files", groups="job.pk, pages", history="erase by test"
         ),
-        "reserve_next": Effect("creating", "tried", tasks="jobs.launch@default", groups="pages", fields="reserved"),
+        "reserve_next": Effect("creating", "tried", tasks="jobs.launch@launches", groups="pages", fields="reserved"),
     },
     idle: IDLE,
     preemption: PREEMPTION,
