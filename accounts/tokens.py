@@ -112,6 +112,18 @@ def valid_of(texts: set[str]) -> set[str]:
     return texts & {derive(row) for row in rows}
 
 
+def mark(text: str) -> str:
+    """Return what a token is recognized by without revealing it: see `holds`."""
+    return f"{_row_of(text)}:{signature('mark', text)}"
+
+
+def holds(marked: str) -> bool:
+    """Return whether the token with this mark is valid now."""
+    pk, _, digest = marked.partition(":")
+    row = Token.objects.filter(pk=int(pk), user__state=State.ACTIVED).exclude(expires__lte=timezone.now()).first()
+    return row is not None and hmac.compare_digest(signature("mark", derive(row)).encode(), digest.encode())
+
+
 def forget(pks: list[int]) -> None:
     """Invalidate the cache of these rows; call it inside the transaction that changes them.
 

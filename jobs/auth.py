@@ -10,6 +10,7 @@ from django.conf import settings
 from rest_framework import authentication
 
 from accounts import auth as accounts_auth
+from accounts import tokens
 from accounts.tokens import base36, signature
 from kernel.errors import Refused
 
@@ -56,6 +57,26 @@ def job_of_token(token: str) -> Job | None:
     if job is None or not job.is_live or not job.user.is_active:
         return None
     return job if hmac.compare_digest(job_token(job).encode(), token.encode()) else None
+
+
+def mark(token: str) -> str:
+    """Return what a user's or a job's token is recognized by without revealing it: see `holds`."""
+    if not token.startswith(PREFIX):
+        return tokens.mark(token)
+    number = token[len(PREFIX) :].partition("_")[0]
+    return f"job:{int(number, 36)}:{signature('mark', token)}"
+
+
+def holds(marked: str) -> bool:
+    """Return whether the token with this mark is valid now."""
+    kind, _, rest = marked.partition(":")
+    if kind != "job":
+        return tokens.holds(marked)
+    pk, _, digest = rest.partition(":")
+    job = Job.objects.select_related("user").filter(pk=int(pk)).first()
+    if job is None or not job.is_live or not job.user.is_active:
+        return False
+    return hmac.compare_digest(signature("mark", job_token(job)).encode(), digest.encode())
 
 
 def require_own_job(request, job: Job) -> None:

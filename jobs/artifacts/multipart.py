@@ -1,8 +1,8 @@
 """Large artifacts in parts, which may arrive in any order and at the same time, and survive any interruption.
 
 The parts of an upload lie in the spool, visible to nobody: `{root}/datasets/.spool/artifacts/{user}/{upload}/{number}`,
-with what the upload is for beside them. They are joined inside the kernel once all have arrived. A receipt stays for a
-while, so that a client that lost the answer may ask again.
+with what the upload is for beside them. Each counts to the space of its run as it arrives. They are joined inside the
+kernel once all have arrived. A receipt stays for a while, so that a client that lost the answer may ask again.
 """
 
 from __future__ import annotations
@@ -28,28 +28,35 @@ from kernel.errors import Refused
 from kernel.locking import Missing
 
 from . import files, space
+from .arriving import ABOUT, size_of, uploads_of
 
 MOST_PARTS = 10_000
 MOST_UPLOADS = 1000  # of a user at a time
 KEEP_S = 86_400.0  # how long an upload is kept after its last part
 RECEIPT_S = 1800.0  # how long it is known that an upload was completed: MLflow's clients repeat for four minutes
-ABOUT, LOCK, WHOLE, RECEIPT = "about.json", "lock", "whole", "receipt"
+LOCK, WHOLE, RECEIPT = "lock", "whole", "receipt"
 KEY = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class Upload:
-    """An artifact that arrives in parts: of which run, its path in the run's output, and how many parts."""
+    """An artifact that arrives in parts: of which run, its path in the run's output, and how many parts.
+
+    `token` is the mark of the token by which it was begun, `charged` whether its parts count to the run's space: an
+    upload that an earlier release has begun has neither.
+    """
 
     key: str
     user: str
     job: int
     path: str
     parts: int
+    token: str = ""
+    charged: bool = False
 
     @property
     def folder(self) -> Path:
-        return _top(self.user) / self.key
+        return uploads_of(self.user) / self.key
 
     def part(self, number: int) -> Path:
         """Return the file of a part. Raises Refused for a number that it does not have."""
@@ -63,15 +70,15 @@ class Upload:
         return self.folder / RECEIPT
 
 
-def begin(job: Job, path: str, parts: int) -> Upload:
-    """Start an upload. Raises Refused."""
+def begin(job: Job, path: str, parts: int, token: str) -> Upload:
+    """Start an upload by the token with that mark. Raises Refused."""
     files.checked(path)
     if not 1 <= parts <= MOST_PARTS:
         raise Refused("must be from 1 to %(last)s", field="num_parts", last=MOST_PARTS)
-    top = _top(job.user.username)
+    top = uploads_of(job.user.username)
     if _unfinished(top) >= MOST_UPLOADS:
         raise Refused("you have %(limit)s unfinished uploads, the most that are allowed", limit=MOST_UPLOADS)
-    upload = Upload(secrets.token_hex(16), job.user.username, job.pk, path, parts)
+    upload = Upload(secrets.token_hex(16), job.user.username, job.pk, path, parts, token, charged=True)
     upload.folder.mkdir(parents=True)
     storage.write_atomic(upload.folder / ABOUT, json.dumps(asdict(upload)).encode())
     return upload
@@ -81,21 +88,21 @@ def find(user: str, key: str, completed: bool = False) -> Upload:
     """Return an upload of a user, a completed one only where it is asked for. Raises Missing."""
     if KEY.fullmatch(key):
         with contextlib.suppress(OSError, ValueError, TypeError):
-            upload = Upload(**json.loads((_top(user) / key / ABOUT).read_bytes()))
+            upload = Upload(**json.loads((uploads_of(user) / key / ABOUT).read_bytes()))
             if completed or not upload.receipt.exists():
                 return upload
     raise Missing("upload")
 
 
-def arrived(user: str) -> int:
-    """Return the bytes of all parts of a user's uploads."""
-    return storage.tree_size(_top(user))
+def add(upload: Upload, job: Job, number: int, body: Path) -> str:
+    """Move a part from the spool to its upload; return its mark, by which the client names it at the end.
 
-
-def add(upload: Upload, number: int, body: Path) -> str:
-    """Move a part from the spool to its upload; return its mark, by which the client names it at the end."""
+    Raises NoRoom, Missing.
+    """
     place = upload.part(number)
-    with _as_missing():
+    with _as_missing(), space.writing(job) as locked:
+        if upload.charged:
+            locked.charge(body.stat().st_size - (place.stat().st_size if place.exists() else 0))
         os.rename(body, place)
         os.utime(upload.folder)
         return mark(place)
@@ -124,19 +131,26 @@ def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
         for number, part in enumerate(parts, 1):
             if not part.is_file() or mark(part) != marks[number]:
                 raise Refused("part %(number)s has not arrived, or was sent again since", field="parts", number=number)
-        total = sum(part.stat().st_size for part in parts)
-        space.require(job, total - files.size(job, upload.path))
+        total = size_of(upload.folder)
+        if not upload.charged:
+            space.require(job, total - files.size(job, upload.path))
         whole = upload.folder / WHOLE
         _join(parts, whole)
-        files.put(job, upload.path, whole)
-        storage.write_atomic(upload.receipt, named)
-        for part in parts:
-            part.unlink(missing_ok=True)
+        with space.writing(job) as locked:  # a crash before the commit leaves too much counted, never too little
+            if upload.charged:
+                locked.charge(-total)
+            files.put(job, upload.path, whole)
+            storage.write_atomic(upload.receipt, named)
+            for part in parts:
+                part.unlink(missing_ok=True)
 
 
-def abort(upload: Upload) -> None:
+def abort(upload: Upload, job: Job) -> None:
     """Remove an upload."""
-    clear(upload.folder)
+    with space.writing(job) as locked:
+        if upload.charged:
+            locked.charge(-size_of(upload.folder))
+        clear(upload.folder)
 
 
 def sweep(older_than_s: float = KEEP_S, receipts_s: float = RECEIPT_S) -> int:
@@ -146,13 +160,19 @@ def sweep(older_than_s: float = KEEP_S, receipts_s: float = RECEIPT_S) -> int:
         with contextlib.suppress(FileNotFoundError):
             age = now - folder.lstat().st_mtime
             if age > (min(older_than_s, receipts_s) if (folder / RECEIPT).exists() else older_than_s):
-                clear(folder)
+                _forget(folder)
                 removed += 1
     return removed
 
 
-def _top(user: str) -> Path:
-    return storage.spool_dir() / ARTIFACTS / user
+def _forget(folder: Path) -> None:
+    """Remove an upload, whose run may be gone."""
+    with contextlib.suppress(Missing):
+        upload = find(folder.parent.name, folder.name)
+        job = Job.objects.select_related("user").filter(pk=upload.job).first()
+        if job is not None:
+            abort(upload, job)
+    clear(folder)
 
 
 def _unfinished(top: Path) -> int:

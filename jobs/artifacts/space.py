@@ -20,6 +20,8 @@ from kernel.messages import Message
 from resources import limits, tcc
 from resources.models import Tenant
 
+from . import arriving
+
 APPLIER = "jm"
 FOLDERS = ("artifacts", "models")  # of a run's output: of the run, and of the models that it has logged
 LEAST = 4096  # bytes that are reserved at a time
@@ -38,15 +40,15 @@ def request_id(pk: int) -> str:
     return f"artifacts:{pk}"
 
 
-def require(job: Job, growth: int, held: int = 0) -> int:
-    """Return how many bytes may still be stored for a run; `held` are on their way already. Raises NoRoom or DiskFull
-    when `growth` bytes more are too many.
+def require(job: Job, growth: int) -> int:
+    """Return how many bytes may still be stored for a run. Raises NoRoom or DiskFull when `growth` bytes more are too
+    many.
     """
     disk = os.statvfs(storage.root())
     free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
     if growth > free:
         raise DiskFull("the platform's disk is full")
-    left = _left(job) - held
+    left = _left(job)
     if growth > left:
         problem = Message("needs %(size)s bytes more, but only %(left)s are left", size=growth, left=max(0, left))
         raise NoRoom(problem, field="artifact")
@@ -124,9 +126,9 @@ def close(pk: int) -> None:
 
 
 def counted(job: Job) -> int:
-    """Return the bytes of a run's artifacts, counted from the files."""
+    """Return the bytes of a run's artifacts, and of those that arrive in parts, counted from the files."""
     top = storage.job_dir(job.user.username, job.name)
-    return sum(storage.tree_size(top / folder) for folder in FOLDERS)
+    return sum(storage.tree_size(top / folder) for folder in FOLDERS) + arriving.charged_to(job)
 
 
 def padded(stored: int) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from django.core import signing
 from django.utils.crypto import constant_time_compare
 
+from jobs import auth
 from jobs.artifacts import multipart
 from jobs.artifacts.multipart import Upload
 from jobs.models import Job, State
@@ -38,7 +39,7 @@ def create(call: Call, path: str) -> dict:
     name = _name(call)
     place = artifact_paths.place(call, f"{path.rstrip('/')}/{name}", write=True, file=True)
     count = call.fields.whole("num_parts", 1, low=1, high=multipart.MOST_PARTS)
-    upload = multipart.begin(place.job, place.path, count)
+    upload = multipart.begin(place.job, place.path, count, auth.mark(call.caller.token))
     return {
         "upload_id": upload.key,
         "credentials": [
@@ -68,7 +69,8 @@ def complete(call: Call, path: str) -> dict:
 @for_jobs
 def abort(call: Call, path: str) -> dict:
     """Remove what has arrived of an upload."""
-    multipart.abort(_of_call(call, path)[0])
+    upload, place = _of_call(call, path)
+    multipart.abort(upload, place.job)
     return {}
 
 
@@ -112,6 +114,8 @@ def part_of(address: str) -> Part | None:
     job = runs.filter(pk=upload.job).first()
     if job is None or not job.user.is_active:
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", "the run of the upload does not exist any more")
+    if upload.token and not auth.holds(upload.token):
+        raise MlflowError("PERMISSION_DENIED", "the token by which the upload was begun is not valid any more")
     upload.part(number := int(found[3]))
     return Part(upload, number, job)
 

@@ -14,7 +14,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import orjson
@@ -85,6 +85,7 @@ class Caller:
     user_id: int
     username: str
     job_id: int = 0
+    token: str = field(default="", repr=False)
 
     @property
     def by(self) -> str:
@@ -227,14 +228,14 @@ def caller_of(request: HttpRequest, does: Effect | None) -> Caller:
 def _caller(request: HttpRequest, token: str, does: Effect | None) -> Caller | None:
     if token.startswith(auth.JOB_PREFIX):
         job = job_of_token(token)
-        return job and Caller(job.user_id, job.user.username, job.pk)
+        return job and Caller(job.user_id, job.user.username, job.pk, token)
     holder = tokens.user_holder(token, narrow=True, address=throttle.client_address(request))
     if holder is not None:
         try:
             scopes.require(holder, does, holder.username)
         except Refused as refused:
             raise MlflowError("PERMISSION_DENIED", str(refused.msg)) from None
-    return holder and Caller(holder.user_id, holder.username)
+    return holder and Caller(holder.user_id, holder.username, token=token)
 
 
 def _unauthenticated(message: str) -> MlflowError:

@@ -91,11 +91,8 @@ def may(request: HttpRequest) -> HttpResponse:
     """
     storage.spool_dir()
     upload = read(request)
-    if upload.part is None:
-        replaced, held = files.size(upload.job, upload.path), 0
-    else:
-        replaced, held = 0, parts.arrived(upload.part.upload.user)
-    left = space.require(upload.job, (upload.length or 0) - replaced, held)
+    replaced = files.size(upload.job, upload.path) if upload.part is None else 0
+    left = space.require(upload.job, (upload.length or 0) - replaced)
     if upload.chunked:
         return HttpResponse(
             status=403, headers={"X-Data-Status": "chunked", "X-Data-Class": size_class(left + replaced)}
@@ -111,7 +108,7 @@ def store(request: HttpRequest) -> HttpResponse:
         if upload.part is None:
             files.put(upload.job, upload.path, body)
         else:
-            mark = parts.add(upload.part.upload, upload.part.number, body)
+            mark = parts.add(upload.part.upload, upload.job, upload.part.number, body)
             response["ETag"] = f'"{mark}"'
     if upload.part is None:
         writing.PAGES.wake(upload.job.pk, upload.job.user.username, upload.job.name)

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from accounts import lifecycle as accounts
 from datasets.tests.live import Person, wait_until
 from jobs import launching
-from jobs.artifacts import files
+from jobs.artifacts import files, multipart
 from jobs.auth import job_token
 from jobs.models import ArtifactSpace, Job
 from mlp.tests.patience import LIMIT_S
@@ -290,5 +290,24 @@ def test_a_large_artifact_arrives_in_parts_in_any_order(alices, run, site, bob):
     assert error(requests.put(answer["credentials"][1]["url"], data=data[0])) == (413, "QUOTA_EXCEEDED")
     gone = {**name, "upload_id": answer["upload_id"]}
     assert alices.post(f"{mpu}/abort/{target}", json=gone).status_code == 200
+    assert ArtifactSpace.objects.get().stored == len(b"later")
     left = site.root / "datasets/.spool/artifacts/alice"
     assert {path.name for path in left.rglob("*")} == {upload, "about.json", "lock", "receipt"}
+
+
+def test_parts_count_as_they_arrive_however_small_and_end_with_their_token(alices, run, site, alice):
+    """nginx asks nobody before it takes a body as small as these."""
+    limits.set_limit(tenant="default", user="alice", rom=250_000, by="test")
+    mpu = API + "mlflow-artifacts/mpu"
+    target = base(run).removeprefix(API).removeprefix("mlflow-artifacts/artifacts/") + "/big"
+    answer = alices.post(f"{mpu}/create/{target}", json={"path": "model.bin", "num_parts": 4}).json()
+    first, second, third, fourth = (one["url"] for one in answer["credentials"])
+    for address in (first, second, first):  # sent again, it replaces what was sent before
+        assert requests.put(address, data=os.urandom(90_000)).status_code == 200
+    assert ArtifactSpace.objects.get().stored == 180_000
+    assert error(requests.put(third, data=b"x" * 90_000)) == (413, "QUOTA_EXCEEDED")
+    assert error(alices.put(f"{base(run)}/other", data=b"x" * 90_000)) == (413, "QUOTA_EXCEEDED")
+    accounts.rotate_token(user=alice, by="alice")
+    assert error(requests.put(fourth, data=b"x")) == (403, "PERMISSION_DENIED")
+    assert multipart.sweep(older_than_s=-1) == 1
+    assert ArtifactSpace.objects.get().stored == 0
