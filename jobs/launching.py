@@ -20,6 +20,7 @@ from .artifacts import inputs as job_inputs
 from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
+from .metrics import journal
 from .models import Job, State
 from .packages import building
 
@@ -80,6 +81,7 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def discard(self, job: Job) -> None:
         storage.remove_tree(environment.token_dir(job))
+        journal.forget(job)
 
     def running(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if job.state == State.CREATING:
@@ -91,11 +93,14 @@ class JobRuns(owned.OwnedRuns[Job]):
         if preemption.requeue(job.pk, job.run_name, None):
             return
         if job.run_started:
+            journal.take(job, None)
             _failed(job, GONE)
         else:
             after_commit.enqueue("jobs.launch", job.pk, queue="launches")
 
     def ended(self, job: Job, status: runners.RunStatus) -> None:
+        if not journal.take(job, status.ended):
+            return
         healing.attempt(capture.keep_environment, job)
         if preemption.requeue(job.pk, job.run_name, status.ended):
             return

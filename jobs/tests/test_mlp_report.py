@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import math
@@ -18,7 +19,6 @@ import pytest
 from mlp.tests.patience import LIMIT_S
 
 PACKAGE = Path(__file__).parents[1] / "report" / "mlp_report"
-FILE = PACKAGE / "sending.py"
 METRICS = "/api/v1/users/alice/job_metrics/train"
 VALUES = "/api/v1/users/alice/jobs/train/values"
 HEARTBEAT = "/api/v1/users/alice/jobs/train:heartbeat"
@@ -82,10 +82,12 @@ def platform():
 
 @pytest.fixture(scope="module")
 def module():
-    specification = importlib.util.spec_from_file_location("mlp_report_under_test", FILE)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    name = "mlp_report_under_test"
+    specification = importlib.util.spec_from_file_location(
+        name, PACKAGE / "__init__.py", submodule_search_locations=[str(PACKAGE)]
+    )
+    sys.modules[name] = importlib.util.module_from_spec(specification)
+    return importlib.import_module(f"{name}.sending")
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ say where to report. Run by hand, without MLP_TOKEN, it prints each report to st
 
 It never raises: reports go into a bounded queue, and a thread sends them in batches, twice a second. A script that
 reports faster than the platform takes it waits while the queue is full. While the platform is unreachable the thread
-retries with growing pauses and nothing waits: when the queue is full the oldest reports are dropped, and counted.
-When the program exits, it sends the rest for at most MLP_REPORT_FLUSH_S seconds (20). Each kind of problem is one line
-on stderr, once.
+retries with growing pauses and nothing waits. When the program exits, it sends the rest for at most MLP_REPORT_FLUSH_S
+seconds (20). What could not be sent by then, or did not fit the queue, is in a file in the job's folder, which the
+platform reads once the program has ended, also by a kill. Each kind of problem is one line on stderr, once.
 """
 
 import atexit

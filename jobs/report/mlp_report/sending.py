@@ -5,10 +5,10 @@ accuracy, loss, progress), `POST .../jobs/{job}/values` with a list of objects (
 `PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
 `X-Message-Id: {job}:{attempt}:{run}:{counter}`; `run` is drawn once per process and `counter` is that of the list's
 first object, all of that address being counted from 0. A POST that is tried again is the same list under the same id,
-so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once.
+so the platform knows each object by `{job}:{attempt}:{run}:{counter + its index in the list}` and stores it once. What
+is not taken yet is in a journal, too (keeping.py).
 """
 
-import collections
 import http.client
 import json
 import math
@@ -21,6 +21,8 @@ import threading
 import time
 from urllib.parse import quote, urlsplit
 
+from .keeping import Channel, Journal, copied, seconds_of
+
 QUEUE_SIZE, BATCH_SIZE, TRY_AGAIN = 10000, 1000, (408, 425, 429)
 BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_WAIT_S = 0.5, 10.0, 0.5, 15.0, 10.0
 MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
@@ -32,15 +34,6 @@ class Away(Exception):
     """The platform could not be reached, or has a fault; the request is worth retrying."""
 
 
-class Channel:
-    """What is to be sent to one address: a bounded queue, and the batch in flight."""
-
-    def __init__(self, path):
-        self.path = path
-        self.queue, self.counter = collections.deque(), 0  # of (counter, object); the counter of the next object
-        self.batch, self.refusals = [], 0  # kept until the platform accepts or refuses it; refusals in a row
-
-
 class Reporter:
     """The whole module as an object, with a given environment; the module's functions share one."""
 
@@ -49,12 +42,13 @@ class Reporter:
         get = self.environment.get
         self.token, self.user, self.job = get("MLP_TOKEN", ""), get("MLP_USER", ""), get("MLP_JOB", "")
         self.warned, self.attempt = set(), get("MLP_ATTEMPT", "") or "1"
-        self.flush_s = self._seconds("MLP_REPORT_FLUSH_S", 20.0)
+        self.flush_s = seconds_of(get("MLP_REPORT_FLUSH_S"), 20.0)
         self.online = bool(self.token and self._usable())
         if self.token and not self.online:
             why = "the network policy of this job is none" if get("MLP_NETWORK") == "none" else UNUSABLE
             self.warn("environment", why + ": nothing is sent")
         self.last = {"epoch": -1, "accuracy": 0.0, "loss": 0.0, "progress": 0}
+        self.journal = None
         self.reset()
 
     def _usable(self):
@@ -72,12 +66,15 @@ class Reporter:
         self.changed = threading.Condition()
         user, job = quote(self.user, safe=""), quote(self.job, safe="")
         self.job_path = f"/api/v1/users/{user}/jobs/{job}"
-        self.metrics = Channel(f"/api/v1/users/{user}/job_metrics/{job}")
-        self.numbers = Channel(self.job_path + "/values")
+        self.metrics = Channel("m", f"/api/v1/users/{user}/job_metrics/{job}")
+        self.numbers = Channel("v", self.job_path + "/values")
         self.channels = (self.metrics, self.numbers)
         self.media, self.heartbeat, self.confirmed = 0, None, None  # how many; the newest to send; the last confirmed
         self.flushing, self.dropped = 0, 0  # callers that wait for an empty queue; reports that found no place
         self.thread, self.connection, self.used, self.away = None, None, 0.0, False  # away: retries fail
+        if self.journal is not None:
+            self.journal.leave()
+        self.journal = Journal(self.environment.get("MLP_WORKSPACE", "") if self.online else "", self.attempt, self.run)
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
@@ -125,12 +122,7 @@ class Reporter:
         """Copy a file or folder to the job's output; return its new path, None where that failed."""
         target = os.path.join(self.environment.get("MLP_WORKSPACE", "."), "artifacts", name or os.path.basename(path))
         try:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            if os.path.isdir(path):
-                return shutil.copytree(path, target, dirs_exist_ok=True)
-            shutil.copyfile(path, target + ".part")
-            os.replace(target + ".part", target)
-            return target
+            return copied(path, target)
         except (OSError, shutil.Error) as error:
             return self.warn("artifact", f"{path} could not be kept: {error}")
 
@@ -179,8 +171,12 @@ class Reporter:
 
     def close(self):
         """Send the rest at exit, for at most the flush time."""
-        if not self.flush():
-            self.warn("left", f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s")
+        if self.flush():
+            self.journal.remove()
+        else:
+            later = "; it reads them from the job's folder" if self.journal.works else ""
+            why = f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s"
+            self.warn("left", why + later)
         if self.dropped:
             self.warn("dropped", f"{self.dropped} reports were dropped while the platform was away")
 
@@ -218,13 +214,6 @@ class Reporter:
     def is_name(name):
         return NAME.fullmatch(name) is not None
 
-    def _seconds(self, name, default):
-        try:
-            seconds = float(self.environment.get(name) or default)
-            return seconds if 0 <= seconds < 86400 else default
-        except ValueError:
-            return default
-
     def warn(self, kind, words):
         """Print one line on stderr, once for each kind; return None."""
         if kind not in self.warned:
@@ -240,11 +229,17 @@ class Reporter:
 
     # --- the queue (all with `changed` held) --------------------------------------------------------------------
     def _enqueue(self, channel, element):
+        text = json.dumps(element, separators=(",", ":"))  # values may be NaN or infinite
         if len(channel.queue) >= QUEUE_SIZE and not self._wait_for_place(channel):
             channel.queue.popleft()
-            self.dropped += 1
-            self.warn("full", "the platform has been away for long: the oldest reports are dropped")
-        channel.queue.append((channel.counter, element))
+            self.journal.needed = True
+            if self.journal.works:
+                self.warn("full", "the platform has been away for long: it reads the oldest reports at the job's end")
+            else:
+                self.dropped += 1
+                self.warn("full", "the platform has been away for long: the oldest reports are dropped")
+        self.journal.add(channel.kind, channel.counter, text)
+        channel.queue.append((channel.counter, text))
         channel.counter += 1
         self._ensure_thread()
         self.changed.notify_all()
@@ -332,8 +327,11 @@ class Reporter:
         """Send the batches, then the heartbeat; remove each once it is settled. Raises Away."""
         for channel in self.channels:
             self._send_batch(channel)
+        with self.changed:
+            if not self._left():
+                self.journal.clear()
         if heartbeat:
-            self._settle("PUT", self.job_path + ":heartbeat", heartbeat, {})
+            self._settle("PUT", self.job_path + ":heartbeat", json.dumps(heartbeat), {})
             with self.changed:
                 self.confirmed = heartbeat
                 self.heartbeat = None if self.heartbeat is heartbeat else self.heartbeat
@@ -344,7 +342,8 @@ class Reporter:
         while channel.batch:
             part = channel.batch[:size]
             number = f"{self.job}:{self.attempt}:{self.run}:{part[0][0]}"
-            taken = self._settle("POST", channel.path, [element for _, element in part], {"X-Message-Id": number})
+            body = "[" + ",".join(text for _, text in part) + "]"
+            taken = self._settle("POST", channel.path, body, {"X-Message-Id": number})
             channel.refusals = 0 if taken else channel.refusals + 1
             if taken or len(part) == 1 or channel.refusals > MOST_REFUSALS:
                 del channel.batch[: len(part)]
@@ -364,11 +363,10 @@ class Reporter:
 
     def _call(self, method, path, body, headers):
         """Return why the platform refuses it for good; "" when it accepted it. Raises Away."""
-        data = json.dumps(body, separators=(",", ":")).encode()  # values may be NaN or infinite
         headers = {**headers, "Authorization": "Bearer " + self.token, "Content-Type": "application/json"}
         try:
             connection = self._connect()
-            connection.request(method, self.url.path + path, body=data, headers=headers)
+            connection.request(method, self.url.path + path, body=body.encode(), headers=headers)
             answer = connection.getresponse()
             text = answer.read(1 << 16)
             if not answer.isclosed():
