@@ -16,5 +16,5 @@ def deliver(pk: int) -> None:
 
 
 @dramatiq.actor(actor_name=passwords.SEND, queue_name="default", broker=broker(), max_retries=3)
-def send_reset(username: str, base: str, language: str) -> None:
-    passwords.send(username, base, language)
+def send_reset(username: str, *rest: str) -> None:
+    passwords.send(username, rest[-1])  # messages of earlier releases hold an address before the language

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib import messages
@@ -25,6 +26,7 @@ from .messages import joined, translate, under
 from .trash import purged_at
 
 ROWS = 50
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 FORMS_REMEMBERED = 20
 MADE = "forms"  # in the session: {form mark: name of what it created}
 
@@ -141,18 +143,32 @@ def free_name(rows, name: str) -> str:
 
 
 def address(request: HttpRequest) -> str:
-    """Return the platform's address as this visitor reaches it, to be shown in examples."""
-    configured = settings.GATEWAY_URL  # behind a TLS proxy only the setting knows it
-    return configured if configured.startswith("https://") else f"{request.scheme}://{request.get_host()}"
+    """Return the platform's address for who has sent the request: MLP_URL, else the host that the request names.
+
+    What somebody else gets, such as an e-mail, has settings.GATEWAY_URL: a client may name any host.
+    """
+    if settings.GATEWAY_URL_GIVEN:
+        return settings.GATEWAY_URL
+    return f"{request.scheme}://{request.get_host()}"
+
+
+def program_address(request: HttpRequest) -> str:
+    """Return the address at which a program goes on: a run's own way to the platform, which may not reach MLP_URL."""
+    host = request.get_host()
+    if host == urlsplit(settings.RUN_GATEWAY_URL).netloc:
+        return settings.RUN_GATEWAY_URL
+    if urlsplit(f"//{host}").hostname in LOOPBACK:
+        return f"http://{host}"
+    return address(request)
 
 
 def app_address(request: HttpRequest) -> str:
-    """Return the application gateway's address: the setting, else the host of this request."""
+    """Return the application gateway's address: the setting, else another port of the platform's host."""
     if settings.APP_GATEWAY_URL:
         return settings.APP_GATEWAY_URL
-    host = request.get_host()
-    host = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return f"{request.scheme}://{host}:{settings.APP_GATEWAY_PORT}"
+    parts = urlsplit(address(request))
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}:{settings.APP_GATEWAY_PORT}"
 
 
 def safe_next(request: HttpRequest, default: str) -> str:

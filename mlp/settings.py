@@ -17,6 +17,7 @@ from kernel.sockets import folder as socket_folder
 from mlp import (
     backup_settings,
     cluster_settings,
+    host_settings,
     limit_settings,
     monitoring_settings,
     part_settings,
@@ -89,13 +90,14 @@ VALKEY_PORT = MLP_PORT_BASE + 12
 # Where the gateways and NATS listen, seen from this machine.
 GATEWAY_HOST = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 TLS = tls_settings.read()
-GATEWAY_URL = place.url(
+_url = place.url(
     "MLP_URL",
     ("http", "https"),
-    f"{TLS.scheme}://{GATEWAY_HOST}:{TLS.port or GATEWAY_PORT}",
     shown="`http://{host}:{base+1}`, `https://…` with `MLP_TLS_CERT`",
     help="the gateway's address as users see it; `https://…` also when TLS ends in front of it ([tls.md](tls.md))",
-).rstrip("/")
+)
+GATEWAY_URL = (_url or f"{TLS.scheme}://{GATEWAY_HOST}:{TLS.port or GATEWAY_PORT}").rstrip("/")
+GATEWAY_URL_GIVEN = bool(_url or TLS.cert)  # otherwise only this machine may be able to reach it
 APP_GATEWAY_URL = place.url(
     "MLP_APP_URL",
     ("http", "https"),
@@ -132,11 +134,6 @@ ADMIN_PASSWORD = access.text(
     help="the password of the administrator `admin`, set at each start",
 )
 DEBUG = False
-ALLOWED_HOSTS = access.items(
-    "MLP_ALLOWED_HOSTS", shown="`*`", help="host names that requests may name, separated by commas"
-) or ["*"]
-if "*" not in ALLOWED_HOSTS:
-    ALLOWED_HOSTS.append("127.0.0.1")  # runs with a network of their own, and the health check
 CSRF_TRUSTED_ORIGINS = access.items(
     "MLP_TRUSTED_ORIGINS",
     help="origins (`https://…`, separated by commas) whose forms are accepted, where a proxy changes the host name",
@@ -271,6 +268,7 @@ RUN_GATEWAY_URL = place.url(
     help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
     "of their own",
 ).rstrip("/")
+ALLOWED_HOSTS = host_settings.read(access, (_url, APP_GATEWAY_URL, RUN_GATEWAY_URL) if _url else ())
 RUN_NATS_URL = place.url(
     "MLP_RUN_NATS_URL",
     ("nats", "tls"),

@@ -26,7 +26,7 @@ from accounts import lifecycle, logins, sessions, throttle
 from accounts.models import Preference, State, User
 from kernel import after_commit
 from kernel.errors import Refused
-from kernel.pages import Problems, address, number_in, problems_of
+from kernel.pages import Problems, number_in, problems_of
 
 log = logging.getLogger(__name__)
 
@@ -60,14 +60,15 @@ def _send(request) -> None:
     if not username:
         raise Refused("is missing", field="username")
     throttle.count_reset(throttle.client_address(request), username)
-    after_commit.enqueue(SEND, username, address(request), get_language() or "en")
+    after_commit.enqueue(SEND, username, get_language() or "en")
 
 
-def link_of(user: User, base: str) -> str:
-    return base + reverse("choose_password", args=[user.pk, default_token_generator.make_token(user)])
+def link_of(user: User) -> str:
+    """Return the link. Its host is never that of the request, which a stranger may have sent."""
+    return settings.GATEWAY_URL + reverse("choose_password", args=[user.pk, default_token_generator.make_token(user)])
 
 
-def send(username: str, base: str, language: str) -> None:
+def send(username: str, language: str) -> None:
     """Send the link, where the account has a password and an e-mail address; called by a worker."""
     user = User.objects.filter(username=username, state=State.ACTIVED).first()
     row = user and Preference.objects.filter(user=user).exclude(email="").first()
@@ -78,7 +79,7 @@ def send(username: str, base: str, language: str) -> None:
         text = _(
             "Somebody, probably you, asked for a new password for %(name)s.\n\n%(link)s\n\n"
             "The link works once, for an hour. If it was not you, ignore this e-mail."
-        ) % {"name": username, "link": link_of(user, base)}
+        ) % {"name": username, "link": link_of(user)}
         send_mail(_("New password"), text, settings.DEFAULT_FROM_EMAIL, [row.email])
     log.info("a link for a new password was sent to %s", username)
 

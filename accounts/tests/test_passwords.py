@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.tokens import default_token_generator
 from django.core import mail
 from django.test import Client
@@ -27,16 +28,16 @@ def mails(settings, tasks, alice):
     return tasks
 
 
-def ask(username: str = "alice"):
-    return Client().post("/password", {"username": username}, **at(HOME))
+def ask(username: str = "alice", **headers):
+    return Client().post("/password", {"username": username}, **at(HOME, **headers))
 
 
-def link(tasks) -> str:
-    ask()
+def link(tasks, **headers) -> str:
+    ask(**headers)
     tasks.run()
     message = mail.outbox[-1]
     assert message.to == ["alice@corp.example"]
-    return re.search(r"http://testserver(/password/\S+)", message.body).group(1)
+    return re.search(rf"{settings.GATEWAY_URL}(/password/\S+)", message.body).group(1)
 
 
 def test_the_link_sets_a_new_password_once_and_ends_all_sessions(mails, alice):
@@ -51,6 +52,16 @@ def test_the_link_sets_a_new_password_once_and_ends_all_sessions(mails, alice):
     assert page(PASSWORD, HOME).status_code == 403
     assert client.post(address, {"password": PASSWORD})["Location"] == "/password"
     assert page(PASSWORD, HOME).status_code == 403
+
+
+def test_no_request_leads_the_link_elsewhere(mails, settings):
+    """A stranger asks in the name of alice, and names another host: the link in her e-mail would give it the key."""
+    claims = {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_FORWARDED": "host=evil.example"}
+    settings.ALLOWED_HOSTS = ["*"]
+    for settings.GATEWAY_URL_GIVEN in (False, True):
+        for headers in ({"HTTP_HOST": "evil.example"}, claims):
+            assert link(mails, **headers).startswith("/password/")
+            assert "evil" not in mail.outbox[-1].body
 
 
 def test_the_link_works_for_an_hour(mails, monkeypatch):

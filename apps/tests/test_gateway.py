@@ -196,13 +196,16 @@ def test_tokens_and_cookies_are_neither_forwarded_nor_set(front, echo, alice):
         "Cookie": "sessionid=secret",
         "X-Internal-Key": "guess",
         "X-App-Secret": "guess",
+        "X-Forwarded-Host": "evil.example",
+        "Forwarded": "host=evil.example",
         "X-Own": "kept",
     }
     answer = requests.get(f"{front}/alice/{echo.name}/a%2Fb/../c?token=x&y=%20", headers=headers)
     seen = answer.json()
     assert seen["headers"]["x-own"] == "kept"
     assert seen["headers"]["x-forwarded-prefix"] == f"/alice/{echo.name}"
-    assert not {"authorization", "cookie", "x-internal-key"} & set(seen["headers"])
+    assert seen["headers"]["x-forwarded-host"] == urlsplit(front).netloc
+    assert not {"authorization", "cookie", "x-internal-key", "forwarded"} & set(seen["headers"])
     assert seen["headers"]["x-app-secret"] == proof.secret("none"), "not what the caller has sent"
     assert seen["path"].endswith("?token=x&y=%20")
     assert "Set-Cookie" not in answer.headers

@@ -15,6 +15,7 @@ from jobs.artifacts import multipart
 from jobs.artifacts.multipart import Upload
 from jobs.models import Job, State
 from kernel.effects import SUBMIT
+from kernel.pages import program_address
 
 from . import artifact_paths, writing
 from .protocol import Call, MlflowError, Routes, effect, for_jobs
@@ -91,7 +92,7 @@ def _name(call: Call) -> str:
 # --- the parts --------------------------------------------------------------------------------------------------------
 def _address(call: Call, upload: Upload, number: int) -> str:
     path = f"/mlflow/api/2.0/mlflow-artifacts/mpu/part/{upload.user}/{upload.key}/{number}"
-    return call.request.build_absolute_uri(f"{path}?signature={_signature(path)}")
+    return f"{program_address(call.request)}{path}?signature={_signature(path)}"
 
 
 def _signature(path: str) -> str:

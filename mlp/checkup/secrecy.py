@@ -55,6 +55,12 @@ def addresses() -> Iterator[Finding]:
             "user of this machine can reach",
             "unset MLP_INNER_PORTS: they listen on unix sockets then",
         )  # fmt: skip
+    if settings.EMAIL_HOST and not settings.GATEWAY_URL_GIVEN:
+        yield Finding(
+            "addresses", "warning",
+            f"links in e-mails begin with {settings.GATEWAY_URL}, since MLP_URL is not set",
+            "set MLP_URL to the address at which users reach the platform",
+        )  # fmt: skip
     if _is_local(settings.MLP_HOST):
         yield Finding("addresses", "ok", f"the gateways listen on this machine only ({settings.MLP_HOST})")
     elif not settings.GATEWAY_URL.startswith("https://"):

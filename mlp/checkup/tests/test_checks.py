@@ -174,6 +174,13 @@ def test_servers_on_ports_are_told(settings):
     assert "MLP_INNER_PORTS" in next(iter(secrecy.addresses())).remedy
 
 
+def test_e_mails_without_an_address_of_the_platform_are_told(settings):
+    settings.EMAIL_HOST, settings.INNER_PORTS = "mail.example", False
+    assert "MLP_URL" in next(iter(secrecy.addresses())).remedy
+    settings.GATEWAY_URL_GIVEN = True
+    assert only(secrecy.addresses()).level == "ok"
+
+
 def test_certificates(root, settings, tmp_path):
     assert list(secrecy.certificates()) == []
     authority = Authority(tmp_path)
