@@ -6,6 +6,7 @@ ImproperlyConfigured with the variable's name.
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import re
@@ -19,6 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off", ""}
 HIGHEST = 2**63 - 1
+MASK = "********"
 
 
 def env(name: str, default: str = "") -> str:
@@ -36,6 +38,39 @@ class Setting:
     help: str
 
 
+class Secret:
+    """The text of a secret setting. It is masked wherever it is printed, formatted or logged; `reveal` returns it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str = ""):
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return MASK if self else "''"
+
+    def __reduce__(self):
+        raise TypeError("a secret cannot be pickled")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Secret:
+        return self
+
+
 class Section:
     """A group of settings with a heading in docs/settings.md; its methods read variables and declare them.
 
@@ -50,6 +85,10 @@ class Section:
     def text(self, name: str, default: str = "", *, help: str, shown: str = "", unit: str = "") -> str:
         self.settings[name] = Setting(name, shown or default, unit, help)
         return env(name, default)
+
+    def secret(self, name: str, *, help: str) -> Secret:
+        """Return a text that is never shown."""
+        return Secret(self.text(name, help=help))
 
     def variant(self, name: str, default: str) -> str:
         """Return a variable of a family, such as one for each provider, that the help of a declared one describes."""

@@ -75,5 +75,5 @@ AIOPS_S3_ENDPOINT = LOGS.url(
     "MLP_AIOPS_S3_ENDPOINT", ("https", "http"), help="the S3 server of that bucket, if it is not AWS"
 )
 AIOPS_S3_REGION = LOGS.text("MLP_AIOPS_S3_REGION", "us-east-1", help="the region of that bucket")
-AIOPS_S3_ACCESS_KEY = LOGS.text("MLP_AIOPS_S3_ACCESS_KEY", help="the access key of that bucket")
-AIOPS_S3_SECRET_KEY = LOGS.text("MLP_AIOPS_S3_SECRET_KEY", help="its secret key")
+AIOPS_S3_ACCESS_KEY = LOGS.secret("MLP_AIOPS_S3_ACCESS_KEY", help="the access key of that bucket")
+AIOPS_S3_SECRET_KEY = LOGS.secret("MLP_AIOPS_S3_SECRET_KEY", help="its secret key")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from kernel.environment import Section
+from kernel.environment import Secret, Section
 
 BACKUP = Section("Backup")
 
 
-def read() -> str:
-    """Return the passphrase of the backups, "" where they are not encrypted."""
-    passphrase = BACKUP.text(
+def read() -> Secret:
+    """Return the passphrase of the backups, an empty one where they are not encrypted."""
+    passphrase = BACKUP.secret(
         "MLP_BACKUP_PASSPHRASE",
         help="with it `manage.py backup` encrypts what it writes, and `manage.py restore` reads it "
         "([backup.md](backup.md)). Only these two need it",
@@ -27,4 +27,4 @@ def read() -> str:
         raise ImproperlyConfigured(f"MLP_BACKUP_PASSPHRASE_FILE: {path}: {problem.strerror}") from problem
     if not lines or not lines[0].strip():
         raise ImproperlyConfigured(f"MLP_BACKUP_PASSPHRASE_FILE: {path} is empty")
-    return lines[0].strip()
+    return Secret(lines[0].strip())

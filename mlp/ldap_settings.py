@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from kernel.environment import Secret
 from mlp.signin_settings import SIGNIN, Rules, read_rules, rules
 
 
@@ -18,7 +19,7 @@ class Directory(NamedTuple):
     tls: str  # "ldaps", "starttls" or "" for none
     ca_file: str
     bind_dn: str
-    bind_password: str
+    bind_password: Secret
     user_dn: str
     user_base: str
     user_filter: str
@@ -47,7 +48,7 @@ def _directory() -> Directory | None:
         "MLP_LDAP_CA", shown="the system's", help="a file with the certificates of the authorities to trust"
     )
     bind_dn = SIGNIN.text("MLP_LDAP_BIND_DN", help="the user that the platform searches with; without it anonymously")
-    bind_password = SIGNIN.text("MLP_LDAP_BIND_PASSWORD", help="the password of that user")
+    bind_password = SIGNIN.secret("MLP_LDAP_BIND_PASSWORD", help="the password of that user")
     user_dn = SIGNIN.text(
         "MLP_LDAP_USER_DN",
         help="instead of a search: whom to bind as directly, `uid={username},ou=people,dc=example,dc=com` or "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.core.exceptions import ImproperlyConfigured
 
-from kernel.environment import Section
+from kernel.environment import Secret, Section
 
 SIGNIN = Section("Sign-in")
 ROLES = ("viewer", "member", "admin")
@@ -29,7 +29,7 @@ class Provider(NamedTuple):
     label: str
     issuer: str
     client_id: str
-    client_secret: str
+    client_secret: Secret
     scopes: str
     username_claim: str
     groups_claim: str
@@ -139,7 +139,7 @@ def _provider(key: str, named: bool, common: dict, second: bool, general: tuple[
     label = value["LABEL"] or re.sub(r"^https?://([^/:]+).*$", r"\1", value["ISSUER"])
     scopes = value["SCOPES"] if "openid" in value["SCOPES"].split() else f"openid {value['SCOPES']}"
     return Provider(
-        key, label, value["ISSUER"], value["CLIENT_ID"], value["CLIENT_SECRET"], scopes,
+        key, label, value["ISSUER"], value["CLIENT_ID"], Secret(value["CLIENT_SECRET"]), scopes,
         value["USERNAME_CLAIM"], value["GROUPS_CLAIM"], second, own,
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ def check(username: str, password: str) -> Person | None:
                     return None
                 entry = _entry(link, row, username, who)
                 return _person(link, row, username, entry) if entry is not None else None
-        with connection(row, row.bind_dn, row.bind_password) as link:
+        with connection(row, row.bind_dn, row.bind_password.reveal()) as link:
             if link is None:
                 raise Refused(
                     "the directory refuses the platform's own log-in (MLP_LDAP_BIND_DN); tell an administrator"

@@ -96,7 +96,7 @@ def _client(provider):
             DjangoIntegration(provider.key),
             name=provider.key,
             client_id=provider.client_id,
-            client_secret=provider.client_secret or None,
+            client_secret=provider.client_secret.reveal() or None,
             server_metadata_url=provider.issuer.rstrip("/") + "/.well-known/openid-configuration",
             client_kwargs={
                 "scope": provider.scopes,

@@ -16,6 +16,7 @@ import requests
 from django.conf import settings
 from django.test import Client
 
+from kernel.environment import Secret
 from mlp.signin_settings import Provider, Rules
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import free_port
@@ -73,7 +74,7 @@ class Corp:
 
     def settings(self, **rules) -> Provider:
         known = {"allowed": (), "administrators": (), "tenants": (), "create": True, **rules}
-        return Provider("corp", "Corp", self.issuer, "platform", "a long secret of the platform",
+        return Provider("corp", "Corp", self.issuer, "platform", Secret("a long secret of the platform"),
                         "openid profile email", "preferred_username", "groups", False, Rules(**known))  # fmt: skip
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from kernel.environment import Secret
 from mlp.ldap_settings import Directory
 from mlp.signin_settings import Rules
 from mlp.tests.patience import LIMIT_S
@@ -119,8 +120,8 @@ class Slapd:
     def settings(self, **changes) -> Directory:
         rules = {"allowed": (), "administrators": (), "tenants": (), "create": True, **changes.pop("rules", {})}
         usual = Directory(
-            "127.0.0.1", self.port, "starttls", str(self.folder / "cert.pem"), f"cn=search,{BASE}", "search secret",
-            "", f"ou=people,{BASE}", "(uid={username})", "entryUUID", f"ou=groups,{BASE}",
+            "127.0.0.1", self.port, "starttls", str(self.folder / "cert.pem"), f"cn=search,{BASE}",
+            Secret("search secret"), "", f"ou=people,{BASE}", "(uid={username})", "entryUUID", f"ou=groups,{BASE}",
             "(|(member={dn})(memberUid={username}))", Rules(**rules),
         )  # fmt: skip
         return usual._replace(**changes)

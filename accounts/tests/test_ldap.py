@@ -8,6 +8,7 @@ from django.test import Client
 from accounts import lifecycle
 from accounts.models import Identity, User
 from conftest import PASSWORD
+from kernel.environment import Secret
 
 from .doors import FREE, GUESSER, HOME, admin, page, token
 from .slapd import BASE, Slapd, need
@@ -104,7 +105,7 @@ def test_guesses_are_limited(corp):
 NOT_THERE = {
     "port": ({"port": 1}, "cannot be reached"),
     "certificate": ({"ca_file": ""}, "(TLS)"),
-    "bind": ({"bind_password": "wrong"}, "MLP_LDAP_BIND_DN"),
+    "bind": ({"bind_password": Secret("wrong")}, "MLP_LDAP_BIND_DN"),
     "filter": ({"user_filter": "(uid={username}"}, "filter"),
 }
 

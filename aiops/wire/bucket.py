@@ -36,8 +36,8 @@ class Bucket:
             self.store = store.S3Store(
                 self.name,
                 region=settings.AIOPS_S3_REGION,
-                access_key_id=settings.AIOPS_S3_ACCESS_KEY,
-                secret_access_key=settings.AIOPS_S3_SECRET_KEY,
+                access_key_id=settings.AIOPS_S3_ACCESS_KEY.reveal(),
+                secret_access_key=settings.AIOPS_S3_SECRET_KEY.reveal(),
                 client_options={**CLIENT, "allow_http": endpoint.startswith("http://")},
                 retry_config=RETRIES,
                 **({"endpoint": endpoint} if endpoint else {}),

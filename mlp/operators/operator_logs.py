@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 from django.views.debug import SafeExceptionReporterFilter
 
 from kernel import storage
+from kernel.environment import MASK
 
 TAIL_BYTES = 1 << 20
 LINES = 500
@@ -21,6 +22,7 @@ LEVELS = ("ERROR", "WARNING", "INFO")
 # Settings of Django and the libraries, or long ones of no use to an administrator.
 LEFT_OUT = {"UNFOLD", "SPECTACULAR_SETTINGS", "REST_FRAMEWORK", "TEMPLATES", "LOGGING", "INSTALLED_APPS", "MIDDLEWARE"}
 PASSWORD_IN_URL = re.compile(r"(://[^:@/\s'\"]*):[^@/\s'\"]+@")
+SECRET_IN_QUERY = re.compile(r"([?&][\w-]*(?:pass|secret|token|key)[\w-]*=)[^&\s'\"]+", re.IGNORECASE)
 
 
 def logs(request: HttpRequest) -> HttpResponse:
@@ -85,9 +87,14 @@ def shown_settings(request: HttpRequest) -> HttpResponse:
     operators_only(request)
     safe = SafeExceptionReporterFilter().get_safe_settings()
     names = sorted(name for name in safe if settings.is_overridden(name) and name not in LEFT_OUT)
-    rows = [(name, PASSWORD_IN_URL.sub(r"\1:********@", str(safe[name]))) for name in names]
+    rows = [(name, without_passwords(str(safe[name]))) for name in names]
     context = {**admin.site.each_context(request), "title": gettext("Effective settings"), "rows": rows}
     return render(request, "admin/operator_logs/settings.html", context)
+
+
+def without_passwords(text: str) -> str:
+    """Mask the passwords of URLs, which stand before the host or in the query."""
+    return SECRET_IN_QUERY.sub(rf"\1{MASK}", PASSWORD_IN_URL.sub(rf"\1:{MASK}@", text))
 
 
 def operators_only(request: HttpRequest) -> None:

@@ -21,6 +21,7 @@ from aiops.opnilog.tokenizer import Tokenizer
 from aiops.services.model_exchange import ModelExchange
 from aiops.training import offering, requests, unjudged, versions
 from aiops.wire import kv, lease, subjects
+from kernel.environment import Secret
 from kernel.tests.nats_tools import until
 from mlp.backup.tests.conftest import s3  # noqa: F401
 
@@ -54,7 +55,8 @@ def opnis(tmp_path_factory):
 def bucket(s3, settings, tmp_path):  # noqa: F811
     """Set the platform's bucket, empty, and return a store of a client of its own."""
     settings.AIOPS_S3_BUCKET, settings.AIOPS_S3_ENDPOINT = "kept", s3["AWS_ENDPOINT_URL"]
-    settings.AIOPS_S3_ACCESS_KEY, settings.AIOPS_S3_SECRET_KEY = s3["AWS_ACCESS_KEY_ID"], s3["AWS_SECRET_ACCESS_KEY"]
+    settings.AIOPS_S3_ACCESS_KEY = Secret(s3["AWS_ACCESS_KEY_ID"])
+    settings.AIOPS_S3_SECRET_KEY = Secret(s3["AWS_SECRET_ACCESS_KEY"])
     store = S3Store(
         "kept", endpoint=s3["AWS_ENDPOINT_URL"], access_key_id=s3["AWS_ACCESS_KEY_ID"],
         secret_access_key=s3["AWS_SECRET_ACCESS_KEY"], region="us-east-1", client_options={"allow_http": True},
@@ -165,7 +167,7 @@ def test_another_trainer_finds_the_bucket_empty(bucket, version, exchange):
 
 
 def test_a_bucket_that_does_not_answer_does_not_stop_a_version_from_serving(bucket, version, settings):
-    settings.AIOPS_S3_SECRET_KEY = "wrong"
+    settings.AIOPS_S3_SECRET_KEY = Secret("wrong")
     assert versions.files().serving() is None
     name = version()
     assert versions.files().serving() == name

@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def _create(self, place: str, keep: int | None, options: dict) -> None:
         with taking.servers():
-            repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE, create=True)
+            repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal(), create=True)
             with repository.locked():
                 head = taking.take(repository, self.stdout.write, options["full"])
                 self.stdout.write(
@@ -61,7 +61,7 @@ class Command(BaseCommand):
             repository.close()
 
     def _prune(self, place: str, keep: int, options: dict) -> None:
-        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE)
+        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal())
         with repository.locked():
             self._tell_pruned(*repository.prune(keep))
 
@@ -69,7 +69,7 @@ class Command(BaseCommand):
         self.stdout.write(f"removed {backups} old backups, {objects} objects that no backup needs")
 
     def _list(self, place: str, keep: None, options: dict) -> None:
-        heads = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE).heads()
+        heads = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal()).heads()
         if options["json"]:
             self.stdout.write(json.dumps([_row(head) for head in heads], indent=1))
             return
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         self.stdout.write(f"backups: {len(heads)}")
 
     def _verify(self, place: str, keep: None, options: dict) -> None:
-        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE)
+        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal())
         head = repository.head(options["backup"])
         report = verifying.verify(repository, head, options["scratch"], self.stdout.write)
         self.stdout.write(

@@ -37,7 +37,7 @@ class Command(BaseCommand):
             raise CommandError(str(problem)) from problem
 
     def _restore(self, place: str, backup: str) -> None:
-        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE)
+        repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal())
         head = repository.head(backup)
         self.stdout.write(f"restoring {head.name}, the platform of {head.moment}")
         report = restoring.restore(repository, head, self.stdout.write)

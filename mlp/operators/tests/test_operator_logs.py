@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
+
 import pytest
 from django.conf import settings
 
 from kernel import storage
+from mlp import backup_settings, ldap_settings, signin_settings
 from mlp.tests.page_world import EVIL, visible_text
 
 pytestmark = pytest.mark.django_db
@@ -42,6 +46,29 @@ def test_settings_are_shown_without_secrets(staff_client, settings):
     text += staff_client.get("/admin/settings/").content.decode()
     for secret in ("hidden-word", settings.SECRET_KEY):
         assert secret not in text
+
+
+def test_a_secret_is_masked_wherever_it_is_printed(staff_client, settings, monkeypatch, caplog):
+    """Also within other settings: those of a provider, of a directory, and in the query of a URL."""
+    word = "hidden-word"
+    for name in ("MLP_OIDC_CLIENT_SECRET", "MLP_LDAP_BIND_PASSWORD", "MLP_BACKUP_PASSPHRASE"):
+        monkeypatch.setenv(name, word)
+    monkeypatch.setenv("MLP_OIDC_ISSUER", "https://provider.example")
+    monkeypatch.setenv("MLP_OIDC_CLIENT_ID", "platform")
+    monkeypatch.setenv("MLP_LDAP_URL", "ldaps://directory.example")
+    monkeypatch.setenv("MLP_LDAP_USER_BASE", "dc=example")
+    settings.OIDC_PROVIDERS, settings.LDAP_DIRECTORY = signin_settings._providers(), ldap_settings._directory()
+    settings.DATABASE_URL = f"postgresql://db.example/mlp?sslmode=require&sslpassword={word}"
+    text = staff_client.get("/admin/settings/").content.decode()
+    for shown in ("directory.example", "provider.example", "sslmode=require"):
+        assert shown in text
+    secret = settings.LDAP_DIRECTORY.bind_password
+    logging.getLogger("mlp").warning("%s %r", settings.OIDC_PROVIDERS, secret)
+    text += f"{settings.LDAP_DIRECTORY} {secret} {secret!r}" + caplog.text
+    assert word not in text
+    assert (secret.reveal(), backup_settings.read().reveal()) == (word, word)
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
 
 
 @pytest.mark.parametrize("address", ["/admin/logs/", "/admin/settings/", "/admin/largest/"])
