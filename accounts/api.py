@@ -13,6 +13,7 @@ from . import lifecycle, named_tokens, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
 from .models import State, User
 from .serializers import TokenIn, TokenMade, TokenOut, UserIn, UserOut
+from .service_api import owner_only
 from .signin import factors
 
 STATES = tuple(State.values)
@@ -73,14 +74,18 @@ class UserToken(ContractView):
             raise Refused(
                 "this account needs a second factor: use its token, from the account's page", field="password"
             )
+        owner_only(self)
         return self.answer(lifecycle.token_of(self.owner))
 
 
 class UserTokenRotate(ContractView):
+    """An administrator who replaces the token of somebody else does not get the new one."""
+
     calls = {"PUT": Call("Rotate the token: the old one no longer works", ACCOUNT, out=str)}
 
     def put(self, request, user):
-        return self.answer(lifecycle.rotate_token(user=self.owner, by=self.by))
+        token = lifecycle.rotate_token(user=self.owner, by=self.by)
+        return self.answer(token if self.owner == self.request.user else "")
 
 
 class TokenList(ContractView):
@@ -95,6 +100,7 @@ class TokenList(ContractView):
         return self.page(named_tokens.of(self.owner))
 
     def post(self, request, user):
+        owner_only(self)
         row, text = named_tokens.create(user=self.owner, **self.body(), by=self.by)
         row.token = text
         return self.answer(row)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from kernel.effects import ACCOUNT
+from kernel.errors import Refused
 from kernel.views import Call, ContractView
 
 from . import named_tokens, service_accounts
 from .models import State
 from .serializers import ServiceAccountIn, ServiceAccountOut, TokenIn, TokenMade, TokenOut
+
+
+def owner_only(view: ContractView) -> None:
+    """Refuse administrators the tokens of others, with which they would act in their names unrecorded."""
+    if view.owner != view.request.user:
+        raise Refused("only its owner gets a token; an administrator may replace or revoke it", field="user")
 
 
 class AccountList(ContractView):
@@ -52,6 +59,7 @@ class AccountTokens(ContractView):
         return self.page(named_tokens.of(service_accounts.get(self.owner, name)))
 
     def post(self, request, user, name):
+        owner_only(self)
         account = service_accounts.get(self.owner, name)
         row, row.token = named_tokens.create(user=account, **self.body(), by=self.by)
         return self.answer(row)

@@ -13,9 +13,9 @@ from django.test import Client
 from django.utils import timezone
 from redis.exceptions import ConnectionError as ConnectionLost
 
-from accounts import lifecycle, reconcile, sessions, throttle, tokens
+from accounts import lifecycle, reconcile, service_accounts, sessions, throttle, tokens
 from accounts.auth import user_of_token
-from accounts.models import Throttle, Token, User
+from accounts.models import Notice, Throttle, Token, User
 from conftest import PASSWORD
 from kernel import broker
 from kernel.models import StateChange
@@ -106,6 +106,22 @@ class TestToken:
         session = Client()
         session.force_login(alice)
         assert session.get("/api/v1/users/alice/token").json() == as_alice.token
+
+    def test_an_administrator_gets_nobody_elses(self, as_staff, as_alice, alice, staff):
+        """With it they would act in the user's name, unseen. They may replace and revoke tokens; the user is told."""
+        service_accounts.create(owner=alice, name="builder", by="alice")
+        session = Client()
+        session.force_login(staff)
+        assert "only its owner" in session.get("/api/v1/users/alice/token").json()["msg"]
+        assert "only its owner" in as_staff.refused("get", "users/alice/token")
+        for path in ("users/alice/tokens", "users/alice/service_accounts/builder/tokens"):
+            assert "only its owner" in as_staff.refused("post", path, {"name": "mine", "scope": "full"})
+        assert not Token.objects.filter(kind=Token.Kind.NAMED).exists()
+        assert as_alice.call("get", "auth").json() == "alice"
+        assert as_staff.call("put", "users/alice/token:rotate").json() == ""
+        as_alice.refused("get", "auth")
+        assert Notice.objects.filter(user=alice, reason__contains="replaced by").exists()
+        assert as_staff.call("get", "users/oscar/token").json() == as_staff.token
 
     def test_the_password_is_accepted_for_no_other_call(self, as_anonymous, alice):
         as_anonymous.refused("get", "users/alice", **basic("alice", PASSWORD))
