@@ -15,7 +15,7 @@ from .errors import FAULT, REFUSED, describe, error_response
 log = logging.getLogger(__name__)
 
 API = "/api/v1"
-ALLOWED = {200, 201, REFUSED, FAULT}
+ALLOWED = {200, 201, 304, REFUSED, FAULT}  # 304: to a client that has asked whether its copy is current
 WORDS = {
     400: "the request is not valid",
     401: "not authenticated: send Authorization: Bearer {token}",
@@ -31,7 +31,7 @@ def is_api(path: str) -> bool:
 
 
 class ApiErrors:
-    """Ensures that `/api/v1` answers 200, 201, 403 or 503 only, each refusal with a `msg` (contract 1).
+    """Ensures that `/api/v1` answers 200, 201, 304, 403 or 503 only, each refusal with a `msg` (contract 1).
 
     DRF's handler covers what its views raise; this covers the rest: middleware, URL resolving, bad hosts, bodies that
     are too large, bugs outside of a view.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularJSONAPIView
 
 from aiops.intake import shippers
 from jobs.mlflow import protocol as mlflow
 from kernel.errors import Refused
 from mlp.monitoring import endpoint
 from mlp.visitors import pages
+from mlp.visitors.schema import Schema
 from supervision import health
 
 
@@ -30,7 +30,7 @@ api = [
     path("", include("aiops.urls")),
     path("", include("automation.urls")),
     path("", include("mlp.trash.urls")),
-    path("schema", SpectacularJSONAPIView.as_view(), name="schema"),
+    path("schema", Schema.as_view(), name="schema"),
     path("docs", pages.reference, name="reference"),
     re_path(r"^(?P<path>.*)$", unknown),
 ]

@@ -12,6 +12,7 @@ from datasets.webdav.put import batch
 from jobs import idle
 from jobs.doctor import waiting
 from kernel import bus
+from mlp.visitors import schema
 
 MEMORIES = (
     delivery._busy_users,
@@ -23,6 +24,7 @@ MEMORIES = (
     idle._looked,
     waiting._announced,
     bus._logged,
+    schema._documents,
 )
 
 

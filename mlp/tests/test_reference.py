@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from contextlib import contextmanager
@@ -129,6 +130,27 @@ def test_every_call_is_in_the_schema_with_its_statuses_and_no_other(client):
     }
     assert set(operations) == set(contract_views(get_resolver().url_patterns))
     assert all(statuses in ({"200", "403", "503"}, {"201", "403", "503"}) for statuses in operations.values())
+
+
+@pytest.mark.django_db
+def test_strangers_make_the_platform_generate_the_schema_once(client, as_alice, monkeypatch):
+    """It takes a second of a processor, and anybody may ask for it: in any language, and with any other parameters."""
+    generated, get_schema = [], SchemaGenerator.get_schema
+    monkeypatch.setattr(SchemaGenerator, "get_schema", lambda *a, **k: generated.append(1) or get_schema(*a, **k))
+    first = client.get("/api/v1/schema")
+    assert as_alice.call("get", "schema?version=2&lang=xx").content == first.content
+    assert client.get("/api/v1/schema?lang=../x", headers={"accept-language": "de"}).content == first.content
+    packed = client.get("/api/v1/schema", headers={"accept-encoding": "br, gzip"})
+    assert gzip.decompress(packed.content) == first.content
+    for tag in (first["ETag"], packed["ETag"], first["ETag"].removeprefix("W/")):
+        unchanged = client.get("/api/v1/schema", headers={"if-none-match": tag})
+        assert (unchanged.status_code, unchanged.content) == (304, b"")
+    assert len(generated) == 1
+    chinese = client.get("/api/v1/schema", headers={"accept-language": "zh-CN", "if-none-match": first["ETag"]})
+    assert (chinese.status_code, len(generated)) == (200, 2)
+    assert chinese.content != first.content
+    assert client.get("/api/v1/schema?lang=zh-hans").content == chinese.content
+    assert (client.post("/api/v1/schema").status_code, len(generated)) == (403, 2)
 
 
 def test_the_schema_is_generated_without_warnings(capsys):
