@@ -30,5 +30,5 @@ def measure(now: datetime) -> None:
 
 def count(job: Job, now: datetime) -> None:
     """Count the files of one job. A job that has ended meanwhile is counted again."""
-    size = storage.tree_size(storage.job_dir(job.user.username, job.name))
+    size = storage.tree_size(storage.job_dir(job.user.username, job.name), on_disk=True)
     Job.objects.filter(pk=job.pk, state=job.state).update(output_bytes=size, output_measured=now)

@@ -18,6 +18,7 @@ from . import names
 from .errors import Refused
 from .messages import Message
 
+HOLES = 1 << 20  # a file that has more than this in holes is sparse
 LEVELS = 100  # of folders: each level that is walked holds a descriptor
 ISOLATION_PATH = re.compile(r"(bwrap: [^/\n]*)/[^\n]*?(?=: |$)", re.MULTILINE)
 ODD = re.compile(r"[\x01-\x1f\x7f\udc80-\udcff]|\\(?=x(?:[01][0-9a-f]|5c|7f|[89a-f][0-9a-f]))")
@@ -193,14 +194,25 @@ def _folders(base: Path) -> Iterator[tuple[str, list[str], int]]:
         os.close(top)
 
 
-def tree_size(base: Path) -> int:
-    """Return the bytes in all regular files below `base`, whatever their names; 0 when it does not exist."""
+def size_on_disk(info: os.stat_result) -> int:
+    """Return the bytes of a file without its holes. Small differences are the file system's: it may store a short file
+    with its name, or count blocks only once they are written.
+    """
+    stored = info.st_blocks * 512
+    return stored if stored + HOLES < info.st_size else info.st_size
+
+
+def tree_size(base: Path, on_disk: bool = False) -> int:
+    """Return the bytes in all regular files below `base`, whatever their names; 0 when it does not exist. With
+    `on_disk` holes of sparse files do not count.
+    """
     total = 0
     for _folder, filenames, here in _folders(base):
         for filename in filenames:
             with contextlib.suppress(OSError):
                 info = os.stat(filename, dir_fd=here, follow_symlinks=False)
-                total += info.st_size if stat.S_ISREG(info.st_mode) else 0
+                if stat.S_ISREG(info.st_mode):
+                    total += size_on_disk(info) if on_disk else info.st_size
     return total
 
 

@@ -128,7 +128,8 @@ def close(pk: int) -> None:
 def counted(job: Job) -> int:
     """Return the bytes of a run's artifacts, and of those that arrive in parts, counted from the files."""
     top = storage.job_dir(job.user.username, job.name)
-    return sum(storage.tree_size(top / folder) for folder in FOLDERS) + arriving.charged_to(job)
+    files = sum(storage.tree_size(top / folder, on_disk=True) for folder in FOLDERS)
+    return files + arriving.charged_to(job)
 
 
 def padded(stored: int) -> int:

@@ -21,11 +21,12 @@ from kernel import storage
 from supervision import release, servers_only
 from supervision import root as roots
 
-from . import database, layout, streams
+from . import database, layout, sparse, streams
 from .places import BackupError, sync_folder
 from .repository import Head, Repository
 from .taking import Say
-from .writing import Writer
+from .tree import parse
+from .writing import ZEROS, Writer
 
 SCRATCH = "mlp-verify-"
 
@@ -83,7 +84,7 @@ def write_root(
     repository: Repository, head: Head, root: Path, environment: Mapping[str, str], say: Say, checks_only: bool = False
 ) -> dict:
     """Write the backup to the root and fill its database and streams; return the report. Raises BackupError."""
-    _need_room(root, head)
+    _need_room(root, repository, head)
     replaces = layout.unfinished(root) is not None
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     mark = {"backup": head.name, "place": str(repository.place), "servers": _servers()}
@@ -109,11 +110,20 @@ def write_root(
     return report
 
 
-def _need_room(root: Path, head: Head) -> None:
+def _need_room(root: Path, repository: Repository, head: Head) -> None:
+    """Raise BackupError where the backup does not fit. Those of earlier releases count holes of sparse files, too."""
     there = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(there).free
-    if free < head.size:
-        raise BackupError(f"{there}: the backup has {head.size >> 20} MiB, and {free >> 20} MiB are free")
+    if free < head.size and free < (needed := size_on_disk(repository, head)):
+        raise BackupError(f"{there}: the backup has {needed >> 20} MiB, and {free >> 20} MiB are free")
+
+
+def size_on_disk(repository: Repository, head: Head) -> int:
+    """Return the bytes that a restore writes: holes are not, and were stored as an object of zeros once."""
+    left_out, total = {sparse.HOLE, repository.sealer.name(ZEROS)}, 0
+    for line in repository.lines(head):
+        total += sum(length for name, _, length in parse(line)[1].pieces if name not in left_out)
+    return total
 
 
 def _refill(root: Path, environment: Mapping[str, str], checks_only: bool) -> None:

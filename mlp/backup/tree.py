@@ -4,7 +4,7 @@ A folder is swept twice: before the moment of the database, for most of the work
 changed meanwhile. What the second sweep no longer finds is kept from the first: a row of that moment may refer to it.
 
 A file whose size, times and inode are those of the last backup is not read again. Content is cut at CUT bytes, so of a
-log that has grown only its end is stored; small files share an object.
+log that has grown only its end is stored; small files share an object. Holes of sparse files are not read (sparse.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from . import sparse
 from .repository import Repository
+from .sparse import CUT
 
-CUT = 4 << 20
 SMALL = 512 << 10
 LEVELS = 100  # of folders: each holds a descriptor; as in kernel.storage
 SETTLED_NS = 2 * 10**9  # a file that was changed just before may change again without a later time
@@ -45,6 +46,11 @@ class Entry:
     pieces: list[Piece] = field(default_factory=list)
     state: tuple[int, int] | None = None
     target: str = ""
+
+    @property
+    def stored(self) -> int:
+        """Return the bytes of the file that are no hole."""
+        return sum(length for name, _, length in self.pieces if name != sparse.HOLE)
 
     def line(self, path: str) -> bytes:
         """Return the entry as it is stored: the path and the rest, both as JSON, with a tab between."""
@@ -142,7 +148,7 @@ class Tree:
 
     @property
     def size(self) -> int:
-        return sum(entry.size for entry in self.entries.values())
+        return sum(entry.stored for entry in self.entries.values())
 
     def _look(self, path: str, name: str, here: int) -> Entry | None:
         info = os.stat(name, dir_fd=here, follow_symlinks=False)
@@ -164,7 +170,7 @@ class Tree:
             return self.entries[path]
         line = self.before.get(json.dumps(path).encode())
         old = parse(line)[1] if line else None
-        if old is None or not all(piece[0] in self.repository.known for piece in old.pieces):
+        if old is None or not all(piece[0] == sparse.HOLE or piece[0] in self.repository.known for piece in old.pieces):
             return None
         return old
 
@@ -194,17 +200,40 @@ class Tree:
 
     def _store(self, file, size: int, old: Entry | None) -> tuple[int, str, list[Piece]]:
         """Store the first `size` bytes of a file; return how many there were, their checksum and where they are."""
-        whole, pieces, left = hashlib.sha256(), [], size
-        while left > 0 and (data := _read_full(file, min(left, CUT))):
-            whole.update(data)
-            left -= len(data)
-            if size <= SMALL:
-                if old is not None and old.sha256 == whole.hexdigest():
-                    return size - left, old.sha256, old.pieces
-                pieces.append(self.packer.add(data, whole.hexdigest()))
-            else:
-                pieces.append([self.repository.put(data), 0, len(data)])
-        return size - left, whole.hexdigest(), pieces
+        if size <= SMALL:
+            return self._store_small(_read_full(file, size), old)
+        whole, pieces, position = hashlib.sha256(), [], 0
+        for begin, end, has_data in sparse.extents(file, size):
+            if not has_data:
+                whole.update(sparse.mark(end - begin))
+                pieces.append([sparse.HOLE, 0, end - begin])
+                position = end
+                continue
+            file.seek(begin)
+            for position in _cuts(begin, end):
+                data = _read_full(file, position - begin)
+                whole.update(data)
+                if data and len(data) <= SMALL and (begin, end) != (0, size):  # one of many parts between holes
+                    pieces.append(self.packer.add(data, hashlib.sha256(data).hexdigest()))
+                elif data:
+                    pieces.append([self.repository.put(data), 0, len(data)])
+                if len(data) < position - begin:  # the file has become shorter
+                    return begin + len(data), whole.hexdigest(), pieces
+                begin = position
+        return position, whole.hexdigest(), pieces
+
+    def _store_small(self, data: bytes, old: Entry | None) -> tuple[int, str, list[Piece]]:
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not data or (old is not None and old.sha256 == sha256):
+            return len(data), sha256, old.pieces if data else []
+        return len(data), sha256, [self.packer.add(data, sha256)]
+
+
+def _cuts(begin: int, end: int) -> Iterator[int]:
+    """Yield where a range is cut: at multiples of CUT, whatever is before it, and at its end."""
+    while begin < end:
+        begin = min(end, (begin // CUT + 1) * CUT)
+        yield begin
 
 
 def _read_full(file, count: int) -> bytes:

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from . import sparse
 from .layout import DRAFTS
 from .repository import Repository
 from .sealing import Damaged
@@ -96,10 +97,14 @@ class Writer:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             for name, offset, length in entry.pieces:
+                if name == sparse.HOLE:
+                    whole.update(sparse.mark(length))
+                    file.seek(length, os.SEEK_CUR)
+                    continue
                 data = self.objects.get(name)[offset : offset + length]
                 whole.update(data)
                 if data == ZEROS[: len(data)]:
-                    file.seek(len(data), os.SEEK_CUR)  # a hole: a sparse file stays one
+                    file.seek(len(data), os.SEEK_CUR)  # backups of earlier releases have holes as zeros
                 else:
                     file.write(data)
             file.truncate(entry.size)
@@ -135,7 +140,7 @@ def compare(root: Path, lines: Iterator[bytes]) -> Iterator[str]:
                 same = stat.S_ISDIR(info.st_mode)
             else:
                 with path.open("rb") as file:
-                    same = hashlib.file_digest(file, "sha256").hexdigest() == entry.sha256
+                    same = sparse.checksum(file, entry.pieces) == entry.sha256
         except OSError as problem:
             yield f"{relative}: {problem.strerror}"
             continue

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mlp.backup import layout, tree
+from mlp.backup import layout, restoring, sparse, tree
 from mlp.backup.places import Folder
-from mlp.backup.repository import Repository
+from mlp.backup.repository import Head, Repository
 from mlp.backup.sealing import Damaged
 from mlp.backup.tree import CUT, Entry, Tree, parse
 from mlp.backup.writing import Writer, compare
@@ -154,6 +154,44 @@ def test_a_sparse_file_stays_one(repository, root, tmp_path):
     assert list(compare(again, iter(lines))) == []
     assert (again / "sparse").stat().st_blocks * 512 < 3 * CUT
     assert len(list(repository.place.list("objects"))) <= 4
+
+
+def test_holes_are_neither_read_nor_stored_nor_needed(repository, root, tmp_path, monkeypatch):
+    """A user who makes files of terabytes that take no room makes no backup longer, and no restore larger."""
+    read, whole = [], tree._read_full
+    monkeypatch.setattr(tree, "_read_full", lambda file, count: read.append(count) or whole(file, count))
+    (root / "nothing").touch()
+    os.truncate(root / "nothing", 1 << 40)
+    with (root / "islands").open("wb") as file:
+        for number in range(40):
+            file.seek(number * (100 << 30) + number)
+            file.write(b"island %d" % number)
+        file.truncate(5 << 40)
+    settle(root)
+    lines = back_up(repository, root)
+    assert sum(read) < 40 * sparse.LEAST
+    head = Head("one", "", "", "", 0, 0, 2, [repository.put(b"\n".join(lines)).result()])
+    assert restoring.size_on_disk(repository, head) < 40 * sparse.LEAST
+    assert sum(parse(line)[1].stored for line in lines) == restoring.size_on_disk(repository, head)
+    assert back_up(repository, root, lines) == lines
+    again = bring_back(repository, lines, tmp_path / "again")
+    assert (again / "nothing").stat().st_size == 1 << 40
+    assert (again / "islands").stat().st_size == 5 << 40
+    with (again / "islands").open("rb") as file:
+        file.seek(39 * (100 << 30) + 39)
+        assert file.read(9) == b"island 39"
+    assert list(compare(again, iter(lines))) == []
+    with (again / "nothing").open("r+b") as file:
+        file.seek(7 << 30)
+        file.write(b"x")
+    assert list(compare(again, iter(lines))) == ["nothing: other content"]
+
+
+def test_zeros_of_backups_of_earlier_releases_need_no_room(repository):
+    zeros = repository.put(bytes(CUT)).result()
+    entry = Entry("f", 0o600, 0, 0, 0, 3 * CUT + 5, "", [[zeros, 0, CUT]] * 3 + [["x", 0, 5]])
+    head = Head("one", "", "", "", entry.size, 0, 1, [repository.put(entry.line("a")).result()])
+    assert restoring.size_on_disk(repository, head) == 5
 
 
 def test_objects_that_are_missing_are_stored_again(repository, root):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -105,6 +106,8 @@ def test_a_jobs_files_are_counted_again_when_it_has_ended(alice):
     sizes.measure(now)
     assert Job.objects.get().output_bytes == 10
     (folder / "b").write_bytes(bytes(5))
+    (folder / "sparse").touch()
+    os.truncate(folder / "sparse", 1 << 40)  # takes no room
     sizes.measure(now + sizes.AGAIN_AFTER / 2)
     assert Job.objects.get().output_bytes == 10
     sizes.measure(now + sizes.AGAIN_AFTER + timedelta(seconds=1))
@@ -117,7 +120,7 @@ def test_a_jobs_files_are_counted_again_when_it_has_ended(alice):
 
 
 def test_no_page_walks_the_disk(world, alice, staff, monkeypatch):
-    def walked(*_):
+    def walked(*_, **__):
         raise AssertionError("a page walks the disk")
 
     monkeypatch.setattr(storage, "tree_size", walked)
