@@ -12,6 +12,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from kernel import disk
 from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next
 
 from . import lifecycle, logins, sessions, throttle
@@ -77,6 +78,7 @@ def _login(request) -> User:
 
 
 def _register(request) -> User:
+    disk.require()
     throttle.count_registration(throttle.client_address(request))
     username = _username(request)
     with throttle.hashing():

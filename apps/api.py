@@ -124,7 +124,7 @@ class AppRollout(AppView):
 
     calls = {
         "PUT": Call("Move an application to another model or alias", body=AppMoveIn, out=AppOut),
-        "DELETE": Call("Cancel a move that was requested", out=AppOut),
+        "DELETE": Call("Cancel a move that was requested", frees=True, out=AppOut),
     }
 
     def put(self, request, user, name):
@@ -155,7 +155,7 @@ class AppRestart(AppView):
 class AppStop(AppView):
     """Requests in flight are answered; then its resources are released. It is in state error with `stopped`."""
 
-    calls = {"PUT": Call("Stop a starting, queued or ready application", out=AppOut)}
+    calls = {"PUT": Call("Stop a starting, queued or ready application", frees=True, out=AppOut)}
 
     def put(self, request, user, name):
         lifecycle.stop_app(user=self.owner, name=name, by=self.by)

@@ -65,7 +65,9 @@ class DatasetDetail(SharedReads):
 class DatasetHeartbeat(ContractView):
     kind = "dataset"
     segments = SEGMENTS
-    calls = {"PUT": Call("Report upload state and progress", SUBMIT, for_dataset=True, body=DatasetHeartbeatIn)}
+    calls = {
+        "PUT": Call("Report upload state and progress", SUBMIT, frees=True, for_dataset=True, body=DatasetHeartbeatIn)
+    }
 
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())

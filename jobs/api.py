@@ -76,7 +76,7 @@ class JobDetail(JobView):
 
 class JobHeartbeat(JobView):
     accepted = frozenset({"user", "job"})
-    calls = {"PUT": Call("Report the job's state and progress", SUBMIT, body=JobHeartbeatIn)}
+    calls = {"PUT": Call("Report the job's state and progress", SUBMIT, frees=True, body=JobHeartbeatIn)}
 
     def put(self, request, user, name):
         body = self.body()
@@ -86,7 +86,7 @@ class JobHeartbeat(JobView):
 
 
 class JobCancel(JobView):
-    calls = {"PUT": Call("Cancel the job: SIGTERM, then SIGKILL after a grace period", SUBMIT, out=JobOut)}
+    calls = {"PUT": Call("Cancel the job: SIGTERM, then SIGKILL after a grace period", SUBMIT, frees=True, out=JobOut)}
 
     def put(self, request, user, name):
         return self.answer(lifecycle.cancel(user=self.owner, name=name, by=self.by))

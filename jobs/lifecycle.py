@@ -17,7 +17,7 @@ from accounts import lifecycle as accounts
 from accounts.sharing.access import Visitor
 from accounts.tenancy import members
 from datasets import sources
-from kernel import after_commit, broker, trash
+from kernel import after_commit, broker, disk, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -69,6 +69,7 @@ def create_job(
     chosen = members.chosen(user, tenant)
     checks.need_possible(chosen, user.username, workers, network, preemptible, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
+    disk.require()
     try:
         with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
             checks.need_requirements(requirements, code.manifest)

@@ -8,6 +8,7 @@ A stream that says how many messages of a subject may wait (`Stream.most_waiting
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -18,13 +19,14 @@ from typing import NamedTuple
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
-from . import bus
+from . import bus, disk
 from .bus import Client, NatsError, Stream, connect, make_stream
 from .in_order import Handle, Reader
 
 log = logging.getLogger(__name__)
 
 REMOVE_EVERY_S = 0.2
+LOW_S = 1.0  # between two looks at a disk that is nearly full
 MANY = 100  # consumed messages that are removed at once
 
 
@@ -40,8 +42,9 @@ async def consume(
     """Pull batches for the durable consumer until `stop`; acknowledge a batch once `handle` has returned.
 
     When `handle` raises, the whole batch is delivered again (at least once), so `handle` must be idempotent. `idle`
-    runs at least once a second. `crowded` is called with a subject that has no room left, after its messages have been
-    handled. When the server or the consumer is lost, both are restored.
+    runs at least once a second. `crowded` is called with a subject that has no room left, after its messages have
+    been handled. While the disk is nearly full (kernel.disk), nothing is pulled. When the server or the consumer is
+    lost, both are restored.
     """
     while not stop.is_set():
         client = None
@@ -58,6 +61,10 @@ async def consume(
             while not stop.is_set():
                 await idle()
                 await room.make()
+                if disk.is_low():  # what waits is in the stream, and stays there
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), LOW_S)
+                    continue
                 try:
                     messages = await pull.fetch(batch, timeout=1)
                 except TimeoutError:  # asyncio's own, which the client may raise as well

@@ -12,7 +12,7 @@ from itertools import islice
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
-from django.http import Http404, JsonResponse
+from django.http import Http404, HttpResponseBase, JsonResponse
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
@@ -53,6 +53,7 @@ class Fault(Exception):
     """A fault of the server. `msg` is for the caller and carries no inner detail."""
 
     passes = True  # worth another try
+    is_logged = True  # it is worth a look, too: nothing that callers can bring about as often as they like
 
     def __init__(self, template: str = BROKEN, /, **params):
         self.msg = Message(template, **params) or BROKEN
@@ -105,10 +106,20 @@ def exception_handler(exc: Exception, context: dict) -> Response:
     """Turn whatever a view raises into `{"msg"}` with 403 or 503; Django REST framework calls it."""
     status, msg = describe(exc)
     request = context.get("request")
-    if status == FAULT:
+    is_logged = getattr(exc, "is_logged", True)
+    if status == FAULT and is_logged:
         log.error("fault in %s %s", getattr(request, "method", "?"), getattr(request, "path", "?"), exc_info=exc)
-    headers = {"Retry-After": str(exc.retry_after_s)} if isinstance(exc, TooMany) else None
-    return Response({"msg": writable(for_caller(msg, getattr(request, "META", {})))}, status=status, headers=headers)
+    seconds = getattr(exc, "retry_after_s", None)
+    headers = None if seconds is None else {"Retry-After": str(seconds)}
+    msg = writable(for_caller(msg, getattr(request, "META", {})))
+    response = Response({"msg": msg}, status=status, headers=headers)
+    return response if is_logged else unlogged(response)
+
+
+def unlogged(response: HttpResponseBase) -> HttpResponseBase:
+    """Return the response with Django's mark of what is in the log: otherwise each 5xx gets a line there."""
+    response._has_been_logged = True
+    return response
 
 
 def error_response(status: int, msg: str) -> JsonResponse:

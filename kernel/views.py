@@ -14,7 +14,8 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from .effects import Effect
+from . import disk
+from .effects import SUBMIT, Effect
 from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
@@ -36,12 +37,14 @@ TRASH = (("trash", whole(0, 1), "1: move it to the trash, from where it can be r
 @dataclass(frozen=True)
 class Call:
     """One method of one path. `effect` says what it does, for the scopes of named tokens: without one the call takes
-    full tokens only. `out` is None for the JSON string "", str for a JSON string; `media` is for other bodies, `stream`
-    for the body of an answer that is followed.
+    full tokens only. `frees` marks one that submits, but only ends work or makes room: it goes on while the disk is
+    nearly full. `out` is None for the JSON string "", str for a JSON string; `media` is for other bodies, `stream` for
+    the body of an answer that is followed.
     """
 
     summary: str
     effect: Effect | None = None
+    frees: bool = False
     for_dataset: bool = False  # also for a token of the one dataset that the path names
     body: type[StrictSerializer] | None = None
     out: type[Serializer] | type[str] | None = None
@@ -57,6 +60,11 @@ class Call:
     most_offset: int = BIG
     next_offset: bool = False
     after: dict[str, dict] = field(default_factory=dict)  # OpenAPI links to this call, by the operation they begin at
+
+    @property
+    def stores(self) -> bool:
+        """Return whether it takes room on the disk."""
+        return self.effect in (None, SUBMIT) and not self.frees
 
     @property
     def headers(self) -> tuple[tuple[str, str, bool], ...]:
@@ -87,6 +95,7 @@ class ContractView(APIView):
     def initial(self, request, *args, **kwargs):
         super().initial(request, *args, **kwargs)
         self._check_token(request)
+        self._check_room(request)
         self._check_query(request)
         self._check_body(request)
         if "user" in kwargs:
@@ -104,6 +113,11 @@ class ContractView(APIView):
                 raise Refused("this call requires a service token or an administrator", field="token")
         elif kind not in self.accepted or (kind == "job" and request.method in SAFE_METHODS):  # a job reports only
             raise Refused("a %(kind)s token cannot make this call", field="token", kind=word(kind))
+
+    def _check_room(self, request) -> None:
+        call = self.calls.get(request.method)
+        if request.method not in SAFE_METHODS and call is not None and call.stores:
+            disk.require()
 
     def _check_query(self, request) -> None:
         call = self.calls.get("GET" if request.method == "HEAD" else request.method)

@@ -49,6 +49,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "accounts.signin.middleware.RequireSecondFactor",
+    "mlp.visitors.disk_gate.DiskGate",
 ]
 ROOT_URLCONF = "mlp.urls"
 WSGI_APPLICATION = "mlp.wsgi.application"

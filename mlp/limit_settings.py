@@ -48,6 +48,18 @@ def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
     return connections, websockets, followed_logs, values, trash_days
 
 
+def of_disk() -> int:
+    """Return the MiB of the disk that are kept free."""
+    return LIMITS.integer(
+        "MLP_DISK_MINIMUM_MIB",
+        256,
+        1,
+        unit="MiB",
+        help="the free disk space below which nothing more is stored: uploads, reports and new objects are refused, "
+        "while reading, deleting and logging in go on; keep it below `MLP_DISK_RESERVE_MIB`, so that runs end first",
+    )
+
+
 def of_code() -> tuple[int, int, int]:
     """Return the limits on the saved files and bytes of a script's folder, and on all saved code of a user."""
     files = LIMITS.integer("MLP_CODE_FILES", 1000, 1, 10_000, help="how many files of a script's folder are kept")

@@ -48,7 +48,7 @@ class TryRequest(ContractView):
 
 class ConfirmRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Confirm a request; idempotent", body=SettleIn, after={"putTryRequest": TRIED})}
+    calls = {"PUT": Call("Confirm a request; idempotent", frees=True, body=SettleIn, after={"putTryRequest": TRIED})}
 
     def put(self, request):
         tcc.confirm(**self.body())
@@ -57,7 +57,7 @@ class ConfirmRequest(ContractView):
 
 class CancelRequest(ContractView):
     internal = True
-    calls = {"PUT": Call("Cancel a request; idempotent", body=SettleIn, after={"putTryRequest": TRIED})}
+    calls = {"PUT": Call("Cancel a request; idempotent", frees=True, body=SettleIn, after={"putTryRequest": TRIED})}
 
     def put(self, request):
         tcc.cancel(**self.body())

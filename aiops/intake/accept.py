@@ -22,7 +22,7 @@ from django.conf import settings
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.wire import payloads, subjects
-from kernel import after_commit, bus, names
+from kernel import after_commit, bus, disk, names
 from kernel.errors import Fault, Refused
 from kernel.telemetry import meters
 
@@ -117,6 +117,7 @@ def store(lines: Sequence[dict]) -> int:
 
 def append(lines: Sequence[dict]) -> list[dict]:
     """Store lines and return the new ones, in order; nothing is forwarded. Raises Fault."""
+    disk.require()
     now = int(time.time() * 1000)
     lines = [logstore.placed(one, now) for one in lines]  # as they are stored: the live tail gets them, too
     new = set(logstore.get().append(lines))

@@ -12,6 +12,7 @@ import time
 from aiops import logstore
 from aiops.intake import accept
 from aiops.wire import subjects
+from kernel import disk
 from kernel.errors import Fault
 from kernel.serve import Route
 
@@ -37,6 +38,7 @@ class Intake:
         lines = [accept.document(item) for item in items]
         for pause in (*PAUSES_S, None):
             try:
+                disk.require()
                 logstore.get().append(lines)
                 return
             except Fault as problem:

@@ -117,7 +117,7 @@ class PipelineRunDetail(PipelineView):
 
 
 class PipelineRunCancel(PipelineView):
-    calls = {"PUT": Call("Cancel a run and its jobs", SUBMIT, out=PipelineRunOut)}
+    calls = {"PUT": Call("Cancel a run and its jobs", SUBMIT, frees=True, out=PipelineRunOut)}
 
     def put(self, request, user, name, number):
         lifecycle.cancel_run(self.run(name, number), by=self.by)
@@ -134,5 +134,7 @@ class StepApprove(PipelineView):
 
 
 class StepReject(StepApprove):
-    calls = {"PUT": Call("Reject a step that waits for approval: the run fails", SUBMIT, out=PipelineRunOut)}
+    calls = {
+        "PUT": Call("Reject a step that waits for approval: the run fails", SUBMIT, frees=True, out=PipelineRunOut)
+    }
     approve = False

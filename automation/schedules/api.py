@@ -80,7 +80,7 @@ class ScheduleDetail(ScheduleView):
 
 
 class SchedulePause(ScheduleView):
-    calls = {"PUT": Call("Pause a schedule", SUBMIT, out=ScheduleOut)}
+    calls = {"PUT": Call("Pause a schedule", SUBMIT, frees=True, out=ScheduleOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.pause(user=self.owner, name=name, by=self.by))

@@ -75,7 +75,9 @@ class SweepDetail(SweepView):
 
 
 class SweepPause(SweepView):
-    calls = {"PUT": Call("Pause a sweep: its running trials go on, no new ones are made", SUBMIT, out=SweepOut)}
+    calls = {
+        "PUT": Call("Pause a sweep: its running trials go on, no new ones are made", SUBMIT, frees=True, out=SweepOut)
+    }
 
     def put(self, request, user, name):
         return self.shown(lifecycle.pause(user=self.owner, name=name, by=self.by))
@@ -103,7 +105,7 @@ class SweepExtend(SweepView):
 
 
 class SweepCancel(SweepView):
-    calls = {"PUT": Call("Cancel a sweep and its trials", SUBMIT, out=SweepOut)}
+    calls = {"PUT": Call("Cancel a sweep and its trials", SUBMIT, frees=True, out=SweepOut)}
 
     def put(self, request, user, name):
         return self.shown(lifecycle.cancel(user=self.owner, name=name, by=self.by))

@@ -8,9 +8,9 @@ import subprocess
 from contextlib import suppress
 
 import pytest
+from django.conf import settings
 
 from datasets.tests.live import stored, wait_until
-from datasets.webdav.admission import DISK_RESERVE
 from mlp.tests.patience import LIMIT_S
 
 ROOM = 24 << 20  # bytes beyond what uploads leave alone
@@ -21,7 +21,7 @@ MIB = b"m" * (1 << 20)
 def small_disk(service):
     """Put the service's storage on a disk of ROOM bytes."""
     place = service.path()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_RESERVE + ROOM}", "tmpfs", str(place)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={(settings.DISK_MINIMUM_MIB << 20) + ROOM}", "tmpfs", str(place)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a disk of a given size takes the right to mount one")
     try:

@@ -29,7 +29,7 @@ from accounts import scopes
 from accounts.models import Share, User
 from accounts.sharing import access, grants
 from accounts.tokens import Holder
-from kernel import storage
+from kernel import disk, storage
 from kernel.broker import broker
 from kernel.effects import Effect
 from kernel.locking import lock_row
@@ -42,7 +42,6 @@ from .paths import Target
 
 log = logging.getLogger(__name__)
 
-DISK_RESERVE = 64 << 20  # bytes of the disk that uploads leave free for the platform itself
 TOUCH_EVERY = timedelta(seconds=20)
 MOST_SHARED = 10_000  # datasets of others in a listing
 HOME_COUNT_S = 60  # how long the count of a home's bytes is cached; jobs and operators write there too
@@ -138,7 +137,7 @@ def admit_write(
     what is stored: a file that moves from one to the other in between is missed (the exact check is still to come), and
     never counted twice.
 
-    Raises HttpError 404, 405, 409, 413 or 507.
+    Raises HttpError 404, 405, 409, 413 or 507, DiskFull.
     """
     row = find_dataset(target)
     must_be_creating(row)
@@ -157,11 +156,16 @@ def admit_write(
             space = row.size - stored
         if timezone.now() - row.touched > TOUCH_EVERY:
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
-    disk = os.statvfs(tree.base())
-    free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
-    if free < (length if coming is None else coming):
-        raise HttpError(507, "the platform's disk is full")
-    return row, min(space + replaced, free)
+    require_room(length if coming is None else coming)
+    return row, min(space + replaced, disk.room(tree.base()))
+
+
+def require_room(coming: int = 0) -> None:
+    """Raise DiskFull unless the disk has room for `coming` bytes. The datasets may be on another one than the database:
+    both are asked.
+    """
+    disk.require()
+    disk.require(coming, tree.base())
 
 
 def _replaced_bytes(target: Target) -> int:

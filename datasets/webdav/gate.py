@@ -23,6 +23,7 @@ from accounts import tokens
 from accounts.auth import basic, bearer
 from accounts.tokens import Holder
 from kernel.database import AWAY
+from kernel.disk import DiskFull
 from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
 from kernel.messages import for_caller
 
@@ -91,6 +92,8 @@ def error_response(problem: Exception, where: str) -> HttpResponse:
             return respond(problem)
         case Refused():
             return respond(HttpError(409, problem.msg))
+        case DiskFull():
+            return respond(HttpError(507, problem.msg))
         case Fault():
             return respond(HttpError(503, problem.msg, Retry_After="2"))
         case OSError():

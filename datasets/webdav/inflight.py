@@ -23,7 +23,7 @@ from kernel.broker import broker
 from ..models import Dataset, State
 
 KEY = "mlp:uploads"
-WORTH_NOTING = 100_000  # smaller bodies are not asked about (data.conf.tmpl)
+WORTH_NOTING = 100_000  # smaller bodies are not asked about (data.conf.tmpl); put.batch looks whether the disk has room
 BLIND_S = 3600.0  # seconds that an upload counts as alive where the system does not list connections
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 ESTABLISHED = "01"

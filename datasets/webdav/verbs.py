@@ -33,6 +33,7 @@ from .admission import (
     must_be_readable,
     require_owner,
     require_reader,
+    require_room,
     require_scope,
     writing,
 )
@@ -263,6 +264,7 @@ class Method(NamedTuple):
 
     answer: Callable[[HttpRequest, Holder, Target], HttpResponse]
     effect: Effect
+    stores: bool = False  # refused while the disk is nearly full
 
 
 METHODS = {
@@ -271,11 +273,11 @@ METHODS = {
     "OPTIONS": Method(options, READ),
     "DELETE": Method(delete, DESTROY),
     "PROPFIND": Method(propfind, READ),
-    "MKCOL": Method(mkcol, SUBMIT),
-    "MOVE": Method(move, SUBMIT),
-    "COPY": Method(copy, READ),
-    "PROPPATCH": Method(proppatch, SUBMIT),
-    "LOCK": Method(lock, SUBMIT),
+    "MKCOL": Method(mkcol, SUBMIT, stores=True),
+    "MOVE": Method(move, SUBMIT, stores=True),
+    "COPY": Method(copy, READ, stores=True),
+    "PROPPATCH": Method(proppatch, SUBMIT, stores=True),
+    "LOCK": Method(lock, SUBMIT, stores=True),
     "UNLOCK": Method(unlock, SUBMIT),
 }
 
@@ -297,4 +299,6 @@ def verb(request: HttpRequest) -> HttpResponse:
     target = parse(request.META.get("HTTP_X_DATA_URI", ""))
     require_scope(holder, target, method.effect)
     (require_reader if method.effect == READ else require_owner)(holder, target)
+    if method.stores:
+        require_room()
     return method.answer(request, holder, target)

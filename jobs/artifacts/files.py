@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from datasets.webdav.admission import clear
 from jobs.models import Job
-from kernel import names, storage
+from kernel import disk, names, storage
 from kernel.errors import Refused
 
 from . import space
@@ -140,7 +140,7 @@ def _as_refusals() -> Iterator[None]:
         if problem.errno in (EISDIR, ENOTEMPTY, EEXIST):
             raise Refused("a folder of that name already exists", field="path") from None
         if problem.errno in (ENOSPC, EDQUOT):
-            raise space.DiskFull("the platform's disk is full") from None
+            raise disk.DiskFull(disk.FULL) from None
         raise
 
 

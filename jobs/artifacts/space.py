@@ -6,14 +6,13 @@ between the rename of a file and the commit can make the count wrong, so files a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import transaction
 
 from jobs.models import ArtifactSpace, Job, State
-from kernel import storage
+from kernel import disk, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
 from kernel.messages import Message
@@ -25,15 +24,10 @@ from . import arriving
 APPLIER = "jm"
 FOLDERS = ("artifacts", "models")  # of a run's output: of the run, and of the models that it has logged
 LEAST = 4096  # bytes that are reserved at a time
-DISK_RESERVE = 64 << 20  # bytes of the disk that are left free for the platform itself
 
 
 class NoRoom(Refused):
     """The tenant's disk, or the user's share of it, has no room for the artifact."""
-
-
-class DiskFull(Refused):
-    """The platform's own disk is full."""
 
 
 def request_id(pk: int) -> str:
@@ -44,15 +38,12 @@ def require(job: Job, growth: int) -> int:
     """Return how many bytes may still be stored for a run. Raises NoRoom or DiskFull when `growth` bytes more are too
     many.
     """
-    disk = os.statvfs(storage.root())
-    free = disk.f_bavail * disk.f_frsize - DISK_RESERVE
-    if growth > free:
-        raise DiskFull("the platform's disk is full")
+    disk.require(growth)
     left = _left(job)
     if growth > left:
         problem = Message("needs %(size)s bytes more, but only %(left)s are left", size=growth, left=max(0, left))
         raise NoRoom(problem, field="artifact")
-    return max(0, min(left, free))
+    return max(0, min(left, disk.room()))
 
 
 def _left(job: Job) -> int:

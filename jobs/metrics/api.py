@@ -159,7 +159,7 @@ class JobMetricsBegin(_Registration):
 
 class JobMetricsFinish(_Registration):
     verb = staticmethod(recording.finish)
-    calls = {"PUT": Call("Unregister a job: later metrics are ignored; idempotent", SUBMIT)}
+    calls = {"PUT": Call("Unregister a job: later metrics are ignored; idempotent", SUBMIT, frees=True)}
 
 
 class JobMetricsDelete(_Registration):

@@ -17,7 +17,7 @@ from django.conf import settings
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
-from kernel import bus, heartbeats, names, sanitize
+from kernel import bus, disk, heartbeats, names, sanitize
 from kernel.errors import Fault, Refused
 
 from . import recording
@@ -49,6 +49,7 @@ def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None
                     if not _take_all(consumer):
                         stop.wait(POLL_MS / 1000)
                         continue
+                disk.require()
                 batch = consumer.poll(timeout_ms=POLL_MS, max_records=BATCH)
                 messages = [message for records in batch.values() for message in map(_translate, records) if message]
                 if messages:

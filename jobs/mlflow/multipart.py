@@ -18,7 +18,7 @@ from kernel.effects import SUBMIT
 from kernel.pages import program_address
 
 from . import artifact_paths, writing
-from .protocol import Call, MlflowError, Routes, effect, for_jobs
+from .protocol import Call, MlflowError, Routes, effect, for_jobs, frees
 from .reading import WrongField
 
 SALT = "mlflow.part"
@@ -67,6 +67,7 @@ def complete(call: Call, path: str) -> dict:
 
 
 @effect(SUBMIT)
+@frees
 @for_jobs
 def abort(call: Call, path: str) -> dict:
     """Remove what has arrived of an upload."""

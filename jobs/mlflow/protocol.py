@@ -27,11 +27,12 @@ from django.views.decorators.csrf import csrf_exempt
 
 from accounts import auth, scopes, throttle, tokens
 from accounts.models import User
-from jobs.artifacts.space import DiskFull, NoRoom
+from jobs.artifacts.space import NoRoom
 from jobs.auth import job_of_token
+from kernel import disk
 from kernel.dispatch import Direct, ViewApplication
-from kernel.effects import Effect
-from kernel.errors import Fault, Refused, TooMany, writable
+from kernel.effects import SUBMIT, Effect
+from kernel.errors import Fault, Refused, TooMany, unlogged, writable
 from kernel.locking import Missing
 from kernel.sanitize import check_count
 from resources.models import Tenant
@@ -131,6 +132,17 @@ def effect(value: Effect) -> Callable[[Handler], Handler]:
     return declare
 
 
+def frees(handler: Handler) -> Handler:
+    """Decorate a call that submits, but only makes room: it goes on while the disk is nearly full."""
+    handler.frees = True
+    return handler
+
+
+def stores(handler: Handler) -> bool:
+    """Return whether a call takes room on the disk."""
+    return getattr(handler, "effect", None) in (None, SUBMIT) and not getattr(handler, "frees", False)
+
+
 def patterns(routes: Routes, bases: Sequence[str] = BASES) -> list[URLPattern]:
     """Return Django's patterns of these routes, relative to PREFIX."""
     return [path(base + route, endpoint(methods)) for route, methods in routes.items() for base in bases]
@@ -161,6 +173,8 @@ def endpoint(methods: Mapping[str, Handler]) -> Callable[..., HttpResponseBase]:
                 )  # fmt: skip
             if caller.job_id and not getattr(handler, "for_jobs", False):
                 raise MlflowError("PERMISSION_DENIED", "a job's token cannot make this call")
+            if request.method not in ("GET", "HEAD") and stores(handler):
+                disk.require()
             call = Call(request, caller, fields_of(request))
             check_workspace(call)
             answer = handler(call, **kwargs)
@@ -281,8 +295,8 @@ def refusal(request: HttpRequest, problem: Exception) -> HttpResponse:
             return _error(MlflowError("RESOURCE_DOES_NOT_EXIST", str(problem.msg)))
         case NoRoom():
             return _error(MlflowError("QUOTA_EXCEEDED", str(problem.msg)))
-        case DiskFull():
-            return _error(MlflowError("TEMPORARILY_UNAVAILABLE", str(problem.msg), 507))
+        case disk.DiskFull():
+            return unlogged(_error(MlflowError("TEMPORARILY_UNAVAILABLE", str(problem.msg), 507)))
         case TooMany():
             seconds = str(problem.retry_after_s)
             return _error(MlflowError("RESOURCE_EXHAUSTED", str(problem.msg), **{"Retry-After": seconds}))

@@ -124,7 +124,7 @@ class RunsMark(_Action):
 class RunsCancel(_Action):
     """As many as 20 seconds allow; the others are counted in `left`. Call it again until that is 0."""
 
-    calls = {"PUT": Call("Cancel the runs that are queued or running", SUBMIT, body=Selection, out=DoneOut)}
+    calls = {"PUT": Call("Cancel the runs that are queued or running", SUBMIT, frees=True, body=Selection, out=DoneOut)}
 
     def put(self, request, user):
         return self.done(changes.cancel(self.selected(), self.by))

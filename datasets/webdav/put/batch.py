@@ -24,7 +24,9 @@ from accounts.tokens import Holder
 from kernel import storage
 
 from .. import conditions, tree
+from ..admission import require_room
 from ..gate import authenticate, error_response
+from ..inflight import WORTH_NOTING
 from ..paths import Target
 from .store import existing, verify_digest
 from .upload import Upload, read_upload
@@ -68,6 +70,8 @@ def store_all(requests: Sequence[Mapping[str, str]]) -> list[HttpResponse | Uplo
     for index, meta in enumerate(requests):
         try:
             upload = read_upload(meta, _holder(meta.get("HTTP_AUTHORIZATION", ""), holders))
+            if upload.length is not None and upload.length < WORTH_NOTING:  # nginx has not asked whether it may come
+                require_room()
             size = _plain_size(upload, spool)
         except Exception as problem:
             results.append(error_response(problem, "store"))

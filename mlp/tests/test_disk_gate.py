@@ -1,0 +1,234 @@
+"""While the disk is nearly full nothing is stored at any door, and users can still read, delete, cancel and log in.
+
+What is free is faked at kernel.disk.free, the one function that asks the file system; test_full_disk.py fills one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from accounts import lifecycle as accounts
+from accounts.models import User
+from aiops.models import LogLine
+from conftest import Api
+from datasets.models import Dataset
+from datasets.webdav.gate import internal_key
+from datasets.webdav.put.batch import store_all
+from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
+from jobs.models import Job, RunParam
+from kernel import bus, consuming, disk, storage
+from mlp.operators.tests.admin_world import put
+from mlp.tests.attack.scope_protocols import MLFLOW
+from mlp.tests.attack.scope_rest import REST
+from mlp.tests.attack.test_scopes import dav, lines_of, rest
+from mlp.tests.page_world import visitor
+from mlp.tests.test_mlflow_routes import calls as mlflow_calls
+from mlp.tests.test_mlflow_routes import short
+
+pytestmark = pytest.mark.django_db
+
+ROOMY = disk.Free(1 << 40, 1 << 20)
+LOW = [disk.Free((256 << 20) - 1, 1 << 20), disk.Free(1 << 40, disk.INODES - 1)]  # of bytes, of inodes
+# The calls of REST that change something and go on: they delete, end work, or are about the own account.
+GOING_ON = """
+PUT    /users/{user}                                # deactivates the account
+POST   /users/{user}/service_accounts
+POST   /users/{user}/service_accounts/{name}/tokens
+PUT    /users/{user}/token:rotate
+POST   /users/{user}/tokens
+PUT    /resource_request:confirm
+PUT    /resource_request:cancel
+PUT    /users/{user}/apps/{name}:stop
+PUT    /users/{user}/datasets/{name}:heartbeat
+PUT    /users/{user}/job_metrics/{name}:delete
+PUT    /users/{user}/job_metrics/{name}:finish
+PUT    /users/{user}/jobs/{name}:cancel
+PUT    /users/{user}/jobs/{name}:heartbeat
+PUT    /users/{user}/jobs/{name}:trash
+PUT    /users/{user}/pipelines/{name}/runs/{number}:cancel
+PUT    /users/{user}/pipelines/{name}/runs/{number}/steps/{step}:reject
+PUT    /users/{user}/schedules/{name}:pause
+PUT    /users/{user}/sweeps/{name}:cancel
+PUT    /users/{user}/sweeps/{name}:pause
+PUT    /users/{user}/runs:cancel
+PUT    /users/{user}/runs:delete
+PUT    /users/{user}/runs:trash
+PUT    /users/{user}/trash:delete
+"""
+
+
+@pytest.fixture
+def set_free(monkeypatch):
+    """Return the function that decides what the disk has free."""
+
+    def change(free: disk.Free) -> None:
+        monkeypatch.setattr(disk, "free", lambda place=None: free)
+
+    return change
+
+
+@pytest.fixture
+def low(set_free):
+    set_free(LOW[0])
+
+
+def going_on() -> set[tuple[str, str]]:
+    lines = (line.partition("#")[0].split() for line in GOING_ON.splitlines())
+    return {(line[0], line[1]) for line in lines if line}
+
+
+@pytest.mark.parametrize("free", LOW, ids=["bytes", "inodes"])
+def test_reports_are_refused_and_accepted_again_when_there_is_room(mlflow, alice, set_free, free):  # noqa: F811
+    run = mlflow.call("post", "runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    log = {"run_id": run, "params": [{"key": "a", "value": "1"}]}
+    set_free(free)
+    answer = mlflow.send("post", "runs/log-batch", log)
+    assert (answer.status_code, answer.json()["error_code"]) == (507, "TEMPORARILY_UNAVAILABLE")
+    assert str(disk.LOW) == answer.json()["message"]
+    assert not RunParam.objects.exists()
+    assert mlflow.call("get", "runs/get", run_id=run)["run"]["info"]["run_id"] == run
+    set_free(ROOMY)
+    mlflow.call("post", "runs/log-batch", **log)
+    assert RunParam.objects.get().text == "1"
+    set_free(free)
+    mlflow.call("post", "runs/delete", run_id=run)
+
+
+def test_of_the_calls_of_rest_those_that_store_are_refused(as_staff, alice, low):
+    changing = {call for call in lines_of(REST) if call[0] != "GET" and call[1] not in {"/users"}}
+    refused = {call for call in changing if rest(as_staff.token, call, True).status_code == 503}
+    assert changing - refused == {call for call in changing if call[0] == "DELETE"} | going_on()
+    answer = as_staff.call("post", "users/alice/jobs", {})
+    assert answer.json() == {"msg": str(disk.LOW)}
+
+
+def test_nobody_registers_and_everybody_logs_in(alice, low, settings):
+    body = {"username": "mallory", "password": "a-long-password-1"}
+    assert Api().call("post", "users", body).status_code == 503
+    page = visitor().post("/regist_login", {**body, "action": "register"})
+    assert page.status_code == 503
+    assert str(disk.LOW) in page.content.decode()
+    assert not User.objects.filter(username="mallory").exists()
+    alice.set_password("a-long-password-2")
+    alice.save()
+    logged_in = visitor().post(
+        "/regist_login", {"username": "alice", "password": "a-long-password-2", "action": "login"}
+    )
+    assert logged_in.status_code == 302
+
+
+def test_of_mlflows_calls_those_that_store_are_refused(mlflow, low):  # noqa: F811
+    addresses = {(method, short(address)): f"/{address}" for method, address in mlflow_calls()}
+    header = {"HTTP_AUTHORIZATION": f"Bearer {mlflow.token}"}
+    for call, scopes in lines_of(MLFLOW).items():
+        if call not in addresses or "artifacts" in call[1] or "workspaces" in call[1]:
+            continue
+        address = re.sub("<.*?>", "1", addresses[call])
+        answer = visitor().generic(call[0], address, b"{}", content_type="application/json", **header)
+        makes_room = "delete" in call[1] or call[0] == "DELETE" or call[1].startswith("mpu/abort")
+        reads = "read" in scopes or call[0] == "GET"
+        assert (answer.status_code == 507) is not (reads or makes_room), (call, answer.status_code, answer.content)
+
+
+def test_pages_delete_and_cancel_and_store_nothing(alice, home, low, client):
+    client.force_login(alice)
+    refusal = client.post("/scripts/new", {"path": "b.py", "text": "1"})
+    assert refusal.status_code == 503
+    assert str(disk.LOW) in refusal.content.decode()
+    for address, form in (
+        ("/datasets", {"name": "x", "size": "1"}), ("/jobs/fit/edit", {"notes": "n"}), ("/runs/act", {"do": "tag"}),
+        ("/projects/x", {}), ("/start/dataset", {}), ("/trash/change", {"do": "restore"}),
+    ):  # fmt: skip
+        assert client.post(address, form).status_code in (503, 405), address
+    put(Job, alice, "fit", "finished")
+    assert client.post("/runs/act", {"do": "trash", "run": "fit"}).status_code != 503
+    assert client.post("/scripts/delete/train.py").status_code == 302
+    assert not (home / "train.py").exists()
+    assert client.post("/logout").status_code == 302
+
+
+def test_administrators_pages_go_on(staff_client, alice, low):
+    answer = staff_client.post("/admin/jobs/job/", {"action": "delete_selected", "_selected_action": "1"})
+    assert answer.status_code != 503
+
+
+def test_files_are_refused_and_deleted(alice, low):
+    """Large uploads before their body comes, small ones, which nginx does not ask about, with it."""
+    row = put(Dataset, alice, "up", "creating")
+    Dataset.objects.filter(pk=row.pk).update(size=1 << 20)
+    folder = storage.dataset_dir("alice", "up")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "file").write_text("x")
+    token = accounts.token_of(alice)
+    refusal = dav(token, "PUT", "/data/alice/up/new")
+    assert (refusal.status_code, refusal["X-Data-Status"]) == (403, "507")
+    assert json.loads(refusal["X-Data-Reason"]) == {"msg": str(disk.LOW)}
+    for method, *addresses in (
+        ("MKCOL", "/data/alice/up/folder"), ("COPY", "/data/alice/up/file", "/data/alice/up/copy"),
+        ("LOCK", "/data/alice/up/file"), ("PROPPATCH", "/data/alice/up/file"),
+    ):  # fmt: skip
+        assert dav(token, method, *addresses).status_code == 507, method
+    assert dav(token, "DELETE", "/data/alice/up/file").status_code == 204
+    assert list(folder.iterdir()) == []
+
+
+def test_small_files_are_refused_with_their_body(alice, low):
+    spooled = storage.spool_dir() / "body"
+    spooled.write_text("x")
+    asked = {
+        "HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}", "HTTP_X_INTERNAL_KEY": internal_key(),
+        "HTTP_X_DATA_URI": "/data/alice/.home/new.py", "HTTP_X_DATA_LENGTH": "1", "HTTP_X_DATA_FILE": str(spooled),
+    }  # fmt: skip
+    [answer] = store_all([asked])
+    assert answer.status_code == 507
+    assert not (storage.home_dir("alice") / "new.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("/api/v1/aiops/logs", {"log": "x"}),
+        ("/v1/logs", {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "x"}}]}]}]}),
+        ("/loki/api/v1/push", {"streams": [{"stream": {"app": "a"}, "values": [["1700000000000000000", "x"]]}]}),
+    ],
+)
+def test_senders_of_logs_are_asked_to_try_again(alice, low, address, body):
+    header = {"HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}"}
+    answer = visitor().post(address, json.dumps(body), content_type="application/json", **header)
+    assert answer.status_code == 503
+    assert str(disk.LOW) in answer.content.decode()
+    assert not LogLine.objects.exists()
+
+
+def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):
+    """The disk has no room at the first look, and room at the second; meanwhile nothing is handled."""
+    stream = bus.Stream(name="DISK_GATE", subjects=("disk_gate.>",))
+    looks: list[int] = []
+    handled: list[tuple[int, bytes]] = []
+
+    async def run() -> None:
+        stop = asyncio.Event()
+
+        async def idle() -> None:
+            looks.append(1)
+            if len(looks) == 3:
+                set_free(ROOMY)
+
+        async def handle(batch) -> None:
+            handled.extend((len(looks), one.data) for one in batch)
+            stop.set()
+
+        client = await bus.connect()
+        await bus.make_stream(client, stream)
+        await client.jetstream().publish("disk_gate.x", b"kept")
+        await client.close()
+        await consuming.consume(stream, "platform", handle, stop, idle)
+
+    monkeypatch.setattr(consuming, "LOW_S", 0.01)
+    set_free(LOW[0])
+    asyncio.run(run())
+    assert handled == [(3, b"kept")]
