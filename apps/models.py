@@ -45,6 +45,8 @@ class State(models.TextChoices):
 class Application(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A model served behind the application gateway. cpu in cores, gpu in devices, ram in MiB."""
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="applications", verbose_name=_("user")
     )

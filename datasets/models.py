@@ -30,6 +30,8 @@ class State(models.TextChoices):
 class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets", verbose_name=_("user")
     )
@@ -103,6 +105,8 @@ class Version(models.Model):
     that is `erased` waits for the removal of its files.
     """
 
+    stored_by = "(SELECT user_id FROM dataset WHERE id = r.dataset_id)"  # kernel.stored
+
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions", verbose_name=_("dataset"))
     number = models.PositiveIntegerField(_("number"))
     sha256 = models.CharField("SHA-256", max_length=64, blank=True, default="")
@@ -130,6 +134,8 @@ class Version(models.Model):
 
 class Lock(models.Model):
     """A WebDAV lock on a file, a folder or a dataset (datasets/webdav/lock_store.py); it expires."""
+
+    stored_by = "r.user_id"  # kernel.stored
 
     token = models.CharField(_("token"), max_length=64, primary_key=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")

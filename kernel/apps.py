@@ -6,6 +6,7 @@ import gc
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.urls import register_converter
 from django.utils.translation import gettext_lazy as _
 
@@ -37,6 +38,7 @@ class KernelConfig(AppConfig):
         register_converter(AnyPath, "anypath")
         # django_fsm's signals can be imported only after the models
         import_module("kernel.models").listen()
+        post_migrate.connect(import_module("kernel.stored").make_triggers, sender=self, dispatch_uid="kernel.stored")
         # What has been imported by now stays to the end: no collection looks at it again, also not the one at the exit.
         # The settings had turned them off, for the same reason.
         gc.freeze()

@@ -49,6 +49,19 @@ class StateChange(models.Model):
         return "cancelled" if self.target == "error" and self.reason.startswith("cancelled") else self.target
 
 
+class StoredBytes(models.Model):
+    """A change of what the rows of a user take in the database, negative for rows that were deleted: kernel.stored."""
+
+    user_id = models.BigIntegerField(db_index=True)
+    size = models.BigIntegerField()
+
+    class Meta:
+        db_table = "stored_bytes"
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes of user {self.user_id}"
+
+
 class Lifecycle(models.Model):
     """The base of every object with a lifecycle; `history_owner` and `history_name` key its StateChange rows."""
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from . import disk
+from . import disk, stored
 from .effects import SUBMIT, Effect
 from .errors import Refused
 from .fields import StrictSerializer
@@ -118,6 +118,7 @@ class ContractView(APIView):
         call = self.calls.get(request.method)
         if request.method not in SAFE_METHODS and call is not None and call.stores:
             disk.require()
+            stored.require(getattr(request.user, "pk", None))
 
     def _check_query(self, request) -> None:
         call = self.calls.get("GET" if request.method == "HEAD" else request.method)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 from kernel.environment import Section
 
 LIMITS = Section("Limits")
@@ -57,6 +60,20 @@ def of_disk() -> int:
         unit="MiB",
         help="the free disk space below which nothing more is stored: uploads, reports and new objects are refused, "
         "while reading, deleting and logging in go on; keep it below `MLP_DISK_RESERVE_MIB`, so that runs end first",
+    )
+
+
+def of_database(root: Path) -> int:
+    """Return the MiB that the rows of one user may take in the database."""
+    disk = shutil.disk_usage(root).total >> 20
+    return LIMITS.integer(
+        "MLP_DATABASE_LIMIT_MIB",
+        max(64, disk // 4),
+        1,
+        unit="MiB",
+        shown="a quarter of the disk with `MLP_ROOT`",
+        help="what the runs, parameters, tags, metrics, notes, models and other entries of one user may take in the "
+        "database; more is refused until the user deletes some",
     )
 
 

@@ -1,5 +1,5 @@
-"""Cancels tries that were never settled, follows the size of the cluster, and records usage. Called by `manage.py
-reconcile` in each round.
+"""Cancels tries that were never settled, follows the size of the cluster, records usage, and joins counts of rows.
+Called by `manage.py reconcile` in each round.
 
 The managers' own tries belong to the transaction of their object and end with it, so only tries over REST can be left
 open by a client that crashed.
@@ -13,7 +13,7 @@ from time import monotonic
 from django.conf import settings
 from django.utils import timezone
 
-from kernel import healing
+from kernel import healing, stored
 from kernel.errors import Refused
 
 from . import inventory, tcc, usage
@@ -26,6 +26,7 @@ _sampled = [-SAMPLE_EVERY_S]  # time of the last sample, by this process's monot
 def run() -> None:
     """Run one round."""
     healing.attempt(sweep)
+    healing.attempt(stored.collapse)
     if monotonic() - _sampled[0] >= SAMPLE_EVERY_S:
         _sampled[0] = monotonic()
         healing.attempt(inventory.follow_cluster)

@@ -15,6 +15,8 @@ class SavedSearch(models.Model):
     It is a query only: each user who runs it sees the lines that they may see. `tenant`: its members can run it, too.
     """
 
+    stored_by = "r.owner_id"  # kernel.stored
+
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", verbose_name=_("owner")
     )

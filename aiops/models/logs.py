@@ -174,6 +174,8 @@ class Feedback(models.Model):
     stored before have the verdict, too.
     """
 
+    stored_by = "r.by_id"  # kernel.stored
+
     namespace = models.CharField(_("namespace"), max_length=253, blank=True, default="", db_default="")
     masked = models.TextField(_("masked line"))
     sample = models.TextField(_("line"), blank=True)

@@ -53,6 +53,8 @@ ENDS = (StepState.COMPLETE, StepState.CACHED, StepState.SKIPPED, StepState.FAILE
 class Pipeline(models.Model):
     """A graph of steps. `steps` is a list of [name, step] in an order in which none comes before what it needs."""
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="pipelines", verbose_name=_("user")
     )
@@ -77,6 +79,8 @@ class Pipeline(models.Model):
 
 class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
     """One run of a pipeline, with its parameters and the steps as they were when it began."""
+
+    stored_by = "r.user_id"  # kernel.stored
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="pipeline_runs", verbose_name=_("user")
@@ -152,6 +156,8 @@ class Step(ConcurrentTransitionMixin, models.Model):
     """One step of a run. `spec` is the step as the run began with it, parameters filled in. `key` is what its result
     depends on (automation.pipelines.caching). `job` is its own, of a cached step the earlier one's.
     """
+
+    stored_by = "(SELECT user_id FROM pipeline_run WHERE id = r.run_id)"  # kernel.stored
 
     keeps_own_history = True  # the job's history says it all
 

@@ -44,6 +44,8 @@ class Schedule(ConcurrentTransitionMixin, Lifecycle):
     is active. `seen` is the key up to which events were handled.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="schedules", verbose_name=_("user")
     )
@@ -114,6 +116,8 @@ class Schedule(ConcurrentTransitionMixin, Lifecycle):
 
 class Firing(models.Model):
     """What a schedule did at one time or on one event. `made` is the name of the job or sweep."""
+
+    stored_by = "(SELECT user_id FROM schedule WHERE id = r.schedule_id)"  # kernel.stored
 
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="firings", verbose_name=_("schedule"))
     key = models.CharField(_("key"), max_length=100)

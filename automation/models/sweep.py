@@ -60,6 +60,8 @@ class Sweep(ConcurrentTransitionMixin, Lifecycle):
     the study; `best` are the numbers of the best trial or of the Pareto front; `importance` is by parameter.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sweeps", verbose_name=_("user")
     )
@@ -188,6 +190,8 @@ class Trial(ConcurrentTransitionMixin, models.Model):
     objective once it is complete; of a pruned trial, what it had reached. `steps` are [step, value] of the objective,
     as far as the pruner has seen them; `seen` is the last row that was read for them. `attrs` is the sampler's.
     """
+
+    stored_by = "(SELECT user_id FROM sweep WHERE id = r.sweep_id)"  # kernel.stored
 
     keeps_own_history = True  # the job's history says it all
 

@@ -20,7 +20,7 @@ from jobs import lifecycle
 from jobs.models import Job, Metrics, ProgressSource, Value
 from jobs.serializers import MetricsIn, ValuesIn
 from jobs.summaries import metrics as summaries
-from kernel import after_commit, bus, nats_jwt, sanitize
+from kernel import after_commit, bus, nats_jwt, sanitize, stored
 from kernel.bus import Delivery, Stream
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
@@ -99,16 +99,29 @@ def _record_job(user: str, name: str, rows: list[tuple[Delivery, dict]]) -> int:
         rows = taken
         if job.is_live:
             lifecycle.begin(job, by="job")
+        room = _room(job)
         values = [(_id(sent), sent.sent, row["rows"]) for sent, row in rows if "rows" in row]
-        stored = series.store(job, values, settings.JOB_VALUES - job.values_kept) if values else 0
-        stored += _store(job, [(sent, row) for sent, row in rows if "rows" not in row])
-        is_full = _count(job, stored)
-        if stored:
+        added = series.store(job, values, room) if values else 0
+        added += _store(job, [(sent, row) for sent, row in rows if "rows" not in row], room)
+        is_full = _count(job, added)
+        if added:
             after_commit.wake("job", job.pk)
             after_commit.changed(user, "job", name, moving=not is_full, progress=job.progress)
-    if (job.values_kept - stored) // blocks.EVERY < job.values_kept // blocks.EVERY:
+    if (job.values_kept - added) // blocks.EVERY < job.values_kept // blocks.EVERY:
         _summarise(job)
-    return stored
+    return added
+
+
+def _room(job: Job) -> int:
+    """Return how many values may still be kept of a locked job; its page shows when its user has no more room."""
+    try:
+        stored.require(job.user_id)
+    except stored.TooMuch as refusal:
+        if job.metrics_notice != refusal.problem:
+            job.metrics_notice = refusal.problem
+            job.save(update_fields=["metrics_notice"])
+        return 0
+    return max(0, settings.JOB_VALUES - job.values_kept)
 
 
 def _summarise(job: Job) -> None:
@@ -121,11 +134,11 @@ def _summarise(job: Job) -> None:
         log.exception("the blocks of job %s could not be filled", job)
 
 
-def _count(job: Job, stored: int) -> bool:
+def _count(job: Job, added: int) -> bool:
     """Count the values of a locked job; return whether it has reached the limit, which its page then shows."""
-    if not stored:
+    if not added:
         return False
-    job.values_kept += stored
+    job.values_kept += added
     is_full = job.values_kept >= settings.JOB_VALUES
     if is_full:
         job.metrics_notice = too_many()
@@ -164,8 +177,8 @@ def _was_sent_by(job: Job, sent: Delivery) -> bool:
     return sent.message_id.startswith(f"{job.pk}.") or not earlier.exists()
 
 
-def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
-    """Add the new ones of these JobMetrics to a locked job that ran when they were sent; return how many."""
+def _store(job: Job, rows: list[tuple[Delivery, dict]], room: int) -> int:
+    """Add the new ones of these JobMetrics, at most so many, to a locked job that ran then; return how many."""
     if not rows:
         return 0
     known = set(
@@ -179,7 +192,7 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]]) -> int:
             is_open = attempt not in over and not _has_reported_its_end(job, attempt)
         else:
             is_open = job.metrics_until is None or sent.sent < job.metrics_until
-        if _id(sent) in known or not is_open or job.values_kept + len(fresh) >= settings.JOB_VALUES:
+        if _id(sent) in known or not is_open or len(fresh) >= room:
             continue
         known.add(_id(sent))
         seq += 1

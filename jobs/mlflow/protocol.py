@@ -29,7 +29,7 @@ from accounts import auth, scopes, throttle, tokens
 from accounts.models import User
 from jobs.artifacts.space import NoRoom
 from jobs.auth import job_of_token
-from kernel import disk
+from kernel import disk, stored
 from kernel.dispatch import Direct, ViewApplication
 from kernel.effects import SUBMIT, Effect
 from kernel.errors import Fault, Refused, TooMany, unlogged, writable
@@ -175,6 +175,7 @@ def endpoint(methods: Mapping[str, Handler]) -> Callable[..., HttpResponseBase]:
                 raise MlflowError("PERMISSION_DENIED", "a job's token cannot make this call")
             if request.method not in ("GET", "HEAD") and stores(handler):
                 disk.require()
+                stored.require(caller.user_id)
             call = Call(request, caller, fields_of(request))
             check_workspace(call)
             answer = handler(call, **kwargs)
@@ -293,7 +294,7 @@ def refusal(request: HttpRequest, problem: Exception) -> HttpResponse:
             return _error(MlflowError("INVALID_PARAMETER_VALUE", str(problem)))
         case Missing():
             return _error(MlflowError("RESOURCE_DOES_NOT_EXIST", str(problem.msg)))
-        case NoRoom():
+        case NoRoom() | stored.TooMuch():
             return _error(MlflowError("QUOTA_EXCEEDED", str(problem.msg)))
         case disk.DiskFull():
             return unlogged(_error(MlflowError("TEMPORARILY_UNAVAILABLE", str(problem.msg), 507)))

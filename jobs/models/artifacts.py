@@ -52,6 +52,8 @@ class LoggedModel(models.Model):
     `metrics` has the last report of each: {"accuracy": {"value", "timestamp", "step", "run_id", …}}.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     class Status(models.TextChoices):
         PENDING = "LOGGED_MODEL_PENDING", _("uploading")
         READY = "LOGGED_MODEL_READY", _("ready")

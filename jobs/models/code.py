@@ -15,6 +15,8 @@ class Snapshot(models.Model):
     its SHA-256. The bytes are in the folder of jobs.code.store.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="snapshots", verbose_name=_("user")
     )
@@ -54,6 +56,8 @@ class Blob(models.Model):
 
 class Capture(models.Model):
     """What is recorded of a run: `git` at the submission, `datasets` at the start, `environment` at the end."""
+
+    stored_by = "(SELECT user_id FROM job WHERE id = r.job_id)"  # kernel.stored
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="capture")
     git = models.JSONField(null=True)

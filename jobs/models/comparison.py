@@ -18,6 +18,8 @@ class Comparison(models.Model):
     Who may read it may read its runs (jobs.apps), so it has runs of its own user only.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="comparisons", verbose_name=_("user")
     )

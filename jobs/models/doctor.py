@@ -98,6 +98,8 @@ class Diagnosis(models.Model):
     other languages; those of shipped rules are translated by the catalogue.
     """
 
+    stored_by = "(SELECT user_id FROM job WHERE id = r.job_id)"  # kernel.stored
+
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="diagnosis", verbose_name=_("job"))
     at = models.DateTimeField(_("at"), auto_now_add=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)

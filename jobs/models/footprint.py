@@ -1,4 +1,6 @@
-"""What a job's files take on the disk (jobs.sizes), and what has been removed of it (jobs.retention)."""
+"""What a job takes: its files on the disk (jobs.sizes), its rows in the database (kernel.stored); and what has been
+removed of it (jobs.retention).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,17 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+ROW_BYTES, VALUE_BYTES = 1000, 200  # of a job beside its texts, and of a value, with their places in indexes
+TEXTS = "r.datasets, r.job_inputs, r.args, r.env, r.tags, r.system_tags, r.notes, r.title"
 UNREMOVED = Q(log_removed=None) | Q(metrics_removed=None) | Q(output_removed=None)
 
 
 class Footprint(models.Model):
     """The bytes of a job's folder as of `output_measured`; null until they are counted, and again when it has ended."""
+
+    stored_by = "r.user_id"
+    # Metrics and values by their number, which is in the job's row: no trigger is needed where thousands come a second.
+    stored_size = f"octet_length(concat({TEXTS})) + {ROW_BYTES} + {VALUE_BYTES} * r.values_kept"
 
     output_bytes = models.BigIntegerField(_("bytes on the disk"), null=True, blank=True)
     output_measured = models.DateTimeField(_("measured"), null=True, blank=True)

@@ -11,6 +11,8 @@ from .job import Job
 class RunInput(models.Model):
     """One version of a dataset, known by its name and digest, and in which context the run has used it."""
 
+    stored_by = "(SELECT user_id FROM job WHERE id = r.job_id)"  # kernel.stored
+
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="inputs", db_index=False)
     name = models.CharField(_("name"), max_length=500)
     digest = models.CharField(_("digest"), max_length=36)

@@ -29,6 +29,8 @@ class Project(models.Model):
     which direction is better, {"loss": "min"}.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="projects", verbose_name=_("user")
     )
@@ -66,6 +68,8 @@ class View(models.Model):
 
     `project` is None for a view of all of the user's runs.
     """
+
+    stored_by = "r.user_id"  # kernel.stored
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, null=True, blank=True, related_name="views")

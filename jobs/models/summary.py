@@ -26,6 +26,8 @@ class RunParam(models.Model):
     `place` is that number, infinite for other text, so that a table has numbers first and then the text.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="params", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
     name = models.CharField(_("name"), max_length=MOST_NAME)

@@ -11,7 +11,7 @@ from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
 from jobs.doctor import waiting
-from kernel import bus
+from kernel import bus, stored
 from mlp.visitors import schema
 
 MEMORIES = (
@@ -25,6 +25,7 @@ MEMORIES = (
     waiting._announced,
     bus._logged,
     schema._documents,
+    stored._sums,
 )
 
 

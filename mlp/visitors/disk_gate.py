@@ -1,4 +1,5 @@
-"""The gate of the pages: while the disk is nearly full (kernel.disk), a form that stores something is refused with 503.
+"""The gate of the pages: a form that stores something is refused while the disk is nearly full (kernel.disk), with 503,
+and while the user's rows take all that they may (kernel.stored), with 403.
 
 A form goes on when its page is listed here, or when its button says that it deletes, cancels or stops. Administrators'
 pages always go on, since they are how room is made. REST, MLflow, the data service and log intakes have gates of their
@@ -13,8 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from rest_framework.permissions import SAFE_METHODS
 
-from kernel import disk
-from kernel.errors import unlogged
+from kernel import disk, stored
+from kernel.errors import FAULT, Refused, describe, unlogged
 from kernel.messages import translate
 
 PASSING = frozenset(
@@ -30,7 +31,7 @@ PASSING = frozenset(
 
 
 class DiskGate:
-    """Refuses the forms that store something while the disk is nearly full."""
+    """Refuses the forms that store something while there is no room for it."""
 
     def __init__(self, get_response: Callable):
         self.get_response = get_response
@@ -39,11 +40,21 @@ class DiskGate:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, view: Callable, arguments, named) -> HttpResponse | None:
-        if request.method in SAFE_METHODS or not disk.is_low() or not _is_page(request, view) or _goes_on(request):
+        if request.method in SAFE_METHODS or not _is_page(request, view) or _goes_on(request):
             return None
-        response = render(request, "error.html", {"code": 503, "reason": translate(disk.LOW)}, status=503)
-        response["Retry-After"] = "30"
-        return unlogged(response)
+        try:
+            disk.require()
+            stored.require(request.user.pk)
+        except (disk.DiskFull, Refused) as problem:
+            return _refusal(request, *describe(problem))
+        return None
+
+
+def _refusal(request: HttpRequest, status: int, reason: str) -> HttpResponse:
+    response = render(request, "error.html", {"code": status, "reason": translate(reason)}, status=status)
+    if status == FAULT:
+        response["Retry-After"] = str(disk.DiskFull.retry_after_s)
+    return unlogged(response)
 
 
 def _is_page(request: HttpRequest, view: Callable) -> bool:

@@ -31,6 +31,8 @@ class State(models.TextChoices):
 class Model(ConcurrentTransitionMixin, Trashable, Lifecycle):
     """A trained model of one user: files, proven to load. `size` in bytes."""
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="models", verbose_name=_("user")
     )

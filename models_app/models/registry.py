@@ -38,6 +38,8 @@ class RegisteredModel(models.Model):
     the number of a deleted version is not used again.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="registered", verbose_name=_("user")
     )
@@ -78,6 +80,8 @@ class ModelVersion(models.Model):
     `job` is the run that made it, `run_id` what the caller called the run. `model` has its files; `owns_model` where
     the Model was made for the version and is deleted with it.
     """
+
+    stored_by = "(SELECT user_id FROM registered_model WHERE id = r.registered_id)"  # kernel.stored
 
     registered = models.ForeignKey(
         RegisteredModel, on_delete=models.CASCADE, related_name="versions", verbose_name=_("registered model")

@@ -21,6 +21,8 @@ class RegistryWebhook(models.Model):
     `secret` signs what is sent. It is stored encrypted (kernel.sealing), and no call returns it.
     """
 
+    stored_by = "r.user_id"  # kernel.stored
+
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="registry_webhooks", verbose_name=_("user")
     )
@@ -53,6 +55,8 @@ class RegistryWebhook(models.Model):
 
 class RegistryDelivery(models.Model):
     """An event that one webhook is to get. `open` while another attempt will be made."""
+
+    stored_by = "(SELECT user_id FROM registry_webhook WHERE id = r.webhook_id)"  # kernel.stored
 
     webhook = models.ForeignKey(
         RegistryWebhook, on_delete=models.CASCADE, related_name="deliveries", verbose_name=_("webhook")

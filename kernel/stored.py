@@ -1,0 +1,159 @@
+"""What the rows of each user take in the database, and the limit on it (MLP_DATABASE_LIMIT_MIB).
+
+A model that keeps text of users says whose a row is: `stored_by`, SQL about the row `r`. Triggers of PostgreSQL, made
+after each migration, count its rows by their size, whoever writes them, in the same transaction: statements add what
+they have changed to `stored_bytes`, and `collapse` joins these rows. So no two writers wait for each other.
+
+`require` is asked where kernel.disk is, before something is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import NamedTuple
+
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, transaction
+
+from .errors import Refused
+from .messages import Message
+
+ROW = 64  # bytes of a row beside its values: its header, and its place in indexes
+FRESH_S = 2.0  # how long a sum may be used
+MANY = 100_000  # sums that a process remembers
+MANY_ROWS = 200  # of a user in stored_bytes, which are left alone
+
+MADE = "SELECT tgrelid::regclass::text, obj_description(oid) FROM pg_trigger WHERE tgname = 'stored_insert'"
+FUNCTION = """
+CREATE OR REPLACE FUNCTION stored_in_{table}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO stored_bytes (user_id, size) SELECT owner, sum(size)
+        FROM (SELECT {owner} AS owner, {size} AS size FROM fresh AS r) AS each WHERE owner IS NOT NULL GROUP BY owner;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO stored_bytes (user_id, size) SELECT owner, -sum(size)
+        FROM (SELECT {owner} AS owner, {size} AS size FROM gone AS r) AS each WHERE owner IS NOT NULL GROUP BY owner;
+    ELSE
+        INSERT INTO stored_bytes (user_id, size) SELECT owner, sum(size) FROM (
+            SELECT {owner} AS owner, {size} AS size FROM fresh AS r UNION ALL
+            SELECT {owner} AS owner, -({size}) AS size FROM gone AS r
+        ) AS each WHERE owner IS NOT NULL GROUP BY owner HAVING sum(size) <> 0;
+    END IF;
+    RETURN NULL;
+END $$
+"""
+TRIGGERS = """
+CREATE TRIGGER stored_insert AFTER INSERT ON "{table}" REFERENCING NEW TABLE AS fresh
+FOR EACH STATEMENT EXECUTE FUNCTION stored_in_{table}();
+CREATE TRIGGER stored_update AFTER UPDATE ON "{table}" REFERENCING NEW TABLE AS fresh OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION stored_in_{table}();
+CREATE TRIGGER stored_delete AFTER DELETE ON "{table}" REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION stored_in_{table}();
+"""
+DROP = 'DROP TRIGGER IF EXISTS stored_{event} ON "{table}"'
+COUNT = """
+INSERT INTO stored_bytes (user_id, size) SELECT owner, sum(size)
+FROM (SELECT {owner} AS owner, {size} AS size FROM "{table}" AS r) AS each WHERE owner IS NOT NULL GROUP BY owner
+"""
+SUM = "SELECT coalesce(sum(size), 0) FROM stored_bytes WHERE user_id = %s"
+COLLAPSE = """
+WITH gone AS (
+    DELETE FROM stored_bytes WHERE user_id IN (
+        SELECT user_id FROM stored_bytes GROUP BY user_id HAVING count(*) > %s
+    ) RETURNING user_id, size
+)
+INSERT INTO stored_bytes (user_id, size) SELECT user_id, sum(size) FROM gone GROUP BY user_id HAVING sum(size) <> 0
+"""
+
+
+class TooMuch(Refused):
+    """The user's rows in the database take as much as they may."""
+
+
+class Counted(NamedTuple):
+    """A table whose rows count, as SQL: whose a row `r` is, and its bytes."""
+
+    table: str
+    owner: str
+    size: str
+
+    @property
+    def mark(self) -> str:
+        """Return what tells these triggers from others that counted in another way."""
+        return hashlib.sha256(repr((self, FUNCTION, TRIGGERS)).encode()).hexdigest()[:16]
+
+
+def counted() -> list[Counted]:
+    """Return the tables whose rows count."""
+    size = f"octet_length(r::text) + {ROW}"
+    found = [(model, getattr(model, "stored_by", None)) for model in apps.get_models()]
+    return [Counted(one._meta.db_table, owner, getattr(one, "stored_size", size)) for one, owner in found if owner]
+
+
+def make_triggers(**_options) -> None:
+    """Make the triggers that are missing, or count in another way, and count the rows that are there already."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(MADE)
+        made = dict(cursor.fetchall())
+        wanted = {one.table: one for one in counted()}
+        if {table.strip('"'): mark for table, mark in made.items()} == {name: one.mark for name, one in wanted.items()}:
+            return
+        for table in {table.strip('"') for table in made} | wanted.keys():
+            for event in ("insert", "update", "delete"):
+                cursor.execute(DROP.format(event=event, table=table))
+        cursor.execute("DELETE FROM stored_bytes")
+        cursor.execute("SET LOCAL statement_timeout = 0")  # large tables are counted
+        for one in wanted.values():
+            names = one._asdict()
+            cursor.execute(FUNCTION.format(**names))
+            cursor.execute(TRIGGERS.format(**names))  # which locks the table against writers
+            cursor.execute(f"COMMENT ON TRIGGER stored_insert ON \"{one.table}\" IS '{one.mark}'")
+            cursor.execute(COUNT.format(**names))
+
+
+# --- the limit --------------------------------------------------------------------------------------------------------
+_sums: dict[int, tuple[float, int]] = {}  # of users: when it was read, bytes
+
+
+def used(user_id: int) -> int:
+    """Return how many bytes the user's rows take."""
+    with connection.cursor() as cursor:
+        cursor.execute(SUM, [user_id])
+        return max(0, int(cursor.fetchone()[0]))
+
+
+def require(user_id: int | None) -> None:
+    """Raise TooMuch for a user whose rows take all that they may; by a sum that is some seconds old at most."""
+    if user_id is None:
+        return
+    now, limit = time.monotonic(), settings.DATABASE_LIMIT_MIB << 20
+    read, size = _sums.get(user_id, (0.0, 0))
+    if size >= limit or now - read > FRESH_S:
+        if len(_sums) >= MANY:
+            _sums.clear()
+        size = used(user_id)
+        _sums[user_id] = now, size
+    if size >= limit:
+        problem = Message(
+            "runs, notes and other entries of yours take %(size)s MiB in the database, and the limit is %(limit)s MiB "
+            "(MLP_DATABASE_LIMIT_MIB): delete some",
+            size=size >> 20, limit=settings.DATABASE_LIMIT_MIB,
+        )  # fmt: skip
+        raise TooMuch(problem)
+
+
+def is_full(user_id: int) -> bool:
+    """Return whether the user's rows take all that they may."""
+    try:
+        require(user_id)
+    except TooMuch:
+        return True
+    return False
+
+
+def collapse() -> None:
+    """Join the rows of each user who has many of them in `stored_bytes`."""
+    with connection.cursor() as cursor:
+        cursor.execute(COLLAPSE, [MANY_ROWS])
