@@ -100,6 +100,7 @@ class Confinement:
             "uid": uid,
             "cgroup": self.cgroup,
             "tmp": tmp,
+            "root": str(folder.parents[2]) if len(folder.parents) > 2 else "",
             "inside": WORKSPACE if walls == "bwrap" else str(spec.cwd),
             "names": names_of(self, spec, folder) if walls != "bwrap" else "",
             "own": [str(mount.source) for mount in spec.mounts if not mount.read_only],

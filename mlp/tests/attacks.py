@@ -16,6 +16,7 @@ ATTACKS = (
     # What a script, a model or an application can reach, fill up and leave behind.
     "runners/tests/test_confinement.py",
     "runners/tests/test_bounds.py",
+    "runners/tests/test_exchange.py",
     "runners/tests/test_network*.py",
     "jobs/tests/test_hostile.py",
     "jobs/tests/test_auth.py",

@@ -15,6 +15,7 @@ SLOW = (
     "runners/tests/test_bounds.py",
     "runners/tests/test_confinement.py",
     "runners/tests/test_contract.py",
+    "runners/tests/test_exchange.py",
     "runners/tests/test_kubernetes_watch.py",
     "runners/tests/test_*races.py",
     "runners/tests/test_workers.py",

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kernel.messages import Message, under
 from runners.base import RunSpec
+from runners.shim import beneath
 
 from . import objects
 from .config import ClusterConfig
@@ -60,10 +61,14 @@ def shared(source: Path, config: ClusterConfig) -> Path:
 
 
 def chown_to_user(spec: RunSpec, config: ClusterConfig) -> None:
-    """Give the working folder to the run's user, if the platform is root; else both have the same user."""
+    """Give the working folder to the run's user, if the platform is root; else both have the same user.
+
+    Another run may write there at this moment, as that of an application does while the next one starts.
+    """
     if os.geteuid() or not spec.cwd.is_dir():
         return
-    uid, gid = config.user_of(spec.owner)
-    for folder, _, files in os.walk(spec.cwd):
-        for path in (folder, *(os.path.join(folder, name) for name in files)):
-            os.chown(path, uid, gid, follow_symlinks=False)
+    opened = beneath.reference(str(spec.cwd), str(config.storage_root))
+    try:
+        beneath.change(opened, beneath.Give(*config.user_of(spec.owner), everyones=True))
+    finally:
+        os.close(opened)

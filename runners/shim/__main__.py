@@ -40,6 +40,7 @@ import reasons
 import relay
 import route
 import usage
+import walls
 from log import Lines, Log, open_below
 from prepare import prepare
 from reasons import message
@@ -139,10 +140,10 @@ class Shim:
             for fd in (*outputs, reports, commands, self.control, self.signals, self.relay.mine.detach()):
                 os.close(fd)
             if self.spec["walls"] == "bwrap":
-                behind_walls(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
+                walls.enter(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
             guard.main(self.spec, log_ends, command_end, report_end)
         self.gone = guard.end_of(child)
-        for fd in (*log_ends, report_end, command_end, *guard.handed(self.spec)):
+        for fd in (*log_ends, report_end, command_end, *guard.handed(self.spec), *self.spec.pop("held").values()):
             os.close(fd)
         return outputs, reports, commands
 
@@ -326,30 +327,6 @@ class Shim:
                 time.sleep(1)
 
 
-def behind_walls(spec: dict, locks: list[int], logs: list[int], commands: int, reports: int) -> None:
-    """Execute bubblewrap, which executes the guard with what it needs as open files. Never returns."""
-    try:
-        order = os.memfd_create("order", 0)
-        os.write(order, json.dumps([spec, logs, commands, reports]).encode())
-        os.lseek(order, 0, os.SEEK_SET)
-        for fd in (order, *locks, *logs, commands, reports, *guard.handed(spec)):
-            os.set_inheritable(fd, True)
-        os.execve(spec["bwrap"][0], [*spec["bwrap"], "guard", str(order)], {})
-    except Exception as error:
-        guard.report(reports, failed=f"bubblewrap: {error}")
-    finally:
-        os._exit(1)
-
-
-def guard_inside(order: int) -> None:
-    """Start the guard inside of bubblewrap."""
-    with open(order, "rb") as file:
-        spec, logs, commands, reports = json.load(file)
-    for fd in (*logs, commands, reports, *guard.handed(spec)):
-        os.set_inheritable(fd, False)
-    guard.main(spec, logs, commands, reports)
-
-
 def main(folder: str, lock: int) -> None:
     """Detach from the caller, which waits until the run is on record, then supervise the run to its end."""
     os.set_inheritable(lock, False)
@@ -390,5 +367,5 @@ if __name__ == "__main__":
         route.try_here(sys.argv[2:])
         sys.exit()
     if sys.argv[1] == "guard":
-        guard_inside(int(sys.argv[2]))
+        walls.inside(int(sys.argv[2]))
     main(sys.argv[1], int(sys.argv[2]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -243,10 +244,12 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         announced = {}
         if spec["listener"] is not None:
             announced, first = door.hand_over(spec["listener"]), first + 1
-        os.closerange(first, failing)
-        os.closerange(failing + 1, 1 << 20)
         step = f"its working folder {spec['cwd']}"
         confine(spec)
+        step = "its files"
+        compare(spec.get("mounted", []))
+        os.closerange(first, failing)  # after Landlock, which has its folders by descriptors
+        os.closerange(failing + 1, 1 << 20)
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user resets it
         if os.getppid() != guard:
             return
@@ -271,13 +274,21 @@ def confine(spec: dict) -> None:
     if walls == "bwrap":
         os.chdir(spec["inside"])
     if walls == "landlock":
-        landlock.restrict(spec["read"], spec["write"])
+        landlock.restrict(spec["read"], spec["write"], spec["held"])
     if spec["network"]["tcp"] is not None:
         landlock.restrict_tcp(spec["network"]["tcp"])
     if spec["network"]["kept"]:
         landlock.keep_ports(spec["network"]["kept"])
     if spec["uid"] is not None or walls != "none":
         syscalls.restrict()
+
+
+def compare(mounted: list[tuple[str, int, int]]) -> None:
+    """Raise OSError unless what bubblewrap has mounted at each target is the file that was opened for it."""
+    for target, device, inode in mounted:
+        info = os.lstat(target)
+        if (info.st_dev, info.st_ino) != (device, inode):
+            raise OSError(errno.ESTALE, f"{target} was replaced while it was mounted")
 
 
 def ranks(spec: dict, rank: int) -> dict[str, str]:

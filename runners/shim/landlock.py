@@ -32,9 +32,9 @@ def version() -> int:
     return max(0, _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION))
 
 
-def restrict(read: list[str], write: list[str]) -> None:
+def restrict(read: list[str], write: list[str], held: dict[str, int]) -> None:
     """Restrict this process and its children to these files and folders: `read` for reading and executing, `write` for
-    everything. Paths that do not exist are skipped. Raises OSError.
+    everything. Of the paths in `held` it is what was opened there. Paths that do not exist are skipped. Raises OSError.
     """
     known = version()
     rights = (1 << RIGHTS.get(known, RIGHTS[5])) - 1
@@ -44,7 +44,7 @@ def restrict(read: list[str], write: list[str]) -> None:
     try:
         for paths, allowed in ((read, READ), (write, rights)):
             for path in paths:
-                _allow(rules, path, allowed & rights)
+                _allow(rules, path, held.get(path), allowed & rights)
         _restrict(rules)
     finally:
         os.close(rules)
@@ -86,9 +86,9 @@ def _restrict(rules: int) -> None:
     _call(RESTRICT_SELF, rules, 0)
 
 
-def _allow(rules: int, path: str, allowed: int) -> None:
+def _allow(rules: int, path: str, held: int | None, allowed: int) -> None:
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC) if held is None else os.dup(held)
     except FileNotFoundError:
         return
     try:

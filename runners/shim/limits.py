@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import beneath
 from reasons import Reason, message, text
 
 MIB = 1 << 20
@@ -241,24 +242,43 @@ def usage(folder: str) -> int:
 
 
 def entries(folder: str) -> Iterator[os.stat_result]:
-    """Yield the status of everything below the folder. Raises Unbounded when it cannot be listed."""
-    stack = [folder]
-    while stack:
-        here = stack.pop()
-        try:
-            with os.scandir(here) as listing:
-                for entry in listing:
-                    with contextlib.suppress(FileNotFoundError):
-                        yield entry.stat(follow_symlinks=False)
-                        if entry.is_dir(follow_symlinks=False):
-                            stack.append(entry.path)
-        except OSError as problem:
-            if problem.errno == errno.ENAMETOOLONG:
-                raise Unbounded(message("folders nested too deeply, its disk use cannot be bounded"))
-            if problem.errno == errno.EACCES:
-                raise Unbounded(message("a folder that cannot be read, its disk use cannot be bounded"))
-            if problem.errno not in {errno.ENOENT, errno.ENOTDIR}:
-                raise
+    """Yield the status of everything below the folder. Raises Unbounded when it cannot be listed.
+
+    The run goes on meanwhile: a folder that it has exchanged with a link is not entered.
+    """
+    try:
+        top = os.open(folder, beneath.FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        stack = ["."]
+        while stack:
+            here = stack.pop()
+            try:
+                for info, name in _entries_of(top, here):
+                    yield info
+                    if stat.S_ISDIR(info.st_mode):
+                        stack.append(f"{here}/{name}")
+            except OSError as problem:
+                if problem.errno == errno.ENAMETOOLONG:
+                    raise Unbounded(message("folders nested too deeply, its disk use cannot be bounded"))
+                if problem.errno == errno.EACCES:
+                    raise Unbounded(message("a folder that cannot be read, its disk use cannot be bounded"))
+                if problem.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+                    raise
+    finally:
+        os.close(top)
+
+
+def _entries_of(top: int, folder: str) -> Iterator[tuple[os.stat_result, str]]:
+    here = beneath.open_below(top, folder, beneath.FOLDER)
+    try:
+        with os.scandir(here) as listing:
+            for entry in listing:
+                with contextlib.suppress(FileNotFoundError):
+                    yield entry.stat(follow_symlinks=False), entry.name
+    finally:
+        os.close(here)
 
 
 def oom_kills() -> int:

@@ -1,68 +1,45 @@
-"""File owners and modes, prepared before the guard of a run starts, so that the run's user can work with its files.
+"""The files of a run, opened before its guard starts, with owners and modes by which its user can work with them.
 
-Called by the shim, which may be root: files are opened by descriptors and no link is followed, since an earlier attempt
-may have created any. Standard library only.
+Called by the shim, which may be root, while an earlier attempt or another run may have put links there, or exchange
+folders at this moment. So each file is opened once, without following a link (`beneath.py`); what is changed, mounted
+or allowed afterwards is what was opened. Standard library only.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 
-KEEP = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+import beneath
 
 
 def prepare(spec: dict) -> None:
-    """Prepare the files that the spec names. Raises OSError, which names the file."""
+    """Open and prepare the files that the spec names; keep their descriptors by path as `held`.
+
+    Raises OSError, which names the file.
+    """
     os.makedirs(spec["tmp"], 0o700, exist_ok=True)
+    held = spec["held"] = {}
+    for path in dict.fromkeys((spec["cwd"], *spec["own"], *spec["open"])):
+        try:
+            held[path] = beneath.reference(path, spec["root"])
+        except FileNotFoundError:
+            if spec["walls"] == "bwrap":
+                raise
     if spec["uid"] is None:
         return
-    for path in (spec["tmp"], spec["cwd"], *spec["own"]):
-        _change(path, _Give(spec["uid"]))
+    give = beneath.Give(spec["uid"], spec["uid"])
+    tmp = os.open(spec["tmp"], beneath.KEEP)
+    try:
+        beneath.change(tmp, give)
+    finally:
+        os.close(tmp)
+    for path in (spec["cwd"], *spec["own"]):
+        if path in held:
+            beneath.change(held[path], give)
     if spec["walls"] == "bwrap":
         for path in spec["open"]:
-            _change(path, _OpenUp())
-
-
-def _change(path: str, change) -> None:
-    """Call `change` with the descriptor and the status of the path and of everything below that `change.wants`."""
-    try:
-        top = os.open(path, os.O_RDONLY | KEEP)
-    except FileNotFoundError:
-        return
-    try:
-        info = os.fstat(top)
-        if change.wants(info):
-            change(top, info)
-    finally:
-        os.close(top)
-    if not stat.S_ISDIR(info.st_mode):
-        return
-    for _, folders, files, here in os.fwalk(path, follow_symlinks=False):
-        for name in [*folders, *files]:
-            with contextlib.suppress(FileNotFoundError):
-                info = os.lstat(name, dir_fd=here)
-                if (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)) and change.wants(info):
-                    fd = os.open(name, os.O_RDONLY | KEEP, dir_fd=here)
-                    try:
-                        change(fd, os.fstat(fd))
-                    finally:
-                        os.close(fd)
-
-
-class _Give:
-    """Changes the owner to the run's user. A file with several links keeps its owner: it may be elsewhere too."""
-
-    def __init__(self, uid: int):
-        self.uid = uid
-
-    def wants(self, info: os.stat_result) -> bool:
-        return info.st_uid == os.geteuid() and (info.st_nlink == 1 or stat.S_ISDIR(info.st_mode))
-
-    def __call__(self, fd: int, info: os.stat_result) -> None:
-        if self.wants(info):  # checked again: it may have been replaced
-            os.fchown(fd, self.uid, self.uid)
+            beneath.change(held[path], _OpenUp())
 
 
 class _OpenUp:

@@ -1,0 +1,48 @@
+"""The output of a job that exchanges a folder with a link while the platform uses it, for the tests of that race."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+AT_FDCWD, EXCHANGE = -100, 2
+CODE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+one, other = map(os.fsencode, sys.argv[1:3])
+print(flush=True)
+while True:
+    libc.renameat2(-100, one, -100, other, 2)
+"""
+
+
+def lay(made: Path, name: str = "secret-key") -> Path:
+    """Lay out `x/{name}` and a link `y` to the storage root in a job's output; return the first, a harmless file."""
+    (made / "x").mkdir(parents=True)
+    (made / "x" / name).write_text("harmless")
+    (made / "y").symlink_to("../../..")
+    return made / "x" / name
+
+
+def exchange(made: Path) -> None:
+    """Exchange `x` and `y`, as the job can at any moment."""
+    one, other = (os.fsencode(made / name) for name in "xy")
+    assert ctypes.CDLL(None).renameat2(AT_FDCWD, one, AT_FDCWD, other, EXCHANGE) == 0
+
+
+@contextmanager
+def exchanged_all_the_time(made: Path):
+    """Exchange `x` and `y` in a loop, in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", CODE, str(made / "x"), str(made / "y")], stdout=subprocess.PIPE
+    )
+    try:
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()

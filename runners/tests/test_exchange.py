@@ -1,0 +1,150 @@
+"""A path that a job has exchanged with a link since it was checked: nothing behind the link is mounted or changed."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from mlp.tests.tiers import later
+from runners import confine
+from runners.base import Mount
+from runners.kubernetes import ClusterConfig, staging
+from runners.shim import beneath
+
+from . import exchanging
+from .confined import FILES, USER
+from .helpers import end_of, spec
+
+BWRAP = [kind for kind in FILES if kind == "bwrap"]
+# Control groups make no difference here.
+WAYS = [later(kind) if "groups" in kind else kind for kind in FILES]
+each_way = pytest.mark.parametrize("world", WAYS, indirect=True)
+WRAPPER = """#!{python} -IS
+import os, sys
+sys.path.insert(0, {tests!r})
+import exchanging, pathlib
+words = [os.path.realpath(word) if {resolved} and word.startswith("/proc/self/") else word for word in sys.argv[1:]]
+exchanging.exchange(pathlib.Path({made!r}))
+os.execv({bwrap!r}, [{bwrap!r}, *words])
+"""
+
+
+@pytest.fixture
+def source(world) -> Path:
+    """A file in the output of another job of the same user."""
+    made = world.root / "jobs/alice/prepare"
+    found = exchanging.lay(made)
+    if "ordinary user" in world.kind:
+        for path in (made, *made.rglob("*")):
+            os.chown(path, USER, USER, follow_symlinks=False)
+    return found
+
+
+def reads(world, source: Path, name: str = "job-1-1") -> str:
+    """Run a script that reads the file; return its log."""
+    place = world.runner.place(source, "/inputs/DATA")
+    mounts = (Mount(source, "/inputs/DATA"),)
+    world.run(f"print(read({place!r}))", name=name, mounts=mounts)
+    return world.log
+
+
+def untouched(world) -> bool:
+    return (world.root / "secret-key").stat().st_mode & 0o777 == 0o600
+
+
+@each_way
+def test_what_was_exchanged_since_the_check_is_neither_read_nor_changed(world, source):
+    assert reads(world, source) == "harmless\n", world.runner.poll("job-1-1")
+    exchanging.exchange(source.parents[1])
+    assert reads(world, source, "job-2-1") == "harmless\n"  # of the first run
+    status = world.runner.poll("job-2-1")
+    assert (status.exit_code, status.signal) == (None, None), status
+    assert "Too many levels of symbolic links" in status.reason
+    assert untouched(world)
+
+
+@pytest.mark.parametrize("world", BWRAP, indirect=True)
+@pytest.mark.parametrize("resolved", [False, True])
+def test_what_is_exchanged_while_bubblewrap_mounts_is_not_read(world, source, resolved):
+    wrapper = world.root / "bwrap"
+    facts = {"python": sys.executable, "tests": str(Path(__file__).parent), "made": str(source.parents[1])}
+    wrapper.write_text(WRAPPER.format(bwrap=confine.decide().bwrap, resolved=resolved, **facts))
+    wrapper.chmod(0o755)
+    world.runner._confinement = replace(world.runner.confinement, bwrap=str(wrapper))
+    log = reads(world, source)
+    if resolved:  # bubblewrap knows a path by now, and mounts what is there
+        assert "/inputs/DATA was replaced while it was mounted" in end_of(world.runner).reason
+        assert log == ""
+    else:
+        assert log == "harmless\n", end_of(world.runner)
+    assert untouched(world)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_is_exchanged_while_files_are_given_to_a_pods_user_stays_as_it_is(tmp_path, monkeypatch):
+    """As the old run of an application can while its new one starts in the same folder."""
+    (tmp_path / "secret-key").write_text("forbidden")
+    made = tmp_path / "apps/alice/served"
+    exchanging.lay(made)
+    config = ClusterConfig(storage_root=tmp_path)
+    calls = []
+
+    def at_the_second(function, *values, **options):
+        function(*values, **options)
+        calls.append(function)
+        if len(calls) == 2:  # the folder x is given away, what is in it is next
+            exchanging.exchange(made)
+
+    for name in ("chown", "fchown"):
+        monkeypatch.setattr(os, name, partial(at_the_second, getattr(os, name)))
+    staging.chown_to_user(spec(tmp_path, "", owner=7, cwd=made), config)
+    uid, gid = config.user_of(7)
+    assert len(calls) >= 3
+    assert (tmp_path / "secret-key").stat().st_uid == 0
+    given = (made / "y" / "secret-key").stat()  # where the folder x is now
+    assert (given.st_uid, given.st_gid) == (uid, gid)
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_below_a_folder_no_link_is_followed(tmp_path, monkeypatch, in_steps):
+    """Also where the kernel cannot open a whole path so."""
+    if in_steps:
+        monkeypatch.setattr(beneath, "OPENAT2", 1 << 20)
+    (tmp_path / "secret-key").write_text("forbidden")
+    made = tmp_path / "jobs/alice/prepare"
+    source = exchanging.lay(made)
+    os.close(beneath.reference(str(source), str(tmp_path)))
+    for path in ("y", "y/secret-key", "x/../../prepare/x", "y/jobs"):
+        with pytest.raises(OSError):
+            beneath.reference(f"{made}/{path}", str(tmp_path))
+    (tmp_path / "elsewhere").symlink_to(tmp_path / "jobs")  # as an administrator may do
+    os.close(beneath.reference(f"{tmp_path}/elsewhere/alice/prepare/x", str(tmp_path)))
+
+
+def test_the_size_of_a_workspace_has_nothing_behind_a_link(tmp_path, monkeypatch):
+    (tmp_path / "secret-key").write_text("forbidden")
+    made = tmp_path / "jobs/alice/prepare"
+    exchanging.lay(made)
+    monkeypatch.syspath_prepend(str(confine.SHIM))  # its modules import each other by name
+    found = []
+    for info in importlib.import_module("limits").entries(str(made)):
+        found.append(info.st_ino)
+        if len(found) == 2:  # both are listed, none is entered
+            exchanging.exchange(made)
+    assert len(found) == 2
+    assert (tmp_path / "secret-key").stat().st_ino not in found
+
+
+@pytest.mark.long
+@each_way
+def test_no_run_reads_behind_a_link_that_comes_and_goes(world, source):
+    with exchanging.exchanged_all_the_time(source.parents[1]):
+        for number in range(15):
+            assert "forbidden" not in reads(world, source, f"job-{number}-1")
+            assert untouched(world)
