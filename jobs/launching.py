@@ -39,7 +39,10 @@ class JobRuns(owned.OwnedRuns[Job]):
     release = staticmethod(lifecycle.release_run)
 
     def prepare(self, job: Job) -> bool:
-        """Fail a job one of whose inputs or datasets is gone, or was another user's and is no longer shared."""
+        """Fail a job one of whose inputs or datasets is gone, or was another user's and is no longer shared.
+
+        Returns False, too, while a job whose output it reads has not exited.
+        """
         if gone := sources.missing(job.user, job.datasets):
             shared = "/" in gone[0]
             text = "the dataset %(name)s is no longer shared with you" if shared else DATASET_GONE
@@ -48,6 +51,10 @@ class JobRuns(owned.OwnedRuns[Job]):
             self.fail(job.pk, Message("the files of the dataset %(name)s are not there any more", name=gone))
         elif gone := job_inputs.gone_input(job):
             self.fail(job.pk, Message("its input %(source)s is not there any more", source=gone))
+        elif waits := job_inputs.unended_input(job):  # reconcile asks again
+            reason = Message("the job %(job)s, whose output it reads, has not exited yet", job=waits)
+            lifecycle.note_run(job.pk, job.run_name, reason)
+            return False
         else:
             capture.pin_datasets(job)
         return not gone and self._has_packages(job)

@@ -24,6 +24,7 @@ ISOLATION_PATH = re.compile(r"(bwrap: [^/\n]*)/[^\n]*?(?=: |$)", re.MULTILINE)
 ODD = re.compile(r"[\x01-\x1f\x7f\udc80-\udcff]|\\(?=x(?:[01][0-9a-f]|5c|7f|[89a-f][0-9a-f]))")
 ESCAPE = re.compile(r"\\x((?!00)[01][0-9a-f]|5c|7f|[89a-f][0-9a-f])")
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+REFERENCE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def root() -> Path:
@@ -90,16 +91,44 @@ def spool_dir() -> Path:
     return path
 
 
-def safe_join(base: Path, relative: str) -> Path:
-    """Return `base/relative`, proven to stay below `base` with no symbolic link on the way. Raises Refused."""
+def look(base: Path, relative: str) -> os.stat_result | None:
+    """Return the status of `base/relative`, None where nothing is there. Raises Refused for an illegal path, and for a
+    symbolic link on the way or at its end.
+
+    Each step is looked at from the one before it, so that nothing outside of `base` is.
+    """
     names.file_path(relative)
-    path = base
-    for part in relative.split("/"):
-        path = path / part
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            if stat.S_ISLNK(path.lstat().st_mode):
-                raise Refused("must not go through a symbolic link", field="path")
-    return path
+    here = -1
+    try:
+        here = os.open(base, REFERENCE)
+        *folders, name = relative.split("/")
+        for folder in folders:
+            _no_link(folder, here)
+            below = os.open(folder, REFERENCE, dir_fd=here)
+            os.close(here)
+            here = below
+        return _no_link(name, here)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    finally:
+        if here >= 0:
+            os.close(here)
+
+
+def _no_link(name: str, folder: int) -> os.stat_result:
+    info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(info.st_mode):
+        raise Refused("must not go through a symbolic link", field="path")
+    return info
+
+
+def safe_join(base: Path, relative: str) -> Path:
+    """Return `base/relative`, below `base` with no symbolic link on the way. Raises Refused.
+
+    So it is at this moment: where a run may write below `base`, whoever uses the path opens it step by step again.
+    """
+    look(base, relative)
+    return base / relative
 
 
 def open_file(base: Path, relative: str) -> BinaryIO | None:

@@ -11,8 +11,8 @@ from .registry import webhooks
 
 
 @dramatiq.actor(actor_name="models.copy", queue_name="files", broker=broker(), max_retries=3, time_limit=3_600_000)
-def copy(pk: int) -> None:
-    launching.copy(pk)
+def copy(pk: int, follow: bool = True) -> None:
+    launching.copy(pk, follow)
 
 
 @dramatiq.actor(actor_name="models.check", broker=broker(), max_retries=3, min_backoff=1000)

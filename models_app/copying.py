@@ -39,12 +39,12 @@ def origin(user: str, src: str) -> Path:
     kind, job, path = parse(src)
     base = storage.home_dir(user) if kind == "home" else storage.job_dir(user, job)
     try:
-        source = storage.safe_join(base, path) if path else base
+        there = storage.look(base, path) is not None if path else base.is_dir()
     except Refused as refused:
         raise Refused(refused.problem, field="src")
-    if not source.exists():
+    if not there:
         raise Refused("%(src)s does not exist", field="src", src=src)
-    return source
+    return base / path
 
 
 def size(source: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
+from jobs.models import Job
 from kernel import after_commit, sanitize, storage
 from kernel.errors import Refused
 from kernel.messages import Message, message_of, storable
@@ -27,7 +28,7 @@ PROGRAM = Path(__file__).resolve().parent / "loading.py"
 OF_MLFLOW = PROGRAM.with_name("mlmodel.py")
 MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
 LOADERS = (Mount(PROGRAM, LOADING), Mount(OF_MLFLOW, "/opt/mlp/mlmodel.py"))
-LOOK_AGAIN_MS = 300
+LOOK_AGAIN_MS, COPY_AGAIN_MS = 300, 1000
 UNSEEN_S = (
     60  # a check is looked at every few seconds: after more than that the platform was away, or its clock was set
 )
@@ -46,29 +47,46 @@ def work_folder(model: Model) -> Path:
     return storage.root() / "models" / model.user.username / f".check-{model.pk}"
 
 
-def copy(pk: int) -> None:
+def copy(pk: int, follow: bool = True) -> None:
     """Copy the files, unless another worker does: a copy may take longer than the time after which it is sent again."""
     alone = Holder(f"models.copy.{pk}")
     if alone.hold():
         try:
-            _copy(pk)
+            _copy(pk, follow)
         finally:
             alone.release()
 
 
-def _copy(pk: int) -> None:
+def _copy(pk: int, follow: bool) -> None:
     model = _model(pk, State.CREATING)
     if model is None or model.copied:
         return
+    if job := _unended(model):
+        lifecycle.note_wait(model, Message("the job %(job)s has not exited yet", job=job.name))
+        if follow:
+            after_commit.enqueue("models.copy", pk, queue="files", delay_ms=COPY_AGAIN_MS)
+        return
     try:
         copying.sweep(folder(model))
-        checksums = copying.copy(copying.origin(model.user.username, model.src), folder(model))
+        origin = copying.origin(model.user.username, model.src)
+        if model.reason:  # it has waited, and what is to be copied may have changed
+            lifecycle.measure_again(pk, copying.size(origin))
+        checksums = copying.copy(origin, folder(model))
     except (Refused, OSError) as problem:
         refused = isinstance(problem, Refused)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
         lifecycle.fail(pk, reason, by="copy")
         return
     lifecycle.note_copy(pk, checksums)
+
+
+def _unended(model: Model) -> Job | None:
+    """Return the job of the model's source if it has reported its end but not exited, and may still write. A model that
+    a running job registers itself is copied at once. Raises RunnerError.
+    """
+    kind, name, _path = copying.parse(model.src)
+    job = Job.objects.filter(user=model.user_id, name=name).first() if kind == "jobs" else None
+    return job if job is not None and job.has_ended and owned.has_processes(job.run_name) else None
 
 
 class CheckRuns(owned.OwnedRuns[Model]):

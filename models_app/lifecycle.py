@@ -104,6 +104,16 @@ def _taken(user, name: str) -> Message:
     return Message("you already have a model named %(name)s", name=name)
 
 
+def measure_again(pk: int, size: int) -> None:
+    """Reserve space for files that have changed before they are copied. Raises Refused where there is not enough."""
+    with suppress(Missing), locked(Model, pk=pk) as model:
+        if model.state == State.CREATING and not model.copied and model.size != size:
+            held = {"id": request_id(pk), "applier": APPLIER, "tenant": model.tenant_id, "owner": model.user.username}
+            tcc.resize(**held, rom=size)
+            model.size = size
+            model.save(update_fields=["size"])
+
+
 def note_copy(pk: int, checksums: dict) -> None:
     """Record the copied files, so that the check may start; fail if their size is not the reserved one."""
     with locked(Model, pk=pk) as model:

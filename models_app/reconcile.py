@@ -24,7 +24,7 @@ def run() -> None:
     just = now - COPY_AGAIN_AFTER, now  # later times are those of a clock that was set back since
     rows = Model.objects.filter(state=State.CREATING)
     for pk in rows.filter(copied=False).exclude(created__range=just).values_list("pk", flat=True)[:50]:
-        after_commit.enqueue("models.copy", pk, queue="files")
+        after_commit.enqueue("models.copy", pk, False, queue="files")
     for pk in rows.filter(copied=True).values_list("pk", flat=True):
         healing.attempt(launching.check, pk, False)
     healing.attempt(launching.sweep)

@@ -185,6 +185,11 @@ def stop(run_name: str, grace_s: float | None) -> bool:
     return True
 
 
+def has_processes(run_name: str) -> bool:
+    """Return whether processes of a run may be left, also where its row has reported an end. Raises RunnerError."""
+    return bool(run_name) and runners.get().poll(run_name).state == "running"
+
+
 def _not_started(problem: Exception) -> str:
     return storage.without_root(Message("could not be started: %(problem)s", problem=problem))
 

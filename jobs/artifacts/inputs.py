@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -12,6 +11,7 @@ from jobs.models import Job, State
 from kernel import names, storage
 from kernel.errors import Refused
 from kernel.fields import Invalid
+from runners import owned
 
 MOST_INPUTS, MOST_INPUT = 50, 500
 INPUT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
@@ -57,21 +57,35 @@ def need_inputs(user, inputs: dict[str, str]) -> None:
     """Raise Refused unless each input is the output of a job of the user's that has finished."""
     for name, source in inputs.items():
         job = source.partition("/")[0]
-        found = Job.kept.filter(user=user, name=job, state=State.FINISHED).first()
-        if found is None:
+        found = _finished(user, source)
+        if found is None or found.trashed is not None:
             raise Refused("you have no finished job named %(job)s", field=f"inputs.{name}", job=job)
         if found.output_removed is not None:
             raise Refused("the output of the job %(job)s has been removed", field=f"inputs.{name}", job=job)
-        if not _folder(user, source).exists():
+        if not _is_there(user, source):
             raise Refused("the job has no output %(source)s", field=f"inputs.{name}", source=source)
 
 
 def gone_input(job: Job) -> str:
-    """Return an input whose files are not there any more, "" where all are."""
-    return next((source for source in job.job_inputs.values() if not _folder(job.user, source).exists()), "")
+    """Return an input that is not there any more, or whose job is not; "" where all are."""
+    given = job.job_inputs.values()
+    return next((each for each in given if _finished(job.user, each) is None or not _is_there(job.user, each)), "")
 
 
-def _folder(user, source: str) -> Path:
+def unended_input(job: Job) -> str:
+    """Return the name of a job whose output is an input, and which has reported its end but not exited; "" for none.
+
+    Until then it changes what it has written, at any moment. Raises RunnerError.
+    """
+    given = (_finished(job.user, source) for source in job.job_inputs.values())
+    return next((found.name for found in given if found is not None and owned.has_processes(found.run_name)), "")
+
+
+def _finished(user, source: str) -> Job | None:
+    return Job.objects.filter(user=user, name=source.partition("/")[0], state=State.FINISHED).first()
+
+
+def _is_there(user, source: str) -> bool:
     job, _slash, path = source.partition("/")
     folder = storage.job_dir(user.username, job)
-    return storage.safe_join(folder, path) if path else folder
+    return storage.look(folder, path) is not None if path else folder.is_dir()

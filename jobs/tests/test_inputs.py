@@ -6,10 +6,12 @@ import shutil
 
 import pytest
 
-from jobs import environment, launching
+import runners
+from jobs import environment, launching, reconcile
 from jobs.models import Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from runners.tests.helpers import eventually, spec
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "home")]
 
@@ -78,3 +80,47 @@ def test_a_rerun_has_the_same_inputs(prepared, as_alice):
     as_alice.call("post", "users/alice/jobs", {**JOB, "inputs": {"DATA": "prepare"}})
     again = as_alice.call("post", "users/alice/jobs/train:rerun", {})
     assert again.json()["inputs"] == {"DATA": "prepare"}, again.content
+
+
+@pytest.fixture
+def ending(prepared):
+    """The job that has reported its end, while its program goes on until there is a file `end` in its output."""
+    job = Job.objects.get(name="prepare")
+    folder, code = prepared.parent, "import os, time\nwhile not os.path.exists('end'): time.sleep(0.01)"
+    Job.objects.filter(pk=job.pk).update(run_name=f"job-{job.pk}-1")
+    runners.get().start(spec(folder, code, f"job-{job.pk}-1", cwd=folder, log=folder / "log/job.log"))
+    yield folder
+    runners.get().stop_all(grace=0)
+
+
+def test_a_job_waits_until_the_program_that_wrote_its_input_has_ended(ending, as_alice, tasks, home):
+    (home / "train.py").write_text("import os; print(open(os.environ['MLP_INPUT_DATA'] + '/a.csv').read())")
+    as_alice.call("post", "users/alice/jobs", {**JOB, "inputs": {"DATA": "prepare/data"}})
+    for _ in range(2):
+        tasks.run()
+        reconcile.run()
+    job = Job.objects.get(name="train")
+    assert (job.state, runners.get().poll(job.run_name).state) == ("creating", "unknown")
+    assert job.reason == "waiting to start: the job prepare, whose output it reads, has not exited yet"
+    (ending / "data" / "a.csv").write_text("the last words")
+    (ending / "end").touch()
+
+    def ended() -> bool:
+        tasks.run()
+        reconcile.run()
+        return Job.objects.get(name="train").has_ended
+
+    eventually(ended)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("finished", "")
+    assert "the last words" in (storage.job_dir("alice", "train") / "log" / "job.log").read_text()
+
+
+def test_a_job_does_not_read_what_another_job_of_that_name_is_writing(prepared, as_alice, alice):
+    as_alice.call("post", "users/alice/jobs", {**JOB, "inputs": {"DATA": "prepare/data"}})
+    Job.objects.filter(name="prepare").delete()
+    put(Job, alice, "prepare", "running")
+    job = Job.objects.get(name="train")
+    launching.launch(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("error", "its input prepare/data is not there any more")

@@ -108,9 +108,8 @@ def _named(job: Job, path: str) -> tuple[LoggedModel | None, str]:
 
 def _has_artifact(job: Job, path: str) -> bool:
     with suppress(Refused):
-        return storage.safe_join(
-            storage.job_dir(job.user.username, job.name), f"{ARTIFACTS}/{path.strip('/')}"
-        ).exists()
+        folder = storage.job_dir(job.user.username, job.name)
+        return storage.look(folder, f"{ARTIFACTS}/{path.strip('/')}") is not None
     return False
 
 

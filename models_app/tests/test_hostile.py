@@ -8,10 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connections
 
+import runners
+from jobs.models import Job
 from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.patience import LIMIT_S
 from models_app import copying, launching, lifecycle, reconcile
 from models_app.models import Model
+from resources import tcc
+from runners.tests.helpers import end_of, spec
+
+from .conftest import ADDER
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -110,3 +117,25 @@ def test_a_slow_load_check_has_one_message_in_the_queue(uploaded, make_model, ta
     while not sizes or tasks.queue:
         sizes += tasks.waiting_after(reconcile.run, 1)
     assert max(sizes) <= 3  # the worker's last look, its clean, and what reconcile sends each round
+
+
+def test_a_model_is_copied_once_the_program_that_wrote_it_has_ended(alice, make_model, settled, tasks):
+    """Its job has reported its end. What it writes until it exits belongs to the model, also where that is larger."""
+    job, folder = put(Job, alice, "fit", "finished"), storage.job_dir("alice", "fit")
+    (folder / "net").mkdir(parents=True)
+    (folder / "net" / "predictor.py").write_text("unfinished = ")
+    run, code = f"job-{job.pk}-1", "import os, time\nwhile not os.path.exists('end'): time.sleep(0.01)"
+    Job.objects.filter(pk=job.pk).update(run_name=run)
+    runners.get().start(spec(folder, code, run, cwd=folder, log=folder / "log/job.log"))
+    model = make_model("jobs/fit/net")
+    tasks.run_once()
+    model.refresh_from_db()
+    assert (model.state, model.copied) == ("creating", False)
+    assert model.reason == "waiting to start: the job fit has not exited yet"
+    (folder / "net" / "predictor.py").write_text(ADDER)
+    (folder / "end").touch()
+    end_of(runners.get(), run)
+    launching.copy(model.pk)
+    model = settled(model)
+    assert (model.state, model.reason, model.size) == ("ready", "", len(ADDER))
+    assert tcc.allocated(alice.tenant)["rom"] == len(ADDER)
