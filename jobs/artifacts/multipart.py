@@ -23,7 +23,7 @@ from datasets.webdav import tree
 from datasets.webdav.admission import clear
 from datasets.webdav.spool import ARTIFACTS
 from jobs.models import Job
-from kernel import storage
+from kernel import disk, storage
 from kernel.errors import Refused
 from kernel.locking import Missing
 
@@ -132,6 +132,7 @@ def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
             if not part.is_file() or mark(part) != marks[number]:
                 raise Refused("part %(number)s has not arrived, or was sent again since", field="parts", number=number)
         total = size_of(upload.folder)
+        disk.require(total)
         if not upload.charged:
             space.require(job, total - files.size(job, upload.path))
         whole = upload.folder / WHOLE
