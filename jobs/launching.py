@@ -51,7 +51,7 @@ class JobRuns(owned.OwnedRuns[Job]):
             self.fail(job.pk, Message("the files of the dataset %(name)s are not there any more", name=gone))
         elif gone := job_inputs.gone_input(job):
             self.fail(job.pk, Message("its input %(source)s is not there any more", source=gone))
-        elif waits := job_inputs.unended_input(job):  # reconcile asks again
+        elif waits := job_inputs.unended_input(job):  # `clean` of that job sends it again
             reason = Message("the job %(job)s, whose output it reads, has not exited yet", job=waits)
             lifecycle.note_run(job.pk, job.run_name, reason)
             return False
@@ -157,7 +157,10 @@ def clean(pk: int, follow: bool = True) -> None:
     reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
     exiting = reported and job.ended and owned.seconds_since(job.ended) < REPORT_GRACE_S
     exiting = exiting and not idle.is_quiet(job, job.ended, QUIET_S)
-    if not RUNS.clean(job, None if exiting else settings.JOB_CANCEL_GRACE_S) and follow:
+    if RUNS.clean(job, None if exiting else settings.JOB_CANCEL_GRACE_S):
+        for reader in job_inputs.waiting_for(job) if reported else ():
+            after_commit.enqueue("jobs.launch", reader, queue="launches")
+    elif follow:
         after_commit.enqueue("jobs.clean", pk, delay_ms=500)
 
 

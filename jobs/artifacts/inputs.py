@@ -81,6 +81,13 @@ def unended_input(job: Job) -> str:
     return next((found.name for found in given if found is not None and owned.has_processes(found.run_name)), "")
 
 
+def waiting_for(job: Job) -> list[int]:
+    """Return the jobs that have their resources, and may have waited for this one to exit."""
+    readers = Job.objects.filter(user=job.user_id, state=State.CREATING, reserved=True, run_started=False)
+    given = readers.exclude(job_inputs={}).values_list("pk", "job_inputs")
+    return [pk for pk, inputs in given if any(source.partition("/")[0] == job.name for source in inputs.values())]
+
+
 def _finished(user, source: str) -> Job | None:
     return Job.objects.filter(user=user, name=source.partition("/")[0], state=State.FINISHED).first()
 

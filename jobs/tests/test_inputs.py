@@ -105,6 +105,14 @@ def test_a_job_waits_until_the_program_that_wrote_its_input_has_ended(ending, as
     (ending / "data" / "a.csv").write_text("the last words")
     (ending / "end").touch()
 
+    def started() -> bool:
+        """Whether it has started by the other job's end alone, without a round of reconcile."""
+        launching.clean(Job.objects.get(name="prepare").pk, follow=False)
+        tasks.run()
+        return Job.objects.get(name="train").run_started
+
+    eventually(started)
+
     def ended() -> bool:
         tasks.run()
         reconcile.run()
