@@ -73,7 +73,8 @@ def _starting(rollout: Rollout) -> None:
     too_old = owned.seconds_run(status, rollout.ordered) > settings.APP_START_S
     if status.state == "unknown" and not too_old:
         try:
-            launching.log_path(coming).unlink(missing_ok=True)
+            earlier = launching.log_path(coming)
+            storage.clear(earlier.parent, only={earlier.name})  # the old run may have put a link in the folder's place
             runner.start(launching.spec_of(coming))
         except (Refused, ValueError) as problem:
             rollouts.fail(rollout.pk, rollout.run_name, _not_started(problem))

@@ -8,8 +8,9 @@ import pytest
 import requests
 
 import runners
-from apps import reconcile
+from apps import launching, reconcile, switching
 from apps.models import Application, Rollout
+from kernel import storage
 from kernel.models import history_of
 from models_app.registry import registered
 from resources import tcc
@@ -113,3 +114,24 @@ def test_an_application_is_deleted_while_it_moves(followed, as_alice, alice, chu
 )
 def test_what_cannot_be_followed(as_alice, churn, tasks, body, problem):
     assert problem in as_alice.refused("post", "users/alice/apps", {"name": "calc", **body})
+
+
+def test_a_folder_of_logs_that_the_application_has_replaced_by_a_link_is_not_followed(deploy, alice, monkeypatch):
+    """The old run may do so at any moment; the log of the new one was removed by its path."""
+    app = deploy()
+    other = storage.root() / "apps" / "bob" / "theirs" / "log"
+    other.mkdir(parents=True)
+    (other / "next.log").write_text("of another user")
+    folder = launching.folder(app)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log").symlink_to(other)
+    rollout = Rollout.objects.create(app=app, model=app.model, phase="starting", run_name=f"app-{app.pk}-9")
+
+    def refuse(coming):
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(launching, "spec_of", refuse)
+    switching.step(rollout.pk, follow=False)
+    rollout.refresh_from_db()
+    assert "far enough" in rollout.reason
+    assert (other / "next.log").read_text() == "of another user"

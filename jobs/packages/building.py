@@ -121,6 +121,10 @@ def settle(environment: Environment, status: RunStatus) -> None:
 
 
 def _publish(environment: Environment) -> None:
+    try:
+        environment.require_tree()
+    except Refused as refused:
+        return environment.note_failure(Message("its packages could not be installed: %(end)s", end=refused.problem))
     mib = 1 + (sum(info.st_size for _path, info in storage.files(environment.tree)) >> 20)
     if mib > settings.PACKAGES_MIB:
         words = Message(

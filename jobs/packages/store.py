@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import sys
 import sysconfig
 import time
@@ -25,10 +26,12 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
-from kernel import storage
+from kernel import sanitize, storage
+from kernel.errors import Refused
 from kernel.messages import Message, restored
 
 VERSION = 1  # of what the digest is made of
+MOST_LIST = 1 << 20  # bytes of the list of what was installed
 UNUSED_S = 3600  # an environment used within it is not removed for lack of room
 ENVIRONMENT = "/opt/packages"  # where runs see it, if the runner can mount it there
 ENV, READY, FAILED, LOG, LIST, TEXT = "env", "ready.json", "failed.json", "install.log", "packages.txt", "wanted.txt"
@@ -70,10 +73,18 @@ class Environment:
         return (self.folder / READY).is_file()
 
     def installed(self) -> list[str]:
-        """Return what was installed, as `name==version`."""
-        with contextlib.suppress(OSError):
-            return (self.work / LIST).read_text(errors="replace").splitlines()
-        return []
+        """Return what was installed, as `name==version`; what a package's set-up executes may have written it."""
+        file = storage.open_file(self.work, LIST)
+        if file is None:
+            return []
+        with file:
+            return sanitize.text(file.read(MOST_LIST).decode(errors="replace")).splitlines()
+
+    def require_tree(self) -> None:
+        """Raise Refused unless the environment is a folder, reached through no link."""
+        found = storage.look(self.work, ENV)
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            raise Refused("the environment is no folder")
 
     def publish(self, mib: int) -> None:
         self._write(READY, {"mib": mib})

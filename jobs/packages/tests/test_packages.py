@@ -336,3 +336,22 @@ def test_on_a_cluster_they_are_installed_by_a_pod_of_the_jobs_image(settings, tm
         settings.MLP_K8S = settings.MLP_K8S | {"images": {"python": "registry.test/python:2"}}
         runners._runner.cache_clear()
         assert store.of(job.user_id, "colours==1.0\n", "python") != environment
+
+
+def test_links_that_an_installation_has_left_are_not_followed(alice):
+    """What a package's set-up executes may put anything into the folder: here a list, then the environment itself."""
+    secret = storage.root() / "run" / "secret"
+    storage.write_atomic(secret, b"forbidden")
+    environment = store.Environment(alice.pk, "0" * 32)
+    environment.tree.mkdir(parents=True)
+    (environment.work / store.LIST).symlink_to(secret)
+    assert environment.installed() == []
+    (environment.work / store.LIST).unlink()
+    (environment.work / store.LIST).write_text("colours==1.0\n")
+    assert environment.installed() == ["colours==1.0"]
+    environment.tree.rmdir()
+    environment.tree.symlink_to(storage.root())
+    building.settle(environment, runners.RunStatus("exited", exit_code=0))
+    assert not environment.is_ready
+    assert "a symbolic link" in environment.failure()[0]
+    assert not environment.work.exists()

@@ -1,0 +1,101 @@
+"""A job that exchanges a folder of its output with a link, in a loop, while the platform reads or writes there.
+
+`y` leads to the storage root and `x` is a folder, or the reverse; the file of the same name in the root must never be
+read, written or removed. How runs are started meanwhile is in `runners/tests/test_exchange.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+
+from jobs.artifacts import files
+from jobs.models import Job
+from kernel import storage
+from kernel.errors import Refused
+from mlp.backup.tree import Tree
+from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import later
+from models_app import copying
+from runners.tests import exchanging
+
+pytestmark = pytest.mark.django_db
+NAME, SECRET, INSIDE = "bystander", b"the secret of the platform", ("x/bystander", "y/bystander")
+ROUNDS = [3, later(100)]
+
+
+class Objects:
+    """What a backup stores."""
+
+    known: frozenset = frozenset()
+
+    def __init__(self):
+        self.stored: list[bytes] = []
+
+    def put(self, data: bytes) -> str:
+        self.stored.append(data)
+        return "object"
+
+
+@pytest.fixture
+def job(alice):
+    """The job, beside which the storage root has a file of the same name as one in its output."""
+    (storage.root() / NAME).write_bytes(SECRET)
+    made = put(Job, alice, "fit", "finished")
+    exchanging.lay(storage.job_dir("alice", "fit"), NAME)
+    yield made
+    (storage.root() / NAME).unlink(missing_ok=True)
+
+
+def download(job: Job, api) -> None:
+    for path in INSIDE:
+        answer = api.call("get", f"users/alice/jobs/fit/artifacts/{path}")
+        assert SECRET not in (b"".join(answer.streaming_content) if answer.streaming else answer.content)
+
+
+def enumerate_files(job: Job, api) -> None:
+    folder = storage.job_dir("alice", "fit")
+    assert {path for path, _info in storage.files(folder)} <= set(INSIDE)
+    assert storage.tree_size(folder) <= 2 * len("harmless")
+    for path in INSIDE:
+        with contextlib.suppress(Refused):
+            found = storage.look(folder, path)
+            assert found is None or found.st_size == len("harmless")
+
+
+def copy_to_a_model(job: Job, api) -> None:
+    target = storage.model_dir("alice", "net")
+    for source in ("jobs/fit", "jobs/fit/x", "jobs/fit/x/bystander"):
+        with contextlib.suppress(Refused, OSError):
+            copying.copy(copying.origin("alice", source), target)
+            assert all(file.read_bytes() == b"harmless" for file in target.rglob("*") if file.is_file())
+
+
+def back_up(job: Job, api) -> None:
+    objects = Objects()
+    Tree(objects, {}).sweep(storage.job_dir("alice", "fit"))
+    assert set(objects.stored) <= {b"harmless", b"harmless" * 2}
+
+
+def store_and_remove(job: Job, api) -> None:
+    for path in ("x/new", "x/new/bystander", "x/bystander"):
+        with contextlib.suppress(Refused, OSError):
+            files.put_bytes(job, path, b"harmless")
+        if path != "x/bystander":
+            with contextlib.suppress(Refused, OSError):
+                files.remove(job, path)
+    assert not (storage.root() / "new").exists()
+
+
+PLACES = [download, enumerate_files, copy_to_a_model, back_up, store_and_remove]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_nothing_behind_the_link_is_touched(job, as_alice, place, rounds):
+    with exchanging.exchanged_all_the_time(storage.job_dir("alice", "fit")):
+        for _ in itertools.repeat(None, rounds):
+            place(job, as_alice)
+            assert (storage.root() / NAME).read_bytes() == SECRET
