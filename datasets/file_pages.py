@@ -126,7 +126,9 @@ def dataset_archive(request, name):
     number = version_of(request, row)
     title = row.name if number == row.version else f"{row.name}@{number}"
     response["Content-Disposition"] = content_disposition_header(True, f"{title}.tar")
-    response["X-Accel-Redirect"] = ARCHIVE + href(*versions.steps_of(row, number)).removeprefix("/data")
+    response["X-Accel-Redirect"] = f"{ARCHIVE}/{downloads.reader(request.user, row.user)}" + href(
+        *versions.steps_of(row, number)
+    ).removeprefix("/data")
     return response
 
 

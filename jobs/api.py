@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from django.http import FileResponse, HttpResponse
+from django.http import HttpResponse
 from rest_framework.response import Response
 
 from accounts import throttle
 from accounts.sharing.rest import SharedReads
-from kernel import storage
+from kernel import downloads, storage
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
@@ -155,4 +155,5 @@ class JobArtifact(JobView):
         file = storage.open_listed(storage.job_dir(user, job.name), path)
         if file is None:
             raise Missing("artifact")
-        return FileResponse(file, as_attachment=True, filename=path.rpartition("/")[2], content_type=BYTES)
+        internal = downloads.rest_address("jobs", user, job.name, path)
+        return downloads.send(request, file, path.rpartition("/")[2], internal)

@@ -16,6 +16,7 @@ from django.core.signals import request_finished, request_started
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 
 from .errors import FAULT, describe, error_response
+from .streams import bounded
 from .telemetry import meters
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class ViewApplication:
 
     def _answer(self, request: HttpRequest) -> HttpResponseBase:
         try:
-            return self.view(request)
+            return bounded(request, self.view(request))
         except Exception as problem:  # whatever it is, a server's 500 would say nothing
             return unavailable(request, problem)
 

@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import os
 from typing import BinaryIO
+from urllib.parse import quote
 
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header
+
+from . import storage
 
 # The sandbox gives what is opened by itself an origin of its own, and nothing in it runs.
 SAFE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
@@ -32,6 +35,18 @@ def send(request: HttpRequest, file: BinaryIO, name: str, internal: str, kind: s
     response["Content-Disposition"] = content_disposition_header(not kind, name)
     response["X-Accel-Redirect"] = internal
     return validated(request, response, info)
+
+
+def rest_address(kind: str, user: str, name: str, path: str) -> str:
+    """Return nginx's internal address of a file of an object for a REST call, whose answers have no ranges; `kind` is
+    the folder `jobs` or `models`.
+    """
+    return quote(f"/-rest/{kind}/{user}/{name}/") + quote(os.fsencode(storage.on_disk(path)))
+
+
+def reader(visitor, owner) -> int:
+    """Return whose archives those of this visitor count with: a visitor by a link has those of the owner's visitors."""
+    return visitor.pk if visitor is not None and visitor.is_authenticated else -owner.pk
 
 
 def etag(info: os.stat_result) -> str:

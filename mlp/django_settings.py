@@ -50,6 +50,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "accounts.signin.middleware.RequireSecondFactor",
     "mlp.visitors.disk_gate.DiskGate",
+    "kernel.streams.BoundStreams",
 ]
 ROOT_URLCONF = "mlp.urls"
 WSGI_APPLICATION = "mlp.wsgi.application"

@@ -77,6 +77,17 @@ def of_database(root: Path) -> int:
     )
 
 
+def of_downloads() -> int:
+    """Return how many long downloads a user may have that threads of the platform send."""
+    return LIMITS.integer(
+        "MLP_DOWNLOADS_PER_USER",
+        4,
+        1,
+        help="archives, exports and other long responses made for the download that one user may receive at the same "
+        "time; single files of datasets, jobs and models do not count",
+    )
+
+
 def of_code() -> tuple[int, int, int]:
     """Return the limits on the saved files and bytes of a script's folder, and on all saved code of a user."""
     files = LIMITS.integer("MLP_CODE_FILES", 1000, 1, 10_000, help="how many files of a script's folder are kept")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Iterator
-from pathlib import Path
-
-from django.http import FileResponse, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 
 from accounts.sharing.rest import SharedReads
-from kernel import storage, trash
+from kernel import downloads, storage, trash
 from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.notes import NotesIn
 from kernel.views import TRASH, Call, to_trash
+from kernel.zips import zipped
 
 from . import lifecycle
 from . import trash as in_trash
@@ -23,7 +20,6 @@ from .serializers import ModelIn, ModelOut
 
 STATES = tuple(State.values)
 BYTES, ZIP = "application/octet-stream", "application/zip"
-PIECE = 1 << 20
 JOB = "$response.body#/name"
 
 
@@ -98,41 +94,13 @@ class ModelDownload(ModelView):
         if model.state != State.READY or not files:
             raise WrongState("the model is %(state)s; it can be downloaded once it is ready", state=word(model.state))
         if len(files) == 1:
-            target = storage.safe_join(base, files[0])
-            return FileResponse(target.open("rb"), as_attachment=True, filename=target.name, content_type=BYTES)
+            internal = downloads.rest_address("models", user, model.name, files[0])
+            file = storage.safe_join(base, files[0]).open("rb")
+            return downloads.send(request, file, files[0].rpartition("/")[2], internal)
         headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "X-Accel-Buffering": "no"}
-        return StreamingHttpResponse(zipped(base, files), content_type=ZIP, headers=headers)
-
-
-class _Sink:
-    """The file to which zipfile writes: it cannot seek, and its bytes are taken piece by piece."""
-
-    def __init__(self):
-        self.pieces: list[bytes] = []
-
-    def write(self, data) -> int:
-        self.pieces.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        pass
-
-    def take(self) -> bytes:
-        data, self.pieces = b"".join(self.pieces), []
-        return data
-
-
-def zipped(base: Path, files: list[str]) -> Iterator[bytes]:
-    """Yield a zip of the files, uncompressed since weights hardly compress, never whole in memory."""
-    sink = _Sink()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for path in files:
-            entry = zipfile.ZipInfo(path)
-            entry.external_attr = 0o644 << 16
-            source = storage.safe_join(base, path)
-            entry.file_size = source.stat().st_size
-            with source.open("rb") as file, archive.open(entry, "w") as out:
-                while piece := file.read(PIECE):
-                    out.write(piece)
-                    yield sink.take()
-    yield sink.take()
+        if not downloads.is_behind_nginx(request):
+            return StreamingHttpResponse(zipped(base, files), content_type=ZIP, headers=headers)
+        # The process that receives uploads sends it, in a thread of its own (datasets/webdav/archive.py).
+        reader = downloads.reader(request.user, self.owner)
+        headers["X-Accel-Redirect"] = f"/-data/zip/{reader}/{user}/{model.name}"
+        return HttpResponse(content_type=ZIP, headers=headers)

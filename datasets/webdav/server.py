@@ -20,15 +20,18 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import responses
 from typing import Protocol
 
 import httptools
+from django.conf import settings
 from django.db import close_old_connections
 from django.http import HttpResponse
 
 from kernel.sockets import Address
+from kernel.streams import Busy, Streams
 from kernel.telemetry import meters
 
 from . import archive
@@ -43,7 +46,8 @@ log = logging.getLogger(__name__)
 HEAD_LIMIT = 256 << 10  # bytes
 THREADS = 8
 PATIENCE_S = 0.001
-STORE, ARCHIVE, LIVE = "/internal/data/store", "/internal/data/archive/", "/healthz/live"
+STORE, LIVE = "/internal/data/store", "/healthz/live"
+ARCHIVE, ZIP = "/internal/data/archive/", "/internal/data/zip/"  # then who reads it, and what
 
 
 class Taker(Protocol):
@@ -108,17 +112,19 @@ class Server:
         self.waiting: list[tuple[Connection, dict[str, str]]] = []
         self.context = contextvars.copy_context()  # always the same one, so it is always the same database connection
         self.busy = False
-        self.archives = threading.BoundedSemaphore(archive.LIMIT)
+        self.archives = Streams(archive.LIMIT)
         self.pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store")
 
     def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
         """Answer the request, or queue it; `meta` are its headers with names as WSGI has them."""
         if path == LIVE:
             connection.send(HttpResponse("ok\n", content_type="text/plain"))
-        elif not has_internal_key(meta) or not path.startswith((STORE, ARCHIVE)):
+        elif not has_internal_key(meta) or not path.startswith((STORE, ARCHIVE, ZIP)):
             connection.send(respond(HttpError(404, "no such address")))
         elif path.startswith(ARCHIVE):
-            self._archive(connection, path.removeprefix(ARCHIVE))
+            self._archive(connection, path.removeprefix(ARCHIVE), archive.send)
+        elif path.startswith(ZIP):
+            self._archive(connection, path.removeprefix(ZIP), archive.send_zip)
         else:
             if not self.waiting:
                 # A lone upload is stored at once. Where many come, a short wait takes twice as many at half the cost.
@@ -148,24 +154,26 @@ class Server:
             response = error_response(problem, STORE)
         self.loop.call_soon_threadsafe(connection.send, for_page(response, meta))
 
-    def _archive(self, connection: Connection, path: str) -> None:
+    def _archive(self, connection: Connection, path: str, send: Callable) -> None:
         """Start a thread that writes to the connection's socket itself: asyncio would copy the bytes to its buffers."""
         try:
-            steps = archive.steps_of(path)
+            reader, _, path = path.partition("/")
+            reader, steps = int(reader), archive.steps_of(path)
         except ValueError:
             return connection.send(respond(HttpError(404, "no such dataset", field="path")))
-        if not self.archives.acquire(blocking=False):
-            return connection.send(respond(HttpError(503, "too many archives are being created", Retry_After="10")))
+        stream = self.archives.take(reader, settings.DOWNLOADS_PER_USER)
+        if isinstance(stream, Busy):
+            return connection.send(stream.response())
         connection.transport.pause_reading()
         link = socket.socket(fileno=os.dup(connection.transport.get_extra_info("socket").fileno()))
 
         def work() -> None:
             try:
-                archive.send(link, steps)
-            except OSError as problem:
+                send(link, steps)
+            except (OSError, ValueError, RuntimeError) as problem:  # the last two: a file has grown past zip's limit
                 log.info("sending the archive of %s was interrupted: %s", "/".join(steps), problem)
             finally:
-                self.archives.release()
+                stream.end()
                 with contextlib.suppress(OSError):
                     link.shutdown(socket.SHUT_RDWR)
                 link.close()

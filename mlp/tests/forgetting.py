@@ -11,7 +11,7 @@ from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
 from jobs.doctor import waiting
-from kernel import bus, stored
+from kernel import bus, stored, streams
 from mlp.visitors import schema
 
 MEMORIES = (
@@ -26,6 +26,7 @@ MEMORIES = (
     bus._logged,
     schema._documents,
     stored._sums,
+    streams.STREAMS.running,
 )
 
 

@@ -34,6 +34,7 @@ SLOW = (
     "jobs/tests/test_on_cluster.py",
     "jobs/tests/test_run.py",
     "jobs/media/tests/test_media_live.py",
+    "models_app/tests/test_downloads_live.py",
     "jobs/metrics/tests/test_late_metrics.py",
     "jobs/metrics/tests/test_metrics.py",
     "jobs/metrics/tests/test_kafka.py",

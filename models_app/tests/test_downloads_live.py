@@ -1,0 +1,116 @@
+"""Downloads of models, jobs and datasets whose readers take nothing: they hold no thread that others need, and fill no
+disk. Real nginx and gunicorn, with the threads of a platform.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import zipfile
+
+import pytest
+import requests
+from django.test import Client
+
+from datasets.models import Dataset
+from datasets.tests.live import Person, servers, service, wait_until
+from jobs.models import Job
+from mlp.operators.tests.admin_world import put
+from mlp.tests.patience import LIMIT_S
+from models_app.models import Model
+
+__all__ = ["servers", "service"]
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LARGE = 256 << 20  # more than all buffers between a thread and a reader; without a block on the disk
+
+
+@pytest.fixture
+def filled(service, alice, bob):
+    """Make models of alice, with one file and with two, a job's output, and a dataset of alice and of bob."""
+    made = [
+        (put(Model, alice, "one", "ready"), "models/alice/one", ["large.bin"]),
+        (put(Model, alice, "two", "ready"), "models/alice/two", ["a/large.bin", "b.txt"]),
+        (put(Job, alice, "fit", "finished"), "jobs/alice/fit", ["large.bin"]),
+        *((put(Dataset, user, "up", "ready"), f"datasets/{user.username}/up", ["large.bin"]) for user in (alice, bob)),
+    ]
+    for _row, folder, names in made:
+        for name in names:
+            path = service.root / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"begin")
+            if name.endswith("large.bin"):
+                os.truncate(path, LARGE)
+    return service
+
+
+@contextlib.contextmanager
+def unread(service, path: str, count: int, **headers: str):
+    """Hold requests that have begun to be answered, and yield the status lines; nothing more is read."""
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    with contextlib.ExitStack() as held:
+        links = []
+        for _ in range(count):
+            link = held.enter_context(socket.socket())
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            link.settimeout(LIMIT_S)
+            link.connect(("127.0.0.1", service.port))
+            link.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode())
+            links.append(link)
+        yield [link.recv(12).decode().partition(" ")[2] for link in links]
+
+
+def stored_by_nginx(service) -> int:
+    found = [path for path in (service.folder / "temp").rglob("*") if path.is_file()]
+    return sum(path.stat().st_blocks * 512 for path in found)
+
+
+@pytest.mark.parametrize("path", ["models/one/download", "models/two/download", "jobs/fit/artifacts/large.bin"])
+def test_who_reads_nothing_hinders_nobody(filled, alice, bob, path):
+    alices, bobs = Person(filled, alice), Person(filled, bob)
+    token = {"Authorization": f"Bearer {alices.token}"}
+    with unread(filled, f"/api/v1/users/alice/{path}", 24, **token) as statuses:
+        # A zip is written by a thread of its own; a user has four at most. nginx alone sends the rest.
+        assert sorted(statuses) == (["200"] * 4 + ["403"] * 20 if "two" in path else ["200"] * 24)
+        assert bobs.get("/api/v1/users/bob/jobs", timeout=LIMIT_S).json() == []
+        assert bobs.get("/healthz/live", timeout=LIMIT_S).status_code == 200
+        assert stored_by_nginx(filled) < 32 << 20
+
+
+def test_slow_archives_of_one_user_leave_room_for_others(filled, alice, bob):
+    cookies = {}
+    for user in (alice, bob):
+        client = Client()
+        client.force_login(user)
+        cookies[user] = f"sessionid={client.cookies['sessionid'].value}"
+
+    def ask(user):
+        return requests.get(f"{filled.url}/datasets/up/archive", headers={"Cookie": cookies[user]}, stream=True)
+
+    with unread(filled, "/datasets/up/archive", 16, Cookie=cookies[alice]) as statuses:
+        assert sorted(statuses) == ["200"] * 4 + ["403"] * 12
+        with ask(alice) as refused:
+            assert (refused.status_code, refused.headers["Retry-After"]) == (403, "10")
+            assert "MLP_DOWNLOADS_PER_USER" in refused.json()["msg"]
+        with ask(bob) as other:
+            assert (other.status_code, next(other.iter_content(512))[:6]) == (200, b"up/lar")
+    wait_until(lambda: ask(alice).status_code == 200)
+
+
+def test_they_arrive_whole(filled, alice):
+    alices = Person(filled, alice)
+    one = alices.get("/api/v1/users/alice/models/one/download", headers={"Range": "bytes=9-"})
+    assert (one.status_code, len(one.content), one.content[:5]) == (200, LARGE, b"begin")
+    assert (one.headers["Content-Disposition"], "sandbox" in one.headers["Content-Security-Policy"]) == (
+        'attachment; filename="large.bin"', True,
+    )  # fmt: skip
+    two = alices.get("/api/v1/users/alice/models/two/download")
+    assert two.headers["Content-Type"] == "application/zip"
+    with zipfile.ZipFile(io.BytesIO(two.content)) as archive:
+        assert archive.testzip() is None
+        assert {one.filename: one.file_size for one in archive.infolist()} == {"a/large.bin": LARGE, "b.txt": 5}
+    gone = alices.get("/api/v1/users/alice/jobs/fit/artifacts/none.bin")
+    assert (gone.status_code, set(gone.json())) == (403, {"msg"})
