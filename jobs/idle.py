@@ -15,14 +15,15 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
+import runners
 from accounts import notices
-from kernel import after_commit, healing, sanitize, storage
+from kernel import after_commit, healing, sanitize
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message
 from kernel.models import record_change
 from resources.models import Tenant
 
-from . import environment, lifecycle
+from . import lifecycle
 from .models import Job, Origin, State
 
 EVERY_S = 20  # between two looks at all jobs: a policy counts in minutes
@@ -104,9 +105,11 @@ def is_quiet(job: Job, since: datetime, seconds: float) -> bool:
 
 def _samples(job: Job) -> tuple[list[dict], float]:
     """Return the last samples of the usage, and when the last one was written."""
-    path = environment.usage_path(job)
-    file = storage.open_file(path.parent.parent, f"{path.parent.name}/{path.name}")
-    if file is None:
+    if not job.run_name:
+        return [], 0.0
+    try:  # not what the job's folder has, which its script can write
+        file = runners.get().usage_of(job.run_name).open("rb")
+    except OSError:
         return [], 0.0
     with file:
         known = os.fstat(file.fileno())

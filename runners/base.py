@@ -227,6 +227,12 @@ class Runner(ABC):
         """Return the names of all runs on record, running or not, sorted."""
 
     @abstractmethod
+    def usage_of(self, name: str) -> Path:
+        """Return the file with the same lines as `RunSpec.usage`, as long as the run is on record; no run can write it,
+        so decisions are made by it.
+        """
+
+    @abstractmethod
     def address(self, name: str) -> Address | None:
         """Return the address of a running service, None for any other run."""
 

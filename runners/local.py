@@ -189,6 +189,9 @@ class LocalRunner(Runner):
             begun = {"shim": 0, "run_id": secrets.token_hex(16), "started": None, "lost": reason.as_data()}
             _write(path / "begun.json", begun)
 
+    def usage_of(self, name: str) -> Path:
+        return self.folder / check_name(name) / "usage.jsonl"
+
     def names(self) -> list[str]:
         if not self.folder.is_dir():
             return []

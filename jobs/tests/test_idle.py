@@ -52,10 +52,17 @@ def running(home, alice):
 
 def used(job: Job, samples: list[dict], written=NOW) -> None:
     """Write the usage of the job's run as its shim does."""
-    path = environment.usage_path(job)
+    path = runners.get().usage_of(job.run_name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in samples))
     os.utime(path, (written.timestamp(), written.timestamp()))
+
+
+def forged(job: Job, rows: list[dict]) -> None:
+    """Write the same as the job's script."""
+    path = environment.usage_path(job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def samples(first: int, last: int, **values) -> list[dict]:
@@ -178,6 +185,13 @@ def test_the_next_attempt_is_not_warned_for_the_one_before(running, policy):
     look(job)
     lifecycle.end_attempt(job.pk, job.run_name, "x", by="test")
     assert look(job, NOW + minutes(15)).idle_warned is None
+
+
+def test_what_a_script_writes_about_itself_is_not_believed(running, policy):
+    job = running()
+    used(job, samples(1, 31, cpu=0.0))
+    forged(job, samples(1, 31, cpu=1.0))
+    assert look(job).idle_warned == NOW
 
 
 @pytest.mark.parametrize("wrong", [{"idle_gpu_minutes": 0}, {"idle_cpu_percent": 101}, {"idle_grace_minutes": None}])

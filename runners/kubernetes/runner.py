@@ -27,7 +27,7 @@ from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
-from . import inventory, logs, object_names, objects, routes, staging, status, trouble
+from . import inventory, logs, object_names, objects, routes, staging, status, trouble, usage
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
 from .watch import Watcher, removed
@@ -133,6 +133,9 @@ class KubernetesRunner(Runner):
         self.cluster.delete(self.cluster.batch.delete_namespaced_job, key)
         self.cluster.delete(self.cluster.apps.delete_namespaced_deployment, key)
         logs.remove(self.folder, key)
+
+    def usage_of(self, name: str) -> Path:
+        return usage.own(self.folder, object_names.object_name(name))
 
     def names(self) -> list[str]:
         return sorted(each["metadata"]["annotations"][object_names.NAME] for each in self._records())

@@ -101,11 +101,18 @@ class Sampler(threading.Thread):
         containers = [one["usage"] for each in mine for one in each["containers"]]
         cpu = sum(float(parse_quantity(one["cpu"])) for one in containers)
         ram = sum(int(parse_quantity(one["memory"])) for one in containers)
-        row = {"after": round(age, 1), "cpu": round(cpu, 3), "ram": ram // MIB}
-        path = Path(status.annotation(record, object_names.SPEC)["usage"])
-        with files.opened(path, self.cluster.settings.storage_root) as file:
-            os.write(file, json.dumps(row).encode() + b"\n")
+        line = json.dumps({"after": round(age, 1), "cpu": round(cpu, 3), "ram": ram // MIB}).encode() + b"\n"
+        with own(self.folder, key).open("ab") as file:
+            file.write(line)
         self.written[key] = seen
+        path = Path(status.annotation(record, object_names.SPEC)["usage"])
+        with files.opened(path, self.cluster.settings.storage_root) as opened:
+            os.write(opened, line)
+
+
+def own(folder: Path, object_name: str) -> Path:
+    """Return the file that no run can write. It is removed with what else is kept of the run (logs.remove)."""
+    return folder / f"{object_name}.usage"
 
 
 def is_kept(record: dict) -> bool:

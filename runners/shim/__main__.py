@@ -174,13 +174,15 @@ class Shim:
         """Record the resource usage; where its file cannot be opened the run goes on without."""
         if not self.spec["usage"]:
             return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
-            fd = open_below(self.spec["cwd"], self.spec["usage"])
+            # The second one is for the platform, which believes nothing that the run may have written.
+            files = [open_below(self.spec["cwd"], self.spec["usage"]), os.open(self.path("usage.jsonl"), flags, 0o600)]
         except OSError as error:
             return print(f"the resource usage is not recorded: {error}", file=sys.stderr, flush=True)
         devices = self.spec["environment"].get("CUDA_VISIBLE_DEVICES", "") if self.spec["gpu"] else ""
         known = (lambda: disk.grown) if self.spec["disk_mib"] else (lambda: None)
-        usage.Usage(fd, list(filter(None, devices.split(","))), disk.pids, known).start()
+        usage.Usage(files, list(filter(None, devices.split(","))), disk.pids, known).start()
 
     def watch(self, log: Log, outputs: list[int]) -> None:
         """Serve until the guard has ended, which it does only when no process below it is left; then read what

@@ -25,13 +25,13 @@ NVML = "libnvidia-ml.so.1"
 
 
 class Usage(threading.Thread):
-    """Writes samples to the open file `fd` until the process ends. `pids()` returns the processes of the run, `disk()`
-    the bytes that it has written so far, None where they are not measured.
+    """Writes samples to open files until the process ends. `pids()` returns the processes of the run, `disk()` the
+    bytes that it has written so far, None where they are not measured.
     """
 
-    def __init__(self, fd: int, devices: list[str], pids: Callable[[], list[int]], disk: Callable[[], int | None]):
+    def __init__(self, files: list[int], devices: list[str], pids: Callable[[], list[int]], disk: Callable):
         super().__init__(daemon=True)
-        self.fd, self.pids, self.disk = fd, pids, disk
+        self.files, self.pids, self.disk = files, pids, disk
         self.devices, self.begun = devices, time.monotonic()
         self.before = (self.begun, 0.0)  # the time of the last sample, and the CPU seconds then
 
@@ -58,8 +58,9 @@ class Usage(threading.Thread):
         if (disk := self.disk()) is not None:
             row["disk"] = max(0, disk) // MIB
         row |= cards.look()
-        with contextlib.suppress(OSError):  # the disk is full: this sample is lost
-            os.write(self.fd, json.dumps(row).encode() + b"\n")
+        for fd in self.files:
+            with contextlib.suppress(OSError):  # the disk is full: this sample is lost
+                os.write(fd, json.dumps(row).encode() + b"\n")
 
 
 def cpu_seconds(pid: int) -> float:
