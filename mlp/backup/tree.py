@@ -141,9 +141,12 @@ class Tree:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the entries as they are stored; those of folders come before what is in them."""
+        left_out: set[str] = set()  # what was below a folder that has become a file or a link between the sweeps
         for path in sorted(self.entries):
-            above = self.entries.get(path.rpartition("/")[0])
-            if above is None or above.kind == "d":  # else a folder has become a file between the sweeps
+            above = path.rpartition("/")[0]
+            if above in left_out or (above in self.entries and self.entries[above].kind != "d"):
+                left_out.add(path)
+            else:
                 yield self.entries[path].line(path)
 
     @property

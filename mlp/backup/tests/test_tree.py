@@ -16,6 +16,7 @@ from mlp.backup.repository import Head, Repository
 from mlp.backup.sealing import Damaged
 from mlp.backup.tree import CUT, Entry, Tree, parse
 from mlp.backup.writing import Writer, compare
+from runners.tests import exchanging
 
 
 @pytest.fixture
@@ -278,3 +279,22 @@ def test_the_comparison_finds_every_difference(repository, root):
 )
 def test_what_is_left_out(root, path, left_out):
     assert layout.leaves_out(root, str(root / "backups"))(path) is left_out
+
+
+def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(repository, root, tmp_path):
+    """As a job can arrange it at any moment: what was below the folder at the first sweep is not below the link."""
+    for path in ("x/deep/file", "beside"):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("harmless")
+    (root / "y").symlink_to(tmp_path / "elsewhere")
+    one = Tree(repository, {})
+    one.sweep(root)
+    exchanging.exchange(root)
+    one.sweep(root)
+    lines = list(one.lines())
+    again = bring_back(repository, lines, tmp_path / "again")
+    assert list(compare(again, iter(lines))) == []
+    found = {str(path.relative_to(again)) for path in again.rglob("*")}
+    assert found - {".restore", ".restore/drafts"} == {"beside", "x", "y", "y/deep", "y/deep/file"}
+    assert os.readlink(again / "x") == str(tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()
