@@ -1,5 +1,8 @@
 """A filter of system calls for a run: what only administration needs, and kernels have had holes in, is refused.
 
+Sockets are of the families that a network namespace contains: one of another family, such as AF_VSOCK, with which a
+virtual machine talks to its host and its neighbours, would lead past the run's network policy.
+
 Called by the guard in the process that becomes the script; inherited by everything that it starts, and not removable.
 Much the same calls are left out by container engines. Without user namespaces a run can neither get capabilities, nor
 mount file systems in memory, which no limit but a control group's would count. Standard library only. Source:
@@ -37,6 +40,11 @@ MAKE_NAMESPACES = {"unshare": (272, 97), "clone": (56, 220)}
 CLONE3 = 435  # its flags are in memory, which a filter cannot see; libraries fall back to clone
 
 
+# Of these the first argument is the family; all others than these are refused.
+MAKE_SOCKETS = {"socket": (41, 198), "socketpair": (53, 199)}
+FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
+
+
 class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
@@ -71,6 +79,11 @@ def program(machine: str) -> bytes:
     for numbers in MAKE_NAMESPACES.values():
         lines += [_line(EQUAL, numbers[column], 0, 4), _line(LOAD, FIRST_ARGUMENT)]
         lines += [_line(ANY_BIT, CLONE_NEWUSER, 0, 1), _refuse(errno.EPERM), _line(RETURN, ALLOW)]
+    for numbers in MAKE_SOCKETS.values():
+        most = len(FAMILIES)
+        lines += [_line(EQUAL, numbers[column], 0, most + 3), _line(LOAD, FIRST_ARGUMENT)]
+        lines += [_line(EQUAL, family, most - place, 0) for place, family in enumerate(FAMILIES.values())]
+        lines += [_refuse(errno.EAFNOSUPPORT), _line(RETURN, ALLOW)]
     return b"".join([*lines, _line(RETURN, ALLOW)])
 
 

@@ -143,6 +143,27 @@ def test_runs_of_two_owners_have_two_users(world):
 
 
 @each_that_keeps_files
+def test_its_sockets_are_of_families_that_its_network_contains(world):
+    """Another one, such as AF_VSOCK to the host of a virtual machine, passes by every network policy."""
+    code = """
+import errno, socket
+def made(make, family, kind):
+    try:
+        for one in (got if isinstance(got := make(family, kind), tuple) else [got]): one.close()
+    except OSError as problem: return errno.errorcode[problem.errno]
+    return 'made'
+usual = [made(socket.socket, family, socket.SOCK_DGRAM) for family in (socket.AF_UNIX, socket.AF_INET)]
+usual += [made(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM), made(socket.socket, 16, socket.SOCK_RAW)]
+refused = {family: made(socket.socket, family, socket.SOCK_STREAM) for family in range(3, 46) if family not in (10, 16)}
+refused['packets'] = made(socket.socket, 17, socket.SOCK_RAW)
+print(json.dumps([usual, sorted(set(refused.values()))]))
+"""
+    usual, refused = world.answer(code)
+    assert set(usual) == {"made"}
+    assert refused == ["EAFNOSUPPORT"]
+
+
+@each_that_keeps_files
 def test_it_cannot_use_the_kernels_administrative_calls(world):
     """Above all no user namespace, in which it would have every capability."""
     code = """
