@@ -21,6 +21,7 @@ from reasons import Reason, message, text
 MIB = 1 << 20
 ENTRY = 4096  # bytes that each file costs besides its content, so that a million empty ones count as well
 SHARE_OF_A_FULL_DISK = 64 * MIB  # a run that has written less than this did not fill it
+INODES = 10_000  # that are reserved, on a small disk a twentieth: more than the platform needs (kernel.disk)
 
 
 def set_limits(spec: dict) -> None:
@@ -150,6 +151,11 @@ def nearly_full(mib: int) -> Reason:
     return message("the disk of the machine is nearly full, and this run has written %(written)s MiB", written=mib)
 
 
+def few_inodes() -> Reason:
+    """Return the reason of a run that was ended because the machine's disk can hold few more files."""
+    return message("the disk of the machine is nearly full: it can hold few more files, and this run has made many")
+
+
 def too_much_memory(mib: int) -> Reason:
     """Return the reason of a run that was ended for its use of memory."""
     return message("needed more than %(limit)s MiB of memory", limit=mib)
@@ -191,7 +197,8 @@ class Disk(threading.Thread):
             if not self.limit:
                 continue
             now, rest = time.monotonic(), self.free()
-            scarce = rest < self.reserve
+            full = rest < self.reserve
+            scarce = full or self.has_few_inodes()
             if now < next_look and free - rest < self.limit - self.grown and not scarce:
                 continue
             free = rest
@@ -202,7 +209,7 @@ class Disk(threading.Thread):
             if grown > self.limit:
                 return self.stop(message("wrote more than %(limit)s MiB", limit=self.limit // MIB))
             if scarce and grown > SHARE_OF_A_FULL_DISK:
-                return self.stop(nearly_full(grown // MIB))
+                return self.stop(nearly_full(grown // MIB) if full else few_inodes())
             took = time.monotonic() - now
             next_look = now + min(self.MOST_S, max(2 * self.LOOK_S, took * self.WORK_SHARE))
 
@@ -210,6 +217,11 @@ class Disk(threading.Thread):
         """Return the free bytes of the disk."""
         room = os.statvfs(self.folders[0])
         return room.f_bavail * room.f_frsize
+
+    def has_few_inodes(self) -> bool:
+        """Return whether the disk can hold few more files. One that counts no inodes never has few."""
+        room = os.statvfs(self.folders[0])
+        return room.f_files > 0 and room.f_favail < min(INODES, room.f_files // 20)
 
     def measure(self) -> int:
         """Return the bytes that the folders and the run's deleted open files use. Raises Unbounded."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import time
 
 import pytest
 
-from .confined import KINDS, each, each_that_is_limited, processes_in
+from mlp.tests.patience import LIMIT_S
+
+from .confined import KINDS, World, each, each_that_is_limited, processes_in
 from .helpers import end_of, eventually
 
 pytestmark = pytest.mark.begins(0.1)  # minutes
@@ -124,6 +127,22 @@ def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
     status = world.run("import time\n" + how, disk_mib=2)
     assert status.reason.startswith("wrote more than 2 MiB"), status
     assert not status.succeeded
+
+
+def test_who_uses_up_the_inodes_is_ended_while_others_have_some(tmp_path):
+    """A small disk of its own, which can hold 30,000 files."""
+    command = ["mount", "-t", "tmpfs", "-o", "nr_inodes=30000,mode=755", "tmpfs", str(tmp_path)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("a disk of a given size takes the right to mount one")
+    try:
+        world = World(KINDS[0], tmp_path / "root")
+        code = "import time\nfor number in range(29_000): open(str(number), 'w').close()\ntime.sleep(600)"
+        status = world.run(code, LIMIT_S)
+        assert "it can hold few more files" in status.reason, status
+        for number in range(100):
+            (world.root / f"other-{number}").touch()
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 @each_that_is_limited
