@@ -153,8 +153,24 @@ async def _log_error(problem: Exception) -> None:
 
 async def make_stream(client: Client, stream: Stream) -> None:
     """Create the stream, or update one with another configuration."""
-    jetstream = client.jetstream()
-    config = StreamConfig(
+    jetstream, config = client.jetstream(), _config(stream)
+    try:
+        await jetstream.stream_info(stream.name)
+        await jetstream.update_stream(config)
+    except NotFoundError:
+        await jetstream.add_stream(config)
+
+
+async def close_stream(client: Client, stream: Stream) -> None:
+    """Let the stream take no more than it has; `make_stream` opens it again. For those that drop no message."""
+    if stream.most_waiting:
+        jetstream = client.jetstream()
+        size = (await jetstream.stream_info(stream.name)).state.bytes
+        await jetstream.update_stream(_config(stream).evolve(max_bytes=max(1, size)))
+
+
+def _config(stream: Stream) -> StreamConfig:
+    return StreamConfig(
         name=stream.name,
         subjects=list(stream.subjects),
         retention=RetentionPolicy.LIMITS,
@@ -166,11 +182,6 @@ async def make_stream(client: Client, stream: Stream) -> None:
         max_bytes=stream.max_bytes,
         duplicate_window=stream.duplicate_window_s,
     )
-    try:
-        await jetstream.stream_info(stream.name)
-        await jetstream.update_stream(config)
-    except NotFoundError:
-        await jetstream.add_stream(config)
 
 
 class _Connection:

@@ -20,7 +20,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
 from . import bus, disk
-from .bus import Client, NatsError, Stream, connect, make_stream
+from .bus import Client, NatsError, Stream, close_stream, connect, make_stream
 from .in_order import Handle, Reader
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ async def consume(
 
     When `handle` raises, the whole batch is delivered again (at least once), so `handle` must be idempotent. `idle`
     runs at least once a second. `crowded` is called with a subject that has no room left, after its messages have
-    been handled. While the disk is nearly full (kernel.disk), nothing is pulled. When the server or the consumer is
-    lost, both are restored.
+    been handled. While the disk is nearly full (kernel.disk), the stream takes no more and nothing is pulled. When the
+    server or the consumer is lost, both are restored.
     """
     while not stop.is_set():
         client = None
@@ -57,11 +57,11 @@ async def consume(
             pull = await client.jetstream().pull_subscribe("", durable, stream=stream.name, config=config)
             floor = (await pull.consumer_info()).ack_floor
             reader = Reader(client, stream, handle, floor.stream_seq if floor else 0)
-            room = Room(client, stream, durable, batch)
+            room, gate = Room(client, stream, durable, batch), Gate(client, stream)
             while not stop.is_set():
                 await idle()
                 await room.make()
-                if disk.is_low():  # what waits is in the stream, and stays there
+                if await gate.is_shut():  # what waits is in the stream, and stays there
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(stop.wait(), LOW_S)
                     continue
@@ -110,6 +110,21 @@ def backlog(stream: str, durable: str, timeout_s: float) -> Backlog:
         return Backlog(waiting, age_s, state.bytes)
 
     return bus.call(work, timeout_s)
+
+
+class Gate:
+    """Keeps a stream as it is while the disk is nearly full: senders are refused, as by one that is crowded."""
+
+    def __init__(self, client: Client, stream: Stream):
+        self.client, self.stream = client, stream
+        self.shut = False
+
+    async def is_shut(self) -> bool:
+        low = disk.is_low()
+        if low != self.shut:
+            await (close_stream if low else make_stream)(self.client, self.stream)
+            self.shut = low
+        return low
 
 
 class Room:

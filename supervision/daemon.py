@@ -12,7 +12,7 @@ from typing import NoReturn
 from supervisor import supervisord
 from supervisor.options import ServerOptions
 
-from . import forking, launch
+from . import forking, launch, logs
 
 
 class Options(ServerOptions):
@@ -27,6 +27,7 @@ class Options(ServerOptions):
 
 
 def main() -> None:
+    logs.install()
     supervisord.ServerOptions = Options  # supervisord.main makes one for each of its starts
     supervisord.main()
 

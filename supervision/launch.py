@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from . import forking
@@ -197,6 +198,16 @@ def remove_stale(path: Path, cwd: str) -> None:
 
 
 def write(path: Path, text: str) -> None:
+    """Write a small file atomically; on a full disk into the blocks that it has, or not at all: the part starts."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
+    try:
+        draft.write_text(text)
+        draft.replace(path)
+    except OSError as problem:
+        if problem.errno not in (ENOSPC, EDQUOT):
+            raise
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+            with path.open("r+") as file:
+                file.write(text)
+                file.truncate()

@@ -24,7 +24,7 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from supervision import health
 
-from . import forking, launch, ports, release, rest, setup, tls
+from . import forking, launch, ports, release, reserve, rest, setup, tls
 from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
@@ -156,6 +156,7 @@ class Platform:
     def start(self) -> None:
         say(f"ML platform on {settings.MLP_ROOT}")
         self.end_predecessor()
+        reserve.look(say_now)
         ports.check(self.parts)
         for part in self.parts:
             part.forget_starts()
@@ -262,6 +263,7 @@ class Platform:
         watchdog, failures = Watchdog(self.parts), 0
         certificate = tls.Watcher(self.reload_certificate)
         while True:
+            reserve.look(say_now)
             self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)

@@ -67,7 +67,7 @@ jit = off
 huge_pages = off
 wal_level = minimal
 max_wal_senders = 0
-max_wal_size = 1GB
+max_wal_size = {wal}MB
 checkpoint_timeout = 15min
 log_checkpoints = off
 log_min_messages = warning
@@ -113,13 +113,18 @@ def configure_database(conf: Path, data: Path) -> None:
         "sockets": "" if settings.INNER_PORTS else settings.SOCKETS,
     }
     quoted = {name: str(value).replace("'", "''") for name, value in places.items()}
-    write_private(conf, POSTGRES_CONF.format(**quoted, port=settings.DATABASE_PORT))
+    write_private(conf, POSTGRES_CONF.format(**quoted, port=settings.DATABASE_PORT, wal=most_wal()))
     if not (data / "PG_VERSION").exists():
         make_cluster(data)
     owner = _database_owner()
     if data.stat().st_uid != owner:  # another way to run unprivileged was used before
         for path in (data, *data.rglob("*")):
             os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def most_wal() -> int:
+    """Return the MiB that the write-ahead log may take between two checkpoints: on a small disk a twentieth of it."""
+    return max(64, min(1024, (shutil.disk_usage(settings.MLP_ROOT).total >> 20) // 20))
 
 
 def make_cluster(data: Path) -> None:

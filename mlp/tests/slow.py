@@ -66,6 +66,7 @@ SLOW = (
     "mlp/tests/attack/*",
     "mlp/tests/test_demo.py",
     "mlp/tests/test_error_form.py",
+    "mlp/tests/test_full_disk.py",
     "mlp/tests/test_hostile_words.py",
     "mlp/tests/test_make.py",
     "mlp/tests/test_page_pace.py",

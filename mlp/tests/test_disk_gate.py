@@ -10,6 +10,7 @@ import json
 import re
 
 import pytest
+from nats.js.errors import APIError
 
 from accounts import lifecycle as accounts
 from accounts.models import User
@@ -205,9 +206,9 @@ def test_senders_of_logs_are_asked_to_try_again(alice, low, address, body):
 
 
 def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):
-    """The disk has no room at the first look, and room at the second; meanwhile nothing is handled."""
-    stream = bus.Stream(name="DISK_GATE", subjects=("disk_gate.>",))
-    looks: list[int] = []
+    """The disk has no room at two looks, and room at the third; meanwhile nothing is handled, and no more is taken."""
+    stream = bus.Stream(name="DISK_GATE", subjects=("disk_gate.>",), most_waiting=100)
+    looks, refusals = [], []
     handled: list[tuple[int, bytes]] = []
 
     async def run() -> None:
@@ -215,20 +216,29 @@ def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):
 
         async def idle() -> None:
             looks.append(1)
+            if len(looks) == 2:
+                with pytest.raises(APIError) as refusal:
+                    await client.jetstream().publish("disk_gate.y", b"refused")
+                refusals.append(refusal.value.err_code)
             if len(looks) == 3:
                 set_free(ROOMY)
 
         async def handle(batch) -> None:
             handled.extend((len(looks), one.data) for one in batch)
-            stop.set()
+            if len(handled) == 2:
+                stop.set()
+            else:
+                await client.jetstream().publish("disk_gate.y", b"taken")
 
         client = await bus.connect()
         await bus.make_stream(client, stream)
         await client.jetstream().publish("disk_gate.x", b"kept")
-        await client.close()
         await consuming.consume(stream, "platform", handle, stop, idle)
+        await client.close()
 
     monkeypatch.setattr(consuming, "LOW_S", 0.01)
     set_free(LOW[0])
     asyncio.run(run())
-    assert handled == [(3, b"kept")]
+    assert refusals == [bus.FULL]
+    assert handled[0] == (3, b"kept")
+    assert handled[1][1] == b"taken"
