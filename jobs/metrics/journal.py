@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = "metrics"  # of the job's
 NAME = re.compile(r"report\.(\d{1,6})\.([0-9a-f]{16})\.jsonl")
-MOST_FILES, MOST_BYTES, MOST_LINE = 100, 64 << 20, 64 << 10
+MOST_FILES, MOST_BYTES, MOST_LINE = 100, 16 << 20, 64 << 10  # all files together: other jobs wait meanwhile
+MOST_INVALID = 1000  # lines of a file, after which it is left
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 AT_ONCE = 1000  # reports in one transaction
 WAIT_S = 60  # after the end of a run, for its earlier reports to be stored first
@@ -48,11 +49,13 @@ def take(job: Job, ended: float | None) -> bool:
         recent = ended is not None and 0 <= timezone.now().timestamp() - ended < WAIT_S
         if recent and not _earlier_are_stored(job):
             return False
+        left = MOST_BYTES
         for name, run, file in files:
             stored, refused = 0, 0
-            for deliveries, invalid in _batches(job, run, file):
+            for deliveries, invalid in _batches(job, run, file, left):
                 stored += recording.record(deliveries)
                 refused += invalid
+            left -= file.tell()
             if stored or refused:
                 log.info("%s of job %s: %s reports stored, %s not valid", name, job, stored, refused)
     forget(job)
@@ -108,10 +111,10 @@ def _journals(job: Job) -> Iterator[list[tuple[str, str, BinaryIO]]]:
         yield found
 
 
-def _batches(job: Job, run: str, file: BinaryIO) -> Iterator[tuple[list[Delivery], int]]:
-    """Yield the reports in a journal by the thousand, and how many of their lines are none."""
-    reports, invalid, left = [], 0, MOST_BYTES
-    while left > 0 and (line := file.readline(MOST_LINE)):
+def _batches(job: Job, run: str, file: BinaryIO, most: int) -> Iterator[tuple[list[Delivery], int]]:
+    """Yield the reports in so many bytes of a journal by the thousand, and how many of their lines are none."""
+    reports, invalid, left = [], 0, most
+    while left > 0 and invalid < MOST_INVALID and (line := file.readline(MOST_LINE)):
         left -= len(line)
         report = _report(job, run, line)
         if report is None:
@@ -119,8 +122,8 @@ def _batches(job: Job, run: str, file: BinaryIO) -> Iterator[tuple[list[Delivery
         else:
             reports.append(report)
         if len(reports) >= AT_ONCE:
-            yield reports, invalid
-            reports, invalid = [], 0
+            yield reports, 0
+            reports = []
     yield reports, invalid
 
 

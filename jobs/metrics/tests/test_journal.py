@@ -84,3 +84,13 @@ def test_what_is_read_again_is_stored_once(submit, until):
         assert journal.take(job, None)
         assert left() == []
         assert stored() == ([0, 1], [("rate", 4)])
+
+
+def test_a_journal_full_of_nothing_is_left_soon(submit, until, monkeypatch):
+    """Its job's end must not keep the platform from looking after others."""
+    read = []
+    real = journal._report
+    monkeypatch.setattr(journal, "_report", lambda *arguments: read.append(1) or real(*arguments))
+    until(submit(f"open('metrics/report.1.{RUN}.jsonl', 'w').write('1\\n' * 1_000_000)"), "finished")
+    assert len(read) == journal.MOST_INVALID
+    assert left() == []

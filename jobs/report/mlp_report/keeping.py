@@ -9,7 +9,7 @@ import collections
 import os
 import shutil
 
-CLEAR_BYTES, MOST_BYTES = 1 << 16, 64 << 20  # from when on what is taken is cleared; what a journal may have
+CLEAR_BYTES, MOST_BYTES = 1 << 16, 16 << 20  # from when on what is taken is cleared; what a journal may have
 
 
 class Channel:
