@@ -26,6 +26,8 @@ def prepare(spec: dict) -> None:
         except FileNotFoundError:
             if spec["walls"] == "bwrap":
                 raise
+            for allowed in ("read", "write"):  # nor is it opened later, when a link may be there
+                spec[allowed] = [each for each in spec[allowed] if each != path]
     if spec["uid"] is None:
         return
     give = beneath.Give(spec["uid"], spec["uid"])

@@ -127,6 +127,20 @@ def test_below_a_folder_no_link_is_followed(tmp_path, monkeypatch, in_steps):
     os.close(beneath.reference(f"{tmp_path}/elsewhere/alice/prepare/x", str(tmp_path)))
 
 
+def test_what_appears_after_the_files_were_opened_is_not_allowed(tmp_path, monkeypatch):
+    """A run that Landlock restricts may lack a folder, and start; what a job puts there later is not opened."""
+    monkeypatch.syspath_prepend(str(confine.SHIM))
+    there, missing = tmp_path / "jobs/alice/fit", tmp_path / "jobs/alice/prepare/x"
+    there.mkdir(parents=True)
+    paths = {"own": [], "open": [str(missing)], "read": ["/usr", str(missing)], "write": [str(there)]}
+    facts = {"root": str(tmp_path), "walls": "landlock", "uid": None, "tmp": str(tmp_path / "tmp"), "cwd": str(there)}
+    values = facts | paths
+    importlib.import_module("prepare").prepare(values)
+    assert (values["read"], values["write"]) == (["/usr"], [str(there)])
+    for opened in values["held"].values():
+        os.close(opened)
+
+
 def test_the_size_of_a_workspace_has_nothing_behind_a_link(tmp_path, monkeypatch):
     (tmp_path / "secret-key").write_text("forbidden")
     made = tmp_path / "jobs/alice/prepare"
