@@ -1,4 +1,5 @@
-"""What the rows of each user take in the database, and the limit on it (MLP_DATABASE_LIMIT_MIB).
+"""What the rows of each user take in the database, and the limit on it (MLP_DATABASE_LIMIT_MIB, lowered by
+resources.limits).
 
 A model that keeps text of users says whose a row is: `stored_by`, SQL about the row `r`. Triggers of PostgreSQL, made
 after each migration, count its rows by their size, whoever writes them, in the same transaction: statements add what
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from django.apps import apps
@@ -114,7 +116,19 @@ def make_triggers(**_options) -> None:
 
 
 # --- the limit --------------------------------------------------------------------------------------------------------
-_sums: dict[int, tuple[float, int]] = {}  # of users: when it was read, bytes
+_sums: dict[int, tuple[float, int, int]] = {}  # of users: when it was read, bytes, the limit in MiB
+_limits: list[Callable[[int], int | None]] = []
+
+
+def limit_by(of_user: Callable[[int], int | None]) -> None:
+    """Let a function say the limit of single users in MiB, None for none; the setting stays the highest."""
+    _limits.append(of_user)
+
+
+def limit_mib(user_id: int) -> int:
+    """Return the limit that applies to the user."""
+    lower = [limit for limit in (of_user(user_id) for of_user in _limits) if limit is not None]
+    return min([settings.DATABASE_LIMIT_MIB, *lower])
 
 
 def used(user_id: int) -> int:
@@ -128,18 +142,18 @@ def require(user_id: int | None) -> None:
     """Raise TooMuch for a user whose rows take all that they may; by a sum that is some seconds old at most."""
     if user_id is None:
         return
-    now, limit = time.monotonic(), settings.DATABASE_LIMIT_MIB << 20
-    read, size = _sums.get(user_id, (0.0, 0))
-    if size >= limit or now - read > FRESH_S:
+    now = time.monotonic()
+    read, size, limit = _sums.get(user_id, (float("-inf"), 0, 0))
+    if size >= limit << 20 or now - read > FRESH_S:
         if len(_sums) >= MANY:
             _sums.clear()
-        size = used(user_id)
-        _sums[user_id] = now, size
-    if size >= limit:
+        size, limit = used(user_id), limit_mib(user_id)
+        _sums[user_id] = now, size, limit
+    if size >= limit << 20:
         problem = Message(
             "runs, notes and other entries of yours take %(size)s MiB in the database, and the limit is %(limit)s MiB "
-            "(MLP_DATABASE_LIMIT_MIB): delete some",
-            size=size >> 20, limit=settings.DATABASE_LIMIT_MIB,
+            "(MLP_DATABASE_LIMIT_MIB, or that of the tenant): delete some",
+            size=size >> 20, limit=limit,
         )  # fmt: skip
         raise TooMuch(problem)
 

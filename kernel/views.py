@@ -118,7 +118,8 @@ class ContractView(APIView):
         call = self.calls.get(request.method)
         if request.method not in SAFE_METHODS and call is not None and call.stores:
             disk.require()
-            stored.require(getattr(request.user, "pk", None))
+            if not getattr(request.user, "is_staff", False):  # administrators change limits, too
+                stored.require(getattr(request.user, "pk", None))
 
     def _check_query(self, request) -> None:
         call = self.calls.get("GET" if request.method == "HEAD" else request.method)

@@ -23,7 +23,6 @@ from kernel.errors import Refused
 from . import limits, tcc, tenants
 from .models import (
     IDLE_POLICY,
-    KINDS,
     LENDING,
     Applier,
     Network,
@@ -208,7 +207,7 @@ def remove_limit(limit: UserLimit, *, by: str) -> None:
 @admin.register(UserLimit)
 class UserLimitAdmin(LifecycleAdmin):
     icon = "speed"
-    list_display = ("whose", "tenant_link", "gpu", "cpu_cores", "ram", "rom")
+    list_display = ("whose", "tenant_link", "gpu", "cpu_cores", "ram", "rom", "database")
     list_filter = ("tenant",)
     search_fields = ("user",)
     search_help_text = _("Username")
@@ -217,14 +216,14 @@ class UserLimitAdmin(LifecycleAdmin):
     create_form = LimitForm
     fieldsets = (
         (None, {"fields": (("whose", "tenant_link"),)}),
-        (_("Maximum at a time"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"))}),
+        (_("Maximum at a time"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"), ("database",))}),
     )
     verbs = {
         "change": Verb(
             label=_("Change"),
             run=set_limit,
             form=AmountsForm,
-            initial=lambda limit: {kind: getattr(limit, kind) for kind in KINDS},
+            initial=lambda limit: {kind: getattr(limit, kind) for kind in limits.LIMITED},
             icon="tune",
             tone="primary",
         ),

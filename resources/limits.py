@@ -1,13 +1,14 @@
 """Limits of single users inside a tenant: none until an operator sets one. Called by tcc, api and admin.
 
 A user's own row replaces the row for everybody (`*` on the wire) as a whole. It limits what the user's objects hold in
-that tenant. A limit below what they hold now only refuses further requests.
+that tenant; `database` limits the members whose default tenant it is, below MLP_DATABASE_LIMIT_MIB. A limit below what
+they hold now only refuses further requests.
 """
 
 from __future__ import annotations
 
 from django.contrib.auth import get_user_model
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Sum
 
 from kernel.errors import Refused
@@ -15,6 +16,12 @@ from kernel.locking import Missing
 
 from .models import EVERYBODY, KINDS, LIVE, ResourceRequest, Tenant, UserLimit
 from .units import amounts, kinds_of, with_unit, zero
+
+LIMITED = (*KINDS, "database")  # the fields of a limit; `database` is asked by kernel.stored
+OF_DATABASE = """
+SELECT database FROM user_limit JOIN "user" AS who USING (tenant_id)
+WHERE who.id = %s AND user_limit.user IN (who.username, '') ORDER BY user_limit.user DESC LIMIT 1
+"""
 
 
 class OverLimit(Refused):
@@ -31,6 +38,14 @@ def effective_limit(tenant: Tenant, user: str) -> UserLimit:
     """Return the limit that applies to the user, else an empty one that is not stored. Raises Missing."""
     name = _known(user)
     return limit_of(tenant.pk, name) or UserLimit(tenant=tenant, user=name)
+
+
+def database_mib(user_id: int) -> int | None:
+    """Return the MiB of the database that the user's default tenant allows them; None for no limit of its own."""
+    with connection.cursor() as cursor:
+        cursor.execute(OF_DATABASE, [user_id])
+        found = cursor.fetchone()
+    return found and found[0]
 
 
 def used_by(tenant_id: int, user: str, but: str = "") -> dict:
@@ -88,7 +103,10 @@ def never_fits(tenant_id: int, user: str, wanted: dict) -> None:
 def set_limit(*, tenant: str, user: str, by: str, **values) -> UserLimit:
     """Set the named limits, None for no limit; the others stay. `user` may be `*`. Raises Missing."""
     name = _known(user)
-    rounded = {kind: None if value is None else amounts(**{kind: value})[kind] for kind, value in values.items()}
+    rounded = {
+        kind: value if value is None or kind not in KINDS else amounts(**{kind: value})[kind]
+        for kind, value in values.items()
+    }
     with transaction.atomic():
         row = Tenant.objects.select_for_update(no_key=True).filter(name=tenant).first()
         if row is None:

@@ -312,6 +312,8 @@ class UserLimit(models.Model):
     gpu = models.BigIntegerField(_("GPU"), null=True, blank=True)
     ram = models.BigIntegerField(_("Memory (MiB)"), null=True, blank=True)
     rom = models.BigIntegerField(_("Disk (bytes)"), null=True, blank=True)
+    # Of what the user's entries take in the database, whichever tenant they belong to: kernel.stored.
+    database = models.PositiveIntegerField(_("Database (MiB)"), null=True, blank=True)
 
     class Meta:
         db_table = "user_limit"

@@ -159,6 +159,7 @@ class LimitIn(StrictSerializer):
     gpu = StrictInt(required=False, allow_null=True, min_value=0, max_value=1_000_000)
     ram = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="MiB")
     rom = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="bytes")
+    database = StrictInt(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, help_text="MiB")
 
 
 class LimitOut(serializers.Serializer):
@@ -170,6 +171,7 @@ class LimitOut(serializers.Serializer):
     gpu = serializers.IntegerField(allow_null=True)
     ram = serializers.IntegerField(allow_null=True)
     rom = serializers.IntegerField(allow_null=True)
+    database = serializers.IntegerField(allow_null=True, help_text="MiB, below `MLP_DATABASE_LIMIT_MIB`")
 
 
 class LayerOut(serializers.Serializer):

@@ -115,7 +115,7 @@ class LendingForm(forms.Form):
 
 
 class AmountsForm(forms.Form):
-    """Four amounts, each of which may be left empty: no limit."""
+    """The amounts of a limit, each of which may be left empty: no limit."""
 
     cpu = forms.DecimalField(
         label=_("CPU (cores)"),
@@ -135,3 +135,7 @@ class AmountsForm(forms.Form):
     rom = forms.IntegerField(
         label=_("Disk (bytes)"), min_value=0, required=False, widget=UnfoldAdminIntegerFieldWidget()
     )
+    database = forms.IntegerField(
+        label=_("Database (MiB)"), min_value=0, max_value=2**31 - 1, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+    )  # fmt: skip

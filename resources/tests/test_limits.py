@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from kernel import stored
 from kernel.errors import Refused
 from resources import tcc
 from resources.limits import OverLimit
 from resources.models import Tenant, UserLimit
 
 PATH = "tenants/default/limits"
-NONE = {"tenant": "default", "cpu": None, "gpu": None, "ram": None, "rom": None}
+NONE = {"tenant": "default", "cpu": None, "gpu": None, "ram": None, "rom": None, "database": None}
 
 
 @pytest.fixture
@@ -36,6 +37,22 @@ def test_there_are_no_limits_at_first(as_alice, as_staff):
 def test_a_put_changes_only_the_given_fields(put):
     assert put("alice", cpu=2.5, gpu=1) == {**NONE, "user": "alice", "cpu": 2.5, "gpu": 1}
     assert put("alice", cpu=None, rom=0) == {**NONE, "user": "alice", "gpu": 1, "rom": 0}
+
+
+def test_the_database_is_limited_by_the_default_tenant_below_the_setting(put, as_alice, alice, settings, monkeypatch):
+    monkeypatch.setattr(stored, "FRESH_S", -1.0)
+
+    def create(name: str) -> str:
+        answer = as_alice.call("post", "users/alice/projects", {"name": name})
+        return answer.json().get("msg", "")
+
+    assert create("one") == ""
+    put("*", database=0)
+    assert "the limit is 0 MiB" in create("two")
+    put("alice", database=1)
+    assert create("two") == ""
+    settings.DATABASE_LIMIT_MIB = 0
+    assert "the limit is 0 MiB" in create("three")
 
 
 def test_a_users_own_limit_replaces_the_default(put, as_alice, as_bob):
