@@ -205,6 +205,8 @@ def of_jobs() -> Iterator[Case]:
 
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
+        ("measure_again", "creating", lambda one: models_app.measure_again(one.pk, 2)),
+        ("measure_again: once failed", "error", lambda one: models_app.measure_again(one.pk, 2)),
         ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
         ("note_copy: of another size", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 2}})),
         ("note_copy: once failed", "error", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
@@ -337,11 +339,8 @@ def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
             type(row).objects.select_for_update(no_key=True).get(pk=row.pk)
             ours = in_thread(lambda call=call: within_a_transaction(call))
             statement = until(lambda ours=ours: waiting_for_us() or (ours.done() and [f"no lock: {ours}"]))[0]
-        locks = (
-            statement.startswith("SELECT")
-            and f'FROM "{row._meta.db_table}"' in statement
-            and " FOR NO KEY UPDATE" in statement
-        )
+        reads = statement.startswith("SELECT") and f'FROM "{row._meta.db_table}"' in statement
+        locks = reads and " FOR NO KEY UPDATE" in statement
         assert locks, f"{verb} waits only when it writes: {statement}"
         try:
             ours.result(LIMIT_S)
