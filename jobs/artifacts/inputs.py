@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from django.db.models import Q
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.models import Job, State
+from jobs.models import Job, Origin, State
 from kernel import names, storage
 from kernel.errors import Refused
 from kernel.fields import Invalid
@@ -69,7 +70,7 @@ def need_inputs(user, inputs: dict[str, str]) -> None:
 def gone_input(job: Job) -> str:
     """Return an input that is not there any more, or whose job is not; "" where all are."""
     given = job.job_inputs.values()
-    return next((each for each in given if _finished(job.user, each) is None or not _is_there(job.user, each)), "")
+    return next((each for each in given if not (_has_writer(job.user, each) and _is_there(job.user, each))), "")
 
 
 def unended_input(job: Job) -> str:
@@ -90,6 +91,12 @@ def waiting_for(job: Job) -> list[int]:
 
 def _finished(user, source: str) -> Job | None:
     return Job.objects.filter(user=user, name=source.partition("/")[0], state=State.FINISHED).first()
+
+
+def _has_writer(user, source: str) -> bool:
+    """Return whether the job is the one that has finished. A client's may run again; it has no processes here."""
+    ours = Job.objects.filter(user=user, name=source.partition("/")[0])
+    return ours.filter(Q(state=State.FINISHED) | Q(origin=Origin.CLIENT)).exists()
 
 
 def _is_there(user, source: str) -> bool:

@@ -194,6 +194,8 @@ EFFECTS = {
     idle: IDLE,
     preemption: PREEMPTION,
     models_app: {
+        "measure_again": Effect("creating", "tried", fields="size"),
+        "measure_again: once failed": Effect("error", "tried"),
         "note_copy": Effect("creating", "tried", tasks="models.check@default", fields="copied, run_name, checksums"),
         "note_copy: of another size": Effect(
             "error",
