@@ -34,7 +34,9 @@ def disk() -> Iterator[Finding]:
     free_mib = usage.free >> 20
     told = f"{free_mib} MiB of {usage.total >> 20} MiB are free on the disk of {settings.MLP_ROOT}"
     remedy = "delete datasets, jobs or models, empty the trash, or give it a larger disk"
-    if free_mib < settings.DISK_RESERVE_MIB:
+    if free_mib < settings.DISK_MINIMUM_MIB:
+        yield Finding("disk", "problem", f"{told}, less than MLP_DISK_MINIMUM_MIB: nothing is stored", remedy)
+    elif free_mib < settings.DISK_RESERVE_MIB:
         yield Finding("disk", "problem", f"{told}, less than MLP_DISK_RESERVE_MIB: no run starts", remedy)
     else:
         full = usage.free < LEAST_SHARE * usage.total

@@ -83,12 +83,21 @@ def test_the_exit_code_is_that_of_the_worst_finding(monkeypatch, capsys, level, 
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("free_mib", "level"), [(100, "problem"), (2000, "warning"), (50_000, "ok")])
-def test_a_full_disk(root, monkeypatch, free_mib, level):
+@pytest.mark.parametrize(
+    ("free_mib", "level", "what"),
+    [
+        (100, "problem", "nothing is stored"),
+        (500, "problem", "no run starts"),
+        (2000, "warning", ""),
+        (50_000, "ok", ""),
+    ],
+)
+def test_a_full_disk(root, monkeypatch, free_mib, level, what):
     usage = Usage(100_000 << 20, 0, free_mib << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     finding = next(iter(machine.disk()))
     assert (finding.level, bool(finding.remedy)) == (level, level != "ok")
+    assert what in finding.what
 
 
 def test_a_taken_port_is_named_with_what_to_change(root, monkeypatch):
