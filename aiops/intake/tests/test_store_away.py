@@ -25,6 +25,7 @@ from aiops.services import writeback
 from aiops.services.follower import FollowerService
 from aiops.services.housekeeping import Housekeeping
 from aiops.wire import kv, payloads
+from datasets.tests.live import AT_THE_DATABASE
 from kernel.errors import Fault
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,8 +48,11 @@ class Database:
         self._let_in(True)
 
     def end_connections(self) -> None:
+        """End those of this process; the data service that other tests of this worker share keeps its own."""
         self.link.execute(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [self.name]
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s"
+            " AND application_name <> %s",
+            [self.name, AT_THE_DATABASE],
         )
 
     def _let_in(self, word: bool) -> None:
