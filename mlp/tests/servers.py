@@ -11,6 +11,7 @@ Whatever `begin` has started ends with this process, also when it is killed: see
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import secrets
 import signal
@@ -41,21 +42,36 @@ def slot() -> int:
     return int(worker.removeprefix("gw")) % (SLOTS - 1) if worker else SLOTS - 1
 
 
-_given: set[int] = set()
+_given: dict[int, int] = {}  # the open lock of each port
 
 
 def free_port() -> int:
-    """Return a port that nobody else uses, also while its server is stopped: below those of outgoing connections, from
-    this process's range, and never the same twice.
+    """Return a port that nobody else uses, also before its server listens and while it is stopped: below those of
+    outgoing connections, from this process's range, and never the same twice.
     """
     first = 10000 + 600 * slot()
     while True:
         port = first + secrets.randbelow(600)
-        if port not in _given:
+        if port not in _given and (lock := _lock(port)) is not None:
+            _given[port] = lock
             with closing(socket.socket()) as probe, suppress(OSError):
                 probe.bind((HOST, port))
-                _given.add(port)
                 return port
+
+
+def _lock(port: int) -> int | None:
+    """Return a file by which the port is this process's until it ends; None where another one has it. Two processes
+    have the same range: the one that starts the workers, and the one beside them.
+    """
+    folder = Path(tempfile.gettempdir(), f"mlp-test-ports-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(folder / str(port), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
 
 
 def wait_for_port(port: int, process: subprocess.Popen, log: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from kernel.tests.nats_tools import until
+from mlp.tests import servers
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin
 from mlp.tests.tiers import later
@@ -76,3 +77,14 @@ def living(folder: Path) -> dict[int, str]:
 
 def about(entry: Path) -> bytes:
     return os.fsencode(os.readlink(entry / "cwd")) + (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+
+
+def test_two_processes_never_get_the_same_port(monkeypatch):
+    """Not before its server listens, either: it may need seconds until then."""
+    ours, other = servers.free_port(), servers.free_port()
+    os.close(servers._given.pop(other))
+    first = 10000 + 600 * servers.slot()
+    wanted = iter((ours - first, other - first))
+    monkeypatch.setattr(servers, "_given", {})  # another process knows nothing of ours
+    monkeypatch.setattr(servers.secrets, "randbelow", lambda _number: next(wanted))
+    assert servers.free_port() == other
