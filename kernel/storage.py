@@ -125,7 +125,7 @@ def _no_link(name: str, folder: int) -> os.stat_result:
 def safe_join(base: Path, relative: str) -> Path:
     """Return `base/relative`, below `base` with no symbolic link on the way. Raises Refused.
 
-    So it is at this moment: where a run may write below `base`, whoever uses the path opens it step by step again.
+    A run that may write below `base` can change that at any time: then open the file step by step, as `open_file` does.
     """
     look(base, relative)
     return base / relative

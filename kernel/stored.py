@@ -2,7 +2,7 @@
 resources.limits).
 
 A model that keeps text of users says whose a row is: `stored_by`, SQL about the row `r`. Triggers of PostgreSQL, made
-after each migration, count its rows by their size, whoever writes them, in the same transaction: statements add what
+after each migration, count its rows by their size, in the transaction of each statement: statements add what
 they have changed to `stored_bytes`, and `collapse` joins these rows. So no two writers wait for each other.
 
 `require` is asked where kernel.disk is, before something is stored.

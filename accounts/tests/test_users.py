@@ -108,7 +108,7 @@ class TestToken:
         assert session.get("/api/v1/users/alice/token").json() == as_alice.token
 
     def test_an_administrator_gets_nobody_elses(self, as_staff, as_alice, alice, staff):
-        """With it they would act in the user's name, unseen. They may replace and revoke tokens; the user is told."""
+        """With one they could act as the user without a record. They may replace and revoke tokens, with a notice."""
         service_accounts.create(owner=alice, name="builder", by="alice")
         session = Client()
         session.force_login(staff)

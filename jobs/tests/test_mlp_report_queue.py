@@ -99,3 +99,13 @@ def test_where_no_journal_can_be_written_reports_go_on(platform, tmp_path):  # n
     script = "import mlp_report\nfor e in range(5): mlp_report.report(epoch=e)"
     done = run(script, environment(platform.port, MLP_WORKSPACE=str(tmp_path / "none")))
     assert (len(platform.taken()), done.stderr) == (5, "")
+
+
+def test_what_fits_neither_the_queue_nor_the_journal_is_counted_as_dropped(platform, workspace):  # noqa: F811
+    platform.close()
+    setup = "import mlp_report\nmlp_report.sending.MOST_WAIT_S = 0\nmlp_report.keeping.MOST_BYTES = 1000\n"
+    env = environment(platform.port, MLP_WORKSPACE=str(workspace), MLP_REPORT_FLUSH_S="0.1")
+    done = run(f"{setup}for e in range(15000): mlp_report.report(epoch=e)", env)
+    assert 0 < len(journal(workspace)) < 20
+    assert "reports were dropped while the platform was away" in done.stderr
+    assert "it reads" not in done.stderr

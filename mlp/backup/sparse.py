@@ -43,7 +43,7 @@ def _seek(descriptor: int, position: int, whence: int, size: int) -> int:
 
 
 def mark(length: int) -> bytes:
-    """Return what stands for a hole in the checksum."""
+    """Return the bytes that represent a hole in the checksum."""
     return b"\0hole" + length.to_bytes(8, "big")
 
 

@@ -32,7 +32,8 @@ class Journal:
     def add(self, kind, counter, text):
         """Append a report; return whether the journal has it."""
         line = f'["{kind}",{counter},{text}]\n'.encode()
-        if self.works and self.size + len(line) <= MOST_BYTES:
+        self.works = self.works and self.size + len(line) <= MOST_BYTES
+        if self.works:
             try:
                 if self.file is None:
                     self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
