@@ -38,8 +38,11 @@ class Provider(NamedTuple):
 
 
 def groups_of(text: str) -> tuple[str, ...]:
-    """Return the groups of a setting; they are separated by semicolons, as names in LDAP contain commas."""
-    return tuple(part.strip() for part in text.split(";") if part.strip())
+    """Return the groups of a setting; they are separated by semicolons, as names in LDAP contain commas. `\\;` is a
+    semicolon within a name.
+    """
+    parts = (part.replace("\\;", ";").strip() for part in re.split(r"(?<!\\);", text))
+    return tuple(part for part in parts if part)
 
 
 def tenants_of(text: str, name: str) -> tuple[tuple[str, str, str], ...]:
@@ -61,7 +64,8 @@ def read_rules(section: Section, prefix: str, of: str) -> tuple[str, str, str, b
     """Return the settings that are the same for OpenID Connect and LDAP, as they are in the environment."""
     allowed = section.text(
         f"{prefix}_ALLOWED_GROUPS",
-        help=f"the groups of {of} whose members may sign in, separated by semicolons; without it everybody may",
+        help=f"the groups of {of} whose members may sign in, separated by semicolons (`\\;` within a name); without it "
+        "everybody may",
     )
     administrators = section.text(
         f"{prefix}_ADMIN_GROUPS",

@@ -18,7 +18,7 @@ from accounts import logins
 from accounts.models import User
 from kernel.errors import Refused
 
-from . import people
+from . import group_names, people
 from .people import Person
 
 log = logging.getLogger(__name__)
@@ -118,12 +118,11 @@ def _person(link, row, username: str, entry: dict) -> Person:
     raw = (entry["raw_attributes"].get(row.id_attribute) or [b""])[0]
     text = raw.decode("ascii", "replace")
     subject = text if text.isprintable() and text.isascii() and text else raw.hex() or entry["dn"].lower()
-    mails = [one.decode("utf-8", "replace") for one in entry["raw_attributes"].get("mail", [])]
     return Person(
         issuer=row.issuer,
         subject=subject[:255],
         username=username,
-        email=next((one for one in mails if "@" in one), ""),
+        email=next((one for one in _texts(entry, "mail") if "@" in one), ""),
         groups=_groups(link, row, username, entry),
     )
 
@@ -131,15 +130,20 @@ def _person(link, row, username: str, entry: dict) -> Person:
 def _groups(link, row, username: str, entry: dict) -> list[str]:
     """Return the user's groups, each by its DN and by its name."""
     from ldap3.utils.conv import escape_filter_chars
-    from ldap3.utils.dn import parse_dn
 
-    found = [one.decode("utf-8", "replace") for one in entry["raw_attributes"].get("memberOf", [])]
+    found = _texts(entry, "memberOf")
+    found += [group_names.first_value(dn) for dn in found]
     if row.group_base:
         query = row.group_filter.replace("{dn}", escape_filter_chars(entry["dn"]))
         query = query.replace("{username}", escape_filter_chars(username))
         link.search(row.group_base, query, attributes=["cn"], size_limit=MOST_GROUPS)
-        found += [one["dn"] for one in link.response or [] if one["type"] == "searchResEntry"]
-    return found + [parse_dn(dn)[0][1] for dn in found if "=" in dn]
+        for group in (one for one in link.response or [] if one["type"] == "searchResEntry"):
+            found += [group["dn"], group_names.first_value(group["dn"]), *_texts(group, "cn")]
+    return [name for name in dict.fromkeys(found) if name]
+
+
+def _texts(entry: dict, attribute: str) -> list[str]:
+    return [one.decode("utf-8", "replace") for one in entry["raw_attributes"].get(attribute, [])]
 
 
 @contextlib.contextmanager

@@ -60,11 +60,13 @@ def finish(request: HttpRequest, provider) -> tuple[Person, str]:
         if not isinstance(token.get("id_token"), str) or not claims:
             raise Refused("%(provider)s has sent no ID token", provider=provider.label)
         claims = dict(claims)
-        wanted = (provider.username_claim, provider.groups_claim.partition(".")[0])
-        if any(name not in claims for name in wanted) and metadata.get("userinfo_endpoint"):
+        wanted = (provider.username_claim, provider.groups_claim)
+        if any(claim_at(claims, name) is None for name in wanted) and metadata.get("userinfo_endpoint"):
             more = client.userinfo(token=token)
             if more.get("sub") != claims["sub"]:
                 raise Refused("%(provider)s: user info is of another subject (sub)", provider=provider.label)
+            if claim_at(claims, provider.groups_claim) is None:
+                claims.pop(provider.groups_claim.partition(".")[0], None)  # the ID token may have only a part of it
             claims = {**more, **claims}
         return _person(provider, claims), token["id_token"]
 
@@ -127,7 +129,7 @@ def _check_metadata(client, provider) -> dict:
 
 
 def _person(provider, claims: dict) -> Person:
-    name = claims.get(provider.username_claim)
+    name = claim_at(claims, provider.username_claim)
     if not isinstance(name, str) or not name.strip():
         raise Refused("%(provider)s has sent no claim %(claim)s, which usernames are made of",
                       provider=provider.label, claim=provider.username_claim)  # fmt: skip
@@ -142,22 +144,39 @@ def _person(provider, claims: dict) -> Person:
 
 
 def _groups(provider, claims: dict) -> list[str]:
-    """Return the groups of the claim; none where it is absent, unless groups decide who may sign in."""
-    found: object = claims
-    for part in provider.groups_claim.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
+    """Return the groups of the claim. Raises Refused where rules need the claim and it cannot be read."""
+    found = claim_at(claims, provider.groups_claim)
     if isinstance(found, str):
-        return [found]
-    if isinstance(found, list) and all(isinstance(one, str) for one in found):
-        return found
-    if found is not None:
-        raise Refused("%(provider)s: the claim %(claim)s is no list of texts",
-                      provider=provider.label, claim=provider.groups_claim)  # fmt: skip
+        found = [found]
+    listed = list(found) if isinstance(found, list | dict) else []  # Zitadel writes {role: …}: the names are keys
+    named = [one for one in listed if isinstance(one, str)]
+    if found is not None and not (isinstance(found, list | dict) and len(named) == len(listed)):
+        log.warning("sign-in at %s: what is no text in %s is left out", provider.issuer, provider.groups_claim)
     rules = provider.rules
-    if rules.allowed or provider.groups_claim in (claims.get("_claim_names") or {}):
+    elsewhere = provider.groups_claim in (claims.get("_claim_names") or {})  # Entra ID, for a user with very many
+    if not isinstance(found, list | dict) and (
+        rules.allowed or (elsewhere and (rules.administrators or rules.tenants))
+    ):
         raise Refused("%(provider)s has sent no claim %(claim)s, which says who may use this platform",
                       provider=provider.label, claim=provider.groups_claim)  # fmt: skip
-    return []
+    return named
+
+
+def claim_at(claims: object, name: str) -> object:
+    """Return the claim of this name, else what the dots in the name lead to; None where there is nothing.
+
+    A name may itself contain dots (`https://example.com/groups`), also on the way (`resource_access.my.client.roles`).
+    """
+    if not isinstance(claims, dict):
+        return None
+    if name in claims:
+        return claims[name]
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        inner = claims.get(".".join(parts[:length]))
+        if (found := claim_at(inner, ".".join(parts[length:]))) is not None:
+            return found
+    return None
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ from accounts.tenancy import members
 from kernel import names
 from kernel.errors import Refused
 
+from . import group_names
+
 log = logging.getLogger(__name__)
 
 
@@ -158,18 +160,13 @@ def roles_of(groups: Sequence[str], rules) -> list[tuple[str, str]]:
     order = ("viewer", "member", "admin")
     found: dict[str, str] = {}
     for group, tenant, role in rules.tenants:
-        if matches(group, groups) and order.index(role) >= order.index(found.get(tenant, "viewer")):
+        if group_names.is_among(group, groups) and order.index(role) >= order.index(found.get(tenant, "viewer")):
             found[tenant] = role
     return list(found.items())
 
 
-def matches(group: str, groups: Sequence[str]) -> bool:
-    """Return whether the group is one of these; Keycloak writes a slash in front, LDAP ignores case."""
-    return group.lstrip("/").lower() in {one.lstrip("/").lower() for one in groups}
-
-
 def _allowed(person: Person, rules) -> bool:
-    return not rules.allowed or any(matches(group, person.groups) for group in rules.allowed)
+    return not rules.allowed or any(group_names.is_among(group, person.groups) for group in rules.allowed)
 
 
 def _check_allowed(person: Person, rules) -> None:
@@ -188,7 +185,7 @@ def _withdraw(identity: Identity, person: Person) -> None:
 
 def _follow(identity: Identity, person: Person, rules) -> None:
     """Bring rights up to date. What an administrator has granted here stays; only what groups gave is taken back."""
-    user, staff = identity.user, any(matches(group, person.groups) for group in rules.administrators)
+    user, staff = identity.user, any(group_names.is_among(group, person.groups) for group in rules.administrators)
     if staff and not user.is_staff:
         lifecycle.set_staff(username=user.username, staff=True, by=person.by)
     elif identity.staff and not staff and user.is_staff:

@@ -33,7 +33,11 @@ function build() {
     cookies: { keys: ["a"] },
     pkce: { required: () => true },
     conformIdTokenClaims: false,
-    claims: { openid: ["sub"], profile: ["preferred_username", "groups"], email: ["email", "email_verified"] },
+    claims: {
+      openid: ["sub"],
+      profile: ["preferred_username", "groups", "roles", "realm_access", "resource_access", "https://ml.example.com/groups"],
+      email: ["email", "email_verified"],
+    },
     features: { devInteractions: { enabled: false }, rpInitiatedLogout: { enabled: true } },
     interactions: { url: (ctx, interaction) => `/interaction/${interaction.uid}` },
     findAccount: (ctx, sub) => ({ accountId: sub, claims: () => ({ ...person, sub }) }),

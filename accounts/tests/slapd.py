@@ -25,6 +25,17 @@ from mlp.tests.servers import free_port
 PROGRAM = shutil.which("slapd", path=os.environ.get("PATH", "") + ":/usr/sbin")
 MISSING = "slapd is not installed: apt-get install slapd"
 BASE = "dc=corp,dc=example"
+# names of groups, and as they are written in DNs
+GROUPS = {
+    "ML, Berlin": r"ML\, Berlin",
+    "C# + Go": r"C# \+ Go",
+    "F# fans": "F# fans",
+    "a=b": r"a\=b",
+    "x; y": r"x\; y",
+    'the "best"': r"the \"best\"",
+    "Müller": "Müller",
+    "back\\slash": r"back\\slash",
+}
 CONF = """include /etc/ldap/schema/core.schema
 include /etc/ldap/schema/cosine.schema
 include /etc/ldap/schema/inetorgperson.schema
@@ -74,7 +85,15 @@ dn: cn=ml,ou=groups,{base}
 objectClass: groupOfNames
 cn: ml
 member: uid=anna.m2,ou=people,{base}
+""" + "".join(
+    f"""
+dn: cn={dn},ou=groups,{{base}}
+objectClass: groupOfNames
+cn: {name}
+member: uid=anna.m2,ou=people,{{base}}
 """
+    for name, dn in GROUPS.items()
+)
 
 
 class Slapd:

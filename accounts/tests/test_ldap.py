@@ -11,7 +11,7 @@ from conftest import PASSWORD
 from kernel.environment import Secret
 
 from .doors import FREE, GUESSER, HOME, admin, page, token
-from .slapd import BASE, Slapd, need
+from .slapd import BASE, GROUPS, Slapd, need
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]
 ANNA, WORD = "anna.m2", "directory password"
@@ -75,6 +75,17 @@ def test_groups_decide_and_are_read_at_each_log_in(corp, settings):
     assert "in none of the groups" in text(page(WORD, HOME, username=ANNA))
     assert not User.objects.get().is_staff
     assert client.get("/account").status_code == 302, "the open session has ended"
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_may_have_any_name(corp, settings, name):
+    written = [name, f"CN = {GROUPS[name]} , OU=groups,{BASE.upper()}", f"cn={GROUPS[name]},ou=groups,{BASE}"]
+    for allowed in written:
+        settings.LDAP_DIRECTORY = corp.settings(rules={"allowed": (allowed,)})
+        assert page(WORD, HOME, username=ANNA).status_code == 302, allowed
+    for other in (name + "x", f"cn={GROUPS[name]}x,ou=groups,{BASE}", f"cn={GROUPS[name]},ou=others,{BASE}"):
+        settings.LDAP_DIRECTORY = corp.settings(rules={"allowed": (other,)})
+        assert "in none of the groups" in text(page(WORD, HOME, username=ANNA))
 
 
 def test_a_local_account_is_not_taken_over(corp, make_user):

@@ -101,6 +101,40 @@ def test_an_administrator_made_here_is_not_taken_back_by_groups(corp, settings):
     assert User.objects.get(username="annamuller").is_staff
 
 
+URL = "https://ml.example.com/groups"
+
+
+@pytest.mark.parametrize(
+    ("claim", "claims"),
+    [
+        (URL, {URL: ["ml"]}),
+        ("realm_access.roles", {"realm_access": {"roles": ["ml"]}}),
+        ("resource_access.my.client.roles", {"resource_access": {"my.client": {"roles": ["ml"]}}}),
+        ("roles", {"roles": {"ml": {"12": "corp.example"}, "other": {}}}),
+        ("groups", {"groups": ["x", None, 7, {"name": "y"}, "ml"]}),
+        ("groups", {"groups": "ml"}),
+    ],
+)
+def test_groups_are_found_wherever_the_provider_writes_them(corp, settings, claim, claims):
+    settings.OIDC_PROVIDERS = (corp.settings(allowed=("ML",))._replace(groups_claim=claim),)
+    corp.says({**{name: value for name, value in ANNA.items() if name != "groups"}, **claims})
+    browser = Browser()
+    browser.sign_in()
+    assert browser.name == "annamuller"
+
+
+@pytest.mark.parametrize("groups", [{"x": {}}, [1, 2], 5, None, True, [[]], [], ""])
+def test_a_claim_that_no_rule_needs_keeps_nobody_out(corp, settings, groups):
+    corp.says({**ANNA, "groups": groups})
+    browser = Browser()
+    browser.sign_in()
+    assert browser.name == "annamuller"
+    settings.OIDC_PROVIDERS = (corp.settings(allowed=("ml",)),)
+    refused = Browser()
+    refused.sign_in()
+    assert not refused.name
+
+
 def test_a_tenant_that_does_not_exist_is_named(corp, settings):
     settings.OIDC_PROVIDERS = (corp.settings(tenants=(("ml", "nowhere", "member"),)),)
     browser = Browser()
