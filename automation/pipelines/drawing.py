@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import yaml
-
 from jobs.models import Job
+from kernel import yaml_input
+
+from . import graph
 
 MOST = 100
 TAKEN_OVER = (
@@ -37,7 +38,7 @@ USUAL = {
 def as_yaml(job: Job) -> str:
     """Return the YAML of the pipeline that ends with the job: its steps are the jobs whose outputs lead to it."""
     body = {"name": job.name, "steps": steps_of(job)}
-    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return yaml_input.write(body)
 
 
 def steps_of(job: Job) -> dict[str, dict]:
@@ -55,5 +56,7 @@ def steps_of(job: Job) -> dict[str, dict]:
 
 def _step(job: Job) -> dict:
     step = {name: getattr(job, name) for name in TAKEN_OVER}
+    step["args"] = [graph.escaped(text) for text in job.args]
+    step["env"] = {name: graph.escaped(text) for name, text in job.env.items()}
     step = {name: value for name, value in step.items() if name not in USUAL or value != USUAL[name]}
     return step | ({"inputs": job.job_inputs} if job.job_inputs else {})

@@ -15,13 +15,14 @@ from graphlib import CycleError, TopologicalSorter
 from jobs.artifacts.inputs import INPUT_NAME, MOST_INPUT, MOST_INPUTS
 from jobs.runs import filters
 from kernel.errors import Refused
+from kernel.sanitize import UNSTORABLE
 
 MOST_STEPS = 200
 MOST_PARAMS = 50
 MOST_TEXT = 1000
 STEP_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
-PARAM = re.compile(r"\$\{([^}]*)\}")
+PARAM = re.compile(r"\$\$\{|\$\{([^}]*)\}")  # `$${` is `${` itself
 
 
 def need_params(given: object) -> dict:
@@ -36,8 +37,11 @@ def need_params(given: object) -> dict:
 
 
 def _need_value(name: str, value: object) -> None:
-    if not isinstance(value, str | int | float | bool) or len(str(value)) > MOST_TEXT or "\x00" in str(value):
-        raise Refused("must be a text, a number, true or false", field=f"params.{name}")
+    if isinstance(value, str):
+        if len(value) > MOST_TEXT or UNSTORABLE.search(value):
+            raise Refused("must be valid text of at most %(most)s characters", field=f"params.{name}", most=MOST_TEXT)
+    elif not isinstance(value, int | float | bool) or not abs(value) <= 1e300:  # NaN is not, either
+        raise Refused("must be a text, a finite number, true or false", field=f"params.{name}")
 
 
 def with_params(defaults: Mapping, given: object) -> dict:
@@ -84,9 +88,11 @@ def _step(name: str, step: dict, steps: Mapping, params: Mapping) -> dict:
         except filters.FilterError as problem:
             raise Refused(problem.problem, field=f"{field}.when.{other}")
     for text in _texts(step):
-        for found in PARAM.findall(text):
-            if found not in params:
-                raise Refused("there is no parameter %(name)s", field=field, name=found[:50])
+        for found in PARAM.finditer(text):
+            if found[1] is not None and found[1] not in params:
+                raise Refused(
+                    "there is no parameter %(name)s; write $${ for ${ itself", field=field, name=found[1][:50]
+                )
     return {**step, "needs": needs}
 
 
@@ -101,12 +107,17 @@ def filled(step: dict, params: Mapping) -> dict:
         return step
 
     def fill(text: str) -> str:
-        return PARAM.sub(lambda found: _text(params[found[1]]), text)
+        return PARAM.sub(lambda found: "${" if found[1] is None else _text(params[found[1]]), text)
 
     job = dict(step["job"])
     job |= {"args": [fill(text) for text in job["args"]]} if "args" in job else {}
     job |= {"env": {name: fill(text) for name, text in job["env"].items()}} if "env" in job else {}
     return {**step, "job": job}
+
+
+def escaped(text: str) -> str:
+    """Return the text such that `filled` returns it as it is given here."""
+    return text.replace("${", "$${")
 
 
 def _text(value) -> str:

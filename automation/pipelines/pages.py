@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import yaml
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
@@ -102,7 +101,7 @@ def as_yaml(row: Pipeline) -> str:
     body = {"name": row.name, **({"notes": row.notes} if row.notes else {})}
     body |= {"params": row.params} if row.params else {}
     body["steps"] = steps
-    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return yaml_input.write(body)
 
 
 def _is_shown(key: str, value: object) -> bool:

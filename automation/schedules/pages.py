@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import yaml
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, QueryDict
@@ -146,7 +145,7 @@ def as_yaml(row: Schedule, name: str) -> str:
     body = {"name": name, **when, "overlap": row.overlap, "catch_up": row.catch_up, "code": code}
     body |= {"notes": row.notes} if row.notes else {}
     body[row.kind] = lifecycle.body_of(row)
-    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return yaml_input.write(body)
 
 
 # --- one schedule ----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 
 from kernel.errors import Refused
+from kernel.messages import Message
 
 NAMED = {
     "@hourly": "0 * * * *",
@@ -24,7 +25,13 @@ NAMED = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-FIELDS = 5
+FIELDS = (  # their names and bounds
+    (Message("minute"), 0, 59),
+    (Message("hour"), 0, 23),
+    (Message("day of the month"), 1, 31),
+    (Message("month"), 1, 12),
+    (Message("weekday"), 0, 7),
+)
 
 
 def zone_of(name: str) -> ZoneInfo:
@@ -35,18 +42,50 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def need_cron(expression: str, zone: str) -> str:
-    """Return the expression with single blanks. Raises Refused where it is not valid or never comes."""
+    """Return the expression with single blanks, a name such as @daily in lower case.
+
+    Raises Refused where it is not valid or never matches a date.
+    """
     fields = expression.split()
-    if " ".join(fields) not in NAMED and len(fields) != FIELDS:
+    if expression.strip().startswith("@"):
+        made = " ".join(fields).lower()
+        if made not in NAMED:
+            given, names = expression.strip()[:50], ", ".join(NAMED)
+            raise Refused("there is no %(name)s: write five fields, or one of %(names)s", field="cron",
+                          name=given, names=names)  # fmt: skip
+    elif len(fields) != len(FIELDS):
         raise Refused("must be five fields: minute, hour, day, month, weekday; or @daily", field="cron")
-    made = " ".join(fields)
+    else:
+        for number in range(len(FIELDS)):
+            _need_field(fields, number)
+        made = " ".join(fields)
     try:
         first = next(after(made, zone, datetime.now(UTC)), None)
-    except CronSimError as problem:
-        raise Refused("is not valid: %(problem)s", field="cron", problem=str(problem))
+    except CronSimError:  # each field is valid: the 31st of a month that has no such day
+        first = None
     if first is None:
-        raise Refused("never comes", field="cron")
+        raise Refused("never matches a date", field="cron")
     return made
+
+
+def _need_field(fields: list[str], number: int) -> None:
+    """Raise Refused for a field that is not valid. Its step must be one that the field has: `*/90` of the minutes would
+    be once an hour.
+    """
+    text, (name, low, high) = fields[number], FIELDS[number]
+    steps = [part.partition("/")[2] for part in text.split(",") if "/" in part]
+    if any(step.isdecimal() and int(step) > high for step in steps):
+        raise Refused("the step of the %(name)s must be 1 to %(high)s", field="cron", name=name, high=high)
+    alone = ["*"] * len(FIELDS)
+    alone[number] = text
+    try:
+        CronSim(" ".join(alone), datetime.now(UTC))
+    except (CronSimError, AssertionError, ValueError):
+        raise Refused(
+            "%(text)s is not valid for the %(name)s: write *, a number from %(low)s to %(high)s, "
+            "a range 2-4, a step */2 or a list 2,4",
+            field="cron", text=text[:50], name=name, low=low, high=high,
+        )  # fmt: skip
 
 
 def after(expression: str, zone: str, moment: datetime) -> Iterator[datetime]:

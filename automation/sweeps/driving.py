@@ -22,7 +22,7 @@ from kernel.locking import Missing, WrongState
 from kernel.messages import Message
 
 from . import lifecycle, results, space
-from .engine import Search
+from .engine import Search, SearchFailed
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +44,18 @@ def _work(pk: int) -> None:
     if sweep.state == SweepState.DELETING:
         _forget(sweep)
     elif sweep.is_open and not _over(sweep) and sweep.state == SweepState.RUNNING:
-        _make(sweep)
-        _submit(sweep)
+        try:
+            _make(sweep)
+        except SearchFailed as problem:
+            _fail(sweep, problem)
+        else:
+            _submit(sweep)
+
+
+def _fail(sweep: Sweep, problem: SearchFailed) -> None:
+    """End a sweep that cannot go on: without a word it would run for ever. Its user can resume it."""
+    lifecycle.end(sweep.pk, SweepState.ERROR, Message("the search failed: %(reason)s", reason=str(problem)))
+    _stop_jobs(sweep)
 
 
 # --- what has happened ------------------------------------------------------------------------------------------------
@@ -54,7 +64,10 @@ def _settle(sweep: Sweep) -> None:
     live = list(_trials(sweep).filter(state=TrialState.RUNNING).select_related("job__user"))
     ended = [trial for trial in live if results.has_ended(trial.job)]  # before its steps and values are read
     if sweep.pruner["type"] != "none":
-        _prune(sweep, live, {trial.pk for trial in ended})
+        try:
+            _prune(sweep, live, {trial.pk for trial in ended})
+        except SearchFailed as problem:
+            _fail(sweep, problem)
     settled = False
     for trial in ended:
         if trial.state == TrialState.RUNNING:
@@ -62,8 +75,11 @@ def _settle(sweep: Sweep) -> None:
             gpu_s = results.gpu_seconds(trial.job)
             settled |= lifecycle.settle(trial.pk, found.state, found.reason, found.values, gpu_s=gpu_s)
     if settled:
-        search = Search(sweep, _trials(sweep))
-        lifecycle.note_results(sweep.pk, search.best(), search.importance())
+        try:
+            search = Search(sweep, _trials(sweep))
+            lifecycle.note_results(sweep.pk, search.best(), search.importance())
+        except SearchFailed as problem:
+            _fail(sweep, problem)
 
 
 def _prune(sweep: Sweep, live: list[Trial], ended: set[int]) -> None:

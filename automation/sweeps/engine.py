@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from typing import NamedTuple
 
@@ -32,6 +32,24 @@ def _optuna():
     return optuna
 
 
+class SearchFailed(Exception):
+    """Optuna could not go on. It does not read the database or the network, so another try would fail, too."""
+
+
+def _told(method):
+    """Have whatever a method of Search raises raised as SearchFailed."""
+
+    @wraps(method)
+    def call(*given, **named):
+        try:
+            return method(*given, **named)
+        except Exception as problem:
+            log.exception("a search failed")
+            raise SearchFailed(f"{type(problem).__name__}: {str(problem)[:500]}") from problem
+
+    return call
+
+
 class Suggestion(NamedTuple):
     """The values for a new trial, and what the sampler keeps with it."""
 
@@ -42,6 +60,7 @@ class Suggestion(NamedTuple):
 class Search:
     """Optuna's study of a sweep and its trials, as they are in the rows."""
 
+    @_told
     def __init__(self, sweep: Sweep, trials: Iterable[Trial]):
         self.optuna = _optuna()
         self.sweep = sweep
@@ -64,18 +83,20 @@ class Search:
     def study_attrs(self) -> dict:
         return dict(self.storage.get_study_system_attrs(self.id))
 
+    @_told
     def ask(self, given: Mapping | None = None) -> Suggestion:
         """Return values for a new trial, which is then one of those that run. `given` are not suggested but taken."""
         if given:
-            self.study.enqueue_trial(dict(given))
-        trial = self.study.ask()
+            self.study.enqueue_trial({name: self._inner(name, value) for name, value in given.items()})
+        trial, values = self.study.ask(), {}
         for name, parameter in self.sweep.space.items():
-            if space.exists(parameter, trial.params):
-                self._suggest(trial, name, parameter)
+            if space.exists(self.sweep.space, name, values):
+                values[name] = self._suggest(trial, name, parameter)
         frozen = self.study.get_trials(deepcopy=False)[trial.number]
         attrs = {key: value for key, value in frozen.system_attrs.items() if key != GRID}
-        return Suggestion({name: self._plain(name, value) for name, value in frozen.params.items()}, attrs)
+        return Suggestion(values, attrs)
 
+    @_told
     def should_prune(self, trial: Trial, steps: list[list]) -> bool:
         """Report new steps of a running trial; return whether it should end, and update its attributes."""
         key = self.study.get_trials(deepcopy=False)[self.numbers[trial.number]]._trial_id
@@ -88,6 +109,7 @@ class Search:
         trial.attrs = {name: each for name, each in self.storage.get_trial(key).system_attrs.items() if name != GRID}
         return prune
 
+    @_told
     def best(self) -> list[int]:
         """Return the numbers of the best trial, or of those on the Pareto front; none while no trial is complete."""
         found = {place: number for number, place in self.numbers.items()}
@@ -98,6 +120,7 @@ class Search:
         except ValueError:
             return []
 
+    @_told
     def importance(self) -> dict[str, dict[str, float]]:
         """Return for each metric how much each parameter matters, as shares of 1; {} while that cannot be said."""
         states = (self.optuna.trial.TrialState.COMPLETE,)
@@ -140,7 +163,7 @@ class Search:
     def _distribution(self, parameter: dict):
         kinds = self.optuna.distributions
         if parameter["type"] == "categorical":
-            return kinds.CategoricalDistribution(parameter["choices"])
+            return kinds.CategoricalDistribution(range(len(parameter["choices"])))  # it takes 1 and true for one
         kind = kinds.IntDistribution if parameter["type"] == "int" else kinds.FloatDistribution
         return kind(parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter))
 
@@ -148,29 +171,25 @@ class Search:
     def _step(parameter: dict) -> dict:
         return {"step": parameter["step"]} if parameter.get("step") and not parameter["log"] else {}
 
-    def _suggest(self, trial, name: str, parameter: dict) -> None:
+    def _suggest(self, trial, name: str, parameter: dict):
+        """Return the value for a parameter of a new trial, as it is stored."""
         if parameter["type"] == "categorical":
-            trial.suggest_categorical(name, parameter["choices"])
-        elif parameter["type"] == "int":
-            trial.suggest_int(name, parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter))
-        else:
-            trial.suggest_float(
-                name, parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter)
-            )
+            return parameter["choices"][trial.suggest_categorical(name, range(len(parameter["choices"])))]
+        suggest = trial.suggest_int if parameter["type"] == "int" else trial.suggest_float
+        found = suggest(name, parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter))
+        return space.plain(parameter, found)
 
     def _inner(self, name: str, value):
-        """Return a stored value with the type of its parameter: JSON has one kind of number."""
-        return float(value) if self.sweep.space[name]["type"] == "float" else value
-
-    def _plain(self, name: str, value):
-        """Return a suggested value as it is stored."""
-        kind = self.sweep.space[name]["type"]
-        return int(value) if kind == "int" else float(value) if kind == "float" else value
+        """Return a stored value as Optuna has it: a choice by its place, a number with the type of its parameter."""
+        parameter = self.sweep.space[name]
+        return space.place_of(parameter, value) if parameter["type"] == "categorical" else space.plain(parameter, value)
 
     # --- what searches ---
     @property
     def grid(self) -> dict[str, list]:
-        return {name: list(values) for name, values in sorted(space.grid_of(self.sweep.space).items())}
+        """Return the values of each parameter, as Optuna has them."""
+        points = sorted(space.grid_of(self.sweep.space).items())
+        return {name: [self._inner(name, value) for value in values] for name, values in points}
 
     def _sampler(self):
         """Return the sampler. A given seed is offset by the number of trials: each look creates another one."""

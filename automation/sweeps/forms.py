@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import yaml
 from django.http import QueryDict
 
 from automation.models import Sweep
@@ -113,7 +112,7 @@ def as_yaml(sweep: Sweep, job: dict) -> str:
         "parallel": sweep.parallel,
         "stop": sweep.stop,
     }
-    return yaml.safe_dump(body, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return yaml_input.write(body)
 
 
 def _short(chosen: dict) -> dict | str:

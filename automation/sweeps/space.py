@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from graphlib import CycleError, TopologicalSorter
 
 from kernel.errors import Refused
@@ -89,7 +90,7 @@ def _need_scalar(field: str, value: object) -> None:
     if isinstance(value, str):
         if len(value) > MOST_TEXT or UNSTORABLE.search(value):
             raise Refused("must be valid text of at most %(most)s characters", field=field, most=MOST_TEXT)
-    elif not isinstance(value, bool | int | float) or not math.isfinite(value) or abs(value) > 1e300:
+    elif not isinstance(value, bool | int | float) or not abs(value) <= 1e300:  # NaN is not, either
         raise Refused("must be texts, numbers, true or false", field=field)
 
 
@@ -122,7 +123,7 @@ def _range(field: str, kind: str, given: dict) -> dict:
 def _number(field: str, kind: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused("must be a number", field=field)
-    if not math.isfinite(value) or abs(value) > (BIG if kind == "int" else 1e300):
+    if not abs(value) <= (BIG if kind == "int" else 1e300):
         raise Refused("is out of bounds", field=field)
     if kind == "int" and value != int(value):
         raise Refused("must be a whole number", field=field)
@@ -146,22 +147,48 @@ def fits(parameter: dict, value: object) -> bool:
     """Return whether the value is one that the parameter may have."""
     if parameter["type"] == "categorical":
         return any(type(one) is type(value) and one == value for one in parameter["choices"])
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return False
-    if parameter["type"] == "int" and value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if not parameter["low"] <= value <= parameter["high"]:
+        return False
+    if parameter["type"] == "int" and value != int(value):
         return False
     step = parameter.get("step")
     return not step or math.isclose((value - parameter["low"]) / step, round((value - parameter["low"]) / step))
 
 
-def exists(parameter: dict, values: Mapping[str, Scalar]) -> bool:
+def exists(space: dict, name: str, values: Mapping[str, Scalar]) -> bool:
     """Return whether the parameter exists beside these values of the parameters before it."""
-    for other, wanted in parameter.get("when", {}).items():
-        if other not in values or values[other] not in (wanted if isinstance(wanted, list) else [wanted]):
+    for other, wanted in space[name].get("when", {}).items():
+        if other not in values:
+            return False
+        choices = wanted if isinstance(wanted, list) else [wanted]
+        if not any(_is_same(space[other], values[other], each) for each in choices):
             return False
     return True
+
+
+def _is_same(parameter: dict, one: Scalar, other: Scalar) -> bool:
+    """Return whether both are the same value: among choices 1, 1.0 and true are three."""
+    return one == other and (parameter["type"] != "categorical" or type(one) is type(other))
+
+
+def place_of(parameter: dict, value: Scalar) -> int:
+    """Return the index of one of the choices. Raises ValueError."""
+    for place, choice in enumerate(parameter["choices"]):
+        if _is_same(parameter, choice, value):
+            return place
+    return parameter["choices"].index(value)  # JSON has one kind of number: 1e16 may have come back as a whole one
+
+
+def on_step(parameter: dict, value: float) -> float:
+    """Return the value of a float parameter within its range, and where it has a step, as the steps from `low` make it
+    in decimal digits: three steps of 0.1 are 0.3, not 0.30000000000000004.
+    """
+    if parameter.get("step"):
+        low, step = (Decimal(repr(parameter[end])) for end in ("low", "step"))
+        value = float(low + round((value - parameter["low"]) / parameter["step"]) * step)
+    return min(max(value, parameter["low"]), parameter["high"])
 
 
 def need_values(space: dict, values: object) -> dict:
@@ -182,10 +209,17 @@ def need_values(space: dict, values: object) -> dict:
             for other, wanted in space[name].get("when", {}).items():
                 implied.setdefault(other, wanted[0] if isinstance(wanted, list) else wanted)
     for name in values:
-        if not exists(space[name], implied):
+        if not exists(space, name, implied):
             raise Refused("does not exist beside the other values", field=f"params.{name}")
     made = {name: implied[name] for name in space if name in implied}
-    return {name: int(value) if space[name]["type"] == "int" else value for name, value in made.items()}
+    return {name: plain(space[name], value) for name, value in made.items()}
+
+
+def plain(parameter: dict, value: Scalar) -> Scalar:
+    """Return a value of the parameter as it is stored and given to scripts."""
+    if parameter["type"] == "categorical":
+        return value
+    return int(value) if parameter["type"] == "int" else on_step(parameter, float(value))
 
 
 def text_of(value: Scalar) -> str:
@@ -217,11 +251,12 @@ def grid_of(space: dict) -> dict[str, list]:
 def _all_of(parameter: dict, field: str) -> list:
     if parameter["type"] == "categorical":
         return parameter["choices"]
-    low, high, step = parameter["low"], parameter["high"], parameter.get("step")
-    count = 1 if low == high else math.floor((high - low) / step + 1e-9) + 1
+    low, high, step = (Decimal(repr(parameter[key] or 0)) for key in ("low", "high", "step"))
+    count = 1 if low == high else int((high - low) / step) + 1
     if count > MOST_GRID:
         raise Refused("the grid has more than %(most)s points", field=field, most=MOST_GRID)
-    return [low + number * step if number else low for number in range(count)]
+    number = int if parameter["type"] == "int" else float
+    return [number(low + place * step) for place in range(count)]
 
 
 def grid_size(space: dict) -> int:

@@ -25,7 +25,11 @@ class EnvField(serializers.Field):
                 raise Invalid("names must match [A-Za-z_][A-Za-z0-9_]{0,99}")
             if key.startswith("MLP_"):
                 raise Invalid("%(name)s is reserved for the platform", name=key)
-            StrictString(allow_blank=True, max_length=MAX_BYTES).run_validation(value)
+            try:
+                StrictString(allow_blank=True, max_length=MAX_BYTES).run_validation(value)
+            except serializers.ValidationError as problem:
+                problem.detail = {key: problem.detail}
+                raise
         return data
 
     def to_representation(self, value):

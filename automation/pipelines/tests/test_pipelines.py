@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from accounts import lifecycle as accounts
@@ -281,6 +283,21 @@ def test_yaml_is_read(as_alice, home):
     assert made.json()["steps"]["good"]["needs"] == ["train"]
 
 
+def test_a_dollar_and_a_brace_can_be_written(world, as_alice, alice):
+    world.make({"a": {"args": ["$${HOME}/${x}", "$${x}", "$HOME"], "env": {"A": "${x}$${"}}}, params={"x": "data"})
+    world.run()
+    job = Job.objects.get()
+    assert (job.args, job.env["A"]) == (["${HOME}/data", "${x}", "$HOME"], "data${")
+    assert drawing.steps_of(job)[job.name]["args"] == ["$${HOME}/data", "$${x}", "$HOME"]
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "1" + 400 * "0", '"a\\u0000"', "[1]", "null"])
+def test_a_parameter_that_no_script_could_be_given_is_refused(as_alice, home, value):
+    body = json.dumps({"name": "flow", "params": {"x": "HERE"}, "steps": {"a": JOB}}).replace('"HERE"', value)
+    assert "params" in as_alice.refused("post", "users/alice/pipelines", body)
+    assert not Pipeline.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
@@ -292,6 +309,8 @@ def test_yaml_is_read(as_alice, home):
         ({"steps": {"a": {**JOB, "needs": ["b"]}, "b": {**JOB, "needs": ["a"]}}}, "steps: the steps are a circle: "),
         ({"steps": {"a": JOB, "b": {**JOB, "when": {"a": "x >"}}}}, "steps.b.when.a: column"),
         ({"steps": {"a": {**JOB, "args": ["${x}"]}}}, "steps.a: there is no parameter x"),
+        ({"steps": {"a": {**JOB, "args": ["${}"]}}}, "steps.a: there is no parameter ; write $${ for ${ itself"),
+        ({"steps": {"a": {**JOB, "env": {"START": 5}}}}, "steps.a: env: START: must be a string"),
         ({"steps": {"a": {**JOB, "entry": "none.py"}}}, "steps.a.entry:"),
         ({"steps": {"a": {**JOB, "cpu": 10}}}, "steps.a.cpu:"),
         ({"steps": {"a": {**JOB, "colour": 1}}}, "steps.a"),

@@ -339,9 +339,15 @@ class TestByHand:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"cron": "61 * * * *"}, "cron: is not valid: Bad minute"),
+        ({"cron": "61 * * * *"}, "cron: 61 is not valid for the minute: write *, a number from 0 to 59"),
+        ({"cron": "0 22-6 * * *"}, "cron: 22-6 is not valid for the hour"),
+        ({"cron": "0 0 ? * MON"}, "cron: ? is not valid for the day of the month"),
+        ({"cron": "0 0 * * MON#2/2"}, "cron: MON#2/2 is not valid for the weekday"),
+        ({"cron": "*/90 * * * *"}, "cron: the step of the minute must be 1 to 59"),
+        ({"cron": "0 */25 * * *"}, "cron: the step of the hour must be 1 to 23"),
+        ({"cron": "@every 5m"}, "cron: there is no @every 5m: write five fields, or one of @hourly, @daily"),
         ({"cron": "* * * *"}, "cron: must be five fields"),
-        ({"cron": "0 0 31 2 *"}, "cron:"),
+        ({"cron": "0 0 31 2 *"}, "cron: never matches a date"),
         ({"time_zone": "Mars/Base"}, "time_zone: Mars/Base is not a time zone"),
         ({"cron": None}, "cron: give either cron or event"),
         ({"event": {"on": "dataset_ready"}}, "cron: give either cron or event"),
