@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from setproctitle import setproctitle
+from setproctitle import getproctitle, setproctitle
 
 THREADS_LIMIT_S = 10
+getproctitle()  # it finds the arguments in memory by the first environment variable, as long as nobody has changed that
 
 
 def load(modules: Iterable[str]) -> None:

@@ -129,13 +129,24 @@ def test_it_forks_while_no_thread_can_hold_a_lock(log):
     assert subprocess.run(command, cwd=settings.BASE_DIR, timeout=2 * LIMIT_S).returncode == 0
 
 
+RUNS_A_SCRIPT = """
+import os, sys
+from pathlib import Path
+from supervision.forking import Child, run_python
+
+os.environ["FIRST"] = "changed since"
+sys.exit(Child(lambda: run_python(sys.argv[2:]), Path(sys.argv[1])).wait(60))
+"""
+
+
 def test_it_runs_files_and_modules_under_their_own_names(log, tmp_path):
     (tmp_path / "script.py").write_text(
         "import sys\nfrom pathlib import Path\n"
         "print(__name__, sys.argv, Path('/proc/self/cmdline').read_bytes().rstrip(b'\\0').decode())\n"
     )
     command = [sys.executable, str(tmp_path / "script.py"), "--port", "1"]
-    Child(lambda: run_python(command), log).wait(LIMIT_S)
+    started = [sys.executable, "-c", RUNS_A_SCRIPT, str(log), *command]
+    subprocess.run(started, cwd=settings.BASE_DIR, env={"FIRST": "1", **os.environ}, timeout=2 * LIMIT_S, check=True)
     assert log.read_text() == f"__main__ {command[1:]} {' '.join(command)}\n"
     Child(lambda: run_python([sys.executable, "-m", "calendar", "2026", "11"]), log).wait(LIMIT_S)
     assert "November 2026" in log.read_text()
