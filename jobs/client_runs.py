@@ -12,7 +12,7 @@ import uuid
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
@@ -28,6 +28,7 @@ from resources.models import Tenant
 
 from . import lifecycle
 from .models import ENDED, Job, Origin, Project, State
+from .models.nesting import NESTED, PARENT, PARENT_ID
 from .summaries import colours
 
 FAILED = Message("reported by the MLflow client")
@@ -167,6 +168,17 @@ def _end(job: Job, state: str, ended: datetime | None, by: str) -> None:
 
 def _word(job: Job) -> str:
     return KILLED if job.shown_state == "cancelled" else job.state
+
+
+def nested_in(job: Job) -> QuerySet[Job]:
+    """Return the runs of the same user that name this one as their parent."""
+    return Job.objects.annotate(outer=PARENT_ID).filter(NESTED, user=job.user_id, outer=job.run_id.hex)
+
+
+def parents_of(job: Job) -> QuerySet[Job]:
+    """Return the run of the same user that this one names as its parent; none where there is no such run."""
+    named = job.system_tags.get(PARENT, "")
+    return Job.objects.filter(user=job.user_id, run_id=named if re.fullmatch("[0-9a-f]{32}", named) else None)
 
 
 def end_nested(job: Job) -> None:

@@ -166,14 +166,16 @@ def _inputs(job: Job, user) -> dict[str, Mount]:
 
 
 def _mlflow(job: Job, gateway: str) -> dict[str, str]:
-    """Return what MLflow's clients need to fill the job's own run, unless the job names a server of its own."""
+    """Return what MLflow's clients need to fill the job's own run, unless the job names a server of its own.
+
+    Without MLFLOW_RUN_ID, which all processes of the job would share: the first run that is created is the job's own.
+    """
     if "MLFLOW_TRACKING_URI" in job.env:
         return {}
     return {
         "MLFLOW_TRACKING_URI": f"{gateway}/mlflow",
         "MLFLOW_TRACKING_TOKEN": job_token(job),
         "MLFLOW_EXPERIMENT_ID": str(job.project_id or 0),
-        "MLFLOW_RUN_ID": job.run_id.hex,
     }
 
 

@@ -32,7 +32,7 @@ from kernel.pages import (
 from kernel.textlog import reading
 from resources.models import Network, Tenant
 
-from . import lifecycle
+from . import client_runs, lifecycle
 from .code import cloning, editing
 from .doctor import again, waiting
 from .doctor.serializers import RerunIn
@@ -245,8 +245,8 @@ def _reported(request, row: Job) -> dict:
     """Return what the client of a run has said of it."""
     tags = row.system_tags
     known = (("mlflow.user", _("User")), ("mlflow.source.name", _("Script")), ("mlflow.source.git.commit", _("Commit")))
-    near = readable(request, row.children.select_related("user").order_by("-pk")[:NESTED_SHOWN])
-    parents = Job.objects.filter(pk=row.parent_id).select_related("user") if row.parent_id else []
+    near = readable(request, client_runs.nested_in(row).select_related("user").order_by("-pk")[:NESTED_SHOWN])
+    parents = client_runs.parents_of(row).select_related("user")
     return {
         "source": [(title, tags[name]) for name, title in known if tags.get(name)],
         "nested": near,

@@ -22,14 +22,14 @@ from django.db.models.functions import Cast, Coalesce, NullIf, Replace
 from django.db.models.lookups import Exact, GreaterThanOrEqual, In, LessThan
 
 from jobs import client_runs
-from jobs.models import Job, RunInput, RunMetric, RunParam, State
+from jobs.models import Origin, RunInput, RunMetric, RunParam, State
 from jobs.runs.filters.attributes import tag_value
 from jobs.runs.filters.comparing import Like
 
 from . import limits, lookup
 from .reading import MOST_MS, WrongField
 from .search import Order, Term
-from .writing import NAME, NOTE, PARENT
+from .writing import NAME, NOTE
 
 ALIASES = {"created": "start_time", "Created": "start_time", "run name": "run_name", "Run name": "run_name",
            "Run Name": "run_name"}  # fmt: skip
@@ -62,6 +62,11 @@ TEXTS = {
     ),
     "experiment_id": Cast("project_id", TextField()),
 }  # fmt: skip
+# Tags that every job has, unless its script has set others (`shown.tags_of`).
+OF_JOBS = {
+    name: Coalesce(tag_value(name, "system_tags"), Case(When(origin=Origin.JOB, then=value), output_field=TextField()))
+    for name, value in {"mlflow.source.name": Cast("entry", TextField()), "mlflow.source.type": Constant("JOB")}.items()
+}
 DATASET = ("name", "digest", "context")
 LOOKUPS = {"=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
@@ -127,12 +132,10 @@ def _tag(term: Term) -> Q:
         return _nullable(SHOWN_NAME, Q(), term)
     if name == NOTE:
         return _nullable(F("notes"), ~Q(notes=""), term)
-    if name == PARENT and term.operator == "=" and lookup.run_key(term.values[0]):
-        runs = Job.objects.filter(run_id=lookup.run_key(term.values[0])).values("pk")
-        term.texts()
-        return Q(parent__in=runs)
     if name == "mlflow.user":
         return _nullable(TEXTS["user_id"], Q(), term)
+    if name in OF_JOBS:
+        return _nullable(OF_JOBS[name], Q(system_tags__has_key=name) | Q(origin=Origin.JOB), term)
     field = "system_tags" if name.startswith(limits.SYSTEM) else "tags"
     return _nullable(tag_value(name, field), Q(**{f"{field}__has_key": name}), term)
 
@@ -157,9 +160,8 @@ def _attribute(term: Term) -> Q:
     if name in TIMES:
         return time(TIMES[name], term)
     if name not in TEXTS or name == "experiment_id":
-        raise WrongField(
-            f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {sorted({*TEXTS, *TIMES})}"
-        )
+        valid = sorted({*TEXTS, *TIMES} - {"experiment_id"})
+        raise WrongField(f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {valid}")
     if name == "run_id" and term.operator in ("=", "in"):
         keys = [lookup.run_key(text) for text in term.texts()]
         found = Q(run_id__in=[key for key in keys if key is not None])
@@ -171,11 +173,11 @@ def _attribute(term: Term) -> Q:
 
 
 def time(column, term: Term) -> Q:
-    """Return the comparison of a time, which has microseconds, with milliseconds."""
+    """Return the comparison of a time, which has microseconds, with milliseconds, to which `shown` rounds it."""
     number = term.number()
     if number != number or abs(number) > MOST_MS:
         number = MOST_MS if number > 0 else 0
-    begin = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(number // 1))
+    begin = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(number // 1), microseconds=-500)
     end = begin + timedelta(milliseconds=1)
     at_or_after, before = Q(GreaterThanOrEqual(column, Constant(begin))), Q(LessThan(column, Constant(begin)))
     later, not_later = Q(GreaterThanOrEqual(column, Constant(end))), Q(LessThan(column, Constant(end)))
@@ -252,6 +254,8 @@ def _key(runs, order: Order, owners: list[int], alias: str):
             return runs, NullIf("notes", Constant("")), None
         if name == "mlflow.user":
             return runs, TEXTS["user_id"], None
+        if name in OF_JOBS:
+            return runs, OF_JOBS[name], None
         return runs, tag_value(name, "system_tags" if name.startswith(limits.SYSTEM) else "tags"), None
     name = ALIASES.get(name, name)
     found = TIMES.get(name) or TEXTS.get(name)

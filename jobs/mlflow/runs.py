@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from jobs import client_runs
 from jobs.models import Job, Project, RunInput
+from jobs.models.nesting import PARENT
 from jobs.runs import trash
 from kernel import after_commit
 from kernel.effects import DESTROY, READ, SUBMIT
@@ -23,7 +24,7 @@ from kernel.locking import lock_row, locked
 from . import limits, lookup, shown, writing
 from .protocol import Call, MlflowError, Routes, effect, for_jobs
 from .reading import Fields, WrongField, wrong
-from .writing import NAME, NOTE, PARENT, Tags
+from .writing import NAME, NOTE, Tags
 
 STATES = {
     "RUNNING": client_runs.RUNNING,

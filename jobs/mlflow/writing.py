@@ -31,7 +31,7 @@ from .reading import WrongField
 
 log = logging.getLogger(__name__)
 
-NOTE, NAME, PARENT = "mlflow.note.content", "mlflow.runName", "mlflow.parentRunId"
+NOTE, NAME = "mlflow.note.content", "mlflow.runName"
 WAKE_S = 0.3  # between two wakes of a run's pages by one process
 
 LOCK = """
@@ -77,13 +77,15 @@ NEW_POINTS = POINTS.replace(REPEATED, "")
 ONCE = "value_message_once"
 _TEXTS = '","'  # between the texts of an array
 MANY_KEYS = "SELECT count(*) > %s FROM (SELECT FROM run_metric WHERE job_id = %s LIMIT %s) AS keys"
-# A parameter is written once. One that was only read from the job's arguments gives way to what the script logs.
+# A parameter is written once by each attempt of a job. One that was only read from the job's arguments gives way to
+# what the script logs.
 PARAMS = """
-INSERT INTO run_param AS known (job_id, user_id, name, text, number, source)
-SELECT %s, %s, name, value, number, 'parameter' FROM unnest(%s::text[], %s::text[], %s::float8[])
+INSERT INTO run_param AS known (job_id, user_id, attempt, name, text, number, source)
+SELECT %s, %s, %s, name, value, number, 'parameter' FROM unnest(%s::text[], %s::text[], %s::float8[])
     AS new(name, value, number) ORDER BY name
-ON CONFLICT (job_id, name) DO UPDATE SET text = EXCLUDED.text, number = EXCLUDED.number, source = EXCLUDED.source
-WHERE known.source <> 'parameter' OR known.text = EXCLUDED.text
+ON CONFLICT (job_id, name) DO UPDATE SET text = EXCLUDED.text, number = EXCLUDED.number, source = EXCLUDED.source,
+    attempt = EXCLUDED.attempt
+WHERE known.source <> 'parameter' OR known.text = EXCLUDED.text OR known.attempt < EXCLUDED.attempt
 RETURNING name
 """
 TAGS = """
@@ -207,7 +209,8 @@ def _write_points(cursor, call: Call, job: Locked, points: Points, statement: st
 def _write_params(cursor, call: Call, job: Locked, params: list[tuple[str, str]]) -> None:
     names = [name for name, _value in params]
     values = [value for _name, value in params]
-    cursor.execute(PARAMS, [job.pk, call.caller.user_id, names, values, [arguments.number(one) for one in values]])
+    numbers = [arguments.number(one) for one in values]
+    cursor.execute(PARAMS, [job.pk, call.caller.user_id, job.attempt, names, values, numbers])
     written = {name for (name,) in cursor.fetchall()}
     for name, value in params:
         if name not in written:

@@ -39,6 +39,7 @@ from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from resources.models import Network
 
+from . import nesting
 from .footprint import UNREMOVED, Footprint
 from .placement import Placement
 from .preemption import Preemptible
@@ -223,6 +224,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycl
             models.Index(fields=["id"], name="job_unmeasured", condition=Q(output_measured=None)),
             models.Index(fields=["trashed"], name="job_trash", condition=Q(trashed__isnull=False)),
             models.Index(fields=["parent"], name="job_parent", condition=Q(parent__isnull=False)),
+            nesting.INDEX,
             GinIndex(fields=["tags"], name="job_tags"),
         ]
 

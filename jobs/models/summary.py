@@ -37,6 +37,7 @@ class RunParam(models.Model):
         expression=Coalesce("number", Value(float("inf"))), output_field=models.FloatField(), db_persist=True
     )
     source = models.CharField(max_length=10, choices=Source.choices, default=Source.ARGUMENT)
+    attempt = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the job that has logged it
 
     class Meta:
         db_table = "run_param"

@@ -167,7 +167,6 @@ def test_the_script_gets_the_contracts_environment_and_nothing_of_the_server(as_
         "MLFLOW_TRACKING_URI",
         "MLFLOW_TRACKING_TOKEN",
         "MLFLOW_EXPERIMENT_ID",
-        "MLFLOW_RUN_ID",
     }
     proxies = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}  # of a run with a network of its own
     allowed |= proxies | {name.upper() for name in proxies}

@@ -20,8 +20,9 @@ from jobs import client_runs
 from jobs.mlflow import limits, logged, lookup, metrics, runs, writing
 from jobs.mlflow.protocol import Call, Caller, MlflowError
 from jobs.mlflow.reading import Fields, WrongField, whole_of
-from jobs.mlflow.writing import PARENT, Points, Tags
+from jobs.mlflow.writing import Points, Tags
 from jobs.models import ENDED, Job, Origin, Project, RunInput
+from jobs.models.nesting import PARENT
 from jobs.runs import trash
 from jobs.summaries import labels
 from kernel.errors import Refused

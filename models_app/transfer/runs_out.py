@@ -13,8 +13,8 @@ from accounts.models import User
 from jobs.mlflow import limits, metrics, shown
 from jobs.mlflow.protocol import Call, Caller
 from jobs.mlflow.reading import Fields
-from jobs.mlflow.writing import PARENT
 from jobs.models import Job, Project, State
+from jobs.models.nesting import PARENT
 from kernel import storage
 
 from .memory import checksum

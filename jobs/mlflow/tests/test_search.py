@@ -105,6 +105,20 @@ def test_ids_are_found_by_lists(mlflow, runs):
     assert search(mlflow, key, f"tags.mlflow.parentRunId = '{ids['a']}'") == "d"
 
 
+def test_a_text_of_several_lines_is_found(mlflow, runs):
+    key = runs[0]
+    run = start(mlflow, key, run_name="lines", tags=[{"key": "why", "value": "one\ntwo"}])
+    mlflow.call("post", "runs/log-parameter", run_id=run, key="text", value="a\r\nb")
+    for filter in (
+        "tags.why = 'one\ntwo'",
+        "params.text = 'a\r\nb'",
+        "tags.why LIKE 'one\n%'",
+        "tags.why\n=\n'one\ntwo'",
+    ):
+        assert search(mlflow, key, filter) == "lines", filter
+    assert search(mlflow, key, "tags.why = 'one two'") == ""
+
+
 @pytest.mark.parametrize(
     "filter",
     [

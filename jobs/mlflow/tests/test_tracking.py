@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from jobs import environment, launching, lifecycle
@@ -237,6 +238,27 @@ def test_a_nested_run_knows_its_parent(mlflow):
     assert data(mlflow, child)["tags"]["mlflow.parentRunId"] == parent
 
 
+def test_a_parent_may_come_later_and_be_changed(mlflow, alice, client):
+    key = experiment(mlflow)
+    first, child = start(mlflow, key, run_name="first"), start(mlflow, key, run_name="fold-seven")
+    second = start(mlflow, key, run_name="second")
+
+    def nested_in(run: str) -> bool:
+        found = mlflow.call("post", "runs/search", experiment_ids=[key], filter=f"tags.mlflow.parentRunId = '{run}'")
+        shown = "fold-seven" in client.get(f"/jobs/{Job.objects.get(run_id=run).name}").content.decode()
+        assert shown == bool(found.get("runs"))
+        return shown
+
+    client.force_login(alice)
+    mlflow.call("post", "runs/set-tag", run_id=child, key="mlflow.parentRunId", value=first)
+    assert (nested_in(first), nested_in(second)) == (True, False)
+    mlflow.call("post", "runs/log-batch", run_id=child, tags=[{"key": "mlflow.parentRunId", "value": second}])
+    assert (nested_in(first), nested_in(second)) == (False, True)
+    assert "second" in client.get(f"/jobs/{Job.objects.get(run_id=child).name}").content.decode()
+    mlflow.call("post", "runs/delete-tag", run_id=child, key="mlflow.parentRunId")
+    assert not nested_in(second)
+
+
 # --- within a job -----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def job(alice, home, tasks):
@@ -265,6 +287,54 @@ def test_a_jobs_token_fills_the_jobs_run_whatever_the_script_creates(job, alice,
     tasks.run_once()
     assert Job.objects.get(run_id=second).state == State.FINISHED
     assert inner.refused("get", "runs/get", run_id=own) == "UNAUTHENTICATED"
+
+
+def test_another_attempt_logs_its_own_parameters(job):
+    inner, own = Mlflow(job_token(job)), job.run_id.hex
+    given = {"run_id": own, "key": "seed"}
+    inner.call("post", "runs/log-parameter", value="1", **given)
+    inner.call("post", "runs/log-parameter", value="1", **given)
+    assert inner.refused("post", "runs/log-parameter", value="2", **given) == "INVALID_PARAMETER_VALUE"
+    Job.objects.filter(pk=job.pk).update(attempt=job.attempt + 1)  # as after a failure or a preemption
+    assert start(inner, run_name="again") == own
+    inner.call("post", "runs/log-batch", run_id=own, params=[{"key": "seed", "value": "2"}])
+    assert data(inner, own)["params"]["seed"] == "2"
+    assert inner.refused("post", "runs/log-parameter", value="3", **given) == "INVALID_PARAMETER_VALUE"
+
+
+def test_what_is_said_of_a_job_finds_it(job, mlflow):
+    key = str(job.project_id)
+    start(mlflow, key, run_name="other")
+    shown = mlflow.call("get", "runs/get", run_id=job.run_id.hex)["run"]
+    tags = {tag["key"]: tag["value"] for tag in shown["data"]["tags"]}
+    info = shown["info"]
+    for filter in (
+        f"tags.mlflow.source.name = '{tags['mlflow.source.name']}'", "tags.`mlflow.source.name` LIKE 'train%'",
+        f"tags.mlflow.source.type = '{tags['mlflow.source.type']}'", "tags.mlflow.source.type IS NOT NULL",
+        f"attributes.start_time = {info['start_time']}",
+    ):  # fmt: skip
+        found = mlflow.call("post", "runs/search", experiment_ids=[key], filter=filter)["runs"]
+        assert [run["info"]["run_id"] for run in found] == [job.run_id.hex], filter
+    absent = mlflow.call("post", "runs/search", experiment_ids=[key], filter="tags.mlflow.source.name IS NULL")["runs"]
+    assert [run["info"]["run_name"] for run in absent] == ["other"]
+    ordered = mlflow.call("post", "runs/search", experiment_ids=[key], order_by=["tags.mlflow.source.name DESC"])
+    assert ordered["runs"][0]["info"]["run_id"] == job.run_id.hex
+
+
+@pytest.mark.parametrize("microseconds", [0, 499, 500, 501, 999])
+def test_a_run_is_found_by_the_times_that_are_shown(job, mlflow, microseconds):
+    moment = timezone.now().replace(microsecond=123000 + microseconds)
+    Job.objects.filter(pk=job.pk).update(started=moment, ended=moment, state="finished")
+    info = mlflow.call("get", "runs/get", run_id=job.run_id.hex)["run"]["info"]
+
+    def found(filter: str) -> list:
+        return mlflow.call("post", "runs/search", experiment_ids=[str(job.project_id)], filter=filter).get("runs", [])
+
+    for name in ("start_time", "end_time"):
+        for operator in ("=", ">=", "<="):
+            assert found(f"attributes.{name} {operator} {info[name]}"), operator
+        for operator in ("!=", "<", ">"):
+            assert not found(f"attributes.{name} {operator} {info[name]}"), operator
 
 
 def test_a_jobs_token_writes_no_other_run(job, mlflow, alice):
@@ -315,7 +385,8 @@ def test_pages_show_a_clients_run_without_what_only_a_job_has(mlflow, alice, cli
 def test_a_jobs_environment_has_what_mlflow_needs(job, alice):
     found = environment.run_spec(job, alice).environment
     assert found["MLFLOW_TRACKING_URI"].endswith("/mlflow")
-    assert (found["MLFLOW_RUN_ID"], found["MLFLOW_EXPERIMENT_ID"]) == (job.run_id.hex, str(job.project_id))
+    assert found["MLFLOW_EXPERIMENT_ID"] == str(job.project_id)
+    assert "MLFLOW_RUN_ID" not in found, "parallel processes would share it"
     assert found["MLFLOW_TRACKING_TOKEN"] == job_token(job)
     job.env = {"MLFLOW_TRACKING_URI": "https://elsewhere.example"}
-    assert "MLFLOW_RUN_ID" not in environment.run_spec(job, alice).environment
+    assert "MLFLOW_EXPERIMENT_ID" not in environment.run_spec(job, alice).environment

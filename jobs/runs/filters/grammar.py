@@ -164,19 +164,19 @@ class _Tree(Transformer):
 
     def literal(self, token):
         if token.type == "WORD":
-            return Literal(str(token), False, token.column)
+            return Literal(str(token), False, token.start_pos + 1)
         quote = token[0]
-        return Literal(token[1:-1].replace(quote * 2, quote), True, token.column)
+        return Literal(token[1:-1].replace(quote * 2, quote), True, token.start_pos + 1)
 
 
 def _key(token: Token, statistic: str) -> Key:
     """Return the key of a NAME: `a.b.c`, "any text", kind."any text"."""
     kind, dot, quoted = token.partition(".")
     if token[0] in CLOSING:
-        return Key("", token[1:-1], statistic, token.column)
+        return Key("", token[1:-1], statistic, token.start_pos + 1)
     if dot and quoted[:1] in CLOSING:
-        return Key(kind.lower(), quoted[1:-1], statistic, token.column)
-    return Key("", str(token), statistic, token.column)
+        return Key(kind.lower(), quoted[1:-1], statistic, token.start_pos + 1)
+    return Key("", str(token), statistic, token.start_pos + 1)
 
 
 @cache
@@ -186,7 +186,6 @@ def _parser() -> Lark:
 
 def parse(text: str, most_length: int = MOST_LENGTH, most_terms: int = MOST_TERMS) -> Node | None:
     """Return the tree of an expression; None for an empty one. Raises FilterError."""
-    text = text.replace("\n", " ").replace("\r", " ")
     if not text.strip():
         return None
     if len(text) > most_length:
@@ -227,7 +226,7 @@ def _described(problem: UnexpectedInput, text: str) -> FilterError:
     if isinstance(problem, UnexpectedToken):
         expected = problem.accepts or problem.expected
         ended = problem.token.type == END
-        column = len(text.rstrip()) + 1 if ended else problem.token.column
+        column = len(text.rstrip()) + 1 if ended else problem.token.start_pos + 1
         found = "" if ended else str(problem.token)
     else:
         expected, column, ended = problem.allowed or set(), place + 1, False
