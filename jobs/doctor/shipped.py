@@ -30,15 +30,6 @@ R, X, L = Where.REASON, Where.EXCEPTION, Where.LOG
 
 RESOURCES = (
     Shipped(
-        "memory", R, r"out of memory|needed more than (\d+) MiB of memory",
-        noop("Out of memory"),
-        noop(
-            "The run needed more memory than it had requested (%(ram)s MiB) and was ended. Request more, or "
-            "use less: smaller batches, fewer data loader workers, data read in parts."
-        ),
-        "out of memory (requested 512 MiB), killed by signal 9 (SIGKILL)", Action.MORE_MEMORY,
-    ),
-    Shipped(
         "gpu_memory",
         X,
         r"CUDA out of memory|OutOfMemoryError: CUDA|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY|"
@@ -49,6 +40,15 @@ RESOURCES = (
             "memory for the job (RAM) does not help."
         ),
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Action.EDIT,
+    ),
+    Shipped(
+        "memory", R, r"out of memory|needed more than (\d+) MiB of memory",
+        noop("Out of memory"),
+        noop(
+            "The run needed more memory than it had requested (%(ram)s MiB) and was ended. Request more, or "
+            "use less: smaller batches, fewer data loader workers, data read in parts."
+        ),
+        "out of memory (requested 512 MiB), killed by signal 9 (SIGKILL)", Action.MORE_MEMORY,
     ),
     Shipped(
         "shared_memory", X, r"DataLoader worker .{0,80}killed by signal: Bus error|insufficient shared memory",

@@ -196,7 +196,7 @@ CODE = (
 
 ENDS = (
     Shipped(
-        "interrupt", R, r"\(SIGTERM\)|\(SIGINT\)|exit code (?:130|143)\b",
+        "interrupt", R, r"\(SIGTERM\)|\(SIGINT\)",
         noop("The run was asked to stop"),
         noop(
             "It was ended by SIGTERM or SIGINT, sent by the platform, the machine or the script itself. Save "
@@ -211,7 +211,7 @@ ENDS = (
         "KeyboardInterrupt", Action.AGAIN,
     ),
     Shipped(
-        "crash", R, r"\(SIG(?:SEGV|BUS|ABRT|ILL|FPE)\)|exit code (?:134|136|139)\b",
+        "crash", R, r"\(SIG(?:SEGV|BUS|ABRT|ILL|FPE)\)",
         noop("The process crashed"),
         noop(
             "Compiled code (a package such as torch or numpy) has crashed, not Python code. Run it with "
@@ -220,10 +220,20 @@ ENDS = (
         "killed by signal 11 (SIGSEGV)", Action.FORM,
     ),
     Shipped(
-        "killed", R, r"\(SIGKILL\)|exit code 137\b",
+        "killed", R, r"\(SIGKILL\)",
         noop("The process was killed"),
         noop("It received SIGKILL. If nobody cancelled it, the machine was probably out of memory: request more."),
         "killed by signal 9 (SIGKILL)", Action.MORE_MEMORY,
+    ),
+    Shipped(
+        "killed_command", R, r"exit code 1[345]\d\b",
+        noop("A command of the script was ended by a signal"),
+        noop(
+            "A shell ends with 128 plus the number of the signal that has ended its last command: 137 is SIGKILL, as "
+            "when memory is used up, 139 a crash, 143 SIGTERM. The script may also have chosen this exit code "
+            "itself. The end of the log may show more."
+        ),
+        "exit code 137",
     ),
     Shipped(
         "not_found", R, r"exit code 12[67]\b",

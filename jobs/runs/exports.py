@@ -20,9 +20,11 @@ def as_csv(table: Table) -> Iterator[str]:
 
 
 def _cells(table: Table) -> Iterator[list]:
-    yield [column.key for column in table.columns]
+    """Yield the heading and the rows. `title`, which comes after the name, is what pages call the run."""
+    name, *others = table.columns
+    yield [name.key, "title", *(column.key for column in others)]
     for row in table.all_rows():
-        yield [text_of(row, column) for column in table.columns]
+        yield [text_of(row, name), row.job.shown_name, *(text_of(row, column) for column in others)]
 
 
 def as_json(table: Table) -> Iterator[str]:

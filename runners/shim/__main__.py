@@ -53,6 +53,7 @@ OUT_OF_MEMORY = (
     b"Cannot allocate memory",
     b"can't allocate memory",
 )
+OF_A_GPU = (b"CUDA", b"cuda", b"HIP", b"GPU")  # its memory is not what the run has requested
 
 
 class Shim:
@@ -113,7 +114,8 @@ class Shim:
             self.out_of_memory = self.group.oom_kills()
             self.group.kill()
             self.group.remove()
-        self.oom_text = any(words in log.tail[-4096:] for words in OUT_OF_MEMORY)
+        lines = [line for line in log.tail[-4096:].splitlines() if not any(words in line for words in OF_A_GPU)]
+        self.oom_text = any(words in line for line in lines for words in OUT_OF_MEMORY)
         log.close()
 
     def make_group(self) -> None:

@@ -38,6 +38,13 @@ def test_it_reports_missing_memory(runner, tmp_path):
     assert status.reason == "out of memory (requested 100 MiB), exit code 1"
 
 
+def test_a_full_gpu_is_not_missing_memory(runner, tmp_path):
+    runner.start(
+        spec(tmp_path, "raise SystemExit('torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB')")
+    )
+    assert end_of(runner).reason == "exit code 1"
+
+
 def test_it_reports_a_missing_command(runner, tmp_path):
     runner.start(spec(tmp_path, "", command=["no-such-program"]))
     status = end_of(runner)

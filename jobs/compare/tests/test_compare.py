@@ -140,7 +140,7 @@ def test_the_csv_has_every_reported_number(get, make):
     make("two")
     answer = get("/compare.csv?job=one&job=two")
     assert answer["Content-Type"].startswith("text/csv")
-    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode())))
+    rows = list(csv.DictReader(io.StringIO(b"".join(answer.streaming_content).decode("utf-8-sig"))))
     assert {(row["job"], row["series"], row["step"], row["value"]) for row in rows} == {
         (job, *rest)
         for job in ("one", "two")

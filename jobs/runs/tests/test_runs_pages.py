@@ -131,13 +131,14 @@ def test_all_that_match_are_compared_up_to_the_limit(pages, monkeypatch):
 
 
 def test_exports_have_all_rows_and_no_formulas(pages):
-    Job.objects.filter(name="a").update(notes="=1+1", tags={"@x": ""})
+    Job.objects.filter(name="a").update(notes=" \n=1+1", tags={"@x": ""}, title="Größe 1")
     query = {"col": ["name", "notes", "tags", "param:lr", "last:loss", "state"], "filter": "name in (a, c)"}
-    text = b"".join(pages.get("/runs/export.csv", query).streaming_content).decode()
-    assert list(csv.reader(io.StringIO(text))) == [
-        ["name", "notes", "tags", "param:lr", "last:loss", "state"],
-        ["c", "", "team=vision", "0.01", "nan", "failed"],
-        ["a", "'=1+1", "'@x", "0.1", "0.05", "finished"],
+    data = b"".join(pages.get("/runs/export.csv", query).streaming_content)
+    assert data.startswith(b"\xef\xbb\xbf"), "Excel knows UTF-8 by it"
+    assert list(csv.reader(io.StringIO(data.decode("utf-8-sig")))) == [
+        ["name", "title", "notes", "tags", "param:lr", "last:loss", "state"],
+        ["c", "c", "", "team=vision", "0.01", "nan", "failed"],
+        ["a", "Größe 1", "' \n=1+1", "'@x", "0.1", "0.05", "finished"],
     ]
     project = Project.objects.get(name="vision")
     found = json.loads(b"".join(pages.get("/runs/export.json", {"in": project.pk}).streaming_content))
