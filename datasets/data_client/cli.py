@@ -74,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--replace", action="store_true", help="replace an existing dataset of that name")
     made.add_argument("--part", type=_part, default=64, metavar="MIB", help="part size of large files (default: 64)")
     made.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")
+    made.add_argument("--all", action="store_true", help="upload also .DS_Store, ._*, Thumbs.db, .git and the like")
     _dataset(
         command("download", download, "download a dataset to a folder; resumes an interrupted download"),
         "name of the dataset; owner/name for one that is shared with you",

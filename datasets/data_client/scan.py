@@ -7,6 +7,11 @@ import stat
 
 from .errors import LOCAL, Failure
 
+# What desktops and version control leave in folders; mlp/static/mlp/upload.js has the same.
+LITTER = frozenset({
+    ".DS_Store", ".Spotlight-V100", ".Trashes", ".fseventsd", "__MACOSX", "Thumbs.db", "ehthumbs.db", "desktop.ini",
+    "$RECYCLE.BIN", "System Volume Information", ".git", ".hg", ".svn",
+})  # fmt: skip
 DRAFTS = ".mlp-download"  # in a folder that is being downloaded: the incomplete files
 
 
@@ -22,8 +27,11 @@ class Local:
         return (info.st_size, info.st_mtime_ns) != (self.size, self.mtime_ns)
 
 
-def scan(folder: str, follow: bool, say) -> list:
-    """Return all regular files below `folder` (or the one file), sorted by path; `say(line)` reports skipped ones."""
+def scan(folder: str, follow: bool, say, everything: bool = False) -> list:
+    """Return all regular files below `folder` (or the one file), sorted by path; `say(line)` reports skipped ones.
+
+    Without `everything` what desktops and version control leave there is skipped.
+    """
     try:
         top = os.stat(folder)
     except OSError as problem:
@@ -40,6 +48,9 @@ def scan(folder: str, follow: bool, say) -> list:
             path = relative + entry.name
             if path == DRAFTS and entry.is_dir(follow_symlinks=False):
                 say(f"skipped {DRAFTS}: left by an interrupted download")
+                continue
+            if not everything and is_litter(entry.name):
+                say(f"skipped {_shown(path)}: left by a desktop or by version control (use --all to upload it)")
                 continue
             if entry.is_symlink() and not follow:
                 say(f"skipped {_shown(path)}: symbolic link (use --follow to follow links)")
@@ -58,6 +69,11 @@ def scan(folder: str, follow: bool, say) -> list:
             else:
                 say(f"skipped {_shown(path)}: not a regular file")
     return sorted(files, key=lambda local: local.path)
+
+
+def is_litter(name: str) -> bool:
+    """Return whether a file or folder of that name is left by macOS (`._*` beside each file), Windows, git and such."""
+    return name in LITTER or name.startswith("._")
 
 
 def _entries(folder: str) -> list:

@@ -31,7 +31,7 @@ def upload(platform: Platform, options, say) -> dict:
     """Run the command; return what --json prints. Raises Failure."""
     only_own(options.name, "uploaded")
     skipped: list = []
-    files = scan(options.dir, options.follow, lambda line: (skipped.append(line), say(line)))
+    files = scan(options.dir, options.follow, lambda line: (skipped.append(line), say(line)), options.all)
     total = sum(local.size for local in files)
     dataset = _prepare(platform, options, total)
     result = {"dataset": options.name, "user": platform.user, "files": len(files), "bytes": total, "skipped": skipped}

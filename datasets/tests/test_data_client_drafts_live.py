@@ -40,3 +40,15 @@ def test_remains_of_a_download_are_not_uploaded(client, tmp_path, service):  # n
         str(path.relative_to(service.path("alice", "photos"))) for path in service.path("alice", "photos").rglob("*")
     }
     assert paths == {"000", "001", "sub", "sub/.mlp-download", "sub/.mlp-download/x"}
+
+
+def test_what_desktops_leave_in_folders_is_not_uploaded_unless_it_is_asked_for(client, tmp_path, service):  # noqa: F811
+    folder = tmp_path / "litter"
+    for name in ("a.csv", ".DS_Store", "sub/._a.csv", "sub/Thumbs.db", "__MACOSX/x", ".git/config", ".hidden", "_.csv"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    told = client.run("upload", folder, "--name", "clean").stderr
+    assert all(f"skipped {name}: left by" in told for name in (".DS_Store", "sub/._a.csv", "__MACOSX", ".git"))
+    assert {path.name for path in service.path("alice", "clean").rglob("*")} == {"a.csv", ".hidden", "_.csv"}
+    client.run("upload", folder, "--name", "whole", "--all")
+    assert same(folder, service.path("alice", "whole"))

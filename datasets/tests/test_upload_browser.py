@@ -55,11 +55,14 @@ def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, t
     (from_here / "large.bin").write_bytes(os.urandom(40 * MIB))
     (from_here / "sub" / "ü (1)!.txt").write_text("small")
     (from_here / "table.csv").write_text("a,b\n1,2\n")
+    (from_here / "sub" / ".DS_Store").write_text("left by a desktop")
     ranges = driven(alice, service, str(from_here), os.environ.get("MLP_PICTURES", ""))
     total = 40 * MIB
     in_parts(ranges, total)
     row = Dataset.objects.get(name=ranges["name"])
     assert (row.name, row.state, row.stored) == ("digits", "ready", total + 5 + 8)
+    assert not service.path("alice", "digits", "sub/.DS_Store").exists()
+    (from_here / "sub" / ".DS_Store").unlink()
     for path in from_here.rglob("*.*"):
         assert service.path("alice", "digits", str(path.relative_to(from_here))).read_bytes() == path.read_bytes()
 

@@ -59,7 +59,6 @@ COLOURS = 10  # of lines in charts (mlp/static/mlp/charts.css)
 LONGEST_LIMIT_S = 365 * 86400
 MOST_PRIORITY = 100
 # States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
-HIDDEN = "•••"  # instead of a value that readers do not see
 SHOWN_ONLY = {"starting": _("starting"), "cancelled": _("cancelled")}
 
 
@@ -106,8 +105,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycl
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
     )
     tenant = models.ForeignKey(
-        "resources.Tenant", on_delete=models.PROTECT, related_name="jobs", verbose_name=_("tenant")
-    )
+        "resources.Tenant", on_delete=models.PROTECT, related_name="jobs", verbose_name=_("tenant"))  # fmt: skip
     name = models.CharField(_("name"), max_length=50)
     runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
     entry = models.CharField(_("script"), max_length=200)
@@ -258,7 +256,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycl
     @property
     def shown_env(self) -> dict[str, str]:
         """Return the environment variables given to the job. Readers get only the names: values may be secrets."""
-        return self.env if self.reading is None else dict.fromkeys(self.env, HIDDEN)
+        return self.env if self.reading is None else dict.fromkeys(self.env, "•••")
 
     @property
     def failure(self) -> str:

@@ -38,13 +38,20 @@ async function entriesOf(entry, base = "") {
   return entries;
 }
 
+// What desktops and version control leave in folders, which is no data; datasets/data_client/scan.py has the same.
+const LITTER = new Set([".DS_Store", ".Spotlight-V100", ".Trashes", ".fseventsd", "__MACOSX", "Thumbs.db", "ehthumbs.db",
+  "desktop.ini", "$RECYCLE.BIN", "System Volume Information", ".git", ".hg", ".svn"]);
+const isLitter = (path) => path.split("/").some((name) => LITTER.has(name) || name.startsWith("._"));
+
 // Selects the files. A single folder is the dataset itself: its name is cut off the paths.
-function choose(entries) {
+function choose(all) {
+  const entries = all.filter(({ path }) => all.length === 1 || !isLitter(path));
   const tops = new Set(entries.map(({ path }) => (path.includes("/") ? path.slice(0, path.indexOf("/")) : "")));
   folder = tops.size === 1 ? [...tops][0] : "";
   chosen = entries.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
-  part("picked").textContent = chosen.length ? `${form.dataset.wordFiles} ${unit.format(chosen.length)} · ${bytes(total)}` : "";
+  const left = all.length > entries.length ? ` · ${form.dataset.wordSkipped} ${unit.format(all.length - entries.length)}` : "";
+  part("picked").textContent = chosen.length ? `${form.dataset.wordFiles} ${unit.format(chosen.length)} · ${bytes(total)}${left}` : "";
   const [name, size] = [form.querySelector("#name"), form.querySelector("#size")];
   if (size) {
     size.value = chosen.length ? total : "";
