@@ -7,8 +7,8 @@ from collections import Counter
 from django.db.models import Count
 
 from automation.models import Sweep, Trial, TrialState
-from jobs.models.job import HIDDEN
 from kernel import units
+from kernel.masking import HIDDEN
 
 from . import driving, space
 

@@ -256,7 +256,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycl
     @property
     def shown_env(self) -> dict[str, str]:
         """Return the environment variables given to the job. Readers get only the names: values may be secrets."""
-        return self.env if self.reading is None else dict.fromkeys(self.env, "•••")
+        return self.env if self.reading is None else dict.fromkeys(self.env, masking.HIDDEN)
 
     @property
     def failure(self) -> str:

@@ -130,6 +130,24 @@ def test_a_running_job_gets_its_new_points_only(alice_page, alice, browser_error
     assert browser_errors == []
 
 
+@pytest.mark.parametrize("values", [[0.8, 0.0123], [1e-300, 1e300], [5e-324, 1]])
+def test_a_logarithmic_axis_has_marks_wherever_it_begins(alice_page, alice, browser_errors, values):
+    page = alice_page
+    put(Job, alice, "fit", "running")
+    for step, value in enumerate(values, 1):
+        report("fit", step, {"step": step, "values": {"norm": value}})
+    page.goto("/jobs/fit")
+    page.locator("[data-log-y]").check()
+    page.locator("[data-log-x]").check()
+    expect(label(chart_of(page, "norm"))).to_have_attribute("aria-label", re.compile(f"{len(values)} values"))
+    chart_of(page, "norm").locator("[role=img]").focus()
+    page.keyboard.press("End")
+    expect(chart_of(page, "norm").locator(".tip")).to_contain_text(f"Step {len(values)}")
+    page.reload()
+    expect(page.locator("[data-log-y]")).to_be_checked()
+    assert browser_errors == []
+
+
 def test_a_change_before_the_websocket_opens_is_not_missed(alice_page, alice, browser_errors):
     job = put(Job, alice, "fit", "running")
 

@@ -49,6 +49,23 @@ export function place(kind, value) {
 }
 
 // Returns the texts of an x axis' ticks.
+// The marks of a logarithmic axis: powers of ten, and within few decades some between them. uPlot's own never end where
+// the axis begins between two powers.
+export function logSplits(low, high) {
+  const [from, to] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const decades = Math.log10(high / low);
+  const digits = decades < 1 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : decades < 3 ? [1, 2, 5] : [1];
+  const step = Math.max(1, Math.ceil(decades / 8));
+  const found = [];
+  for (let power = from; power <= to; power += step) {
+    for (const digit of digits) {
+      const value = Number(`${digit}e${power}`);
+      if (value >= low && value <= high) found.push(value);
+    }
+  }
+  return found.length > 1 ? found : [low, high];
+}
+
 export function ticksOf(kind, splits) {
   if (kind === "relative") return splits.map(duration);
   if (kind !== "time") return splits.map((value) => (value === null ? null : tick(value)));

@@ -2,7 +2,7 @@
 
 import uPlot from "../../vendor/uplot.esm.js";
 import { CanvasPen, draw } from "./draw.js";
-import { DURATIONS, WHOLE, fill, place, short, tick, ticksOf } from "./format.js";
+import { DURATIONS, WHOLE, fill, logSplits, place, short, tick, ticksOf } from "./format.js";
 import { extentX, extentY, nearest, places } from "./lines.js";
 import { lightNearest, light, litLines } from "./lit.js";
 import { saveImage } from "./picture.js";
@@ -27,6 +27,8 @@ function button(text, title, action) {
   made.addEventListener("click", action);
   return made;
 }
+
+const LOG = { splits: (plot, axis, low, high) => logSplits(low, high), filter: (plot, splits) => splits };
 
 export class Plot {
   // `names`: the metrics on it.
@@ -142,8 +144,8 @@ export class Plot {
       series: [{}, { paths: () => null, points: { show: false } }],
       axes: [
         { ...axis, size: 26, gap: 4, grid: { show: false }, ...(x === "relative" ? { incrs: DURATIONS } : x === "step" && !logX ? { incrs: WHOLE } : {}),
-          space: 52, values: (_, splits) => ticksOf(x, splits) },
-        { ...axis, size: 52, gap: 6, values: (_, splits) => splits.map((value) => (value === null ? "" : tick(value))) },
+          space: 52, ...(logX ? LOG : {}), values: (_, splits) => ticksOf(x, splits) },
+        { ...axis, size: 52, gap: 6, ...(logY ? LOG : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : tick(value))) },
       ],
       hooks: {
         draw: [(plot) => this.paint(plot)],
