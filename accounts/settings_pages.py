@@ -73,7 +73,9 @@ def _save(request, row: Preference) -> None:
     # A link for a new password is sent there.
     is_way_in = settings.EMAIL_HOST and request.user.has_usable_password()
     if row.email != known and is_way_in and not sessions.is_fresh(request):
-        raise Refused("can be changed only after you confirm your password on the page Second factors", field="email")
+        raise Refused(
+            "can be changed only after you confirm your password on the page Two-factor authentication", field="email"
+        )
     if len(row.webhook) > 500:
         raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:

@@ -216,7 +216,7 @@ def require_unserved(model: Model, kept: bool = False) -> None:
     """Raise WrongState while an application serves the locked model; with `kept` those in the trash do not count."""
     serving = model.served_by.order_by(F("trashed").asc(nulls_first=True), "pk").first()
     if serving is not None and serving.trashed is None:
-        raise WrongState("the application %(name)s uses this model; delete the application first", name=serving.name)
+        raise WrongState("the application %(name)s uses this model; delete it first", name=serving.name)
     if serving is not None and not kept:
         raise WrongState(
             "the application %(name)s in the trash uses this model; delete it from there first", name=serving.name

@@ -61,9 +61,8 @@ def alerts(request):
             raise Http404
     problems = None
     if request.method == "POST":
-        problems = problems_of(lambda: _do(request), RuleForm().fields)
+        problems = problems_of(lambda: messages.success(request, _do(request)), RuleForm().fields)
         if not problems:
-            messages.success(request, _("Done."))
             return redirect("aiops_alerts")
     mine = rules.visible(request.user)
     context = {
@@ -93,11 +92,12 @@ def _shown(rule: AlertRule) -> dict:
     return {**given, "search": str(rule.search_id or ""), "recipients": people}
 
 
-def _do(request) -> None:
+def _do(request) -> str:
+    """Do what was asked for; return what to tell. Raises Refused."""
     wish, _colon, number = request.POST.get("do", "").partition(":")
     if wish == "create":
         rules.create(request.user, _values(request))
-        return
+        return _("Alert rule created.")
     if wish not in ("on", "off", "delete", "mute", "change"):
         raise Refused("must be create, change, mute, on, off or delete", field="do")
     try:
@@ -106,7 +106,8 @@ def _do(request) -> None:
         raise Refused("this rule no longer exists")
     if wish == "delete":
         rule.delete()
-    elif wish == "mute":
+        return _("Alert rule deleted.")
+    if wish == "mute":
         seconds = request.POST.get("seconds", "0")
         if seconds not in ("0", *dict(MUTES)):
             raise Refused("must be one of %(choices)s", field="seconds", choices=", ".join(dict(MUTES)))
@@ -116,6 +117,8 @@ def _do(request) -> None:
         rules.change(rule, empty | _values(request))
     else:
         rules.change(rule, {"enabled": wish == "on"})
+        return _("Alert rule switched on.") if wish == "on" else _("Alert rule switched off.")
+    return _("Alert rule changed.")
 
 
 def _values(request) -> dict:

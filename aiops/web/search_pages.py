@@ -25,11 +25,9 @@ from .alerts_serializers import SearchIn
 def saved(request):
     """List the searches that the user can run; a POST saves, shares or deletes one."""
     if request.method == "POST":
-        problem = attempt(lambda: _do(request))
+        problem = attempt(lambda: messages.success(request, _do(request)))
         if problem:
             messages.error(request, problem)
-        else:
-            messages.success(request, _("Done."))
         return redirect("aiops_searches")
     page = page_of(request, searches.visible(request.user))
     for row in page.object_list:
@@ -40,11 +38,12 @@ def saved(request):
     return render(request, "aiops/searches.html", context)
 
 
-def _do(request) -> None:
+def _do(request) -> str:
+    """Do what was asked for; return what to tell. Raises Refused."""
     wish, _colon, number = request.POST.get("do", "").partition(":")
     if wish == "save":
         _save(request)
-        return
+        return _("Search saved.")
     if wish not in ("share", "delete"):
         raise Refused("must be save, share or delete", field="do")
     try:
@@ -53,8 +52,9 @@ def _do(request) -> None:
         raise Refused("this search no longer exists")
     if wish == "delete":
         searches.delete(row)
-    else:
-        searches.change(row, {"tenant": request.POST.get("tenant", "")})
+        return _("Search deleted.")
+    searches.change(row, {"tenant": request.POST.get("tenant", "")})
+    return _("Search shared.") if request.POST.get("tenant") else _("Search no longer shared.")
 
 
 def _save(request) -> None:

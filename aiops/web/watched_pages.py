@@ -24,11 +24,9 @@ from kernel.pages import attempt, number_in
 def watched(request):
     """List the user's workloads; a POST watches one, or watches it no longer."""
     if request.method == "POST":
-        problem = attempt(lambda: _do(request))
+        problem = attempt(lambda: messages.success(request, _do(request)))
         if problem:
             messages.error(request, problem)
-        else:
-            messages.success(request, _("Done."))
         return redirect("aiops_watched")
     context, status = {"rows": [], "serving": True}, 200
     try:
@@ -63,17 +61,19 @@ def _rows(user) -> list[dict]:
     ]
 
 
-def _do(request) -> None:
+def _do(request) -> str:
+    """Do what was asked for; return what to tell. Raises Refused."""
     wish, _colon, rest = request.POST.get("do", "").partition(":")
     if wish == "watch":
         watching.watch(user=request.user, **_names(rest))
-        return
+        return _("The workload is watched.")
     if wish != "unwatch":
         raise Refused("must be watch or unwatch", field="do")
     try:
         watching.unwatch(request.user, number_in(rest))
     except Missing:
         raise Refused("this workload is no longer watched")
+    return _("The workload is no longer watched.")
 
 
 def _names(text: str) -> dict[str, str]:

@@ -36,7 +36,7 @@ class Action(models.TextChoices):
     UPLOAD_SCRIPT = "upload_script", _("Upload the file")
     DATASET = "dataset", _("Choose or upload a dataset")
     NETWORK = "network", _("Run again with another network")
-    FORM = "form", _("Change the job's form")
+    FORM = "form", _("Edit and run again")
     USAGE = "usage", _("Show the usage")
     CHART = "chart", _("Show the metrics")
 

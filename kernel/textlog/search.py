@@ -41,7 +41,7 @@ class Wanted:
         except UnicodeEncodeError:
             raise Refused("must be valid text", field="q") from None
         except re2.error as problem:
-            raise Refused("is not a regular expression: %(problem)s", field="q", problem=_words(problem)) from None
+            raise Refused("invalid regular expression: %(problem)s", field="q", problem=_words(problem)) from None
         literal = q.encode() if case and not regex else b""
         self.find = functools.partial(_find, literal) if literal else self._match
 
@@ -74,9 +74,10 @@ def _compiled(q: bytes, regex: bool, case: bool):
 
 
 def _words(problem: Exception) -> str:
-    """Return the error message of RE2 as text."""
+    """Return the error message of RE2 as text, without the expression as we have given it to RE2."""
     words = problem.args[0] if problem.args else ""
-    return words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+    return text.partition(": (?")[0]
 
 
 def search(index: Index, wanted: Wanted, first: int, limit: int, seconds: float) -> tuple[list[int], int | None]:

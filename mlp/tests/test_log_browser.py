@@ -92,7 +92,7 @@ def search(page, log: Path) -> None:
     sees(page, MILLION + 1002, "disk 7 is back")
     picture(page, "log-search")
     page.fill("[data-log-search] input", "(")
-    expect(found).to_contain_text("is not a regular expression: missing )")
+    expect(found).to_contain_text("invalid regular expression: missing )")
 
 
 def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page, browser_errors):

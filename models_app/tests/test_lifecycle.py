@@ -213,7 +213,7 @@ class TestEnd:
         net = models[2]
         for number, name in enumerate(("first", "second")):
             Application.objects.create(user=alice, tenant=alice.tenant, model=net, name=name, port=31000 + number)
-        refusal = r"^state: the application first uses this model; delete the application first$"
+        refusal = r"^state: the application first uses this model; delete it first$"
         with pytest.raises(WrongState, match=refusal):
             lifecycle.delete_model(user=alice, name="net", by="test")
         assert fresh(net).state == "ready"

@@ -105,7 +105,7 @@ def test_a_log_that_is_missing_has_no_lines(as_alice, alice):
         (f"{LINES}?limit=1001", "limit: must be a whole number from 1 to 1000"),
         (f"{LINES}?follow=2", "follow: "),
         (f"{LINES}?before=1", "before: unknown parameter"),
-        (f"{LINES}?q=(&regex=1", "q: is not a regular expression: missing )"),
+        (f"{LINES}?q=(&regex=1", "q: invalid regular expression: missing )"),
         (SEARCH, "q: must have 1 to 1000 characters"),
         (f"{SEARCH}?q=", "q: must have 1 to 1000 characters"),
         (f"{SEARCH}?q=&errors=1", "q: must have 1 to 1000 characters"),

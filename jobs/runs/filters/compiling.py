@@ -104,7 +104,9 @@ def _resolved(key: Key, scope: Scope) -> tuple[str, str]:
     if found == "both":
         raise FilterError(
             key.column,
-            Message("%(name)s is a metric and an argument: write metric.%(name)s or param.%(name)s", name=name[:100]),
+            Message(
+                '"%(name)s" is both a metric and an argument: use metric.%(name)s or param.%(name)s', name=name[:100]
+            ),
         )
     if not found:
         raise _unknown(key, scope)

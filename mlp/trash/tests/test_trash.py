@@ -230,7 +230,7 @@ class TestUse:
     def test_a_model_and_its_application_wait_for_each_other(self, thing, as_alice, tasks):
         thing("application")
         model = Application.objects.get().model.name
-        assert "delete the application first" in as_alice.refused("delete", f"users/alice/models/{model}?trash=1")
+        assert "uses this model; delete it first" in as_alice.refused("delete", f"users/alice/models/{model}?trash=1")
         as_alice.call("delete", "users/alice/apps/thing?trash=1")
         assert as_alice.call("delete", f"users/alice/models/{model}?trash=1").status_code == 200
         given = {"kind": "application", "name": "thing"}
