@@ -2,7 +2,7 @@
 // on it has changed (socket.js), and morphs the regions that differ (idiomorph), so that focus, selection and scroll
 // position survive. An element with `data-keep` and an id is left alone (a chart goes on moving); a region with
 // `data-retain` also keeps some that the server no longer shows. `data-everyone` on a page of administrators: changes
-// of other users' objects count, too. Where the page is not our own template, `mark` sets `data-region` on its parts.
+// of other users' objects count, too; where it names a kind, those of this kind. Where the page is not our own template, `mark` sets `data-region` on its parts.
 
 import { Idiomorph } from "../vendor/idiomorph.esm.js";
 import { connection, hydrate, sessionEnded } from "./page.js";
@@ -142,7 +142,7 @@ function move({ kind, name, progress }) {
 
 function onMessage(message) {
   if (message.type === "again") { soon(0); return; }
-  if (!message.mine && !("everyone" in document.body.dataset) && !document.querySelector("[data-everyone]")) return;
+  if (!message.mine && !["", message.kind].includes(document.querySelector("[data-everyone]")?.dataset.everyone)) return;
   if (message.progress !== undefined) move(message);
   const pause = message.kind === "job" && message.mine ? jobsMs : MOVING_MS;
   soon(message.moving ? Math.max(SOON_MS, last + pause - Date.now()) : SOON_MS);
