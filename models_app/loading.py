@@ -30,13 +30,9 @@ import numpy as np
 SIGNATURE = "signature.json"
 TORCH_ARRAYS = "sklearn.externals.array_api_compat.torch"
 FORMATS = {
-    ".pt": "torchscript",
-    ".pt2": "torch.export",
-    ".onnx": "onnx",
-    ".skops": "skops",
-    ".joblib": "joblib",
+    ".pt": "torchscript", ".pt2": "torch.export", ".onnx": "onnx", ".skops": "skops", ".joblib": "joblib",
     ".pkl": "joblib",
-}
+}  # fmt: skip
 NAMED = {"MLmodel": "mlflow", "predictor.py": "predictor"}
 DATATYPES = {
     "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
@@ -53,6 +49,10 @@ ONNX_TYPES = {
 
 class NotAModel(Exception):
     """The folder has no model that can be loaded; the message says why."""
+
+
+class WrongInput(ValueError):
+    """The values of a request do not fit the model; the message names the input."""
 
 
 def datatype(array: np.ndarray) -> str:
@@ -94,13 +94,15 @@ def find(folder: Path) -> tuple[str, Path]:
 class Loaded:
     """A model in memory. `inputs` and `outputs`: dicts of name, datatype, shape (-1: any), empty if not known.
 
-    `frames`: it takes data frames, in which a text may be missing (None).
+    `frames`: it takes data frames, in which a text may be missing (None). `certain`: inputs have these shapes or are
+    refused. `columns`: MLflow's types of the columns of a table by name, of which the `optional` ones may be missing.
     """
 
-    frames = False
+    frames, columns, optional, wrong_input = False, {}, frozenset(), WrongInput
 
-    def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool):
-        self.format, self.call, self.inputs, self.outputs, self.batches = kind, call, inputs, outputs, batches
+    def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool, certain=False):
+        self.format, self.call, self.inputs, self.outputs = kind, call, inputs, outputs
+        self.batches, self.certain = batches, certain
 
     def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         """Return the outputs; some formats compute only the `wanted` ones, if any are named."""
@@ -122,6 +124,7 @@ def load(folder: Path) -> Loaded:
     signature = path.parent / SIGNATURE
     if signature.is_file():
         loaded.inputs, loaded.outputs = _signature(signature.read_bytes(), loaded)
+        loaded.certain = True
     return loaded
 
 
@@ -193,6 +196,7 @@ def _torchscript(kind: str, path: Path) -> Loaded:
     loaded = Loaded(kind, _torch_call(module, device), inputs, [], batches=True)
     if extra_files[SIGNATURE]:
         loaded.inputs, loaded.outputs = _signature(extra_files[SIGNATURE], loaded)
+        loaded.certain = True
         return loaded
     weights = next((one for one in module.parameters() if one.ndim == 2 and one.is_floating_point()), None)
     if len(inputs) == 1 and weights is not None:  # the file has no shape: try rows for the first layer
@@ -214,7 +218,8 @@ def _exported(kind: str, path: Path) -> Loaded:
     inputs = [_fake(name, seen.get(name)) for name in signature.user_inputs if isinstance(name, str)]
     outputs = [_fake(f"output__{at}", seen.get(name)) for at, name in enumerate(signature.user_outputs)]
     open_ended = bool(inputs) and all(one["shape"][:1] == [-1] for one in inputs)
-    return Loaded(kind, _torch_call(program.module().to(device), device), inputs, outputs, batches=open_ended)
+    call = _torch_call(program.module().to(device), device)
+    return Loaded(kind, call, inputs, outputs, batches=open_ended, certain=True)
 
 
 def _fake(name: str, value) -> dict:
@@ -226,6 +231,11 @@ def _fake(name: str, value) -> dict:
     return {"name": name, "datatype": kinds.get(kind, "FP32"), "shape": shape}
 
 
+def _onnx_value(one) -> dict:
+    shape = [side if isinstance(side, int) else -1 for side in one.shape]
+    return {"name": one.name, "datatype": ONNX_TYPES.get(one.type, "FP32"), "shape": shape}
+
+
 def _onnx(kind: str, path: Path) -> Loaded:
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read at the import; else it keeps an id in the home
     import onnxruntime
@@ -233,17 +243,7 @@ def _onnx(kind: str, path: Path) -> Loaded:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     session = onnxruntime.InferenceSession(str(path), options, providers=onnxruntime.get_available_providers())
-    inputs, outputs = (
-        [
-            {
-                "name": one.name,
-                "datatype": ONNX_TYPES.get(one.type, "FP32"),
-                "shape": [side if isinstance(side, int) else -1 for side in one.shape],
-            }
-            for one in side_of
-        ]
-        for side_of in (session.get_inputs(), session.get_outputs())
-    )
+    inputs, outputs = (list(map(_onnx_value, side)) for side in (session.get_inputs(), session.get_outputs()))
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         names = [one["name"] for one in outputs if not wanted or one["name"] in wanted]
@@ -251,7 +251,7 @@ def _onnx(kind: str, path: Path) -> Loaded:
         return [tensor(name, array) for name, array in zip(names, arrays, strict=True)]
 
     open_ended = all(one["shape"] and one["shape"][0] == -1 for one in inputs)
-    return Loaded(kind, call, inputs, outputs, batches=open_ended)
+    return Loaded(kind, call, inputs, outputs, batches=open_ended, certain=True)
 
 
 def _sklearn(kind: str, path: Path) -> Loaded:
@@ -275,11 +275,32 @@ def _open_skops(path: Path):
 def _only_input(tensors: list[dict]) -> np.ndarray:
     """Return the data of the only input, its bytes as text."""
     if len(tensors) != 1:
-        raise ValueError(f"the model takes one input, {len(tensors)} were given")
-    features = tensors[0]["data"]
-    if features.dtype == np.object_ and features.size:
-        features = np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(features)
-    return features
+        raise WrongInput(f"inputs: the model takes one input, {len(tensors)} were given")
+    return texts(tensors[0])
+
+
+def texts(one: dict) -> np.ndarray:
+    """Return the data of a tensor, bytes as text. Raises WrongInput where they are no UTF-8."""
+    data = np.asarray(one["data"])
+    if data.dtype != np.object_ or not data.size:
+        return data
+    try:
+        return np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(data)
+    except UnicodeDecodeError as problem:
+        raise WrongInput(f"{one['name']}: the model takes text in UTF-8 ({problem})")
+
+
+def exact(name: str, data, kind: str) -> np.ndarray:
+    """Return data as an array of the datatype. Raises ValueError where a value would become another."""
+    found = np.asarray(data)
+    if found.dtype.kind not in "biuf" or kind in ("BOOL", "BYTES"):
+        return np.asarray(data, dtype=DATATYPES[kind])
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = found.astype(DATATYPES[kind])
+    lost = np.isinf(cast) & ~np.isinf(found) if kind.startswith("FP") else cast != found
+    if lost.any():
+        raise ValueError(f"{name}: {found[lost].flat[0]} does not fit {kind}")
+    return cast
 
 
 def _estimator(kind: str, estimator, name: str, features_of, first: str = "predict") -> Loaded:
@@ -309,7 +330,8 @@ def _mlflow(kind: str, path: Path) -> Loaded:
     spec.loader.exec_module(mlmodel)
     kit = SimpleNamespace(
         Loaded=Loaded, NotAModel=NotAModel, DATATYPES=DATATYPES, tensor=tensor, onnx=_onnx, exported=_exported,
-        torch_call=_torch_call, estimator=_estimator, open_skops=_open_skops,
+        torch_call=_torch_call, estimator=_estimator, open_skops=_open_skops, WrongInput=WrongInput, texts=texts,
+        exact=exact,
     )  # fmt: skip
     return mlmodel.load(path, kit)
 
@@ -346,7 +368,7 @@ def _as_tensor(one: dict) -> dict:
     kind = DATATYPES.get(one.get("datatype", "FP32"))
     if kind is None:
         raise ValueError(f"{one.get('datatype')} is no datatype of the protocol")
-    array = np.asarray(one["data"], dtype=kind)
+    array = exact(one["name"], one["data"], one.get("datatype", "FP32"))
     shape = one.get("shape") or list(array.shape)
     return {"name": one["name"], "datatype": one.get("datatype", "FP32"), "shape": shape, "data": array.reshape(shape)}
 

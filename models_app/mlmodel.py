@@ -32,10 +32,13 @@ MOST_BYTES = 1 << 20  # of an MLmodel file
 class Features:
     """The inputs that a signature declares, and how they become what a model takes: an array, or a table."""
 
-    def __init__(self, declared: list[dict], wrong: type[Exception]):
+    def __init__(self, declared: list[dict], kit: SimpleNamespace):
+        self.kit = kit
         self.table = bool(declared) and all(one.get("type") != "tensor" for one in declared)
-        self.inputs = [_column(one, wrong) if self.table else _tensor(one, wrong) for one in declared]
-        self.dates = [str(one.get("name", "input")) for one in declared if one.get("type") == "datetime"]
+        self.inputs = _described(declared, kit.NotAModel)
+        of_table = list(zip(self.inputs, declared, strict=True)) if self.table else []
+        self.columns = {one["name"]: column["type"] for one, column in of_table}
+        self.optional = frozenset(one["name"] for one, column in of_table if column.get("required") is False)
         self.frames = False  # whether the model takes data frames, in which a text may be missing
 
     def of_estimator(self, estimator):
@@ -50,33 +53,80 @@ class Features:
         """Return the features of a request as a data frame."""
         import pandas  # here: half a second and 42 MiB, which other models do without
 
-        columns = {one["name"]: _words(np.asarray(one["data"]).reshape(-1)) for one in tensors}
-        frame = pandas.DataFrame(columns)
-        for name in self.dates:
-            frame[name] = pandas.to_datetime(frame[name])
+        frame = pandas.DataFrame(self._columns(tensors))
+        for name in frame.columns:
+            if self.columns[name] == "datetime":
+                frame[name] = self._dates(name, frame[name], pandas)
         return frame
+
+    def _dates(self, name: str, words, pandas):
+        try:
+            try:
+                return pandas.to_datetime(words)
+            except ValueError:  # each may be written in another way
+                return pandas.to_datetime(words, format="mixed")
+        except (ValueError, TypeError, OverflowError) as problem:
+            raise self.kit.WrongInput(f"{name}: a column of type datetime takes dates ({problem})")
 
     def of(self, tensors: list[dict]):
         """Return the features of a request as an array."""
         if not self.table:
-            return _words(tensors[0]["data"])
-        columns = {one["name"]: _words(np.asarray(one["data"]).reshape(-1)) for one in tensors}
+            return self.kit.texts(tensors[0])
+        columns = self._columns(tensors)
+        missing = [one["name"] for one in self.inputs if one["name"] not in columns]
+        if missing:
+            raise self.kit.WrongInput(f"{missing[0]}: this model needs the column, though it is optional")
         if any(column.dtype == np.object_ for column in columns.values()):
             return np.column_stack([column.astype(np.object_) for column in columns.values()])
         return np.column_stack(list(columns.values()))
 
+    def rows(self, tensors: list[dict], kind: str) -> np.ndarray:
+        """Return a table as the only input of a model, of this datatype."""
+        try:
+            return self.kit.exact("inputs", self.of(tensors), kind)
+        except self.kit.WrongInput:
+            raise
+        except (ValueError, TypeError) as problem:
+            raise self.kit.WrongInput(str(problem))
 
-def _words(array: np.ndarray) -> np.ndarray:
-    if array.dtype != np.object_ or not array.size:
-        return array
-    return np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(array)
+    def _columns(self, tensors: list[dict]) -> dict[str, np.ndarray]:
+        """Return the columns of a request by name, in the signature's order. Those that are missing are filled, but for
+        whole numbers and BOOL, which have no value that says so: these stay away.
+        """
+        given = {one["name"]: self._cells(one) for one in tensors}
+        counts = {len(cells) for cells in given.values()}
+        if len(counts) != 1:
+            raise self.kit.WrongInput(f"inputs: the columns {', '.join(given)} must be of the same length")
+        (rows,) = counts
+        for one in self.inputs:
+            if one["name"] not in given and one["datatype"].startswith("FP"):
+                given[one["name"]] = np.full(rows, np.nan, self.kit.DATATYPES[one["datatype"]])
+            elif one["name"] not in given and one["datatype"] == "BYTES" and self.frames:
+                given[one["name"]] = np.full(rows, None, np.object_)
+        return {one["name"]: given[one["name"]] for one in self.inputs if one["name"] in given}
+
+    def _cells(self, one: dict) -> np.ndarray:
+        shape = list(one["shape"])
+        if len(shape) > 2 or not shape or shape[1:] not in ([], [1]):
+            raise self.kit.WrongInput(f"{one['name']}: a column must have the shape [-1], given was {shape}")
+        binary = self.columns.get(one["name"]) == "binary"
+        return (np.asarray(one["data"]) if binary else self.kit.texts(one)).reshape(-1)
+
+
+def _described(declared: list[dict], wrong: type[Exception]) -> list[dict]:
+    """Return inputs or outputs of a signature; several without names are called by their position, as MLflow does."""
+    table = bool(declared) and all(one.get("type") != "tensor" for one in declared)
+    named = [
+        {**one, "name": str(one.get("name", at if len(declared) > 1 else "input"))} for at, one in enumerate(declared)
+    ]
+    return [_column(one, wrong) if table else _tensor(one, wrong) for one in named]
 
 
 def _column(one: dict, wrong: type[Exception]) -> dict:
     kind = COLUMNS.get(one.get("type"))
     if kind is None:
         raise wrong(f"MLmodel: a column of type {one.get('type')} cannot be served; tables have simple columns")
-    return {"name": str(one.get("name", "input")), "datatype": kind, "shape": [-1]}
+    return {"name": one["name"], "datatype": kind, "shape": [-1]}
 
 
 def _tensor(one: dict, wrong: type[Exception]) -> dict:
@@ -84,7 +134,7 @@ def _tensor(one: dict, wrong: type[Exception]) -> dict:
     kind = TENSORS.get(spec.get("dtype"))
     if kind is None:
         raise wrong(f"MLmodel: a tensor of type {spec.get('dtype')} cannot be served")
-    return {"name": str(one.get("name", "input")), "datatype": kind, "shape": [int(side) for side in spec["shape"]]}
+    return {"name": one["name"], "datatype": kind, "shape": [int(side) for side in spec["shape"]]}
 
 
 def load(path: Path, kit: SimpleNamespace):
@@ -102,8 +152,8 @@ def load(path: Path, kit: SimpleNamespace):
         if code:
             sys.path.insert(0, str(_inside(path.parent, code, kit.NotAModel)))
     signature = about.get("signature") or {}
-    features = Features(_declared(signature, "inputs", kit.NotAModel), kit.NotAModel)
-    outputs = Features(_declared(signature, "outputs", kit.NotAModel), kit.NotAModel).inputs
+    features = Features(_declared(signature, "inputs", kit.NotAModel), kit)
+    outputs = _described(_declared(signature, "outputs", kit.NotAModel), kit.NotAModel)
     try:
         loaded = OPENERS[name](path.parent, flavour, pyfunc, features, kit)
     except ModuleNotFoundError as problem:
@@ -112,6 +162,8 @@ def load(path: Path, kit: SimpleNamespace):
         )
     loaded.format = f"mlflow/{name}"
     loaded.inputs, loaded.frames = features.inputs or loaded.inputs, features.frames
+    loaded.columns, loaded.optional = features.columns, features.optional
+    loaded.certain = loaded.certain or bool(features.inputs and not features.table)
     if len(outputs) == len(loaded.outputs):
         loaded.outputs = [{**one, "name": known["name"]} for one, known in zip(outputs, loaded.outputs, strict=True)]
     return loaded
@@ -203,12 +255,12 @@ def _onnx(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: Si
         whole, inner = loaded.inputs[0], loaded.call
 
         def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-            rows = np.asarray(features.of(tensors)).astype(kit.DATATYPES[whole["datatype"]])
+            rows = features.rows(tensors, whole["datatype"])
             return inner([{**whole, "shape": list(rows.shape), "data": rows}], wanted)
 
         loaded.call = call
     else:
-        features.inputs = []  # the file's own names and shapes are exact
+        features.inputs, features.columns, features.optional = [], {}, frozenset()  # the file's own are exact
     return loaded
 
 
@@ -230,7 +282,7 @@ def _pytorch(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit:
         inner = loaded.call
 
         def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-            rows = np.asarray(features.of(tensors)).astype(np.float32)
+            rows = features.rows(tensors, "FP32")
             return inner([{"name": "input", "datatype": "FP32", "shape": list(rows.shape), "data": rows}], wanted)
 
         loaded.call = call

@@ -1,6 +1,6 @@
 """The request bodies of POST /predict: plain JSON, a file (CSV, .npy, an image, any for a BYTES input), or a form.
 
-Called by server.py. Bodies are converted to input tensors (protocol.py) by the inputs that the model declares; `TAKES`
+Called by server.py. Bodies are converted to input tensors (values.py) by the inputs that the model declares; `TAKES`
 describes how, and is shown by /schema.
 """
 
@@ -9,50 +9,67 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 
 import numpy as np
-from protocol import DATATYPES, BadRequest, parsed
+import pictures
+import values
+from protocol import parsed
 from python_multipart import parse_form
-from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+from values import BadRequest, Unsupported
 
 FORM, BINARY = "multipart/form-data", "application/octet-stream"
 JSON = ("", "application/json", "application/x-www-form-urlencoded")  # the last is the default of curl -d
 BY_ENDING = {
     "json": "application/json", "csv": "text/csv", "npy": "application/x-npy", "png": "image/png", "jpg": "image/jpeg",
-    "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "bmp": "image/bmp",
+    "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp", "bmp": "image/bmp", "tif": "image/tiff",
+    "tiff": "image/tiff", "avif": "image/avif",
 }  # fmt: skip
 TAKES = {
-    "application/json": "{name of an input: nested list}, or the nested list alone for a model of one input",
-    "text/csv": "rows of numbers or words, the first may be a heading; columns go to the inputs of these names, or all "
-    "of them to the only input",
-    "application/x-npy": "an array as numpy.save writes it",
-    "image/*": "the file to an input of BYTES, else its pixels, resized to the sides that the input fixes; channels as "
-    "its shape has them, floats from 0 to 1",
+    "application/json": "{name of an input: nested list}, or the nested list alone for a model of one input; NaN, "
+    "Infinity and -Infinity may be bare words or strings, null is NaN",
+    "text/csv": "rows of numbers or words, the first may be a heading of words; columns go to the inputs of these "
+    "names, or all of them to the only input; an empty cell of a floating-point number is NaN",
+    "application/x-npy": "an array as numpy.save writes it, of numbers, BOOL or text as the input is",
+    "image/*": pictures.TAKES,
     "application/octet-stream": "the bytes, to an input of BYTES",
     "multipart/form-data": "a part for each input, named like it (any name for the only input); its type or the ending "
     "of its file name says which of the others it is",
 }
-MOST_PIXELS = 64 << 20
+UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 MOST_PARTS = 1000  # of a form
 ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
+
+csv.field_size_limit(sys.maxsize)  # a body has a limit of its own
 
 
 def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
     """Return the tensors in the body; `inputs` are those that the model declares. Raises BadRequest."""
     declared = {one["name"]: one for one in inputs} or {"input": ANY}
-    kind = content_type.partition(";")[0].strip().lower()
-    try:
-        given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
-        return [as_tensor(declared.get(name, {**ANY, "name": name}), array) for name, array in given.items()]
-    except (ValueError, TypeError, OverflowError, OSError) as problem:
-        raise BadRequest(f"body: not {kind or 'application/json'} that fits the model: {problem}")
+    kind = media_type(content_type)
+    given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
+    return [values.tensor(_input(declared, name), array) for name, array in given.items()]
 
 
-def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict:
-    """Return the arrays or nested lists in one file, by the names of the inputs."""
+def media_type(content_type: str) -> str:
+    """Return the type without its parameters. Raises Unsupported for a character set other than UTF-8."""
+    kind, options = parse_options_header(content_type)
+    charset = options.get(b"charset", b"").decode("latin-1").strip("\"' ").lower()
+    if charset not in UTF8:
+        raise Unsupported(f"Content-Type: the character set must be utf-8, not {charset}")
+    return kind.decode("latin-1").strip().lower()
+
+
+def _input(declared: dict[str, dict], name: str) -> dict:
+    return declared.get(name, {**ANY, "name": name})
+
+
+def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict[str, np.ndarray]:
+    """Return the arrays in one file, by the names of the inputs."""
     first = next(iter(declared.values()))
     if kind in JSON:
-        return _json(body, first["name"])
+        return _json(body, declared)
     if kind == "text/csv":
         return _csv(body, declared)
     if len(declared) > 1:
@@ -62,19 +79,20 @@ def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict:
     return {first["name"]: _file(body, kind, first)}
 
 
-def _json(body: bytes, name: str) -> dict:
+def _json(body: bytes, declared: dict[str, dict]) -> dict[str, np.ndarray]:
     given = parsed(body)
-    return given if isinstance(given, dict) else {name: given}
+    given = given if isinstance(given, dict) else {next(iter(declared)): given}
+    return {name: values.from_json(name, _input(declared, name)["datatype"], data) for name, data in given.items()}
 
 
-def _file(body: bytes, kind: str, one: dict):
+def _file(body: bytes, kind: str, one: dict) -> np.ndarray:
     if kind == "application/x-npy":
-        return np.load(io.BytesIO(body), allow_pickle=False)
+        return values.from_array(one["name"], one["datatype"], _npy(body))
     if one["datatype"] == "BYTES":
         return _bytes(body, one)
     if kind.startswith("image/"):
-        return _pixels(body, one)
-    raise BadRequest(f"Content-Type: {kind} cannot become {one['name']} ({one['datatype']}); see /schema")
+        return values.from_array(one["name"], one["datatype"], pictures.pixels(body, one))
+    raise Unsupported(f"Content-Type: {kind} cannot become {one['name']} ({one['datatype']}); see /schema")
 
 
 def _bytes(body: bytes, one: dict) -> np.ndarray:
@@ -83,62 +101,104 @@ def _bytes(body: bytes, one: dict) -> np.ndarray:
     return array
 
 
-def _csv(body: bytes, declared: dict[str, dict]) -> dict:
-    rows = [row for row in csv.reader(io.StringIO(body.decode("utf-8-sig"))) if row]
+def _npy(body: bytes) -> np.ndarray:
+    """Return the array of a file of numpy.save. Its header is compared with the body before room is made for it."""
+    if body[:2] == b"PK":
+        raise BadRequest("body: a .npz or another zip, not an .npy file; send one array")
+    file = io.BytesIO(body)
+    try:
+        version = np.lib.format.read_magic(file)
+        headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        shape, by_columns, kind = headers[version](file)
+    except Exception as problem:  # of its parser: SyntaxError, TokenError, EOFError and others
+        raise BadRequest(f"body: not an .npy file ({problem or type(problem).__name__})")
+    if kind.hasobject:
+        raise BadRequest("body: an .npy file of Python objects (pickle) is not read")
+    size, had = math.prod(shape) * kind.itemsize, len(body) - file.tell()
+    if size != had:
+        raise BadRequest(f"body: the .npy file says {size} bytes for its array, and has {had}")
+    array = np.frombuffer(body, kind, offset=file.tell()) if size else np.empty(math.prod(shape), kind)
+    return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
+
+
+def csv_rows(body: bytes) -> list[list[str]]:
+    """Return the rows of a CSV that have cells, all as long as the first. Raises BadRequest."""
+    try:
+        rows = [row for row in csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise BadRequest(f"body: not text/csv ({problem})")
+    for number, row in enumerate(rows):
+        if len(row) != len(rows[0]):
+            raise BadRequest(
+                f"body: the rows of the CSV are of different lengths: row {number} has {len(row)} cells, "
+                f"the first {len(rows[0])}"
+            )
+    return rows
+
+
+def only_once(names: list[str], wanted) -> None:
+    """Raise BadRequest where a wanted column is there twice: nobody can know which is meant."""
+    for name in wanted:
+        if names.count(name) > 1:
+            raise BadRequest(f"body: the column {name} is there {names.count(name)} times")
+
+
+def _csv(body: bytes, declared: dict[str, dict]) -> dict[str, np.ndarray]:
+    rows = csv_rows(body)
     if not rows:
         raise BadRequest("body: the CSV has no rows")
     heading = [word.strip() for word in rows[0]]
     only = next(iter(declared.values())) if len(declared) == 1 else None
-    words = only is not None and only["datatype"] == "BYTES"
-    named = set(heading) & set(declared)
-    if named or (not words and not all(_is_number(word) for word in heading)):
-        rows = rows[1:]
-    if any(len(row) != len(heading) for row in rows):
-        raise BadRequest("body: the rows of the CSV are of different lengths")
+    named = [name for name in declared if name in heading]
+    headed = bool(named) or (only is not None and _is_heading(heading, only["datatype"]))
+    rows = rows[1:] if headed else rows
     if named:
-        return {name: [row[heading.index(name)] for row in rows] for name in declared if name in named}
+        only_once(heading, named)
+        kinds = {name: (heading.index(name), declared[name]["datatype"]) for name in named}
+        return {
+            name: values.from_words(name, kind, [row[at] for row in rows], [len(rows)])
+            for name, (at, kind) in kinds.items()
+        }
     if only is None:
         raise BadRequest(f"body: the CSV needs a heading that names the inputs {', '.join(declared)}")
-    flat = len(only["shape"]) == 1 and (len(heading) == 1 or len(rows) == 1)
-    return {only["name"]: [word for row in rows for word in row] if flat else rows}
+    flat = [word for row in rows for word in row]
+    line = len(only["shape"]) == 1 and (len(heading) == 1 or len(rows) == 1)
+    shape, columns = ([len(flat)], None) if line else ([len(rows), len(heading)], heading if headed else None)
+    return {only["name"]: values.from_words(only["name"], only["datatype"], flat, shape, columns)}
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
+def _is_heading(row: list[str], kind: str) -> bool:
+    """Return whether no cell of the first row is a value of the input's type; text has a heading only by name."""
+    if kind == "BYTES":
         return False
-    return True
+    known = values.BOOLS if kind == "BOOL" else values.MISSING
+    return not any(word in known or values.is_number(word) for word in row)
 
 
-def _pixels(body: bytes, one: dict) -> np.ndarray:
-    from PIL import Image
-
-    shape = one["shape"]
-    sides = shape[1:] if len(shape) == 4 else shape
-    if len(sides) not in (2, 3) or (len(sides) == 2 and (sides[0] == -1) != (sides[1] == -1)):  # -1, 5: rows of five
-        raise BadRequest(f"{one['name']}: an image does not fit the shape {shape}")
-    first = len(sides) == 3 and sides[0] in (1, 3, 4)  # channels first, as in PyTorch
-    channels = 1 if len(sides) == 2 else sides[0] if first else sides[2] if sides[2] in (1, 3, 4) else 3
-    height, width = sides[1:] if first else sides[:2]
-    with Image.open(io.BytesIO(body)) as image:
-        if math.prod(image.size) > MOST_PIXELS:
-            raise BadRequest(f"body: an image of more than {MOST_PIXELS} pixels")
-        converted = image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
-    size = (converted.width if width == -1 else width, converted.height if height == -1 else height)
-    pixels = np.asarray(converted if converted.size == size else converted.resize(size))
-    pixels = pixels.reshape(size[1], size[0], channels)
-    if len(sides) == 2:
-        pixels = pixels[:, :, 0]
-    elif first:
-        pixels = pixels.transpose(2, 0, 1)
-    if one["datatype"].startswith("FP"):
-        pixels = pixels / 255.0
-    return pixels[np.newaxis] if len(shape) == 4 else pixels
+def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict[str, np.ndarray]:
+    given: dict[str, np.ndarray] = {}
+    parts = _parts(body, content_type)
+    for name, file_name, content_kind, content in parts:
+        one = declared.get(name) or (next(iter(declared.values())) if len(declared) == len(parts) == 1 else None)
+        if one is None:
+            raise BadRequest(f"{name}: the model's inputs are {', '.join(declared)}")
+        if one["name"] in given:
+            raise BadRequest(f"{name}: the form has several parts of this name")
+        kind = media_type(content_kind)
+        if file_name and kind in ("", BINARY):
+            kind = BY_ENDING.get(_ending(file_name), BINARY)
+        if not file_name and one["datatype"] == "BYTES":
+            given[one["name"]] = _bytes(content, one)
+        else:
+            given |= _one(content, kind, {one["name"]: one})
+    if not given:
+        raise BadRequest("body: the form has no parts")
+    return given
 
 
-def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict:
-    parts: list[tuple[str, str, str, bytes]] = []  # name, file name, type, content
+def _parts(body: bytes, content_type: str) -> list[tuple[str, str, str, bytes]]:
+    """Return (name, file name, type, content) of each part of a form that has its end."""
+    parts: list[tuple[str, str, str, bytes]] = []
 
     def add(*part) -> None:
         if len(parts) == MOST_PARTS:
@@ -150,28 +210,18 @@ def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict:
 
     def on_file(file) -> None:
         file.file_object.seek(0)
-        kind = _text(file.content_type).partition(";")[0].strip().lower()
-        add(_text(file.field_name), _text(file.file_name), kind, file.file_object.read())
+        add(_text(file.field_name), _text(file.file_name), _text(file.content_type), file.file_object.read())
 
+    boundary = parse_options_header(content_type)[1].get(b"boundary", b"")
+    if not boundary or b"--" + boundary + b"--" not in body:
+        raise BadRequest("body: not a form: its last boundary is missing, so it may be cut off")
     try:
         parse_form({"Content-Type": content_type.encode("latin-1")}, io.BytesIO(body), on_field, on_file)
-    except FormParserError as problem:
+    except BadRequest:
+        raise
+    except Exception as problem:  # of its parser: FormParserError, base64's and others
         raise BadRequest(f"body: not a form ({problem})")
-    given = {}
-    for name, file_name, content_kind, content in parts:
-        one = declared.get(name) or (next(iter(declared.values())) if len(declared) == len(parts) == 1 else None)
-        if one is None:
-            raise BadRequest(f"{name}: the model's inputs are {', '.join(declared)}")
-        kind = content_kind
-        if file_name and content_kind in ("", BINARY):
-            kind = BY_ENDING.get(_ending(file_name), BINARY)
-        if not file_name and one["datatype"] == "BYTES":
-            given[one["name"]] = _bytes(content, one)
-        else:
-            given |= _one(content, kind, {one["name"]: one})
-    if not given:
-        raise BadRequest("body: the form has no parts")
-    return given
+    return parts
 
 
 def _ending(file_name: str) -> str:
@@ -180,31 +230,3 @@ def _ending(file_name: str) -> str:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""
-
-
-def as_tensor(one: dict, data) -> dict:
-    """Return the data as a tensor of the declared type. Raises ValueError, TypeError or OverflowError."""
-    kind = one["datatype"]
-    if kind == "BYTES":
-        array = np.array(data, np.object_)
-        array = np.vectorize(_word, otypes="O")(array) if array.size else array
-    else:
-        array = _numbers(data, DATATYPES[kind])
-    return {"name": one["name"], "datatype": kind, "shape": list(array.shape), "data": array}
-
-
-def _numbers(data, kind: type) -> np.ndarray:
-    array = np.asarray(data)
-    if array.dtype.kind in "OSU":  # text of a CSV; raises for what is not a number or of uneven length
-        return np.asarray(data, dtype=kind)
-    if np.issubdtype(kind, np.integer) and array.size:
-        limits = np.iinfo(kind)
-        if not np.array_equal(array, np.trunc(array)) or array.min() < limits.min or array.max() > limits.max:
-            raise ValueError(f"whole numbers from {limits.min} to {limits.max} are taken")
-    return array.astype(kind)
-
-
-def _word(value) -> bytes:
-    if not isinstance(value, str | bytes):
-        raise ValueError("BYTES takes strings")
-    return value if isinstance(value, bytes) else value.encode()

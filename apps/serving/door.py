@@ -39,7 +39,7 @@ class Door:
 
     def without(self, method: str, path: str) -> tuple[int, bytes]:
         """Return the status and the body for a request without the secret."""
-        if method == "GET" and path in HEALTH:
+        if method in ("GET", "HEAD") and path in HEALTH:
             return 200, orjson.dumps({"live": True, "ready": True})
         challenge = CHALLENGE.fullmatch(path)
         if method == "GET" and challenge:

@@ -6,33 +6,58 @@ Source: github.com/kserve/open-inference-protocol and Triton's extension_binary_
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 import struct
 
 import numpy as np
 import orjson
+import values
+from values import DATATYPES, BadRequest
 
-DATATYPES = {
-    "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
-    "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
-    "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BYTES": np.object_,
-}  # fmt: skip
 LENGTH = struct.Struct("<I")
 MOST_LISTS, MOST_VALUES = 2 << 20, 16 << 20  # of a JSON text: an empty list takes 30 times its bytes
 
 
-class BadRequest(Exception):
-    """The request violates the protocol; the message says how."""
-
-
 def parsed(body: bytes):
-    """Return the JSON of a body. Raises BadRequest before it is parsed where it would take much more memory than it
-    has bytes, and orjson.JSONDecodeError, a ValueError.
+    """Return the JSON of a body. It may have NaN, Infinity and -Infinity, which Python's json writes.
+
+    Raises BadRequest, before it is parsed where it would take much more memory than it has bytes.
     """
     if body.count(b"[") + body.count(b"{") > MOST_LISTS or body.count(b",") > MOST_VALUES:
         raise BadRequest(
             f"body: too much for JSON, at most {MOST_LISTS} lists and {MOST_VALUES} values; send it binary"
         )
-    return orjson.loads(body)
+    body = body.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as problem:
+        if b"NaN" in body or b"Infinity" in body:
+            with contextlib.suppress(ValueError, RecursionError):
+                return json.loads(body.decode(), parse_float=_finite)
+        raise BadRequest(f"body: not JSON ({problem})")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError("a number that would be infinite")
+    return number
+
+
+def written(answer, arrays: list[np.ndarray]) -> bytes:
+    """Return an answer as JSON. If one of its arrays has NaN or infinity, these are bare words, as Python's json writes
+    and reads them; orjson would make them null.
+    """
+    if all(map(_is_finite, arrays)):
+        return orjson.dumps(answer)
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    if array.dtype.kind == "O":
+        return float not in set(map(type, array.ravel().tolist()))
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dict]]:
@@ -42,10 +67,7 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
         if not header_length.isdigit() or int(header_length) > len(body):
             raise BadRequest("Inference-Header-Content-Length: must be a length within the body")
         body, binary = body[: int(header_length)], body[int(header_length) :]
-    try:
-        request = parsed(body)
-    except orjson.JSONDecodeError as problem:
-        raise BadRequest(f"body: not JSON ({problem})")
+    request = parsed(body)
     inputs = request.get("inputs") if isinstance(request, dict) else None
     if not isinstance(inputs, list) or not inputs:
         raise BadRequest("inputs: must be a list of at least one tensor")
@@ -83,41 +105,40 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
     if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
         raise BadRequest(f"{name}: shape must be a list of whole numbers")
     size = _parameters(given, name).get("binary_data_size")
+    if size is None:
+        if "data" not in given:
+            raise BadRequest(f"{name}: has no data")
+        array = values.from_json(name, kind, given["data"])
+    elif type(size) is not int or not 0 <= size <= len(binary):
+        raise BadRequest(f"{name}: binary_data_size is more than the body has")
+    else:
+        array = _from_bytes(name, kind, binary[:size])
+    if math.prod(shape) != array.size:
+        raise BadRequest(f"{name}: has {array.size} values, the shape {shape} takes {math.prod(shape)}")
     try:
-        if size is not None:
-            if type(size) is not int or not 0 <= size <= len(binary):
-                raise BadRequest(f"{name}: binary_data_size is more than the body has")
-            array, used = _from_bytes(kind, binary[:size]), size
-        elif kind == "BYTES":
-            flat = _flatten(given.get("data"))
-            array = np.array([one.encode() if isinstance(one, str) else one for one in flat], dtype=np.object_)
-            used = 0
-        else:
-            array, used = np.asarray(given["data"], dtype=DATATYPES[kind]), 0
-        return {"name": name, "datatype": kind, "shape": shape, "data": array.reshape(shape)}, used
-    except KeyError:
-        raise BadRequest(f"{name}: has no data")
-    except (ValueError, TypeError, OverflowError, struct.error) as problem:
-        raise BadRequest(f"{name}: the data do not fit datatype {kind} and shape {shape} ({problem})")
+        return {"name": name, "datatype": kind, "shape": shape, "data": array.reshape(shape)}, size or 0
+    except ValueError as problem:  # too many dimensions, or too large ones beside a 0
+        raise BadRequest(f"{name}: the shape {shape} is not possible ({problem})")
 
 
-def _flatten(data) -> list:
-    if not isinstance(data, list):
-        return [data]
-    return [leaf for one in data for leaf in _flatten(one)] if any(isinstance(one, list) for one in data) else data
-
-
-def _from_bytes(kind: str, data: bytes) -> np.ndarray:
+def _from_bytes(name: str, kind: str, data: bytes) -> np.ndarray:
     if kind != "BYTES":
+        width = np.dtype(DATATYPES[kind]).itemsize
+        if len(data) % width:
+            raise BadRequest(f"{name}: {len(data)} bytes are no whole number of {kind}, of {width} bytes each")
+        if kind == "BOOL" and data.translate(None, b"\0\1"):
+            raise BadRequest(f"{name}: a byte of BOOL is 0 or 1")
         return np.frombuffer(data, dtype=DATATYPES[kind])
     strings, at = [], 0
     while at < len(data):
-        (length,) = LENGTH.unpack_from(data, at)
+        length = LENGTH.unpack_from(data, at)[0] if at + 4 <= len(data) else len(data)
         if at + 4 + length > len(data):
-            raise ValueError("a string is longer than the data")
+            raise BadRequest(f"{name}: string {len(strings)} is longer than the data")
         strings.append(data[at + 4 : at + 4 + length])
         at += 4 + length
-    return np.array(strings, dtype=np.object_)
+    array = np.empty(len(strings), np.object_)
+    array[:] = strings
+    return array
 
 
 def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[bytes, int | None]:
@@ -143,7 +164,7 @@ def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[byte
     response = {"model_name": model, "model_version": "1", "outputs": entries}
     if "id" in request:
         response["id"] = str(request["id"])
-    head = orjson.dumps(response)
+    head = written(response, [one["data"] for one in outputs])
     return b"".join([head, *blobs]), len(head) if blobs else None
 
 

@@ -5,22 +5,19 @@
 It serves on the socket that it is handed (LISTEN_FDS, as systemd does), else on the port. With MLP_APP_SECRET in its
 environment it answers only those who know it (door.py).
 
-The model computes in one thread. While it is busy requests queue, and compatible ones (same names, types and
-dimensions but the first) are then computed as one batch, without added latency; batches are used only after one gave
-the same results as its requests alone. Before the server is ready it has computed the smallest example of its signature
-once. SIGTERM: no new connections, requests in flight are finished.
+Before the server is ready it has computed the smallest example of its signature once. SIGTERM: no new connections,
+requests in flight are finished.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import importlib.util
+import math
 import os
 import socket
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bodies
@@ -28,11 +25,13 @@ import numpy as np
 import orjson
 import scoring
 import uvicorn
+from batching import Batcher
 from door import Door, take_secret
-from protocol import BadRequest, read_request, write_response
+from packing import unpacked
+from protocol import read_request, write_response, written
 from request_counter import Traffic
+from values import BadRequest, TooLarge
 
-MOST_AT_ONCE = 64
 BODY_BYTES = 64 << 20
 IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
 STOP_S = 8
@@ -51,121 +50,6 @@ def open_model(folder: str):
 
 class Busy(Exception):
     """There is no room for the body now."""
-
-
-class Batcher:
-    """Computes the requests, several at once if the model is proven to allow it."""
-
-    def __init__(self, model):
-        self.model, self.waiting, self.busy = model, [], False
-        self.together = None if model.batches else False  # None: not known yet
-        self.thread = ThreadPoolExecutor(1)
-
-    async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
-        """Return the outputs, only the `wanted` ones if any are named; raises what the model raises."""
-        done = asyncio.get_running_loop().create_future()
-        self.waiting.append((tensors, wanted, done))
-        if not self.busy:
-            await self._work()
-        return await done
-
-    async def _work(self) -> None:
-        self.busy = True
-        try:
-            while self.waiting:
-                batch = self._take()
-                results = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
-                for (_tensors, _wanted, done), result in zip(batch, results, strict=True):
-                    if done.cancelled():
-                        continue
-                    if isinstance(result, Exception):
-                        done.set_exception(result)
-                    else:
-                        done.set_result(result)
-                if self.waiting:  # the rest in a task, so that this request is answered now
-                    asyncio.get_running_loop().create_task(self._work())
-                    return
-        finally:
-            if not self.waiting:
-                self.busy = False
-
-    def _take(self) -> list:
-        first = self.waiting[0]
-        if self.together is False:
-            return [self.waiting.pop(0)]
-        kind = _alike(first[0])
-        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MOST_AT_ONCE]
-        taken = {id(one) for one in chosen}
-        self.waiting = [one for one in self.waiting if id(one) not in taken]
-        return chosen
-
-    def _compute(self, batch: list) -> list:
-        if len(batch) > 1 and self.together:
-            try:
-                return self._at_once(batch)
-            except Exception:  # one request may be at fault: compute each alone
-                pass
-        results = [self._alone(tensors, wanted) for tensors, wanted, _done in batch]
-        if len(batch) > 1 and self.together is None:
-            self._prove(batch, results)
-        return results
-
-    def _alone(self, tensors: list[dict], wanted: tuple[str, ...]):
-        try:
-            return self.model.predict(tensors, wanted)
-        except Exception as problem:
-            return problem
-
-    def _prove(self, batch: list, results: list) -> None:
-        """Set `together`: whether the batch gives the same as its requests alone."""
-        if any(isinstance(one, Exception) for one in results):
-            return
-        first, wanted, _done = batch[0]
-        if all(_same(one, other) for tensors, *_ in batch[1:] for one, other in zip(first, tensors, strict=True)):
-            # A model that mixes its rows does not show with equal rows: add the example, if it differs.
-            example = self.model.example()
-            if _alike(example) != _alike(first) or all(map(_same, first, example)):
-                return
-            batch, results = [*batch, (example, wanted, None)], [*results, self._alone(example, wanted)]
-            if isinstance(results[-1], Exception):
-                return
-        try:
-            pairs = zip(results, self._at_once(batch), strict=True)
-            self.together = all(
-                _same(one, other) for alone, joined in pairs for one, other in zip(alone, joined, strict=True)
-            )
-        except Exception:
-            self.together = False
-
-    def _at_once(self, batch: list) -> list:
-        counts = [tensors[0]["shape"][0] for tensors, *_ in batch]
-        joined = []
-        for index, one in enumerate(batch[0][0]):
-            data = np.concatenate([tensors[index]["data"] for tensors, *_ in batch])
-            joined.append({**one, "shape": list(data.shape), "data": data})
-        outputs = self.model.predict(joined, batch[0][1])
-        if any(not one["shape"] or one["shape"][0] != sum(counts) for one in outputs):
-            raise ValueError("an output has not one row for each row of the inputs")
-        ends = np.cumsum(counts)
-        return [
-            [{**one, "shape": [count, *one["shape"][1:]], "data": one["data"][end - count : end]} for one in outputs]
-            for count, end in zip(counts, ends, strict=True)
-        ]
-
-
-def _alike(tensors: list[dict]):
-    rows = {tuple(one["shape"][:1]) for one in tensors}
-    if len(rows) != 1 or () in rows:
-        return id(tensors)  # without a common first dimension it is compatible with no other
-    return tuple((one["name"], one["datatype"], tuple(one["shape"][1:])) for one in tensors)
-
-
-def _same(one: dict, other: dict) -> bool:
-    if one["data"].shape != other["data"].shape:
-        return False
-    if one["datatype"] == "BYTES" or one["data"].dtype.kind not in "fiub":
-        return bool(np.array_equal(one["data"], other["data"]))
-    return bool(np.allclose(one["data"], other["data"], rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
 class Application:
@@ -188,7 +72,7 @@ class Application:
             status, headers = 503, [(b"retry-after", b"1")]
             body = orjson.dumps({"error": "too many large requests at once; try again"})
         except BadRequest as problem:
-            status, body, headers = 400, orjson.dumps({"error": str(problem)}), []
+            status, body, headers = problem.status, orjson.dumps({"error": str(problem)}), [*problem.headers]
         except Exception as problem:  # of the model: its author finds the details in the log
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             status, headers = 500, []
@@ -209,14 +93,22 @@ class Application:
             if path == other or path.startswith(f"{other}/"):
                 path = base + path.removeprefix(other)
         path = path.replace(f"{base}/versions/1", base, 1)
-        if method == "POST" and path == f"{base}/infer":
-            return await self._infer(scope, receive)
-        if method == "POST" and path == "/predict":
-            return await self._predict(scope, receive)
-        if method == "POST" and path == "/invocations":
-            return await self._invocations(scope, receive)
-        if method != "GET":
-            return 404, orjson.dumps({"error": f"there is nothing to {method} at {path or '/'}"}), []
+        computing = {f"{base}/infer": self._infer, "/predict": self._predict, "/invocations": self._invocations}
+        compute, answer = computing.get(path), self._read(path, base)
+        if compute is not None and method == "POST":
+            return await compute(scope, receive)
+        if answer is not None and method in ("GET", "HEAD"):  # the server leaves the body of a HEAD out
+            return answer
+        allowed = "POST" if compute is not None else "GET, HEAD" if answer is not None else ""
+        if allowed:
+            body = orjson.dumps({"error": f"{path or '/'} takes {allowed}, not {method}"})
+            return 405, body, [(b"allow", allowed.encode())]
+        if path.startswith("/v2/models/"):
+            return 404, orjson.dumps({"error": f"there is no such model here; this is {self.name}"}), []
+        return 404, orjson.dumps({"error": f"no such address {path}"}), []
+
+    def _read(self, path: str, base: str):
+        """Return the answer at an address that is read, None where there is none."""
         if path in ("/ping", "/health"):
             return 200, b"\n", []
         if path == "/version":
@@ -227,11 +119,7 @@ class Application:
             return 200, orjson.dumps({"name": "mlp-serving", "version": "1", "extensions": EXTENSIONS}), []
         if path == base:
             return 200, orjson.dumps(self._metadata()), []
-        if path in ("", "/schema"):
-            return 200, orjson.dumps(self._schema()), []
-        if path.startswith("/v2/models/"):
-            return 404, orjson.dumps({"error": f"there is no such model here; this is {self.name}"}), []
-        return 404, orjson.dumps({"error": f"no such address {path}"}), []
+        return (200, orjson.dumps(self._schema()), []) if path in ("", "/schema") else None
 
     def _metadata(self) -> dict:
         identity = {"name": self.name, "versions": ["1"], "platform": self.model.format}
@@ -252,20 +140,36 @@ class Application:
         if len(names) == len(tensors) == 1:
             tensors = [{**tensors[0], "name": names[0]}]
         given = {one["name"]: one for one in tensors}
-        if sorted(given) != sorted(names) or len(given) != len(tensors):
+        missing = set(names) - set(given)
+        if len(given) != len(tensors) or set(given) - set(names) or missing - self.model.optional:
             raise BadRequest(f"inputs: the model takes {', '.join(names)}; given were {', '.join(given)}")
-        if self.model.format in CERTAIN:
-            for one in self.model.inputs:
-                _check(given[one["name"]], one)
-        return [given[name] for name in names]
+        for one in self.model.inputs:
+            if self.model.certain and one["name"] in given:
+                _check(given[one["name"]], one, kinds=self.model.format in CERTAIN)
+        return [given[name] for name in names if name in given]
+
+    async def _computed(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
+        """Return the outputs. A model that fails on what does not fit its inputs did not fail: BadRequest."""
+        tensors = self._arranged(tensors)
+        try:
+            return await self.batcher.predict(tensors, wanted)
+        except self.model.wrong_input as problem:
+            raise BadRequest(str(problem))
+        except Exception as problem:
+            declared = {one["name"]: one for one in self.model.inputs}
+            if declared and set(declared) - {one["name"] for one in tensors} - self.model.optional:
+                given = ", ".join(one["name"] for one in tensors)
+                raise BadRequest(f"inputs: the model takes {', '.join(declared)}; given were {given}{_failed(problem)}")
+            for one in tensors:
+                if one["name"] in declared:
+                    _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
+            raise
 
     async def _infer(self, scope, receive):
-        headers = dict(scope["headers"])
-        length = headers.get(b"inference-header-content-length")
+        length = dict(scope["headers"]).get(b"inference-header-content-length")
         request, tensors = read_request(await self._body(scope, receive), length and length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
-        outputs = await self.batcher.predict(self._arranged(tensors), wanted)
-        body, head = write_response(request, self.name, outputs)
+        body, head = write_response(request, self.name, await self._computed(tensors, wanted))
         if head is None:
             return 200, body, []
         binary = [(b"content-type", b"application/octet-stream")]
@@ -275,33 +179,41 @@ class Application:
         """Answer plain JSON or a file (see bodies.py) with {"name of an output": nested list, ...}."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         tensors = bodies.read(await self._body(scope, receive), content_type, self.model.inputs)
-        outputs = await self.batcher.predict(self._arranged(tensors))
-        return 200, orjson.dumps({one["name"]: _plain(one) for one in outputs}), []
+        outputs = await self._computed(tensors)
+        return 200, written({one["name"]: _plain(one) for one in outputs}, _arrays(outputs)), []
 
     async def _invocations(self, scope, receive):
         """Answer a request of MLflow's scoring protocol (see scoring.py)."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        tensors = scoring.read(await self._body(scope, receive), content_type, self.model.inputs, self.model.frames)
-        outputs = await self.batcher.predict(self._arranged(tensors))
+        tensors = scoring.read(await self._body(scope, receive), content_type, self.model)
+        outputs = await self._computed(tensors)
         found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
-        return 200, orjson.dumps({"predictions": found}), []
+        return 200, written({"predictions": found}, _arrays(outputs)), []
 
     async def _body(self, scope, receive) -> bytes:
-        """Return the request's body. Raises Busy where those of all requests would fill the memory."""
+        """Return the request's body, unpacked. Raises Busy where those of all requests would fill the memory."""
         pieces = []
+        coding = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise BadRequest("body: broken off")
             pieces.append(message.get("body", b""))
-            scope["taken"] += len(pieces[-1])
-            self.in_flight += len(pieces[-1])
+            self._hold(scope, len(pieces[-1]))
             if scope["taken"] > BODY_BYTES:
-                raise BadRequest(f"body: too large, at most {BODY_BYTES >> 20} MiB")
-            if self.in_flight > IN_FLIGHT_BYTES:
-                raise Busy
+                raise TooLarge(f"body: too large, at most {BODY_BYTES >> 20} MiB")
             if not message.get("more_body"):
-                return b"".join(pieces)
+                break
+        body = unpacked(b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
+        if coding:
+            self._hold(scope, len(body))
+        return body
+
+    def _hold(self, scope, size: int) -> None:
+        scope["taken"] += size
+        self.in_flight += size
+        if self.in_flight > IN_FLIGHT_BYTES:
+            raise Busy
 
     def warm_up(self) -> None:
         """Compute the example once, and take the outputs from it if the model's file does not declare them. A model
@@ -326,13 +238,25 @@ def _open(shape: list[int], several: bool) -> list[int]:
     return [-1, *shape[1:]] if several and list(shape[:1]) == [1] else list(shape)
 
 
-def _check(given: dict, one: dict) -> None:
-    """Raise BadRequest where a tensor is not what the model declares."""
-    if given["datatype"] != one["datatype"]:
-        raise BadRequest(f"{one['name']}: must be {one['datatype']}, given was {given['datatype']}")
-    pairs = zip(given["shape"], one["shape"], strict=False)
-    if len(given["shape"]) != len(one["shape"]) or any(side not in (-1, had) for had, side in pairs):
-        raise BadRequest(f"{one['name']}: must have the shape {one['shape']}, given was {given['shape']}")
+def _check(given: dict, one: dict, kinds: bool, reason: Exception | None = None) -> None:
+    """Raise BadRequest where a tensor has not the shape that the model declares, or with `kinds` the datatype."""
+    name, shape, had = one["name"], one["shape"], given["shape"]
+    failed = _failed(reason) if reason else ""
+    if kinds and given["datatype"] != one["datatype"]:
+        raise BadRequest(f"{name}: must be {one['datatype']}, given was {given['datatype']}{failed}")
+    if len(had) == len(shape) and all(side in (-1, size) for size, side in zip(had, shape, strict=True)):
+        return
+    rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1
+    expected = f"expected {math.prod(shape[1:])} numbers in each row, " if rows and one["datatype"] != "BYTES" else ""
+    raise BadRequest(f"{name}: {expected}must have the shape {shape}, given was {list(had)}{failed}")
+
+
+def _failed(reason: Exception) -> str:
+    return f" (the model failed: {type(reason).__name__}: {reason})"
+
+
+def _arrays(outputs: list[dict]) -> list[np.ndarray]:
+    return [np.asarray(one["data"]) for one in outputs]
 
 
 def _plain(one: dict) -> list:

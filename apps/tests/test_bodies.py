@@ -94,15 +94,15 @@ def test_numbers(one, body, kind, value):
     ("body", "kind", "words"),
     [
         (b"1,2\n3\n", "text/csv", "different lengths"),
-        (b"1,2\nx,3\n", "text/csv", "could not convert"),
+        (b"1,2\nx,3\n", "text/csv", "x[1][0]: 'x' does not fit FP32"),
+        (b"1,O\n2,3\n", "text/csv", "x[0][1]: 'O'"),
         (b"", "text/csv", "no rows"),
         (b"\xff", "text/csv", "text/csv"),
-        (b"{", "application/json", "not application/json"),
+        (b"{", "application/json", "not JSON"),
         (npy(np.array([{}], object)), "application/x-npy", "pickle"),
         (png(), "image/png", "does not fit the shape"),
-        (b"%PDF", "application/pdf", "cannot become"),
         (b"--x", "multipart/form-data", "form"),
-        (b"[[1, 2], [3]]", "application/json", "body:"),
+        (b"[[1, 2], [3]]", "application/json", "x: the lists are of different lengths"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -110,6 +110,8 @@ def test_values_that_do_not_fit_are_refused_with_the_reason(one, body, kind, wor
     answer = sent(one("FP32", [-1, 2]), body, kind)
     assert answer.status_code == 400
     assert words in answer.json()["error"]
+    other = sent(one("FP32", [-1, 2]), b"%PDF", "application/pdf")
+    assert (other.status_code, "cannot become" in other.json()["error"]) == (415, True)
 
 
 def test_whole_numbers_stay_whole_and_in_range(several):
@@ -125,7 +127,7 @@ def test_an_image_becomes_the_models_pixels(one):
     assert np.array(first).shape == (1, 3, 2, 4)
     assert np.allclose(np.array(first)[0, :, 0, 0], red)
     broken = sent(one("FP32", [-1, 3, 2, 4]), b"no picture", "image/png")
-    assert (broken.status_code, "image/png" in broken.json()["error"]) == (400, True)
+    assert (broken.status_code, "not an image" in broken.json()["error"]) == (400, True)
     last = sent(one("UINT8", [-1, -1, 3]), png(), "image/png").json()["x"]
     assert np.array(last).shape == (2, 4, 3)
     assert last[0][0] == list(RED)

@@ -199,8 +199,11 @@ def test_invocations(folders):
             ({"dataframe_split": split, "inputs": []}, "exactly one of"),
             ({"dataframe_records": [{"age": 1}]}, "the column height is missing"),
             ({"dataframe_records": [{"age": "old", "height": 1}]}, "does not fit"),
-            ({"inputs": {"age": [0]}}, "takes height, age"),
+            ({"inputs": {"age": [0]}}, "the column height is missing"),
             ({"inputs": {"age": [0], "height": [1]}, "params": {"deep": 1}}, "params"),
+            ({"dataframe_records": [*rows, {"age": None, "height": 1}]}, "age[2]: null does not fit INT64"),
+            ({"dataframe_records": [*rows, {"age": 1}]}, "the column height is missing in row 2"),
+            ({"dataframe_split": {"columns": ["age", "age", "height"], "data": [[1, 2, 3]]}}, "age is there 2 times"),
             ("{", "not JSON"),
         ):
             status, said = post(body)
@@ -224,10 +227,24 @@ def test_a_pipeline_that_chooses_columns_by_name(folders):
     split = {"columns": columns, "index": [7, 8, 9], "data": [[row[name] for name in columns] for row in rows]}
     lines = [columns, *([str(row[name] or "") for name in columns] for row in rows)]
     with serving(folders / "tutorial") as (url, _process):
-        for body in ({"dataframe_split": split}, {"dataframe_records": rows}):
+        less = [{name: value for name, value in row.items() if value is not None} for row in rows]
+        for body in ({"dataframe_split": split}, {"dataframe_records": rows}, {"inputs": less}):
             answer = requests.post(f"{url}/invocations", json=body, timeout=LIMIT_S)
             assert (answer.status_code, answer.json()) == (200, {"predictions": [0, 0, 1]})
         text, kind = "\n".join(map(",".join, lines)), {"Content-Type": "text/csv"}
         assert requests.post(f"{url}/invocations", text, headers=kind, timeout=LIMIT_S).json() == {
             "predictions": [0, 0, 1]
         }
+        for body, status in (
+            ([{"joined": "2020-05-01"}], 200),
+            ([{**first, "joined": "soon"}], 400),
+            ([{"age": 1}], 400),
+        ):
+            answer = requests.post(f"{url}/invocations", json={"dataframe_records": body}, timeout=LIMIT_S)
+            assert (answer.status_code, "joined" in answer.text) == (status, status == 400)
+        wrong = {"inputs": [{"name": "town", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 5}}]}
+        wrong["inputs"].append({"name": "joined", "datatype": "BYTES", "shape": [1], "data": ["2020-05-01"]})
+        head = json.dumps(wrong).encode()
+        length = {"Inference-Header-Content-Length": str(len(head))}
+        answer = requests.post(f"{url}/v2/models/double/infer", head + b"\1\0\0\0\xff", headers=length, timeout=LIMIT_S)
+        assert (answer.status_code, "town: the model takes text in UTF-8" in answer.json()["error"]) == (400, True)

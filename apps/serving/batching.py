@@ -1,0 +1,130 @@
+"""Computes the requests of an application in one thread; used by server.py.
+
+While the model is busy requests queue, and compatible ones (same names, types and dimensions but the first) are then
+computed as one batch, without added latency; batches are used only after one gave the same results as its requests
+alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+MOST_AT_ONCE = 64
+
+
+class Batcher:
+    """Computes the requests, several at once if the model is proven to allow it."""
+
+    def __init__(self, model):
+        self.model, self.waiting, self.busy = model, [], False
+        self.together = None if model.batches else False  # None: not known yet
+        self.thread = ThreadPoolExecutor(1)
+
+    async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
+        """Return the outputs, only the `wanted` ones if any are named; raises what the model raises."""
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.append((tensors, wanted, done))
+        if not self.busy:
+            await self._work()
+        return await done
+
+    async def _work(self) -> None:
+        self.busy = True
+        try:
+            while self.waiting:
+                batch = self._take()
+                results = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
+                for (_tensors, _wanted, done), result in zip(batch, results, strict=True):
+                    if done.cancelled():
+                        continue
+                    if isinstance(result, Exception):
+                        done.set_exception(result)
+                    else:
+                        done.set_result(result)
+                if self.waiting:  # the rest in a task, so that this request is answered now
+                    asyncio.get_running_loop().create_task(self._work())
+                    return
+        finally:
+            if not self.waiting:
+                self.busy = False
+
+    def _take(self) -> list:
+        first = self.waiting[0]
+        if self.together is False:
+            return [self.waiting.pop(0)]
+        kind = _alike(first[0])
+        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MOST_AT_ONCE]
+        taken = {id(one) for one in chosen}
+        self.waiting = [one for one in self.waiting if id(one) not in taken]
+        return chosen
+
+    def _compute(self, batch: list) -> list:
+        if len(batch) > 1 and self.together:
+            try:
+                return self._at_once(batch)
+            except Exception:  # one request may be at fault: compute each alone
+                pass
+        results = [self._alone(tensors, wanted) for tensors, wanted, _done in batch]
+        if len(batch) > 1 and self.together is None:
+            self._prove(batch, results)
+        return results
+
+    def _alone(self, tensors: list[dict], wanted: tuple[str, ...]):
+        try:
+            return self.model.predict(tensors, wanted)
+        except Exception as problem:
+            return problem
+
+    def _prove(self, batch: list, results: list) -> None:
+        """Set `together`: whether the batch gives the same as its requests alone."""
+        if any(isinstance(one, Exception) for one in results):
+            return
+        first, wanted, _done = batch[0]
+        if all(_same(one, other) for tensors, *_ in batch[1:] for one, other in zip(first, tensors, strict=True)):
+            # A model that mixes its rows does not show with equal rows: add the example, if it differs.
+            example = self.model.example()
+            if _alike(example) != _alike(first) or all(map(_same, first, example)):
+                return
+            batch, results = [*batch, (example, wanted, None)], [*results, self._alone(example, wanted)]
+            if isinstance(results[-1], Exception):
+                return
+        try:
+            pairs = zip(results, self._at_once(batch), strict=True)
+            self.together = all(
+                _same(one, other) for alone, joined in pairs for one, other in zip(alone, joined, strict=True)
+            )
+        except Exception:
+            self.together = False
+
+    def _at_once(self, batch: list) -> list:
+        counts = [tensors[0]["shape"][0] for tensors, *_ in batch]
+        joined = []
+        for index, one in enumerate(batch[0][0]):
+            data = np.concatenate([tensors[index]["data"] for tensors, *_ in batch])
+            joined.append({**one, "shape": list(data.shape), "data": data})
+        outputs = self.model.predict(joined, batch[0][1])
+        if any(not one["shape"] or one["shape"][0] != sum(counts) for one in outputs):
+            raise ValueError("an output has not one row for each row of the inputs")
+        ends = np.cumsum(counts)
+        return [
+            [{**one, "shape": [count, *one["shape"][1:]], "data": one["data"][end - count : end]} for one in outputs]
+            for count, end in zip(counts, ends, strict=True)
+        ]
+
+
+def _alike(tensors: list[dict]):
+    rows = {tuple(one["shape"][:1]) for one in tensors}
+    if len(rows) != 1 or () in rows:
+        return id(tensors)  # without a common first dimension it is compatible with no other
+    return tuple((one["name"], one["datatype"], tuple(one["shape"][1:])) for one in tensors)
+
+
+def _same(one: dict, other: dict) -> bool:
+    if one["data"].shape != other["data"].shape:
+        return False
+    if one["datatype"] == "BYTES" or one["data"].dtype.kind not in "fiub":
+        return bool(np.array_equal(one["data"], other["data"]))
+    return bool(np.allclose(one["data"], other["data"], rtol=1e-3, atol=1e-5, equal_nan=True))
