@@ -1,8 +1,9 @@
 """The endpoints for log shippers: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
 
 They answer by the shippers' own conventions, so that these retry when it helps: 401 without a token, 400 for what
-cannot be read, 503 while the store or the bus is away. The token is sent as Bearer, or as the password of Basic. OTLP:
-https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of its HTTP API.
+cannot be read, 415 for a Content-Encoding other than gzip, 503 while the store or the bus is away. The token is sent as
+Bearer, or as the password of Basic. OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST
+/loki/api/v1/push of its HTTP API.
 """
 
 from __future__ import annotations
@@ -48,6 +49,14 @@ Store = Callable[[Sequence[dict]], int]
 
 class Unreadable(Exception):
     """The body is not in the endpoint's format."""
+
+    status = 400
+
+
+class Unsupported(Unreadable):
+    """The body has an encoding that is not unpacked."""
+
+    status = 415
 
 
 @csrf_exempt
@@ -109,7 +118,7 @@ def _take(request: HttpRequest, read, store: Store | None) -> HttpResponse | Non
             more = len(chunk) == CHUNK
             (store or accept.store)([one for one in chunk if one["log"]])
     except Unreadable as problem:
-        return _refusal(400, str(problem))
+        return _refusal(problem.status, str(problem))
     except Refused as problem:
         return _refusal(400, problem.msg)
     except Fault as problem:
@@ -123,6 +132,8 @@ def _refusal(status: int, words: str) -> HttpResponse:
     answer = JsonResponse({"code": status, "message": words}, status=status)
     if status == 401:
         answer["WWW-Authenticate"] = 'Basic realm="log intake"'
+    if status == 415:
+        answer["Accept-Encoding"] = "gzip"
     return answer
 
 
@@ -147,7 +158,7 @@ def _body(request: HttpRequest) -> bytes:
     if coding in {"", "identity", "snappy"}:
         return data
     if coding != "gzip":
-        raise Unreadable(f"Content-Encoding: {coding} is unknown, there is gzip")
+        raise Unsupported(f"Content-Encoding: {coding} is unknown, there is gzip")
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpack:
             plain = unpack.read(MOST_BYTES + 1)

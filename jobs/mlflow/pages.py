@@ -8,7 +8,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_safe
 
 from accounts.sharing import access
 from jobs.models import Job, Project
@@ -16,14 +16,14 @@ from jobs.models import Job, Project
 COMPATIBLE = "3.17.2"  # the newest of MLflow's releases whose clients the tests run
 
 
-@require_GET
+@require_safe
 def landing(request: HttpRequest) -> HttpResponse:
     """Show the page whose script reads `#/experiments/{id}/runs/{run}`, which a server never gets."""
     return render(request, "jobs/mlflow.html")
 
 
 @login_required
-@require_GET
+@require_safe
 def run(request: HttpRequest, run: str) -> HttpResponse:
     """Redirect to the page of a run that the visitor may read."""
     try:
@@ -37,7 +37,7 @@ def run(request: HttpRequest, run: str) -> HttpResponse:
 
 
 @login_required
-@require_GET
+@require_safe
 def experiment(request: HttpRequest, experiment: int) -> HttpResponse:
     """Redirect to the page of a project that the visitor may read; 0 is the visitor's default project."""
     key = {"pk": experiment} if experiment else {"user": request.user, "default": True}
@@ -49,17 +49,17 @@ def experiment(request: HttpRequest, experiment: int) -> HttpResponse:
     return redirect(access.address(rows[0], "project"))
 
 
-@require_GET
+@require_safe
 def health(_request: HttpRequest) -> HttpResponse:
     return HttpResponse("OK", content_type="text/plain")
 
 
-@require_GET
+@require_safe
 def version(_request: HttpRequest) -> HttpResponse:
     """Return the newest release of MLflow that this server is compatible with."""
     return HttpResponse(COMPATIBLE, content_type="text/plain")
 
 
-@require_GET
+@require_safe
 def server_info(_request: HttpRequest) -> HttpResponse:
     return JsonResponse({"store_type": "ml-platform", "workspaces_enabled": True})

@@ -67,6 +67,24 @@ def test_more_requests_from_one_address_than_the_limit_are_refused(gateway):
     assert (app.status_code, app.json()["msg"]) == (503, MSG)
 
 
+def test_a_body_that_is_too_large_is_refused_in_the_form_of_its_door(gateway):
+    app = f"http://127.0.0.1:{gateway.app_port}"
+    for address, most, said in (
+        (f"{app}/alice/net/predict", 64, "msg"),
+        (f"{app}/alice/net/v2/models/net/infer", 64, "error"),
+        (f"{gateway.url}/v1/logs", 20, "message"),
+        (f"{gateway.url}/loki/api/v1/push", 20, "message"),
+        (f"{gateway.url}/mlflow/api/2.0/mlflow/runs/create", 20, "message"),
+    ):
+        request = requests.Request("POST", address, headers={"Content-Length": str((most << 20) + 1)}).prepare()
+        with requests.Session() as session:
+            answer = session.send(request, timeout=LIMIT_S)
+        assert (answer.status_code, answer.headers["Content-Type"]) == (413, "application/json"), address
+        assert f"at most {most} MiB" in answer.json()[said]
+    away = requests.post(f"{gateway.url}/v1/logs", b"x", timeout=LIMIT_S)
+    assert (away.status_code, away.json()["code"]) == (503, 503)
+
+
 @pytest.mark.parametrize("sent", ["GET / HTTP/1.1\r\nX-Slow: a", UNFINISHED.format(path="/api/v1/users")])
 def test_a_client_that_does_not_finish_its_request_is_disconnected(impatient, sent):
     with socket.create_connection(("127.0.0.1", impatient.port), LIMIT_S) as link:
@@ -88,21 +106,33 @@ def test_a_client_that_sends_its_header_byte_by_byte_is_disconnected(impatient):
 
 @pytest.fixture
 def behind(gateway):
-    """Count the connections to the web server that nginx makes, and answer each request."""
+    """Count the connections to the web server that nginx makes, and answer each request with the status in its path."""
     made: list[int] = []
 
     class Counting(socketserver.StreamRequestHandler):
         def handle(self):
             made.append(1)
+            status = re.search(rb"/(40\d) ", self.rfile.readline())
             while (line := self.rfile.readline()) and line.strip():
                 pass
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+            self.wfile.write(
+                b"HTTP/1.1 %s OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+                % (status[1] if status else b"200")
+            )
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", gateway.web_port), Counting)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield made
     server.shutdown()
     server.server_close()
+
+
+def test_what_shippers_ask_in_vain_is_answered_in_their_form(gateway, behind):
+    for path, status in (("v1/404", 404), ("loki/api/405", 405)):
+        answer = requests.get(f"{gateway.url}/{path}", timeout=LIMIT_S)
+        assert (answer.status_code, answer.json()["code"], answer.headers.get("Allow")) == (
+            status, status, "POST" if status == 405 else None)  # fmt: skip
+    assert len(behind) == 2
 
 
 def test_slow_senders_hold_no_thread_of_the_web_server_and_hinder_nobody(gateway, behind):

@@ -97,6 +97,8 @@ def test_another_method_and_another_address_are_no_endpoints(client, alice, mlfl
 def test_what_needs_no_token(client):
     assert client.get("/mlflow/health").content == b"OK"
     assert client.get("/mlflow/version").content.startswith(b"3.")
+    for path in ("health", "version", "api/3.0/mlflow/server-info"):
+        assert client.head(f"/mlflow/{path}").status_code == 200
     assert client.get("/mlflow/api/3.0/mlflow/server-info").status_code == 200
     assert b"mlflow.js" in client.get("/mlflow/").content
 
