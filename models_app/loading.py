@@ -39,12 +39,10 @@ DATATYPES = {
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
     "FP16": np.float16, "FP32": np.float32, "FP64": np.float64, "BYTES": np.object_,
 }  # fmt: skip
-ONNX_TYPES = {
-    "tensor(float)": "FP32", "tensor(double)": "FP64", "tensor(float16)": "FP16", "tensor(int64)": "INT64",
-    "tensor(int32)": "INT32", "tensor(int16)": "INT16", "tensor(int8)": "INT8", "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16", "tensor(uint32)": "UINT32", "tensor(uint64)": "UINT64", "tensor(bool)": "BOOL",
-    "tensor(string)": "BYTES",
-}  # fmt: skip
+TYPES = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
+TYPES |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
+ONNX_TYPES = {f"tensor({name})": kind for name, kind in TYPES.items()}
+ONNX_TYPES |= {"tensor(float)": "FP32", "tensor(double)": "FP64", "tensor(string)": "BYTES"}
 
 
 class NotAModel(Exception):
@@ -98,7 +96,7 @@ class Loaded:
     refused. `columns`: MLflow's types of the columns of a table by name, of which the `optional` ones may be missing.
     """
 
-    frames, columns, optional, wrong_input = False, {}, frozenset(), WrongInput
+    frames, columns, optional, wrong_input, concurrency = False, {}, frozenset(), WrongInput, 1
 
     def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool, certain=False):
         self.format, self.call, self.inputs, self.outputs = kind, call, inputs, outputs
@@ -224,11 +222,9 @@ def _exported(kind: str, path: Path) -> Loaded:
 
 def _fake(name: str, value) -> dict:
     """Return the description of a tensor in an exported program; dimensions that are not fixed are -1."""
-    kinds = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64"}
-    kinds |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
     kind = str(getattr(value, "dtype", "torch.float32")).removeprefix("torch.")
     shape = [side if isinstance(side, int) else -1 for side in getattr(value, "shape", [-1])]
-    return {"name": name, "datatype": kinds.get(kind, "FP32"), "shape": shape}
+    return {"name": name, "datatype": TYPES.get(kind, "FP32"), "shape": shape}
 
 
 def _onnx_value(one) -> dict:
@@ -361,7 +357,11 @@ def _predictor(kind: str, path: Path) -> Loaded:
                            for side in ("inputs", "outputs"))  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise NotAModel(f"Predictor: inputs and outputs must be lists of name, datatype, shape ({problem!r})")
-    return Loaded(kind, call, inputs, outputs, batches=getattr(predictor, "batches", False) is True)
+    loaded = Loaded(kind, call, inputs, outputs, batches=getattr(predictor, "batches", False) is True)
+    loaded.concurrency = getattr(predictor, "concurrency", 1)
+    if type(loaded.concurrency) is not int or loaded.concurrency < 1:
+        raise NotAModel("Predictor: concurrency must be a whole number, at least 1")
+    return loaded
 
 
 def _as_tensor(one: dict) -> dict:

@@ -1,57 +1,122 @@
-"""Computes the requests of an application in one thread; used by server.py.
+"""Computes the requests of an application; used by server.py.
 
 While the model is busy requests queue, and compatible ones (same names, types and dimensions but the first) are then
 computed as one batch, without added latency; batches are used only after one gave the same results as its requests
-alone.
+alone. A model computes one batch at a time, unless it says `concurrency`. Requests whose callers have gone are not
+computed, and where all callers of a batch have gone, a predictor.py is interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 MOST_AT_ONCE = 64
+INTERRUPTED = ("predictor",)  # formats that are; in the libraries of others nobody knows what would stay half done
+
+
+class GivenUp(BaseException):
+    """Raised in the code of a model whose callers have gone; no Exception, as KeyboardInterrupt is none."""
+
+
+class Computation:
+    """One batch in a thread, which can be interrupted while it computes."""
+
+    def __init__(self, batch: list, compute):
+        self.batch, self.compute = batch, compute
+        self.lock, self.thread = threading.Lock(), None
+
+    def run(self) -> list:
+        """Return a result for each request, or the exception that it ended with."""
+        try:
+            try:
+                with self.lock:
+                    self.thread = threading.get_ident()
+                return self.compute(self.batch)
+            finally:
+                self._end()
+        except GivenUp as reason:
+            self._end()
+            return [reason] * len(self.batch)
+
+    def interrupt(self) -> None:
+        """Raise GivenUp in the thread, at the next step of its Python code."""
+        with self.lock:
+            if self.thread is not None:
+                _raise_in(self.thread, ctypes.py_object(GivenUp))
+
+    def _end(self) -> None:
+        """Let no interruption reach what the thread does next."""
+        with self.lock:
+            self.thread = None
+            _raise_in(threading.get_ident(), None)
+
+
+def _raise_in(thread: int, kind) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
 
 
 class Batcher:
     """Computes the requests, several at once if the model is proven to allow it."""
 
     def __init__(self, model):
-        self.model, self.waiting, self.busy = model, [], False
+        self.model, self.waiting, self.busy = model, [], 0
         self.together = None if model.batches else False  # None: not known yet
-        self.thread = ThreadPoolExecutor(1)
+        self.threads = ThreadPoolExecutor(model.concurrency)
+        self.running: list[Computation] = []
+        self.tasks: set[asyncio.Task] = set()  # the event loop keeps no task alive
 
     async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
-        """Return the outputs, only the `wanted` ones if any are named; raises what the model raises."""
-        done = asyncio.get_running_loop().create_future()
+        """Return the outputs, only the `wanted` ones if any are named; raises what the model raises.
+
+        Where it is cancelled, the request is given up.
+        """
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        done.add_done_callback(self._left)
         self.waiting.append((tensors, wanted, done))
-        if not self.busy:
-            await self._work()
+        if self.busy < self.model.concurrency:
+            self.busy += 1
+            task = loop.create_task(self._work())
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
         return await done
 
+    def _left(self, done: asyncio.Future) -> None:
+        """End the computation of a request that was given up if nobody else waits for it."""
+        if not done.cancelled() or self.model.format not in INTERRUPTED:
+            return
+        for computation in self.running:
+            futures = [one for *_, one in computation.batch]
+            if done in futures and all(one.cancelled() for one in futures):
+                computation.interrupt()
+
     async def _work(self) -> None:
-        self.busy = True
         try:
-            while self.waiting:
-                batch = self._take()
-                results = await asyncio.get_running_loop().run_in_executor(self.thread, self._compute, batch)
+            while batch := self._take():
+                computation = Computation(batch, self._compute)
+                self.running.append(computation)
+                results = await asyncio.get_running_loop().run_in_executor(self.threads, computation.run)
+                self.running.remove(computation)
                 for (_tensors, _wanted, done), result in zip(batch, results, strict=True):
                     if done.cancelled():
                         continue
-                    if isinstance(result, Exception):
+                    if isinstance(result, BaseException):
                         done.set_exception(result)
                     else:
                         done.set_result(result)
-                if self.waiting:  # the rest in a task, so that this request is answered now
-                    asyncio.get_running_loop().create_task(self._work())
-                    return
         finally:
-            if not self.waiting:
-                self.busy = False
+            self.busy -= 1
 
     def _take(self) -> list:
+        """Return the requests that are computed next, none if none wait."""
+        self.waiting = [one for one in self.waiting if not one[2].cancelled()]
+        if not self.waiting:
+            return []
         first = self.waiting[0]
         if self.together is False:
             return [self.waiting.pop(0)]

@@ -6,6 +6,7 @@ Source: github.com/kserve/open-inference-protocol and Triton's extension_binary_
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import json
 import math
@@ -104,11 +105,14 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
         raise BadRequest(f"{name}: datatype must be one of {', '.join(DATATYPES)}")
     if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
         raise BadRequest(f"{name}: shape must be a list of whole numbers")
-    size = _parameters(given, name).get("binary_data_size")
+    parameters = _parameters(given, name)
+    size = parameters.get("binary_data_size")
     if size is None:
         if "data" not in given:
             raise BadRequest(f"{name}: has no data")
         array = values.from_json(name, kind, given["data"])
+        if kind == "BYTES" and parameters.get("content_type") == "base64":  # as MLServer's codec
+            array = _from_base64(name, array)
     elif type(size) is not int or not 0 <= size <= len(binary):
         raise BadRequest(f"{name}: binary_data_size is more than the body has")
     else:
@@ -119,6 +123,14 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
         return {"name": name, "datatype": kind, "shape": shape, "data": array.reshape(shape)}, size or 0
     except ValueError as problem:  # too many dimensions, or too large ones beside a 0
         raise BadRequest(f"{name}: the shape {shape} is not possible ({problem})")
+
+
+def _from_base64(name: str, array: np.ndarray) -> np.ndarray:
+    try:
+        strings = [binascii.a2b_base64(one, strict_mode=True) for one in array.ravel()]
+    except binascii.Error as problem:
+        raise BadRequest(f"{name}: its content type is base64 ({problem})")
+    return values.from_json(name, "BYTES", strings).reshape(array.shape)
 
 
 def _from_bytes(name: str, kind: str, data: bytes) -> np.ndarray:

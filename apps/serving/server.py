@@ -12,6 +12,7 @@ requests in flight are finished.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import importlib.util
 import math
 import os
@@ -33,6 +34,7 @@ from request_counter import Traffic
 from values import BadRequest, TooLarge
 
 BODY_BYTES = 64 << 20
+LARGE_BYTES = 1 << 20
 IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
 STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
@@ -52,6 +54,10 @@ class Busy(Exception):
     """There is no room for the body now."""
 
 
+class Gone(Exception):
+    """The caller has closed the connection."""
+
+
 class Application:
     """The ASGI application: a coroutine for each path of the protocol, and /predict for plain JSON."""
 
@@ -68,6 +74,8 @@ class Application:
         scope["taken"] = 0
         try:
             status, body, headers = await self._route(scope, receive)
+        except Gone:  # nobody hears an answer; neither success nor failure
+            return
         except Busy:
             status, headers = 503, [(b"retry-after", b"1")]
             body = orjson.dumps({"error": "too many large requests at once; try again"})
@@ -148,11 +156,13 @@ class Application:
                 _check(given[one["name"]], one, kinds=self.model.format in CERTAIN)
         return [given[name] for name in names if name in given]
 
-    async def _computed(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
+    async def _computed(self, receive, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         """Return the outputs. A model that fails on what does not fit its inputs did not fail: BadRequest."""
         tensors = self._arranged(tensors)
         try:
-            return await self.batcher.predict(tensors, wanted)
+            return await self._unless_gone(receive, self.batcher.predict(tensors, wanted))
+        except Gone:
+            raise
         except self.model.wrong_input as problem:
             raise BadRequest(str(problem))
         except Exception as problem:
@@ -165,11 +175,24 @@ class Application:
                     _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
             raise
 
+    async def _unless_gone(self, receive, computing) -> list[dict]:
+        """Return what is computed. Raises Gone, and gives it up, where the caller disconnects meanwhile."""
+        computing, leaving = asyncio.ensure_future(computing), asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait({computing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not computing.done():
+                raise Gone
+            return computing.result()
+        finally:
+            computing.cancel()
+            leaving.cancel()
+
     async def _infer(self, scope, receive):
         length = dict(scope["headers"]).get(b"inference-header-content-length")
-        request, tensors = read_request(await self._body(scope, receive), length and length.decode("latin-1"))
+        body = await self._body(scope, receive)
+        request, tensors = await _read(read_request, body, length and length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
-        body, head = write_response(request, self.name, await self._computed(tensors, wanted))
+        body, head = write_response(request, self.name, await self._computed(receive, tensors, wanted))
         if head is None:
             return 200, body, []
         binary = [(b"content-type", b"application/octet-stream")]
@@ -178,15 +201,15 @@ class Application:
     async def _predict(self, scope, receive):
         """Answer plain JSON or a file (see bodies.py) with {"name of an output": nested list, ...}."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        tensors = bodies.read(await self._body(scope, receive), content_type, self.model.inputs)
-        outputs = await self._computed(tensors)
+        tensors = await _read(bodies.read, await self._body(scope, receive), content_type, self.model.inputs)
+        outputs = await self._computed(receive, tensors)
         return 200, written({one["name"]: _plain(one) for one in outputs}, _arrays(outputs)), []
 
     async def _invocations(self, scope, receive):
         """Answer a request of MLflow's scoring protocol (see scoring.py)."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        tensors = scoring.read(await self._body(scope, receive), content_type, self.model)
-        outputs = await self._computed(tensors)
+        tensors = await _read(scoring.read, await self._body(scope, receive), content_type, self.model)
+        outputs = await self._computed(receive, tensors)
         found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
         return 200, written({"predictions": found}, _arrays(outputs)), []
 
@@ -197,14 +220,14 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise BadRequest("body: broken off")
+                raise Gone
             pieces.append(message.get("body", b""))
             self._hold(scope, len(pieces[-1]))
             if scope["taken"] > BODY_BYTES:
                 raise TooLarge(f"body: too large, at most {BODY_BYTES >> 20} MiB")
             if not message.get("more_body"):
                 break
-        body = unpacked(b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
+        body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
         if coding:
             self._hold(scope, len(body))
         return body
@@ -232,6 +255,13 @@ class Application:
                 {"name": one["name"], "datatype": one["datatype"], "shape": _open(one["shape"], several)}
                 for one in outputs
             ]
+
+
+async def _read(read, body: bytes, *arguments):
+    """Return what `read` makes of a body; large ones in a thread, so that the others and the health are answered."""
+    if len(body) < LARGE_BYTES:
+        return read(body, *arguments)
+    return await asyncio.to_thread(read, body, *arguments)
 
 
 def _open(shape: list[int], several: bool) -> list[int]:

@@ -273,6 +273,28 @@ def test_a_model_that_mixes_rows_is_never_batched(tmp_path):
             assert together(tmp_path, url, [[value] for value in values]) == [[0]] * len(values)
 
 
+def test_a_request_whose_caller_has_gone_is_given_up(tmp_path):
+    """Give it up while the model computes it, and while it waits for another one."""
+    (tmp_path / "predictor.py").write_text(COUNTING)
+    with serving(tmp_path) as (url, _process):
+        first, waiting = held(tmp_path, url), sent(url, [5, 5, 5])
+        assert ready(url)
+        waiting.close()
+        first.close()
+        assert output(sent(url, [1])) == [1]
+        assert calls(tmp_path) == [1, 1, 1]
+
+
+def test_a_model_that_says_so_computes_several_requests_at_once(tmp_path):
+    text = "import threading\nmet = threading.Barrier(2)\n" + COUNTING.replace("batches = True", "concurrency = 2")
+    (tmp_path / "predictor.py").write_text(
+        text.replace("        mean =", "        8 in x['data'] and met.wait()\n        mean =")
+    )
+    with serving(tmp_path) as (url, _process):
+        links = [sent(url, [8]), sent(url, [8, 8])]
+        assert [output(link) for link in links] == [[8], [8, 8]]
+
+
 def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path):
     (tmp_path / "predictor.py").write_text(COUNTING)
     with serving(tmp_path) as (url, process):
