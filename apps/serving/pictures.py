@@ -53,7 +53,8 @@ def pixels(body: bytes, one: dict) -> np.ndarray:
     elif first:
         values = values.transpose(2, 0, 1)
     if floats:
-        values = np.clip(values / 255.0, 0, 1)
+        values = np.divide(values, 255, dtype=np.float64 if one["datatype"] == "FP64" else np.float32)
+        values = np.clip(values, 0, 1, out=values)
     return values[np.newaxis] if len(shape) == 4 else values
 
 

@@ -66,6 +66,7 @@ class Application:
         self.also = [f"/v2/models/{one}" for one in also]  # addresses of the same model
         self.traffic: Traffic | None = None
         self.in_flight = 0  # bytes of bodies
+        self.unpacking = asyncio.Lock()
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
@@ -227,8 +228,10 @@ class Application:
                 raise TooLarge(f"body: too large, at most {BODY_BYTES >> 20} MiB")
             if not message.get("more_body"):
                 break
-        body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
-        if coding:
+        if not coding:
+            return b"".join(pieces)
+        async with self.unpacking:  # one at a time, since its size is known afterwards only
+            body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
             self._hold(scope, len(body))
         return body
 
@@ -258,8 +261,10 @@ class Application:
 
 
 async def _read(read, body: bytes, *arguments):
-    """Return what `read` makes of a body; large ones in a thread, so that the others and the health are answered."""
-    if len(body) < LARGE_BYTES:
+    """Return what `read` makes of a body; in a thread if that may take long, so that others and the health are
+    answered. A small picture may have many pixels.
+    """
+    if len(body) < LARGE_BYTES and not str(arguments[0]).lower().startswith(("image/", "multipart/")):
         return read(body, *arguments)
     return await asyncio.to_thread(read, body, *arguments)
 

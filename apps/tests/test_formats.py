@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 import tritonclient.http as triton
 
 from jobs import reconcile as jobs_reconcile
@@ -197,7 +198,7 @@ KINDS = [pytest.param(kind, marks=[pytest.mark.long] * (kind == EXPORTED)) for k
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, ask, kind):
+def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, ask, front, alice, kind):
     code, datatype, name = MAKE[kind]
     if kind == EXPORTED:
         make({str(files / kind): code})
@@ -206,6 +207,10 @@ def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, s
     assert model.format == kind
     for binary in (True, False):
         assert np.allclose(ask(app, datatype, name, binary=binary), WANTED)
+    address, headers = f"{front}/alice/{app.name}/predict", bearer_of(alice)
+    for wrong in ([[1]],) if kind == "predictor" else ([[1]], [[1, 2, 3]]):  # this predictor takes what it needs
+        answer = requests.post(address, json=wrong, headers=headers, timeout=LIMIT_S)
+        assert (answer.status_code, "expected 2 numbers in each row" in answer.json()["error"]) == (400, True)
 
 
 def test_weights_from_a_job_are_served_by_its_predictor(home, as_alice, served, ask, tasks):
