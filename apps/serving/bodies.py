@@ -123,6 +123,8 @@ def _npy(body: bytes) -> np.ndarray:
 
 def csv_rows(body: bytes) -> list[list[str]]:
     """Return the rows of a CSV that have cells, all as long as the first. Raises BadRequest."""
+    if body.count(b",") + body.count(b"\n") + body.count(b"\r") > values.MOST_VALUES:
+        raise BadRequest(f"body: too much for a CSV, at most {values.MOST_VALUES} cells; send it as .npy or binary")
     try:
         rows = [row for row in csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as problem:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import zlib
 
-from values import BadRequest, TooLarge, Unsupported
+from values import BadRequest, TooLarge, UnknownCoding
 
 GZIP, RAW = 16 + zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 
 def unpacked(body: bytes, coding: str, most: int) -> bytes:
-    """Return a body without its encoding. Raises BadRequest, TooLarge beyond `most` bytes, Unsupported."""
+    """Return a body without its encoding. Raises BadRequest, TooLarge beyond `most` bytes, UnknownCoding."""
     codings = [one.strip().lower() for one in coding.split(",")]
     codings = [one for one in codings if one not in ("", "identity")]
     if not codings:
         return body
     if codings[0] not in ("gzip", "x-gzip", "deflate") or len(codings) > 1:
-        raise Unsupported(f"Content-Encoding: gzip and deflate are taken, not {', '.join(codings)}")
+        raise UnknownCoding(f"Content-Encoding: gzip and deflate are taken, not {', '.join(codings)}")
     if codings[0] != "deflate":
         return _inflated(body, GZIP, most, members=True)
     zlibs = len(body) > 1 and body[0] & 15 == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0

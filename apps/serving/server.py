@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import importlib.util
 import math
 import os
@@ -191,7 +192,7 @@ class Application:
     async def _infer(self, scope, receive):
         length = dict(scope["headers"]).get(b"inference-header-content-length")
         body = await self._body(scope, receive)
-        request, tensors = await _read(read_request, body, length and length.decode("latin-1"))
+        request, tensors = await _read(read_request, body, None if length is None else length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
         body, head = write_response(request, self.name, await self._computed(receive, tensors, wanted))
         if head is None:
@@ -300,9 +301,15 @@ def _plain(one: dict) -> list:
 
 
 def _words(value):
+    """Return values with bytes as text; those that are no UTF-8 are {"b64": …}, as TensorFlow Serving writes them."""
     if isinstance(value, list):
         return [_words(one) for one in value]
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}
 
 
 def handed_over() -> list[socket.socket] | None:

@@ -23,6 +23,7 @@ MISSING = {"", "NA", "N/A", "<NA>", "null", "NULL", "None", "NaN", "nan"}  # in 
 BOOLS = {"true": True, "True": True, "TRUE": True, "1": True,
          "false": False, "False": False, "FALSE": False, "0": False}  # fmt: skip
 MOST_SHOWN = 40
+MOST_LISTS, MOST_VALUES = 2 << 20, 16 << 20  # of a JSON text or a CSV: an empty list takes 30 times its bytes
 WRONG = (ValueError, TypeError, OverflowError, KeyError)  # what a value raises that does not fit
 
 
@@ -34,9 +35,14 @@ class BadRequest(Exception):
 
 
 class Unsupported(BadRequest):
-    """The request's media type, character set or encoding is not taken."""
+    """The request's media type or character set is not taken."""
 
     status = 415
+
+
+class UnknownCoding(Unsupported):
+    """The request's Content-Encoding is not taken."""
+
     headers = ((b"accept-encoding", b"gzip, deflate"),)
 
 

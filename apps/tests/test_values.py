@@ -147,6 +147,14 @@ def test_strings_of_content_type_base64_are_bytes(url):
         body = {"inputs": [one], "parameters": {"binary_data_output": True}}
         answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=LIMIT_S)
         assert (answer.status_code, answer.content.endswith(b"\2\0\0\0\xff\xef")) == (status, status == 200)
+    one |= {"data": ["/+8=", "YQ=="], "shape": [2]}
+    answer = requests.post(f"{url}/v2/models/double/infer", json={"inputs": [one]}, timeout=LIMIT_S).json()
+    assert answer["outputs"] == [one], "what is no UTF-8 comes back in base64, and says so"
+    assert predict(url, files={"s": ("a.bin", b"\xff\xef")}) == (200, {"s": [{"b64": "/+8="}]})
+    for length in ("\xb2", "9" * 5000, "-1", ""):
+        headers = {"Inference-Header-Content-Length": length.encode("latin-1")}
+        answer = requests.post(f"{url}/v2/models/double/infer", b"{}", headers=headers, timeout=LIMIT_S)
+        assert (answer.status_code, "a length within the body" in answer.json()["error"]) == (400, True)
 
 
 def header(shape: str, kind: str = "<f8") -> bytes:
@@ -227,6 +235,8 @@ def test_packed_bodies_at_predict(url):
         answer = requests.post(f"{url}/predict", packed, headers={"Content-Encoding": coding}, timeout=LIMIT_S)
         assert (answer.status_code, set(answer.json())) == (status, {"error"})
         assert (answer.headers.get("Accept-Encoding") == "gzip, deflate") == (status == 415)
+    media = requests.post(f"{url}/invocations", body, headers={"Content-Type": "application/pdf"}, timeout=LIMIT_S)
+    assert (media.status_code, "Accept-Encoding" in media.headers) == (415, False)
 
 
 def test_a_form_is_whole_and_names_each_input_once(url):
