@@ -74,15 +74,24 @@ def _opened(body: bytes, channels: int, floats: bool):
             raise BadRequest(
                 f"body: a {image.format} image of mode {image.mode} has no known range; send it as application/x-npy"
             )
+        _check_transparent_colour(image)
         image.load()
         turned = ImageOps.exif_transpose(image)
         turned.info = {**image.info, **turned.info}
-        if image.mode.startswith("I") and "transparency" in turned.info:
-            raise BadRequest("body: a grey image of 16 bits with a transparent colour is not read; save it with 8 bits")
         if image.mode.startswith("I"):
             negative = image.format == "TIFF" and image.tag_v2.get(PHOTOMETRIC) == WHITE_IS_ZERO
             return _grey(turned, channels, floats, negative)
         return _with_channels(_in_srgb(_plain_mode(turned)), channels)
+
+
+def _check_transparent_colour(image) -> None:
+    """Raise BadRequest where a colour is transparent that Pillow compares with pixels of another depth."""
+    colour = image.info.get("transparency")
+    parts = colour if isinstance(colour, tuple) else (colour,)
+    deep = any(isinstance(part, int) and part > 255 for part in parts)
+    shallow = image.mode == "L" and any(tile[3] in ("L;2", "L;4") for tile in image.tile)
+    if colour is not None and (deep or shallow or image.mode.startswith("I")):
+        raise BadRequest("body: an image with a transparent colour and another depth than 8 bits; save it with 8 bits")
 
 
 def _grey(image, channels: int, floats: bool, negative: bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zlib
 
 import numpy as np
 from PIL import Image, ImageCms
@@ -50,6 +51,15 @@ def own() -> bytes:
     return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
+def few_bits() -> bytes:
+    """Return a grey PNG of two bits, whose only colour is transparent; Pillow writes none."""
+    pixels, chunks = zlib.compress(b"\0\x80"), b""
+    header = b"\0\0\0\1\0\0\0\1\2\0\0\0\0"
+    for kind, data in ((b"IHDR", header), (b"tRNS", b"\0\2"), (b"IDAT", pixels), (b"IEND", b"")):
+        chunks += len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
 FRAMES = written(
     Image.new("RGB", (4, 2), "red"), "GIF", save_all=True, append_images=[Image.new("RGB", (4, 2), "blue")]
 )
@@ -72,6 +82,7 @@ RIGHT = {  # for an input of UINT8 and three channels: the first pixel
 REFUSED = {
     "numbers without a range": (of("F", 3.0, "TIFF"), "mode F"),
     "a damaged profile": (of("RGB", (1, 2, 3), icc_profile=b"x" * 200), "colour profile"),
+    "a transparent colour of few bits": (few_bits(), "transparent colour"),
     "a bomb": (written(Image.new("1", (20_000, 20_000))), "pixels"),
     "PostScript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 1 1\n", "not an image of a format"),
     "cut off": (written(Image.effect_noise((64, 64), 50))[:600], "truncated"),
