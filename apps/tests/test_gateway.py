@@ -184,6 +184,8 @@ def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):
     ready(app)
     address = f"{front}/alice/{app.name}"
     assert requests.post(f"{address}/predict", json={"x": [1, 2]}).json() == {"y": [2, 3]}
+    assert requests.head(f"{address}/v2/health/ready").status_code == 200
+    assert requests.get(f"{address}/predict").headers["Allow"] == "POST"
     bad = requests.post(f"{address}/v2/models/adder/infer", json={"inputs": []})
     assert (bad.status_code, set(bad.json())) == (400, {"error"})
     assert requests.get(f"{address}?x=1", allow_redirects=False).headers["Location"] == f"/alice/{app.name}/?x=1"

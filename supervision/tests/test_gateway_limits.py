@@ -74,6 +74,7 @@ def test_a_body_that_is_too_large_is_refused_in_the_form_of_its_door(gateway):
         (f"{app}/alice/net/v2/models/net/infer", 64, "error"),
         (f"{gateway.url}/v1/logs", 20, "message"),
         (f"{gateway.url}/loki/api/v1/push", 20, "message"),
+        (f"{gateway.url}/ModelTraining/x", 20, "message"),
         (f"{gateway.url}/mlflow/api/2.0/mlflow/runs/create", 20, "message"),
     ):
         request = requests.Request("POST", address, headers={"Content-Length": str((most << 20) + 1)}).prepare()
