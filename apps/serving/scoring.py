@@ -148,6 +148,9 @@ def _column(one: dict, cells: list, model, words: bool) -> dict:
     empty = [cell is None or (words and not cell) for cell in cells] if model.frames else []
     if True in empty:
         cells = ["" if gone else cell for gone, cell in zip(empty, cells, strict=True)]
+    if model.columns.get(name) == "datetime" and not set(map(type, cells)) <= {str, type(None)}:
+        number = next(number for number, cell in enumerate(cells) if not isinstance(cell, str))
+        raise BadRequest(f"{name}[{number}]: a column of type datetime takes text such as 2026-01-31T12:00:00")
     if model.columns.get(name) == "binary":
         cells = [_binary(name, number, cell) for number, cell in enumerate(cells)]
     array = values.from_json(name, kind, cells)

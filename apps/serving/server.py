@@ -194,7 +194,8 @@ class Application:
         body = await self._body(scope, receive)
         request, tensors = await _read(read_request, body, None if length is None else length.decode("latin-1"))
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
-        body, head = write_response(request, self.name, await self._computed(receive, tensors, wanted))
+        outputs = await self._computed(receive, tensors, wanted)
+        body, head = await _write(outputs, write_response, request, self.name, outputs)
         if head is None:
             return 200, body, []
         binary = [(b"content-type", b"application/octet-stream")]
@@ -205,15 +206,14 @@ class Application:
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         tensors = await _read(bodies.read, await self._body(scope, receive), content_type, self.model.inputs)
         outputs = await self._computed(receive, tensors)
-        return 200, written({one["name"]: _plain(one) for one in outputs}, _arrays(outputs)), []
+        return 200, await _write(outputs, _named, outputs), []
 
     async def _invocations(self, scope, receive):
         """Answer a request of MLflow's scoring protocol (see scoring.py)."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         tensors = await _read(scoring.read, await self._body(scope, receive), content_type, self.model)
         outputs = await self._computed(receive, tensors)
-        found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
-        return 200, written({"predictions": found}, _arrays(outputs)), []
+        return 200, await _write(outputs, _predictions, outputs), []
 
     async def _body(self, scope, receive) -> bytes:
         """Return the request's body, unpacked. Raises Busy where those of all requests would fill the memory."""
@@ -268,6 +268,22 @@ async def _read(read, body: bytes, *arguments):
     if len(body) < LARGE_BYTES and not str(arguments[0]).lower().startswith(("image/", "multipart/")):
         return read(body, *arguments)
     return await asyncio.to_thread(read, body, *arguments)
+
+
+async def _write(outputs: list[dict], write, *arguments):
+    """Return what `write` makes of the outputs, large ones in a thread."""
+    if sum(array.nbytes for array in _arrays(outputs)) < LARGE_BYTES:
+        return write(*arguments)
+    return await asyncio.to_thread(write, *arguments)
+
+
+def _named(outputs: list[dict]) -> bytes:
+    return written({one["name"]: _plain(one) for one in outputs}, _arrays(outputs))
+
+
+def _predictions(outputs: list[dict]) -> bytes:
+    found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
+    return written({"predictions": found}, _arrays(outputs))
 
 
 def _open(shape: list[int], several: bool) -> list[int]:

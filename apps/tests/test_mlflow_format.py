@@ -238,6 +238,7 @@ def test_a_pipeline_that_chooses_columns_by_name(folders):
         for body, status in (
             ([{"joined": "2020-05-01"}], 200),
             ([{**first, "joined": "soon"}], 400),
+            ([{"joined": 1577836800000}], 400),
             ([{"age": 1}], 400),
         ):
             answer = requests.post(f"{url}/invocations", json={"dataframe_records": body}, timeout=LIMIT_S)
