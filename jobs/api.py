@@ -16,6 +16,7 @@ from kernel.names import FILE_PATH, NAME
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
 from . import lifecycle, logs
+from .artifacts import outputs
 from .auth import require_own_job
 from .models import Job, State
 from .runs import trash
@@ -52,6 +53,7 @@ class JobList(JobView):
     def post(self, request, user):
         body = self.body()
         throttle.count_submission(self.owner.username)
+        outputs.require(self.owner.pk)
         return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **body))
 
     def get(self, request, user):

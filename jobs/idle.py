@@ -103,6 +103,13 @@ def is_quiet(job: Job, since: datetime, seconds: float) -> bool:
     return not busy and len({row.get("disk") for row in rows}) == 1
 
 
+def written(job: Job) -> int:
+    """Return the bytes that the job's run has written as of its last sample; 0 where that is not known."""
+    samples, _written = _samples(job)
+    mib = samples[-1].get("disk") if samples else None
+    return mib << 20 if isinstance(mib, int) and 0 < mib < 1 << 40 else 0
+
+
 def _samples(job: Job) -> tuple[list[dict], float]:
     """Return the last samples of the usage, and when the last one was written."""
     if not job.run_name:

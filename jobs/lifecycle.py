@@ -29,6 +29,7 @@ from runners import owned
 
 from . import checks, turns
 from .artifacts import inputs as job_inputs
+from .artifacts import outputs
 from .code import taking
 from .models import Capture, Job, ProgressSource, Project, Snapshot, State
 from .summaries import colours, params
@@ -115,16 +116,9 @@ def _queue(job: Job) -> None:
 
 
 def heartbeat(
-    *,
-    user,
-    name: str,
-    state: str,
-    progress: int,
-    by: str,
-    remaining: float | None = None,
-    media: int = 0,
+    *, user, name: str, state: str, progress: int, by: str, remaining: float | None = None, media: int = 0,
     source: str = ProgressSource.SCRIPT,
-) -> None:
+) -> None:  # fmt: skip
     """Record the job's own report. Progress never goes backwards. Raises WrongState once the job has ended.
 
     `remaining` are the seconds that it expects to need. `media` is of no use but to be new: pages look again.
@@ -335,12 +329,14 @@ def run_name_of(job: Job) -> str:
 
 
 def _reserve(job: Job, stopped: Collection[int] | None = None) -> Refused | None:
-    """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved.
+    """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved. Jobs
+    of a user who has stored too much wait.
 
     A preemptible job may borrow from other tenants than those `stopped`; from none without these.
     """
     borrows = job.preemptible and stopped is not None
     try:
+        outputs.require(job.user_id)
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
             owner=job.user.username, borrows=borrows, closed=stopped or (), **job.needs,

@@ -33,6 +33,7 @@ from kernel.textlog import reading
 from resources.models import Network, Tenant
 
 from . import client_runs, lifecycle
+from .artifacts import outputs
 from .code import cloning, editing
 from .doctor import again, waiting
 from .doctor.serializers import RerunIn
@@ -209,6 +210,7 @@ def _submit(request) -> None:
     visitor = visitor_of(request)
     editing.drop_unchanged(visitor, fields)
     throttle.count_submission(request.user.username)
+    outputs.require(request.user.pk)
     job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
     remember_made(request, job.name)
 

@@ -41,6 +41,7 @@ def run() -> None:
     healing.attempt(waiting.announce)
     healing.attempt(lifecycle.adopt)
     healing.attempt(trash.purge)
+    healing.attempt(sizes.look, now)
     healing.attempt(sizes.measure, now)
     healing.attempt(retention.run, now)
     healing.attempt(building.evict)

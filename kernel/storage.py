@@ -273,7 +273,7 @@ def remove(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.is_symlink():
             return path.unlink()
-        top = _open_folder(str(path), None)
+        top = open_folder(str(path), None)
         try:
             while os.listdir(top):
                 _empty(top, top, 0)
@@ -287,7 +287,7 @@ def clear(path: Path, *, keep: Collection[str] = (), only: Collection[str] = ())
     is no error; links are removed, not followed.
     """
     try:
-        top = _open_folder(str(path), None)
+        top = open_folder(str(path), None)
     except FileNotFoundError:
         return
     except OSError:  # it is no folder: a run has replaced it
@@ -301,7 +301,7 @@ def clear(path: Path, *, keep: Collection[str] = (), only: Collection[str] = ())
                 if not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.name, dir_fd=top)
                     continue
-                below = _open_folder(entry.name, top)
+                below = open_folder(entry.name, top)
                 try:
                     while os.listdir(below):
                         _empty(below, below, 0)
@@ -323,7 +323,7 @@ def _empty(folder: int, top: int, level: int) -> None:
             elif level == LEVELS:
                 os.rename(entry.name, f".{secrets.token_hex(12)}", src_dir_fd=folder, dst_dir_fd=top)
             else:
-                below = _open_folder(entry.name, folder)
+                below = open_folder(entry.name, folder)
                 try:
                     _empty(below, top, level + 1)
                 finally:
@@ -331,7 +331,7 @@ def _empty(folder: int, top: int, level: int) -> None:
                 os.rmdir(entry.name, dir_fd=folder)
 
 
-def _open_folder(name: str, above: int | None) -> int:
+def open_folder(name: str, above: int | None) -> int:
     """Open a folder, and make it readable and writable for its owner before."""
     handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     try:

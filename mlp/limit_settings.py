@@ -77,6 +77,20 @@ def of_database(root: Path) -> int:
     )
 
 
+def of_outputs(root: Path) -> int:
+    """Return the MiB that the folders of one user's jobs may take on the disk."""
+    disk = shutil.disk_usage(root).total >> 20
+    return LIMITS.integer(
+        "MLP_OUTPUTS_LIMIT_MIB",
+        max(1, disk * 4 // 5),
+        1,
+        unit="MiB",
+        shown="four fifths of the disk with `MLP_ROOT`",
+        help="what the folders of one user's jobs may take on the disk: outputs, logs, artifacts, also in the trash. "
+        "Beyond it new jobs are refused, queued ones wait, and those that write on are ended",
+    )
+
+
 def of_downloads() -> int:
     """Return how many long downloads a user may have that threads of the platform send."""
     return LIMITS.integer(

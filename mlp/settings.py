@@ -301,6 +301,7 @@ DATA_HOME_LIMIT = runs.integer(
     "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
 )
 DISK_MINIMUM_MIB, DATABASE_LIMIT_MIB = limit_settings.of_disk(), limit_settings.of_database(MLP_ROOT)
+OUTPUTS_LIMIT_MIB = limit_settings.of_outputs(MLP_ROOT)
 CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
 SCHEDULES_PER_USER = limit_settings.of_automation()
 SUBMISSIONS_PER_MINUTE = limit_settings.of_submissions()

@@ -207,7 +207,7 @@ def remove_limit(limit: UserLimit, *, by: str) -> None:
 @admin.register(UserLimit)
 class UserLimitAdmin(LifecycleAdmin):
     icon = "speed"
-    list_display = ("whose", "tenant_link", "gpu", "cpu_cores", "ram", "rom", "database")
+    list_display = ("whose", "tenant_link", "gpu", "cpu_cores", "ram", "rom", "database", "outputs")
     list_filter = ("tenant",)
     search_fields = ("user",)
     search_help_text = _("Username")
@@ -216,7 +216,7 @@ class UserLimitAdmin(LifecycleAdmin):
     create_form = LimitForm
     fieldsets = (
         (None, {"fields": (("whose", "tenant_link"),)}),
-        (_("Maximum at a time"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"), ("database",))}),
+        (_("Maximum at a time"), {"fields": (("gpu", "cpu_cores"), ("ram", "rom"), ("database", "outputs"))}),
     )
     verbs = {
         "change": Verb(

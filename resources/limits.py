@@ -1,11 +1,13 @@
 """Limits of single users inside a tenant: none until an operator sets one. Called by tcc, api and admin.
 
 A user's own row replaces the row for everybody (`*` on the wire) as a whole. It limits what the user's objects hold in
-that tenant; `database` limits the members whose default tenant it is, below MLP_DATABASE_LIMIT_MIB. A limit below what
-they hold now only refuses further requests.
+that tenant; `database` and `outputs` limit the members whose default tenant it is, below MLP_DATABASE_LIMIT_MIB and
+MLP_OUTPUTS_LIMIT_MIB. A limit below what they hold now only refuses further requests.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
@@ -17,10 +19,10 @@ from kernel.locking import Missing
 from .models import EVERYBODY, KINDS, LIVE, ResourceRequest, Tenant, UserLimit
 from .units import amounts, kinds_of, with_unit, zero
 
-LIMITED = (*KINDS, "database")  # the fields of a limit; `database` is asked by kernel.stored
-OF_DATABASE = """
-SELECT database FROM user_limit JOIN "user" AS who USING (tenant_id)
-WHERE who.id = %s AND user_limit.user IN (who.username, '') ORDER BY user_limit.user DESC LIMIT 1
+LIMITED = (*KINDS, "database", "outputs")  # the fields of a limit; these two in MiB, asked by kernel.stored and jobs
+OF_DEFAULT = """
+SELECT who.id, user_limit.database, user_limit.outputs FROM user_limit JOIN "user" AS who USING (tenant_id)
+WHERE who.id = ANY(%s) AND user_limit.user IN (who.username, '') ORDER BY user_limit.user
 """
 
 
@@ -40,12 +42,17 @@ def effective_limit(tenant: Tenant, user: str) -> UserLimit:
     return limit_of(tenant.pk, name) or UserLimit(tenant=tenant, user=name)
 
 
-def database_mib(user_id: int) -> int | None:
-    """Return the MiB of the database that the user's default tenant allows them; None for no limit of its own."""
+def mib_of(users: Iterable[int], kind: str) -> dict[int, int]:
+    """Return the MiB of `database` or `outputs` that their default tenants allow users; those without are left out."""
     with connection.cursor() as cursor:
-        cursor.execute(OF_DATABASE, [user_id])
-        found = cursor.fetchone()
-    return found and found[0]
+        cursor.execute(OF_DEFAULT, [list(users)])
+        rows = {user: dict(zip(("database", "outputs"), amounts, strict=True)) for user, *amounts in cursor.fetchall()}
+    return {user: row[kind] for user, row in rows.items() if row[kind] is not None}
+
+
+def database_mib(user_id: int) -> int | None:
+    """Return the user's `database`, as kernel.stored asks for it."""
+    return mib_of([user_id], "database").get(user_id)
 
 
 def used_by(tenant_id: int, user: str, but: str = "") -> dict:

@@ -160,6 +160,7 @@ class LimitIn(StrictSerializer):
     ram = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="MiB")
     rom = StrictInt(required=False, allow_null=True, min_value=0, max_value=BIG, help_text="bytes")
     database = StrictInt(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, help_text="MiB")
+    outputs = StrictInt(required=False, allow_null=True, min_value=0, max_value=2**31 - 1, help_text="MiB")
 
 
 class LimitOut(serializers.Serializer):
@@ -172,6 +173,7 @@ class LimitOut(serializers.Serializer):
     ram = serializers.IntegerField(allow_null=True)
     rom = serializers.IntegerField(allow_null=True)
     database = serializers.IntegerField(allow_null=True, help_text="MiB, below `MLP_DATABASE_LIMIT_MIB`")
+    outputs = serializers.IntegerField(allow_null=True, help_text="MiB, below `MLP_OUTPUTS_LIMIT_MIB`")
 
 
 class LayerOut(serializers.Serializer):

@@ -139,3 +139,7 @@ class AmountsForm(forms.Form):
         label=_("Database (MiB)"), min_value=0, max_value=2**31 - 1, required=False,
         widget=UnfoldAdminIntegerFieldWidget(),
     )  # fmt: skip
+    outputs = forms.IntegerField(
+        label=_("Job files (MiB)"), min_value=0, max_value=2**31 - 1, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+    )  # fmt: skip

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from jobs.models import ArtifactSpace, Job, State
+from jobs.models import ENDED, ArtifactSpace, Job, State
 from kernel import disk, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
@@ -19,7 +19,7 @@ from kernel.messages import Message
 from resources import limits, tcc
 from resources.models import Tenant
 
-from . import arriving
+from . import arriving, outputs
 
 APPLIER = "jm"
 FOLDERS = ("artifacts", "models")  # of a run's output: of the run, and of the models that it has logged
@@ -39,7 +39,9 @@ def require(job: Job, growth: int) -> int:
     many.
     """
     disk.require(growth)
-    left = _left(job)
+    if (over := outputs.problem(job.user_id)) is not None:
+        raise NoRoom(over.problem, field="artifact")
+    left = min(_left(job), outputs.left(job.user_id))
     if growth > left:
         problem = Message("needs %(size)s bytes more, but only %(left)s are left", size=growth, left=max(0, left))
         raise NoRoom(problem, field="artifact")
@@ -65,12 +67,15 @@ class Space:
 
     def charge(self, growth: int) -> None:
         """Account for `growth` bytes, negative for files that are removed. Raises NoRoom, and changes nothing then."""
+        if growth > 0 and (over := outputs.problem(self.job.user_id)) is not None:
+            raise NoRoom(over.problem, field="artifact")
         stored = max(0, self.row.stored + growth)
         if stored > self.row.reserved or (self.row.reserved and padded(stored) <= self.row.reserved // 2):
             self._reserve(stored, growth)
         else:
             self.row.stored = stored
         self.row.save(update_fields=["stored", "reserved"])
+        Job.objects.filter(pk=self.job.pk, state__in=ENDED).update(output_measured=None)  # it is counted again
 
     def _reserve(self, stored: int, growth: int) -> None:
         try:

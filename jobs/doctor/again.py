@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from accounts import throttle
 from jobs import lifecycle
+from jobs.artifacts import outputs
 from jobs.models import Job
 from kernel.errors import Refused
 from kernel.pages import free_name
@@ -32,4 +33,5 @@ def rerun(job: Job, *, by: str, **changes) -> Job:
         if not values["name"]:
             raise Refused("no free name was found; enter one", field="name")
     throttle.count_submission(job.user.username)
+    outputs.require(job.user_id)
     return lifecycle.create_job(user=job.user, by=by, **values)

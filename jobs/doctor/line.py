@@ -19,8 +19,10 @@ from django.core.cache import cache
 from django.db.models import Count, F, Max, Q, Sum
 
 from jobs import turns
+from jobs.artifacts import outputs
 from jobs.turns import Queued, Turns
 from kernel.errors import Refused
+from kernel.messages import Message
 from resources import lending, tcc
 from resources.limits import OverLimit
 from resources.models import KINDS, LENDING, LIVE, ResourceRequest, Tenant, UserLimit
@@ -71,6 +73,7 @@ class Stop:
     left: dict
     by_limit: bool
     limits: dict = field(default_factory=dict)  # (used, limit) of the kinds on which its user has a limit
+    full: Message | None = None  # what its user has to delete first
 
 
 @dataclass
@@ -95,6 +98,7 @@ class Room:
         rows = UserLimit.objects.all()
         self.limits = {(row.tenant_id, row.user): row for row in rows}
         self.used: dict[tuple[int, str], dict] = {}
+        self.full: dict[int, OverLimit | None] = {}  # by user: whose jobs have stored all that they may
         if self.limits:
             held = ResourceRequest.objects.filter(LIVE, owner__gt="")
             sums = held.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
@@ -118,6 +122,10 @@ class Room:
 
     def refusal(self, entry: Entry, closed: Collection[int] = ()) -> Refused | None:
         """Return why the job could not be admitted now; None if it could. The tenants `closed` do not lend."""
+        if entry.user_id not in self.full:
+            self.full[entry.user_id] = outputs.problem(entry.user_id)
+        if (full := self.full[entry.user_id]) is not None:
+            return full
         tenant, limit = self.ledger.tenants[entry.tenant_id], self._limit(entry)
         has = self._has(entry) if limit is not None else {}
         return tcc.refusal(tenant, entry.user, entry.needs, limit, has, self._lendable(entry, closed))
@@ -199,7 +207,7 @@ def mark() -> list:
         first=Sum("pk", filter=Q(favoured=True)),
     )  # fmt: skip
     used = Tenant.objects.order_by("pk").values_list(*KINDS, *lending.MOVED, *LENDING)
-    limited = UserLimit.objects.order_by("pk").values_list("pk", *KINDS)
+    limited = UserLimit.objects.order_by("pk").values_list("pk", *KINDS, "outputs")
     return [queued, list(used), list(limited)]
 
 
@@ -220,7 +228,10 @@ def _read() -> dict[int, Line]:
         if refusal is None:
             line.fits.append(entry.pk)
         elif isinstance(refusal, OverLimit):
-            line.limited[entry.user_id] = Stop(entry, room.left(entry, order.stopped), True, room.limits_of(entry))
+            full = refusal.problem if isinstance(refusal, outputs.TooMuchOutput) else None
+            line.limited[entry.user_id] = Stop(
+                entry, room.left(entry, order.stopped), True, room.limits_of(entry), full
+            )  # fmt: skip
         else:
             line.stop = Stop(entry, room.left(entry, order.stopped), False)
     order = Turns(queue, held, served)

@@ -218,6 +218,8 @@ def _reason(line: Line, entry: Entry) -> Message:
     stop = _stop(line, entry)
     if stop is None:
         return Message("It is about to start.")
+    if stop.full is not None:
+        return stop.full
     short = joined((_short(kind, stop) for kind in _missing(stop)), "; ")
     if stop.first.pk == entry.pk:
         return (

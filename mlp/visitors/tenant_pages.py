@@ -132,7 +132,7 @@ def _put_member(request, row) -> None:
 
 def _set_limit(request, row) -> None:
     user = request.POST.get("user", "").strip().replace("\x00", "")
-    given = read_form(request, LimitIn, cpu=float, gpu=int, ram=int, rom=int, database=int)
+    given = read_form(request, LimitIn, cpu=float, gpu=int, ram=int, rom=int, database=int, outputs=int)
     values = {kind: given.get(kind) for kind in limits.LIMITED}
     if any(value is not None for value in values.values()):
         limits.set_limit(tenant=row.name, user=user, by=request.user.username, **values)

@@ -11,7 +11,7 @@ from resources.limits import OverLimit
 from resources.models import Tenant, UserLimit
 
 PATH = "tenants/default/limits"
-NONE = {"tenant": "default", "cpu": None, "gpu": None, "ram": None, "rom": None, "database": None}
+NONE = {"tenant": "default", "cpu": None, "gpu": None, "ram": None, "rom": None, "database": None, "outputs": None}
 
 
 @pytest.fixture
