@@ -57,9 +57,13 @@ def test_an_upload_is_in_flight_while_its_connection_is_open(db, family):
     with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listener:
         client = socket.create_connection(listener.getsockname()[:2])
         server, far = listener.accept()
-        inflight.begin(f"{far[0]}:{far[1]}", 7, 100_000)
-        inflight.begin("small", 8, 99_999)
-        inflight.begin("127.0.0.1:1", 9, None)
+        inflight.begin(f"{far[0]}:{far[1]}", ["alice/one"], "one/x", 100_000)
+        inflight.begin("127.0.0.1:1", ["alice/two"], "two/x", 100_000)  # its process has been killed
+        others = inflight.begin("127.0.0.1:2", ["alice/one"], "one/y", 1)
+        assert (others.at("alice/one"), others.at("alice/one", "one/x"), others.at("alice/two")) == (100_000, 0, 0)
+        inflight.end(f"{far[0]}:{far[1]}")
+        assert (others.at("alice/one"), others.coming()) == (0, 0)  # it is stored
+        inflight.begin(f"{far[0]}:{far[1]}", ["alice/one"], "one/x", 100_000)
         inflight.keep_alive()
         assert inflight.broker().client.hkeys(inflight.KEY) == [f"{far[0]}:{far[1]}".encode()]
         server.close()
@@ -70,7 +74,7 @@ def test_an_upload_is_in_flight_while_its_connection_is_open(db, family):
 
 def test_without_a_connection_list_uploads_count_as_in_flight_for_a_limited_time(db, monkeypatch):
     monkeypatch.setattr(inflight, "TABLES", ())
-    inflight.begin("10.0.0.1:1", 7, None)
+    inflight.begin("10.0.0.1:1", ["alice/one"], "one/x", 100_000)
     inflight.keep_alive()
     assert inflight.broker().client.hlen(inflight.KEY) == 1
     monkeypatch.setattr(inflight, "BLIND_S", -1)

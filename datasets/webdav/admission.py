@@ -128,14 +128,15 @@ def must_be_readable(row: Dataset | None) -> None:
 
 
 def admit_write(
-    target: Target, length: int | None, *, held: Callable[[], int] = lambda: 0, coming: int | None = None
-) -> tuple[Dataset | None, int]:
+    target: Target, length: int | None, *, held: Callable[[], int] = lambda: 0, coming: int | None = None,
+    reserved: Callable[[], int] = lambda: 0,
+) -> tuple[Dataset | None, int]:  # fmt: skip
     """Check whether a file of this length (None: not declared) may be uploaded there.
 
     Returns the dataset's row (None for a home) and how many bytes may come. `held` counts the bytes of other files that
-    are on their way; `coming` are the bytes that come now, where not all do. What is on its way is always counted after
-    what is stored: a file that moves from one to the other in between is missed (the exact check is still to come), and
-    never counted twice.
+    are on their way; `coming` are the bytes that come now, where not all do; `reserved` counts what other uploads will
+    write to the disk. What is on its way is always counted after what is stored: a file that moves from one to the
+    other in between is missed (the exact check is still to come), and never counted twice.
 
     Raises HttpError 404, 405, 409, 413 or 507, DiskFull.
     """
@@ -156,16 +157,18 @@ def admit_write(
             space = row.size - stored
         if timezone.now() - row.touched > TOUCH_EVERY:
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
-    require_room(length if coming is None else coming)
-    return row, min(space + replaced, disk.room(tree.base()))
+    require_room(length if coming is None else coming, reserved)
+    return row, min(space + replaced, disk.room(tree.base()) - reserved())
 
 
-def require_room(coming: int = 0) -> None:
-    """Raise DiskFull unless the disk has room for `coming` bytes. The datasets may be on another one than the database:
-    both are asked.
+def require_room(coming: int = 0, reserved: Callable[[], int] = lambda: 0) -> None:
+    """Raise DiskFull unless the disk has room for `coming` bytes beside those `reserved`. The datasets may be on
+    another disk than the database: both are asked.
     """
     disk.require()
     disk.require(coming, tree.base())
+    if coming and (others := reserved()):
+        disk.require(coming + others, tree.base())
 
 
 def _replaced_bytes(target: Target) -> int:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
+from datasets.webdav.inflight import NONE, Others
 from jobs.models import ENDED, ArtifactSpace, Job, State
 from kernel import disk, storage
 from kernel.errors import Refused
@@ -34,27 +35,34 @@ def request_id(pk: int) -> str:
     return f"artifacts:{pk}"
 
 
-def require(job: Job, growth: int) -> int:
-    """Return how many bytes may still be stored for a run. Raises NoRoom or DiskFull when `growth` bytes more are too
-    many.
+def places(job: Job) -> list[str]:
+    """Return where uploads in flight to the run count (datasets.webdav.inflight): to its owner, and in its tenant."""
+    return [f"artifacts of user {job.user_id}", f"artifacts in tenant {job.tenant_id}"]
+
+
+def require(job: Job, growth: int, others: Others = NONE) -> int:
+    """Return how many bytes may still be stored for a run beside the other uploads in flight. Raises NoRoom or DiskFull
+    when `growth` bytes more are too many.
     """
     disk.require(growth)
+    if growth > 0 and (coming := others.coming()):
+        disk.require(growth + coming)
     if (over := outputs.problem(job.user_id)) is not None:
         raise NoRoom(over.problem, field="artifact")
-    left = min(_left(job), outputs.left(job.user_id))
+    left = min(_left(job, others), outputs.left(job.user_id) - others.at(places(job)[0]))
     if growth > left:
         problem = Message("needs %(size)s bytes more, but only %(left)s are left", size=growth, left=max(0, left))
         raise NoRoom(problem, field="artifact")
-    return max(0, min(left, disk.room()))
+    return max(0, min(left, disk.room() - others.coming()))
 
 
-def _left(job: Job) -> int:
-    """Return how many bytes the tenant and the owner's limit leave to the run."""
-    tenant = Tenant.objects.get(pk=job.tenant_id)
-    left, owner = tenant.left("rom"), job.user.username
+def _left(job: Job, others: Others) -> int:
+    """Return how many bytes the tenant and the owner's limit leave to the run beside the other uploads in flight."""
+    tenant, (of_owner, in_tenant) = Tenant.objects.get(pk=job.tenant_id), places(job)
+    left, owner = tenant.left("rom") - others.at(in_tenant), job.user.username
     limit = limits.limit_of(tenant.pk, owner)
     if limit is not None and limit.rom is not None:
-        left = min(left, limit.rom - limits.used_by(tenant.pk, owner)["rom"])
+        left = min(left, limit.rom - limits.used_by(tenant.pk, owner)["rom"] - others.at(of_owner))
     own = ArtifactSpace.objects.filter(pk=job.pk).first()
     return left + (own.reserved - own.stored if own else 0)
 

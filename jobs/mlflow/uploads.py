@@ -19,6 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
+from datasets.webdav import inflight
 from datasets.webdav.gate import for_subrequest, from_nginx
 from datasets.webdav.put.admit import size_class
 from jobs.artifacts import files, space
@@ -51,6 +52,7 @@ class Upload:
     part: Part | None
     length: int | None
     chunked: bool
+    peer: str  # the client's `{address}:{port}`
 
 
 def guarded(view):
@@ -92,7 +94,11 @@ def may(request: HttpRequest) -> HttpResponse:
     storage.spool_dir()
     upload = read(request)
     replaced = files.size(upload.job, upload.path) if upload.part is None else 0
-    left = space.require(upload.job, (upload.length or 0) - replaced)
+    try:
+        left = _room(upload, replaced)
+    except BaseException:
+        inflight.end(upload.peer)
+        raise
     if upload.chunked:
         return HttpResponse(
             status=403, headers={"X-Data-Status": "chunked", "X-Data-Class": size_class(left + replaced)}
@@ -100,11 +106,22 @@ def may(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204)
 
 
+def _room(upload: Upload, replaced: int) -> int:
+    """Return how many bytes may be stored beside what other uploads in flight will store. A body without a length
+    reserves half of them. Raises NoRoom, DiskFull.
+    """
+    size = space.require(upload.job, 0) // 2 if upload.length is None else upload.length
+    name = f"{upload.job.pk}/{upload.path}/{upload.part.number if upload.part else ''}"
+    others = inflight.begin(upload.peer, space.places(upload.job), name, size)
+    return space.require(upload.job, (upload.length or 0) - replaced, others)
+
+
 @guarded
 def store(request: HttpRequest) -> HttpResponse:
     """Move a spooled body to its place. A part is answered with its mark as ETag."""
     upload, response = read(request), protocol.reply({})
     with spooled(request) as body:
+        inflight.end(upload.peer)
         if upload.part is None:
             files.put(upload.job, upload.path, body)
         else:
@@ -130,7 +147,7 @@ def read(request: HttpRequest) -> Upload:
     return Upload(
         job=job, path=path, part=part,
         length=int(length) if length.isascii() and length.isdigit() else None,
-        chunked="chunked" in meta.get("HTTP_X_DATA_CHUNKED", "").lower(),
+        chunked="chunked" in meta.get("HTTP_X_DATA_CHUNKED", "").lower(), peer=meta.get("HTTP_X_DATA_PEER", ""),
     )  # fmt: skip
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 
 from accounts.throttle import client_address
-from kernel import storage
+from kernel import disk, storage
 
-from .. import inflight, lock_store
-from ..admission import admit_write
+from .. import inflight, lock_store, tree
+from ..admission import admit_write, require_room
 from ..gate import authenticate, for_subrequest, guarded
 from . import part
-from .upload import read_upload
+from .upload import Upload, read_upload
 
 
 @for_subrequest
@@ -26,15 +26,35 @@ def admit(request: HttpRequest) -> HttpResponse:
     holder = authenticate(request.META.get("HTTP_AUTHORIZATION", ""), client_address(request))
     upload = read_upload(request.META, holder)
     lock_store.require(upload.conditions, upload.holder.username, upload.target)
-    if upload.part is None:
-        dataset, space = admit_write(upload.target, upload.length)
-    else:
-        dataset, space = part.admit(upload.target, upload.part, upload.length)
-    if dataset is not None:
-        inflight.begin(upload.peer, dataset.pk, upload.length)
+    try:
+        space = _space(upload)
+    except BaseException:
+        inflight.end(upload.peer)
+        raise
     if upload.chunked:
         return HttpResponse(status=403, headers={"X-Data-Status": "chunked", "X-Data-Class": size_class(space)})
     return HttpResponse(status=204)
+
+
+def _space(upload: Upload) -> int:
+    """Return how many bytes may come, beside what other uploads in flight will store. Raises what admit_write does.
+
+    A body without a length reserves half of what a home has left, which the next ones see; in a dataset, whose size is
+    reserved from its declaration on, nothing.
+    """
+    target, path = upload.target, upload.target.path
+    place = f"{target.user}/{target.dataset}"
+    if upload.length is not None or upload.part is not None:
+        others = inflight.begin(upload.peer, [place], path, upload.length or 0)
+        if upload.part is not None:
+            return part.admit(target, upload.part, upload.length, others)[1]
+        return admit_write(target, upload.length, held=lambda: others.at(place, path), reserved=others.coming)[1]
+    dataset, space = admit_write(target, None)
+    others = inflight.begin(upload.peer, [place], path, space // 2 if dataset is None else 0)
+    if dataset is None and (space := space - others.at(place, path)) <= 0:
+        admit_write(target, 1, held=lambda: others.at(place, path))  # refuses, unless one has ended meanwhile
+    require_room(1, others.coming)
+    return min(space, disk.room(tree.base()) - others.coming())
 
 
 def size_class(space: int) -> str:

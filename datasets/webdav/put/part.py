@@ -19,7 +19,9 @@ from ..paths import Target
 from .upload import Part, Upload
 
 
-def admit(target: Target, part: Part, length: int | None) -> tuple[Dataset | None, int]:
+def admit(
+    target: Target, part: Part, length: int | None, others: inflight.Others = inflight.NONE
+) -> tuple[Dataset | None, int]:
     """Check a part of `length` bytes as `admit_write` does a whole file, and return what it returns. Raises HttpError.
 
     The space must hold the whole file, beside the dataset's other unfinished ones; the disk only what comes now.
@@ -32,7 +34,11 @@ def admit(target: Target, part: Part, length: int | None) -> tuple[Dataset | Non
             Message("declares %(named)s bytes, but Content-Length is %(length)s", named=part.length, length=length),
             field="Content-Range",
         )
-    admitted = admit_write(target, part.total, held=lambda: unfinished.bytes_of_others(target), coming=part.length)
+    place = f"{target.user}/{target.dataset}"
+    admitted = admit_write(
+        target, part.total, held=lambda: others.at(place, target.path) + unfinished.bytes_of_others(target),
+        coming=part.length, reserved=others.coming,
+    )  # fmt: skip
     unfinished.require_next(target, part.first, part.total)
     return admitted
 

@@ -33,7 +33,7 @@ def store(upload: Upload) -> HttpResponse:
         return _store_part(upload, upload.part)
     with _spooled(upload) as body:
         size = body.stat(follow_symlinks=False).st_size
-        if size >= inflight.WORTH_NOTING:
+        if upload.chunked or size >= inflight.WORTH_NOTING:
             inflight.end(upload.peer)
         return _finish(upload, body, size)
 

@@ -13,10 +13,13 @@ from django.core.management import call_command
 
 from accounts import lifecycle as accounts
 from datasets.tests.live import Person, wait_until
+from datasets.tests.test_disk_live import Slow
+from datasets.webdav import inflight
 from jobs import launching
 from jobs.artifacts import files, multipart
 from jobs.auth import job_token
 from jobs.models import ArtifactSpace, Job
+from kernel.broker import broker
 from mlp.tests.patience import LIMIT_S
 from resources import limits
 from resources.models import ResourceRequest
@@ -154,6 +157,15 @@ def test_the_quota_is_enforced_before_and_while_bytes_arrive(alices, run, site):
     assert error(alices.put(f"{base(run)}/small", data=b"x")) == (413, "QUOTA_EXCEEDED")
     assert ArtifactSpace.objects.get().stored == 3 << 20
     wait_until(lambda: site.spooled() == [])
+
+
+def test_the_quota_holds_for_uploads_that_arrive_at_the_same_time(alices, run):
+    limits.set_limit(tenant="default", user="alice", rom=3 << 20, by="test")
+    first = Slow(alices, f"{base(run)}/first", 2 << 20)
+    wait_until(lambda: broker().client.hlen(inflight.KEY) == 1)
+    assert error(alices.put(f"{base(run)}/second", data=b"x" * (2 << 20))) == (413, "QUOTA_EXCEEDED")
+    assert first.end()[0] == 200
+    assert alices.put(f"{base(run)}/second", data=b"x" * (1 << 20)).status_code == 200
 
 
 def test_others_and_other_runs_are_refused_as_what_does_not_exist(alices, run, site, bob, alice):
