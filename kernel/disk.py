@@ -2,8 +2,9 @@
 cancels or logs in goes on, so that users can make room, and PostgreSQL keeps what it needs to work.
 
 Each door asks once: REST in kernel.views, pages in mlp.visitors.disk_gate, MLflow in jobs.mlflow.protocol, the data
-service in datasets.webdav, log lines in aiops.intake.accept, jobs of schedules and sweeps in jobs.lifecycle. Consumers
-of the message bus wait, and acknowledge nothing (kernel.consuming).
+service in datasets.webdav, log lines in aiops.intake.accept, jobs of schedules and sweeps in jobs.lifecycle, the import
+from an MLflow server in models_app.transfer.memory. Consumers of the message bus wait, and acknowledge nothing
+(kernel.consuming).
 """
 
 from __future__ import annotations

@@ -120,6 +120,17 @@ def without_ids(run: dict) -> dict:
     return {"info": info, "metrics": metrics, "tags": found, "params": params, "inputs": run["inputs"]}
 
 
+def test_nothing_is_taken_while_the_disk_is_nearly_full(world, alice, settings):
+    run = world.run("0", "first")
+    files.put_bytes(Job.objects.get(run_id=UUID(run)), "artifacts/a", b"x")
+    minimum, settings.DISK_MINIMUM_MIB = settings.DISK_MINIMUM_MIB, 1 << 40
+    with pytest.raises(CommandError, match="the disk is nearly full"):
+        call_command("mlflow", "import", world.url, "--user", "alice", verbosity=0, stdout=io.StringIO())
+    assert not Job.objects.filter(user=alice).exists()
+    settings.DISK_MINIMUM_MIB = minimum
+    assert world.take()["complete"]
+
+
 def test_experiments_and_runs_arrive_with_all_that_they_have_and_once(world, alice, bob):
     digits = world.experiment("vision/digits")
     parent = world.run(digits, "parent")

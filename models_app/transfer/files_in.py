@@ -14,9 +14,10 @@ from typing import BinaryIO
 
 from jobs.artifacts import files, space
 from jobs.models import Job
-from kernel import storage
+from kernel import disk, storage
 from kernel.errors import Refused
 
+from .memory import Memory
 from .report import NEW, SAME, Report
 from .server import Away, ServerError
 from .source import Artifact, Source
@@ -50,8 +51,8 @@ class Folder:
 class Files:
     """Takes the files of runs. `again` fetches those that are here, too."""
 
-    def __init__(self, source: Source, report: Report, again: bool = False):
-        self.source, self.report, self.again = source, report, again
+    def __init__(self, source: Source, report: Report, memory: Memory, again: bool = False):
+        self.source, self.report, self.memory, self.again = source, report, memory, again
 
     def of_run(self, run_id: str, uri: str, job: Job, name: str) -> tuple[int, int, bool]:
         """Take the artifacts of a run; return how many it has, their bytes, and whether all are here."""
@@ -76,10 +77,11 @@ class Files:
             if not self.again and artifact.size is not None and folder.here.get(artifact.path) == artifact.size:
                 self.report.count("file", SAME)
                 continue
+            self.memory.require_room()
             try:
                 files.checked(f"{folder.path}/{artifact.path}")
                 yield artifact, space.require(folder.job, artifact.size or 0)
-            except Refused as refused:
+            except (Refused, disk.DiskFull) as refused:
                 self._refused(folder, artifact, refused.msg)
 
     def _listed(self, folder: Folder, found: Iterator[Artifact]) -> Iterator[Artifact]:

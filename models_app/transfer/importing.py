@@ -76,7 +76,7 @@ class Import:
     def __init__(self, user: User, source: Source, options: Options, report: Report, name: str):
         self.user, self.source, self.options, self.report = user, source, options, report
         self.memory = Memory(user, name)
-        files = Files(source, report, options.again) if options.artifacts else None
+        files = Files(source, report, self.memory, options.again) if options.artifacts else None
         self.runs = Runs(source, self.memory, report, files and files.of_run, options.again)
         self.logged = Logged(source, self.memory, report, files, options.dry) if files else None
         self.seen: list[str] = []
@@ -142,11 +142,13 @@ class Import:
                 return None, False
             self.report.count("experiment", SAME if known.mark == mark else CHANGED)
             if known.mark != mark and not self.options.dry:
+                self.memory.require_room()
                 self._dress(project, known, row, mark)
             return project, False
         self.report.count("experiment", NEW)
         if self.options.dry:
             return None, False
+        self.memory.require_room()
         with transaction.atomic():
             project, made = self._find_or_create(key, name, row)
             known = self.memory.remember(Kind.EXPERIMENT, key, project.pk)

@@ -54,6 +54,7 @@ class Logged:
         self.report.count("logged", NEW if known is None else CHANGED)
         if self.dry:
             return
+        self.memory.require_room()
         run = self.memory.find(Kind.RUN, str(info.get("source_run_id") or ""))
         job = Job.objects.select_related("user").filter(pk=run.object_id).first() if run else None
         if job is None:

@@ -10,7 +10,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from accounts.models import User
+from kernel import disk, stored
+from kernel.errors import Refused
 from models_app.models import Imported
+
+from .server import NoRoom
 
 Kind = Imported.Kind
 
@@ -33,6 +37,16 @@ class Memory:
 
     def __init__(self, user: User, source: str):
         self.user, self.source = user, source
+
+    def require_room(self) -> None:
+        """Raise NoRoom while the platform stores nothing, or nothing more of the user's: asked before each write."""
+        try:
+            disk.require()
+            stored.require(self.user.pk)
+        except disk.DiskFull as full:
+            raise NoRoom(str(full.msg), 507) from None
+        except Refused as refused:
+            raise NoRoom(str(refused.msg), 507) from None
 
     def find(self, kind: str, key: str) -> Imported | None:
         """Return what was remembered of an object."""

@@ -65,6 +65,7 @@ class Registry:
         if self.dry:
             self.report.count("version", NEW, len(found))
             return
+        self.memory.require_room()
         model = self._registered(name, row, known)
         if model is None:
             return

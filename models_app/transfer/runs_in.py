@@ -115,6 +115,7 @@ class Runs:
         if project is None:
             self._foresee(given)
             return
+        self.memory.require_room()
         self.clean = True
         if row is None:
             row, job = self._create(given, project)
@@ -246,6 +247,7 @@ class Runs:
     def _write(self, run_id: str, columns: Points) -> None:
         for at in range(0, len(columns.names), BATCH):
             part = Points(*(column[at : at + BATCH] for column in columns))
+            self.memory.require_room()
             writing.write(self._call(), run_id, points=part)
             self.report.count("point", NEW, len(part.names))
 

@@ -41,6 +41,10 @@ class Away(ServerError):
     """The server does not answer, or not to us: nothing else can be asked of it."""
 
 
+class NoRoom(Away):
+    """Nothing more can be stored here, so there is nothing to ask for."""
+
+
 class Server:
     """An MLflow server. May be used by several threads: each has a connection of its own."""
 
