@@ -90,6 +90,12 @@ class JobRuns(owned.OwnedRuns[Job]):
         storage.remove_tree(environment.token_dir(job))
         journal.forget(job)
 
+    def clean(self, job: Job, grace_s: float | None) -> bool:
+        """Read what a run has reported that was stopped, by a cancel or by a limit: `ended` has read that of others."""
+        if job.run_name and not owned.stop(job.run_name, grace_s):
+            return False
+        return journal.take(job, job.ended and job.ended.timestamp()) and super().clean(job, grace_s)
+
     def running(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if job.state == State.CREATING:
             lifecycle.note_run(job.pk, job.run_name, status.reason if status.waits else None)

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import BinaryIO
 
 from django.utils import timezone
@@ -145,4 +146,5 @@ def _report(job: Job, run: str, line: bytes) -> Delivery | None:
             return None
     except Exception:  # whatever a script can write: it must not keep its job from ending
         return None
-    return Delivery(subject, json.dumps(data).encode(), id_, 0, timezone.now())
+    sent = job.ended - timedelta(microseconds=1) if job.ended else timezone.now()  # it was stopped: just before that
+    return Delivery(subject, json.dumps(data).encode(), id_, 0, sent)

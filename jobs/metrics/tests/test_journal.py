@@ -9,9 +9,11 @@ import json
 
 import pytest
 
+from jobs import lifecycle
 from jobs.metrics import journal
 from jobs.models import Metrics, Value
 from kernel import storage
+from kernel.tests.nats_tools import until as wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,6 +43,20 @@ def test_what_a_run_could_not_send_is_stored_after_its_end(submit, until, as_ali
     until(submit(text), state)
     assert stored() == ([0, 1, 2], [("learning_rate", step) for step in range(3)])
     assert [row["loss"] for row in as_alice.call("get", "users/alice/jobs/fit/metrics").json()] == [1.0, 0.5, 0.0]
+    assert left() == []
+
+
+@pytest.mark.parametrize("end", ["cancel", "timeout"])
+def test_what_a_run_could_not_send_is_stored_when_it_is_stopped(submit, until, as_alice, end):
+    text = f"{REPORTS}\nopen('ready', 'w').close()\nimport time\nwhile True: time.sleep(0.05)"
+    job = until(submit(text), "running")
+    wait_for(lambda: (storage.job_dir("alice", "fit") / "ready").exists())
+    if end == "cancel":
+        assert as_alice.call("put", "users/alice/jobs/fit:cancel").status_code == 200
+    else:
+        lifecycle.fail(job.pk, "the time limit is exceeded", "reconcile")
+    until(job, "error")
+    assert stored() == ([0, 1, 2], [("learning_rate", step) for step in range(3)])
     assert left() == []
 
 
