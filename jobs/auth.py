@@ -53,10 +53,14 @@ def job_of_token(token: str) -> Job | None:
     number = token[len(PREFIX) :].partition("_")[0]
     if not (number.isascii() and number.isalnum() and len(number) <= 12):
         return None
-    job = Job.objects.select_related("user").filter(pk=int(number, 36)).first()
-    if job is None or not job.is_live or not job.user.is_active:
-        return None
-    return job if hmac.compare_digest(job_token(job).encode(), token.encode()) else None
+    job = _live(int(number, 36))
+    return job if job and hmac.compare_digest(job_token(job).encode(), token.encode()) else None
+
+
+def _live(pk: int) -> Job | None:
+    """Return the job whose token is valid now."""
+    job = Job.objects.select_related("user").filter(pk=pk).first()
+    return job if job is not None and job.is_live and job.user.is_active else None
 
 
 def mark(token: str) -> str:
@@ -73,10 +77,8 @@ def holds(marked: str) -> bool:
     if kind != "job":
         return tokens.holds(marked)
     pk, _, digest = rest.partition(":")
-    job = Job.objects.select_related("user").filter(pk=int(pk)).first()
-    if job is None or not job.is_live or not job.user.is_active:
-        return False
-    return hmac.compare_digest(signature("mark", job_token(job)).encode(), digest.encode())
+    job = _live(int(pk))
+    return job is not None and hmac.compare_digest(signature("mark", job_token(job)).encode(), digest.encode())
 
 
 def require_own_job(request, job: Job) -> None:

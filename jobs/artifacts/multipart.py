@@ -95,7 +95,7 @@ def find(user: str, key: str, completed: bool = False) -> Upload:
 
 
 def add(upload: Upload, job: Job, number: int, body: Path) -> str:
-    """Move a part from the spool to its upload; return its mark, by which the client names it at the end.
+    """Move a part from the spool to its upload; return its ETag, by which the client names it at the end.
 
     Raises NoRoom, Missing.
     """
@@ -105,23 +105,23 @@ def add(upload: Upload, job: Job, number: int, body: Path) -> str:
             locked.charge(body.stat().st_size - (place.stat().st_size if place.exists() else 0))
         os.rename(body, place)
         os.utime(upload.folder)
-        return mark(place)
+        return etag(place)
 
 
-def mark(part: Path) -> str:
+def etag(part: Path) -> str:
     """Return what tells this part from another one of its number."""
     info = part.stat(follow_symlinks=False)
     return f"{info.st_size:x}-{info.st_ino:x}-{info.st_mtime_ns:x}"
 
 
-def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
+def complete(upload: Upload, job: Job, etags: Mapping[int, str]) -> None:
     """Join the parts and put the artifact into its place; do nothing where that was done with the same parts before.
 
     Raises Refused, NoRoom, DiskFull, Missing.
     """
-    if sorted(marks) != list(range(1, upload.parts + 1)):
+    if sorted(etags) != list(range(1, upload.parts + 1)):
         raise Refused("must name each part from 1 to %(last)s once", field="parts", last=upload.parts)
-    named = hashlib.sha256(json.dumps(sorted(marks.items())).encode()).digest()
+    named = hashlib.sha256(json.dumps(sorted(etags.items())).encode()).digest()
     with _as_missing(), _locked(upload):
         if upload.receipt.exists():
             if upload.receipt.read_bytes() != named:
@@ -129,7 +129,7 @@ def complete(upload: Upload, job: Job, marks: Mapping[int, str]) -> None:
             return
         parts = [upload.part(number) for number in range(1, upload.parts + 1)]
         for number, part in enumerate(parts, 1):
-            if not part.is_file() or mark(part) != marks[number]:
+            if not part.is_file() or etag(part) != etags[number]:
                 raise Refused("part %(number)s has not arrived, or was sent again since", field="parts", number=number)
         total = size_of(upload.folder)
         disk.require(total)

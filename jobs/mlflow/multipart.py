@@ -55,13 +55,13 @@ def create(call: Call, path: str) -> dict:
 def complete(call: Call, path: str) -> dict:
     """Join the parts of an upload. Clients repeat it where they have lost the answer."""
     upload, place = _of_call(call, path, completed=True)
-    marks = {}
+    etags = {}
     for one in call.fields.messages("parts", multipart.MOST_PARTS):
         number = one.whole("part_number", required=True)
-        if number in marks:
+        if number in etags:
             raise WrongField(f"Invalid value for parameter 'parts': part {number} is named twice")
-        marks[number] = one.text("etag", required=True).strip('"')
-    multipart.complete(upload, place.job, marks)
+        etags[number] = one.text("etag", required=True).strip('"')
+    multipart.complete(upload, place.job, etags)
     writing.PAGES.wake(place.job.pk, call.caller.username, place.job.name)
     return {}
 

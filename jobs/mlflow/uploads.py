@@ -118,15 +118,15 @@ def _room(upload: Upload, replaced: int) -> int:
 
 @guarded
 def store(request: HttpRequest) -> HttpResponse:
-    """Move a spooled body to its place. A part is answered with its mark as ETag."""
+    """Move a spooled body to its place. A part is answered with its ETag."""
     upload, response = read(request), protocol.reply({})
     with spooled(request) as body:
         inflight.end(upload.peer)
         if upload.part is None:
             files.put(upload.job, upload.path, body)
         else:
-            mark = parts.add(upload.part.upload, upload.job, upload.part.number, body)
-            response["ETag"] = f'"{mark}"'
+            etag = parts.add(upload.part.upload, upload.job, upload.part.number, body)
+            response["ETag"] = f'"{etag}"'
     if upload.part is None:
         writing.PAGES.wake(upload.job.pk, upload.job.user.username, upload.job.name)
     return response
