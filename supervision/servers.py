@@ -65,6 +65,8 @@ max_worker_processes = 4
 max_parallel_workers_per_gather = 0
 jit = off
 huge_pages = off
+# Not in /dev/shm, which runs under Landlock share with the machine.
+dynamic_shared_memory_type = mmap
 wal_level = minimal
 max_wal_senders = 0
 max_wal_size = {wal}MB

@@ -280,7 +280,7 @@ def confine(spec: dict) -> None:
     if spec["network"]["kept"]:
         landlock.keep_ports(spec["network"]["kept"])
     if spec["uid"] is not None or walls != "none":
-        syscalls.restrict()
+        syscalls.restrict(shares_user=spec["uid"] is None and walls == "landlock")
 
 
 def compare(mounted: list[tuple[str, int, int]]) -> None:

@@ -35,6 +35,12 @@ REFUSED = {
     "quotactl": (179, 60), "syslog": (103, 116), "clock_settime": (227, 112), "settimeofday": (164, 170),
     "iopl": (172, -1), "ioperm": (173, -1),
 }  # fmt: skip
+# Shared memory, semaphores and queues that are no files: the kernel keeps one set of them for each user.
+OF_THE_USER = {
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
+    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+}  # fmt: skip
 # Their first argument has the flags.
 MAKE_NAMESPACES = {"unshare": (272, 97), "clone": (56, 220)}
 CLONE3 = 435  # its flags are in memory, which a filter cannot see; libraries fall back to clone
@@ -49,12 +55,13 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def restrict() -> None:
-    """Apply the filter to this process. Where the kernel has none, or its processor is not known, do nothing.
+def restrict(shares_user: bool = False) -> None:
+    """Apply the filter to this process. Where the kernel has none, or its processor is not known, do nothing. A run
+    that `shares_user` has the user of the platform and of other runs, and no namespace of its own.
 
     Needs PR_SET_NO_NEW_PRIVS. Raises OSError.
     """
-    instructions = program(os.uname().machine)
+    instructions = program(os.uname().machine, shares_user)
     if not instructions:
         return
     filtering = _Program(len(instructions) // 8, instructions)
@@ -64,7 +71,7 @@ def restrict() -> None:
             raise OSError(problem, "the filter of system calls")
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, shares_user: bool = False) -> bytes:
     """Return the filter's instructions for this kind of processor; none for others."""
     if machine not in AUDIT:
         return b""
@@ -73,7 +80,7 @@ def program(machine: str) -> bytes:
     if machine == "x86_64":
         lines += [_line(AT_LEAST, X32, 0, 1), _refuse(errno.ENOSYS)]
     lines += [_line(EQUAL, CLONE3, 0, 1), _refuse(errno.ENOSYS)]
-    for numbers in REFUSED.values():
+    for numbers in (*REFUSED.values(), *(OF_THE_USER.values() if shares_user else ())):
         if numbers[column] >= 0:
             lines += [_line(EQUAL, numbers[column], 0, 1), _refuse(errno.EPERM)]
     for numbers in MAKE_NAMESPACES.values():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from kernel import sockets
 from runners.shim import landlock
 
-from .confined import FILES, each, each_that_keeps_files
+from .confined import FILES, KINDS, as_user, each, each_that_keeps_files
 from .helpers import eventually
 
 
@@ -161,6 +163,37 @@ print(json.dumps([usual, sorted(set(refused.values()))]))
     usual, refused = world.answer(code)
     assert set(usual) == {"made"}
     assert refused == ["EAFNOSUPPORT"]
+
+
+SEGMENT = """
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+number = libc.shmget(0, 4096, 0o1600)
+ctypes.memmove(libc.shmat(number, None, 0), b"forbidden", 9)
+print(number, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("world", [kind for kind in KINDS if kind == "landlock, ordinary user"], indirect=True)
+def test_under_the_platforms_user_it_reaches_no_shared_memory_of_others(world):
+    """Such as the database's: the kernel keeps it by user, and by no file."""
+    other = subprocess.Popen(**as_user(SEGMENT), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    world.processes.append(other)
+    number = int(other.stdout.readline())
+    code = f"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.shmat.restype = ctypes.c_void_p
+def call(name, *values):
+    return getattr(libc, name)(*values) in (-1, ctypes.c_void_p(-1).value) and ctypes.get_errno()
+found = [call("shmat", {number}, None, 0o10000), call("shmctl", {number}, 0, None), call("shmget", 0, 4096, 0o1600)]
+found += [call("semget", 0, 1, 0o1600), call("msgget", 0, 0o1600), call("mq_open", b"/x", 66, 384, None)]
+print(json.dumps(found))
+"""
+    assert world.answer(code) == [errno.EPERM] * 6
+    other.communicate()
 
 
 @each_that_keeps_files

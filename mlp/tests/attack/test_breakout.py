@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import subprocess
+from pathlib import Path
 
 import pytest
 import requests
@@ -47,6 +48,14 @@ def test_it_finds_no_secret_of_the_platform_or_of_another_user(world, attacker):
     assert hunt.broken_out() == {}
     assert other.log == "ready\n"
     other.cancel()
+
+
+def test_the_database_keeps_no_memory_where_runs_may_read(world):
+    """Under Landlock they share /dev/shm with the machine."""
+    pid = (world.platform.root / "database" / "postmaster.pid").read_text().split()[0]
+    maps = Path(f"/proc/{pid}/maps").read_text()
+    assert "postgres" in maps
+    assert "/dev/shm/" not in maps
 
 
 def test_the_bus_lets_it_do_nothing_but_report(world, attacker):
