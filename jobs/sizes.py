@@ -67,7 +67,7 @@ def look(now: datetime, *, often: bool = False) -> None:
     _within.clear()
     for job in jobs:
         size, total, limit = sizes[job.pk], held.get(job.user_id, 0), most[job.user_id]
-        is_new = job.started is not None and job.started >= now - AGAIN_AFTER
+        is_new = job.started is not None and now - AGAIN_AFTER <= job.started <= now
         _within[job.pk] = size if total <= limit else before.get(job.pk, 0 if is_new else job.output_bytes or 0)
         if size >= _within[job.pk] + GROWN:
             why = outputs.says(total, limit)

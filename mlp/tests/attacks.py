@@ -19,6 +19,8 @@ ATTACKS = (
     "runners/tests/test_exchange.py",
     "runners/tests/test_network*.py",
     "jobs/tests/test_hostile.py",
+    "jobs/tests/test_outputs_limit.py",
+    "datasets/tests/test_simultaneous_live.py",
     "mlp/tests/test_database_limit.py",
     "mlp/tests/test_disk_gate.py",
     "mlp/tests/test_full_disk.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
-from django.urls import reverse
+from django.urls import URLResolver, get_resolver, reverse
 
 from accounts import throttle
 from accounts.models import User
@@ -87,6 +87,27 @@ def test_view_permission_for_jobs_shows_no_users(reader, alice):
     overview = reader.get("/admin/").content.decode()
     assert reverse("admin:jobs_job_changelist") in overview
     assert reverse("admin:datasets_dataset_changelist") not in overview
+
+
+def addresses(patterns, prefix: str = "/"):
+    """Yield the addresses of pages without an object."""
+    for one in patterns:
+        address = prefix + str(one.pattern)
+        if isinstance(one, URLResolver):
+            yield from addresses(one.url_patterns, address)
+        elif "<" not in address and "(?P" not in address:
+            yield address.replace("\\Z", "").replace("$", "")
+
+
+def test_one_permission_opens_no_page_about_anything_else(reader, alice, staff):
+    fill(alice, staff)
+    open_to_all = {"/admin", "/admin/", "/admin/search/", "/admin/parts/", "/admin/jsi18n/", "/admin/jobs/job/"}
+    open_to_all |= {"/admin/login/", "/admin/logout/", "/admin/password_change/", "/admin/password_change/done/"}
+    pages = [one for one in addresses(get_resolver().url_patterns) if one.startswith("/admin")]
+    assert len(pages) > 70
+    assert {page for page in pages if reader.get(page).status_code != 403} <= open_to_all
+    found = reader.get("/admin/search/", {"s": "a"}).content.decode()
+    assert [word for word in ("digits", "calc", "alice@") if word in found] == []
 
 
 def test_verbs_need_the_csrf_token(staff, alice):
