@@ -14,7 +14,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 
 from django.conf import settings
@@ -22,6 +21,7 @@ from django.conf import settings
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.wire import payloads, subjects
+from aiops.wire.lenient import text_of
 from kernel import after_commit, bus, disk, names
 from kernel.errors import Fault, Refused
 from kernel.telemetry import meters
@@ -73,13 +73,10 @@ def line(
 def kept_of(attributes: Mapping[str, object]) -> dict[str, str]:
     """Return the attributes as texts: at most MOST_ATTRIBUTES, the first ones."""
     some = islice(attributes.items(), MOST_ATTRIBUTES)
-    return {logstore.clean(name)[:MOST_KEY].replace("=", "_"): _text(value)[:MOST_VALUE] for name, value in some}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return logstore.clean(value)
-    return "" if value is None else logstore.clean(json.dumps(value, ensure_ascii=False, default=str))
+    return {
+        logstore.clean(name)[:MOST_KEY].replace("=", "_"): logstore.clean(text_of(value)[:MOST_VALUE])
+        for name, value in some
+    }
 
 
 class Ids:
@@ -186,21 +183,3 @@ def document(item: payloads.Payload) -> dict:
         service=item.service,
         kind=item.log_type,
     )
-
-
-def milliseconds(value: int | float | str) -> int | None:
-    """Return ms since 1970 for a number (seconds, ms, µs or ns, by its size) or an ISO date; None for anything else."""
-    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
-        try:
-            at = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    for limit, factor in ((1e11, 1000), (1e14, 1), (1e17, 1e-3), (1e20, 1e-6)):
-        if 0 <= number < limit:
-            return int(number * factor)
-    return None

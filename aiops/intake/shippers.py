@@ -1,41 +1,39 @@
 """The endpoints for log shippers: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
 
-They answer by the shippers' own conventions, so that these retry when it helps: 401 without a token, 400 for what
-cannot be read, 415 for a Content-Encoding other than gzip, 503 while the store or the bus is away. The token is sent as
-Bearer, or as the password of Basic. OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST
-/loki/api/v1/push of its HTTP API.
+They answer by the shippers' own conventions, so that these retry when it helps: 401 without a token, 400 for a body of
+which nothing or not all can be read, 415 for a coding that is unknown, 503 while the store or the bus is away. Shippers
+drop for good what is answered 4xx, so what is odd in one record never refuses the others. The token is sent as Bearer,
+or as the password of Basic. OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of
+its HTTP API.
 """
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import logging
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-import cramjam
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from accounts.auth import basic, bearer, user_of_token
-from aiops.wire import loki, otlp_records
+from aiops.wire import coding, loki, otlp_records
+from aiops.wire.lenient import text_of
 from kernel.database import reachable
-from kernel.errors import Fault, Refused
+from kernel.errors import AWAY, Fault, Refused, writable
 
 from . import accept
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 32 << 20  # of a decompressed body
+OTLP = "/v1/logs"
 CHUNK = 5000  # lines that are stored at a time
 PROTOBUF = "application/x-protobuf"
+BARE = b"\n"  # a PushRequest begins with the tag of its first stream
 # Attributes that name a workload; the first one present counts.
 CLUSTER = ("cluster_id", "k8s.cluster.name", "cluster")
 NAMESPACE = ("namespace_name", "k8s.namespace.name", "service.namespace", "namespace")
@@ -48,92 +46,133 @@ Store = Callable[[Sequence[dict]], int]
 
 
 class Unreadable(Exception):
-    """The body is not in the endpoint's format."""
-
-    status = 400
+    """The body is not in the endpoint's format, or from some place on not."""
 
 
-class Unsupported(Unreadable):
-    """The body has an encoding that is not unpacked."""
+class Reading:
+    """What a request's lines are read with: their ids, how many were read, and how many could not be."""
 
-    status = 415
+    def __init__(self, user):
+        self.user, self.ids, self.unread, self.taken = user, accept.Ids(), 0, 0
+        self.is_json = False
+
+    def lines(self, items: Iterator, line: Callable) -> Iterator[dict]:
+        """Yield the document of each item; one that is None cannot be read."""
+        for item in items:
+            try:
+                made = None if item is None else line(item)
+            except Exception:  # whatever is wrong with one record, the others are stored
+                log.exception("a log record cannot be read")
+                made = None
+            if made is None:
+                self.unread += 1
+            else:
+                yield made
 
 
 @csrf_exempt
-@require_POST
 def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
-    """Take an ExportLogsServiceRequest as protobuf or JSON, plain or gzip; protobuf is read record by record."""
-    is_json, rejected, ids = _media(request) == "application/json", [0], accept.Ids()
+    """Take an ExportLogsServiceRequest as protobuf or JSON; protobuf is read record by record."""
 
-    def read(data: bytes, user) -> Iterator[dict]:
-        try:
-            records = otlp_records.read_json(data) if is_json else otlp_records.read_protobuf(data)
-            for resource, record in records:
-                if record is None:
-                    rejected[0] += 1
-                else:
-                    yield _otlp_line(resource, record, user, ids)
-        except ValueError as problem:
-            raise Unreadable(f"no ExportLogsServiceRequest: {problem}")
+    def read(data: bytes, reading: Reading) -> Iterator[dict]:
+        records = otlp_records.read_json(data) if reading.is_json else otlp_records.read_protobuf(data)
+        return reading.lines(records, lambda one: _line(one.text, one.names, reading.user, one.at, reading.ids))
 
-    answer = _take(request, read, store)
+    answer, reading = _take(request, read, store, "ExportLogsServiceRequest")
     if answer is not None:
         return answer
     done = ExportLogsServiceResponse()
-    if rejected[0]:
-        done.partial_success.rejected_log_records = rejected[0]
-        done.partial_success.error_message = "these records cannot be read, or have more than 4 MiB"
-    if is_json:
+    if reading.unread:
+        done.partial_success.rejected_log_records = reading.unread
+        done.partial_success.error_message = "these records cannot be read"
+    if reading.is_json:
         return JsonResponse({"partialSuccess": {}, **json_format.MessageToDict(done)})
     return HttpResponse(done.SerializeToString(), content_type=PROTOBUF)
 
 
 @csrf_exempt
-@require_POST
 def loki_push(request: HttpRequest, store: Store | None = None) -> HttpResponse:
     """Take Loki's push: JSON, or protobuf in a snappy block. Answers 204 as Loki does."""
-    is_json, ids = _media(request) == "application/json", accept.Ids()
 
-    def read(data: bytes, user) -> Iterator[dict]:
-        try:
-            for labels, entries in loki.read_json(data) if is_json else loki.read_protobuf(_unsnap(data)):
-                for at, text, extra in entries:
-                    yield _line(text, {**labels, **extra}, user, at, ids)
-        except ValueError as problem:
-            raise Unreadable(str(problem))
+    def entries(data: bytes, reading: Reading) -> Iterator[loki.Entry | None]:
+        for labels, some in loki.read_json(data) if reading.is_json else loki.read_protobuf(_unsnap(data)):
+            yield from (one and (one[0], one[1], labels | one[2]) for one in some)
 
-    return _take(request, read, store) or HttpResponse(status=204)
+    def read(data: bytes, reading: Reading) -> Iterator[dict]:
+        return reading.lines(
+            entries(data, reading), lambda one: _line(one[1], one[2], reading.user, one[0], reading.ids)
+        )
+
+    answer, reading = _take(request, read, store, "push request")
+    if answer is None and reading.unread:
+        if not reading.taken:
+            return _refusal(400, "no entry of this push request can be read")
+        log.warning("%s entries of a push request could not be read", reading.unread)
+    return answer or HttpResponse(status=204)
 
 
-def _take(request: HttpRequest, read, store: Store | None) -> HttpResponse | None:
+def ready(request: HttpRequest) -> HttpResponse:
+    """Answer the health check that shippers make before they push to Loki."""
+    return HttpResponse("ready\n", content_type="text/plain; charset=utf-8")
+
+
+def _take(request: HttpRequest, read, store: Store | None, kind: str) -> tuple[HttpResponse | None, Reading | None]:
     """Store the lines of a request, CHUNK at a time; return the refusal, or None when all are stored."""
+    if request.method != "POST":
+        answer = _refusal(405, "send it by POST")
+        answer["Allow"] = "POST"
+        return answer, None
+    reading = None
     try:
         user = _user(request)
         if user is None:
-            return _refusal(401, "send the API token: Authorization: Bearer {token}, or Basic with it as the password")
-        lines = read(_body(request), user)
-        more = True
-        while more:
-            chunk = list(islice(lines, CHUNK))
-            more = len(chunk) == CHUNK
-            (store or accept.store)([one for one in chunk if one["log"]])
+            words = "send the API token: Authorization: Bearer {token}, or Basic with it as the password"
+            return _refusal(401, words), None
+        reading, data = Reading(user), _body(request)
+        reading.is_json = _is_json(request, data)
+        _store(read(data, reading), reading, store or accept.store)
+    except coding.UnknownCoding as problem:
+        answer = _refusal(415, f"Content-Encoding: {problem} is unknown, there is {coding.ACCEPTED}")
+        answer["Accept-Encoding"] = coding.ACCEPTED
+        return answer, reading
+    except RequestDataTooBig:
+        return _refusal(413, "body: too large"), reading
     except Unreadable as problem:
-        return _refusal(problem.status, str(problem))
+        return _refusal(400, f"no {kind}: {problem}"), reading
     except Refused as problem:
-        return _refusal(400, problem.msg)
-    except Fault as problem:
-        answer = _refusal(503, problem.msg)
+        return _refusal(400, problem.msg), reading
+    except Exception as problem:  # it may be sent again, so nothing here is final
+        if not isinstance(problem, Fault):
+            log.exception("a request with log lines failed")
+        answer = _refusal(503, problem.msg if isinstance(problem, Fault) else AWAY)
         answer["Retry-After"] = "5"
-        return answer
-    return None
+        return answer, reading
+    return None, reading
+
+
+def _store(lines: Iterator[dict], reading: Reading, store: Store) -> None:
+    """Store the lines that can be read, also those before a place from which nothing can. Raises Unreadable for such
+    a place.
+    """
+    problem, more = None, True
+    while more:
+        chunk: list[dict] = []
+        try:
+            for one in islice(lines, CHUNK):
+                chunk.append(one)
+        except ValueError as odd:
+            problem = Unreadable(str(odd))
+        more = len(chunk) == CHUNK
+        reading.taken += len(chunk)
+        store([one for one in chunk if one["log"]])
+    if problem is not None:
+        raise problem
 
 
 def _refusal(status: int, words: str) -> HttpResponse:
-    answer = JsonResponse({"code": status, "message": words}, status=status)
+    answer = JsonResponse({"code": status, "message": writable(words)}, status=status)
     if status == 401:
         answer["WWW-Authenticate"] = 'Basic realm="log intake"'
-    if status == 415:
-        answer["Accept-Encoding"] = "gzip"
     return answer
 
 
@@ -148,58 +187,32 @@ def _user(request: HttpRequest):
         return user_of_token(token) if token else None
 
 
-def _media(request: HttpRequest) -> str:
-    return (request.content_type or "").split(";")[0].strip().lower()
+def _is_json(request: HttpRequest, data: bytes) -> bool:
+    """Return whether the body is JSON; where the header says neither, its first character shows it."""
+    media = (request.content_type or "").split(";")[0].strip().lower()
+    return media.endswith("json") or ("protobuf" not in media and data.startswith(b"{"))
 
 
 def _body(request: HttpRequest) -> bytes:
-    coding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    data = request.body
-    if coding in {"", "identity", "snappy"}:
-        return data
-    if coding != "gzip":
-        raise Unsupported(f"Content-Encoding: {coding} is unknown, there is gzip")
+    header = request.headers.get("Content-Encoding", "")
+    if header.strip().lower() == "snappy" and not request.path.startswith(OTLP):
+        header = ""  # Loki's protobuf is a snappy block, whether the header says so or not
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpack:
-            plain = unpack.read(MOST_BYTES + 1)
-    except (zlib.error, gzip.BadGzipFile, EOFError) as problem:
-        raise Unreadable(f"body: no gzip: {problem}")
-    if len(plain) > MOST_BYTES:
-        raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
-    return plain
+        return coding.unpacked(request.body, header)
+    except ValueError as problem:
+        raise Unreadable(f"body: {problem}") from None
 
 
 def _unsnap(data: bytes) -> bytes:
+    """Return the content of the snappy block; a message that is not in one is taken as it is."""
     try:
-        if cramjam.snappy.decompress_raw_len(data) > MOST_BYTES:
-            raise Unreadable(f"body: more than {MOST_BYTES >> 20} MiB unpacked")
-        return bytes(cramjam.snappy.decompress_raw(data))
-    except cramjam.DecompressionError as problem:
-        raise Unreadable(f"body: no snappy block: {problem}")
-
-
-def _otlp_line(resource, record, user, ids: accept.Ids) -> dict:
-    pairs = (*resource.attributes, *record.attributes)
-    at = record.time_unix_nano or record.observed_time_unix_nano
-    names = {pair.key: _plain(pair.value) for pair in pairs}
-    if record.severity_text or record.severity_number:
-        names["severity"] = record.severity_text or str(record.severity_number)
-    for name in ("trace_id", "span_id"):
-        if given := getattr(record, name):
-            names[name] = given.hex()
-    return _line(_plain(record.body), names, user, at, ids)
-
-
-def _plain(value) -> str:
-    """Return an attribute's or a body's value as text; structured values as JSON."""
-    kind = value.WhichOneof("value")
-    if kind is None:
-        return ""
-    if kind == "string_value":
-        return value.string_value
-    if kind in {"bool_value", "int_value", "double_value"}:
-        return str(getattr(value, kind))
-    return json.dumps(json_format.MessageToDict(value), ensure_ascii=False)
+        return coding.snappy(data)
+    except coding.TooLarge:
+        raise
+    except ValueError:
+        if data.startswith(BARE):
+            return data
+        raise
 
 
 def _line(text: str, names: dict, user, at_ns: int, ids: accept.Ids) -> dict:
@@ -209,7 +222,7 @@ def _line(text: str, names: dict, user, at_ns: int, ids: accept.Ids) -> dict:
     namespace = _first(names, NAMESPACE) if user.is_staff else ""
     deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
     cluster = (_first(names, CLUSTER) if user.is_staff else "") or accept.LOCAL
-    more = {"pod": _first(names, POD), "kind": names.get("log_type") or "workload"}
+    more = {"pod": _first(names, POD), "kind": text_of(names.get("log_type")) or "workload"}
     namespace = namespace or user.username
     used = {_key(names, keys) for keys in (CLUSTER, NAMESPACE, DEPLOYMENT, POD, ("log_type",))}
     return accept.line(
@@ -225,7 +238,7 @@ def _line(text: str, names: dict, user, at_ns: int, ids: accept.Ids) -> dict:
 
 
 def _first(names: dict, keys: tuple[str, ...]) -> str:
-    return str(names.get(_key(names, keys), ""))
+    return text_of(names.get(_key(names, keys)))
 
 
 def _key(names: dict, keys: tuple[str, ...]) -> str:

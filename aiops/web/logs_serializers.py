@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
+from aiops.wire import times
 from kernel import sanitize
 from kernel.errors import Refused
 from kernel.fields import Invalid, StrictSerializer, StrictString
@@ -20,7 +21,7 @@ class TimeField(serializers.Field):
 
     def to_internal_value(self, data):
         good = isinstance(data, str) or (isinstance(data, int | float) and not isinstance(data, bool))
-        at = accept.milliseconds(data) if good else None
+        at = times.milliseconds(data) if good else None
         if at is None or not accept.EARLIEST <= at <= accept.LATEST:
             raise Invalid("must be a time: a number since 1970, or an ISO date")
         return at
@@ -72,7 +73,7 @@ def usual(data) -> dict | None:
         data = with_attributes(data) if isinstance(data, dict) else {}
     for name, value in data.items():
         if name == "time":
-            at = accept.milliseconds(value) if type(value) in (int, float, str) else None
+            at = times.milliseconds(value) if type(value) in (int, float, str) else None
             if at is None or not accept.EARLIEST <= at <= accept.LATEST:
                 return None
             data = {**data, "time": at}

@@ -1,76 +1,210 @@
 """The log records of an ExportLogsServiceRequest, as JSON or as protobuf, which is read record by record (pieces.py).
 
+What is odd in one record, attribute or resource loses nothing else. The same record is the same in both forms.
 https://github.com/open-telemetry/opentelemetry-proto has the messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
-from google.protobuf import json_format
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
-from kernel import sanitize
-
-from .pieces import MOST_BYTES, Pieces
+from . import lenient, times
+from . import otlp_values as values
+from .pieces import MOST_BYTES, Pieces, fields
 
 RESOURCE_LOGS = 1  # of ExportLogsServiceRequest
 RESOURCE, SCOPE_LOGS = 1, 2  # of ResourceLogs
 LOG_RECORDS = 2  # of ScopeLogs
-Pair = tuple[Resource, LogRecord | None]  # None for a record that cannot be read
+ATTRIBUTES = 1  # of Resource
+BODY = 5  # of LogRecord
+STRING = 1  # of AnyValue
+KEPT = 256 << 10  # bytes of the text of a record that is too large
+MOST_FIELDS = 10_000  # of a resource, or of a record that is read field by field
+TRACE, SPAN = 16, 8  # bytes of ids
 
 
-def read_json(data: bytes) -> Iterator[Pair]:
-    """Yield each record with its resource. Raises ValueError."""
-    if not data.lstrip().startswith(b"{"):
+@dataclass
+class Record:
+    """A log record: its time in ns since 1970 (0: none), its line, and what else is said of it, by name."""
+
+    at: int
+    text: str
+    names: dict[str, object]
+
+
+@dataclass
+class Given:
+    """What both forms say of a record."""
+
+    times: tuple[object, object]
+    severity: object
+    severity_text: str
+    body: object
+    attributes: dict[str, object]
+    trace_id: str
+    span_id: str
+    event: str
+
+    def record(self, resource: dict[str, object]) -> Record:
+        text, rest = values.text_and_rest(self.body)
+        names = {**resource, **rest, **self.attributes}
+        if severity := self.severity_text or self.severity:
+            names["severity"] = severity
+        for name, id in (("trace_id", self.trace_id), ("span_id", self.span_id)):
+            if id:
+                names[name] = id
+        # An event may have no body; what it says is then its name or its attributes.
+        text = text or self.event or (lenient.text_of(self.attributes) if self.attributes else "")
+        if self.event and text != self.event:
+            names["event_name"] = self.event
+        at = 0
+        for given in self.times:
+            at = at or times.nanoseconds(given) or 0
+        if not at and (odd := next((one for one in self.times if one), None)):
+            names["timeUnixNano"] = odd
+        return Record(at, text, names)
+
+
+def read_json(data: bytes) -> Iterator[Record | None]:
+    """Yield each record, None for one that cannot be read. Raises ValueError."""
+    body = lenient.read_json(data)
+    if not isinstance(body, dict):
         raise ValueError("it is not an object")
-    sanitize.check_count(data)
-    message = ExportLogsServiceRequest()
+    if body and not any(name in body for name in ("resourceLogs", "resource_logs")):
+        raise ValueError("there is no resourceLogs")
+    for logs in _list(body, "resourceLogs"):
+        if not isinstance(logs, dict):
+            yield None
+            continue
+        resource = logs.get("resource")
+        names = values.pairs_of_json(resource.get("attributes")) if isinstance(resource, dict) else {}
+        for scope in _list(logs, "scopeLogs") or _list(logs, "instrumentationLibraryLogs"):
+            for record in _list(scope, "logRecords") if isinstance(scope, dict) else [None]:
+                yield _json_record(record, names)
+
+
+def _list(owner: dict, name: str) -> list:
+    """Return what is there by that name, or by its name in protobuf, as a list; one object counts as a list of it."""
+    snake = "".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in name)
+    value = owner.get(name, owner.get(snake))
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _json_record(given: object, resource: dict[str, object]) -> Record | None:
+    if not isinstance(given, dict):
+        return None
+
+    def get(name: str, snake: str) -> object:
+        return given.get(name, given.get(snake))
+
     try:
-        json_format.Parse(data, message, ignore_unknown_fields=True)
-    except (json_format.ParseError, RecursionError) as problem:
-        raise ValueError(str(problem)) from None
-    for logs in message.resource_logs:
-        for scope in logs.scope_logs:
-            for record in scope.log_records:
-                yield logs.resource, record
+        return Given(
+            (_json_time(get("timeUnixNano", "time_unix_nano")),
+             _json_time(get("observedTimeUnixNano", "observed_time_unix_nano"))),
+            _severity(get("severityNumber", "severity_number")),
+            lenient.text_of(get("severityText", "severity_text")),
+            values.of_json(given.get("body")),
+            values.pairs_of_json(given.get("attributes")),
+            values.id_of_json(get("traceId", "trace_id"), TRACE),
+            values.id_of_json(get("spanId", "span_id"), SPAN),
+            lenient.text_of(get("eventName", "event_name")),
+        ).record(resource)  # fmt: skip
+    except RecursionError:
+        return None
 
 
-def read_protobuf(data: bytes) -> Iterator[Pair]:
-    """Yield each record with its resource, None for one that cannot be read. Raises ValueError for a body of which the
-    rest cannot be read.
+def _json_time(value: object) -> object:
+    """Return the time; clients in JavaScript have sent halves of a number, and text of zeros is none."""
+    if isinstance(value, dict) and isinstance(value.get("low"), int) and isinstance(value.get("high"), int):
+        return (value["high"] << 32) + (value["low"] & 0xFFFFFFFF)
+    return None if value == "0" else value
+
+
+def _severity(value: object) -> str:
+    """Return the number as text, also for the enum's name."""
+    if isinstance(value, str) and value in SeverityNumber.keys():  # noqa: SIM118 - it is no dict
+        value = SeverityNumber.Value(value)
+    return "" if value in (0, "0", None) else lenient.text_of(value)
+
+
+def read_protobuf(data: bytes) -> Iterator[Record | None]:
+    """Yield each record, None for one that cannot be read. Raises ValueError for a body of which the rest cannot be
+    read.
     """
     pieces = Pieces()
-    try:
-        for number, logs in pieces.of(memoryview(data)):
-            if number == RESOURCE_LOGS:
-                yield from _records(pieces, logs)
-    except DecodeError as problem:
-        raise ValueError(str(problem)) from None
+    for number, logs in pieces.of(memoryview(data)):
+        if number == RESOURCE_LOGS:
+            yield from _records(pieces, logs)
 
 
-def _records(pieces: Pieces, logs: memoryview) -> Iterator[Pair]:
+def _records(pieces: Pieces, logs: memoryview) -> Iterator[Record | None]:
     """Yield the records of one ResourceLogs. Its resource may come after them, and in several parts."""
-    parts, scopes = [], []
+    resource: dict[str, object] = {}
+    scopes = []
     for number, content in pieces.of(logs):
         if number == RESOURCE:
-            parts.append(pieces.record(content))
+            resource |= _resource(content)
         elif number == SCOPE_LOGS:
             scopes.append(content)
-    resource = Resource.FromString(pieces.record(memoryview(b"".join(parts))))
     for scope in scopes:
         for number, content in pieces.of(scope, records=True):
             if number == LOG_RECORDS:
-                yield resource, _record(content)
+                yield _protobuf_record(content, resource)
 
 
-def _record(content: memoryview) -> LogRecord | None:
-    if len(content) > MOST_BYTES:
+def _resource(data: memoryview) -> dict[str, object]:
+    names: dict[str, object] = {}
+    for number, _whole, content in islice(fields(data), MOST_FIELDS):
+        if number == ATTRIBUTES and len(content) <= MOST_BYTES:
+            try:
+                names |= values.pairs_of_protobuf([values.KeyValue.FromString(bytes(content))])
+            except DecodeError:
+                continue
+    return names
+
+
+def _protobuf_record(content: memoryview, resource: dict[str, object]) -> Record | None:
+    message = _message(content)
+    if message is None:
         return None
-    try:
-        return LogRecord.FromString(bytes(content))
-    except DecodeError:
-        return None
+    severity = str(message.severity_number) if message.severity_number else ""
+    return Given(
+        (message.time_unix_nano, message.observed_time_unix_nano),
+        severity,
+        message.severity_text.decode(*values.UTF8),
+        values.of_protobuf(message.body),
+        values.pairs_of_protobuf(message.attributes),
+        message.trace_id.hex(),
+        message.span_id.hex(),
+        message.event_name.decode(*values.UTF8),
+    ).record(resource)
+
+
+def _message(content: memoryview) -> Message | None:
+    """Return a LogRecord; of one that is damaged or too large those fields that can be read, None without any."""
+    if len(content) <= MOST_BYTES:
+        try:
+            return values.LogRecord.FromString(bytes(content))
+        except DecodeError:
+            pass
+    message, room = values.LogRecord(), MOST_BYTES
+    for number, whole, inner in islice(fields(content), MOST_FIELDS):
+        if number == BODY and len(whole) > KEPT:
+            text = next((text for field, _whole, text in fields(inner) if field == STRING), None)
+            if text is not None:
+                message.body.string_value = bytes(text[:KEPT])
+            continue
+        room -= len(whole)
+        try:
+            if room > 0:
+                message.MergeFrom(values.LogRecord.FromString(bytes(whole)))
+        except DecodeError:
+            continue
+    return message if message.ListFields() else None

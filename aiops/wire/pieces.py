@@ -61,6 +61,32 @@ class Pieces:
             raise ValueError(f"it has more than {MOST_PIECES} groups of records")
 
 
+def fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
+    """Yield (number, the whole field, its content) of each field of a record, as far as it can be read; the content of
+    one without a length is empty.
+    """
+    at = 0
+    try:
+        while at < len(data):
+            begin = at
+            tag, at = _varint(data, at)
+            kind = tag & 7
+            length = SKIPPED.get(kind, 0)
+            if kind == BYTES:
+                length, at = _varint(data, at)
+            elif kind == VARINT:
+                _, at = _varint(data, at)
+            elif kind not in SKIPPED:
+                return
+            if length > len(data) - at:
+                return
+            content = data[at : at + length] if kind == BYTES else data[:0]
+            at += length
+            yield tag >> 3, data[begin:at], content
+    except ValueError:
+        return
+
+
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     """Return the number at that place and the place after it."""
     value = shift = 0

@@ -1,6 +1,7 @@
 """Bodies for the doors that no schema describes: OTLP, Loki's push, Opni's paths; and messages on websockets.
 
-These doors answer by their clients' conventions: 400 for what cannot be read, 401 and 403 without the right, never 5xx.
+These doors answer by their clients' conventions: 400 for what cannot be read, 415 for an unknown coding, 401
+and 403 without the right, never 5xx.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import socket
 import struct
+import zlib
 
 import cramjam
 from hypothesis import strategies as st
@@ -28,6 +30,8 @@ OTLP, LOKI = "/v1/logs", "/loki/api/v1/push"
 WRAPPED = {  # by Content-Encoding
     "": bytes,
     "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": lambda data: bytes(cramjam.zstd.compress(data)),
     "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
     "x-odd": bytes,
 }
@@ -97,7 +101,9 @@ class Doors:
 
     def _log(self, path: str, body: bytes, kind: str, coding: str, wrapped: bool, token: str) -> None:
         headers = {"Content-Type": kind, "Content-Encoding": coding} if coding else {"Content-Type": kind}
-        self._send("POST", path, headers, WRAPPED[coding](body) if wrapped else body, token, {200, 204, 400, 401, 403})
+        self._send(
+            "POST", path, headers, WRAPPED[coding](body) if wrapped else body, token, {200, 204, 400, 401, 403, 415}
+        )
 
     def opni(self, count: int) -> None:
         asked = st.tuples(st.sampled_from(OPNI), _torn(_json(OPNI_BODY)) | st.binary(max_size=40), self.tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,7 +15,7 @@ from aiops.models import FollowedFile, LogLine, ModelVersion, Template
 from aiops.services.housekeeping import Housekeeping
 from aiops.services.raw_logs import Intake
 from aiops.services.writeback import WriteBack
-from aiops.wire import kv, payloads, subjects
+from aiops.wire import kv, payloads, subjects, times
 from kernel import bus
 from kernel.errors import Fault
 from kernel.tests.nats_tools import until
@@ -245,15 +246,26 @@ class TestStore:
     @pytest.mark.parametrize(
         ("given", "expected"),
         [
-            (1700000000, 1700000000000), (1700000000.5, 1700000000500), (1700000000000, 1700000000000),
-            (1700000000000000, 1700000000000), ("1700000000000000000", 1700000000000),
-            ("2023-11-14T22:13:20Z", 1700000000000), ("2023-11-14T22:13:20", 1700000000000), ("soon", None), (-5, None),
+            (1700000000, 0), (1700000000.5, 500), (1700000000000, 0), (1700000000000000, 0),
+            ("1700000000000000000", 0), ("1700000000.25", 250), ("2023-11-14T22:13:20Z", 0),
+            ("2023-11-14T22:13:20", 0), ("2023-11-14 22:13:20,123", 123), ("2023/11/14 22:13:20", 0),
+            ("15/Nov/2023:06:13:20 +0800", 0), ("[14/Nov/2023:22:13:20 +0000]", 0),
+            ("Tue, 14 Nov 2023 22:13:20 GMT", 0), ("Tue Nov 14 22:13:20 2023", 0),
+            ("2023-11-14 22:13:20.5 +0000 UTC m=+0.1", 500), ("2023年11月14日 22:13:20", 0),
+            ("soon", None), ("", None), ("²", None), ("٣", None), (True, None), (None, None), ({}, None), (-5, None),
+            (float("nan"), None), (10**400, None), ("9" * 400, None), ("2023-11-14 22:13:20 CST", None),
+            ("99/Nov/2023:22:13:20 +0000", None),
         ],
+        ids=lambda value: str(value)[:40],
     )  # fmt: skip
-    def test_timestamps_of_every_unit(self, given, expected):
-        assert (
-            accept.milliseconds(given if not isinstance(given, str) or not given.isdigit() else int(given)) == expected
-        )
+    def test_timestamps_of_every_unit_and_form(self, given, expected):
+        assert times.milliseconds(given) == (expected if expected is None else 1700000000000 + expected)
+
+    def test_a_time_without_a_year_is_in_the_last_twelve_months(self):
+        now = datetime.now(UTC)
+        for days in (0, 1, 100, 300):
+            at = (now - timedelta(days=days)).replace(microsecond=0)
+            assert times.milliseconds(f"{at:%b} {at.day:2} {at:%H:%M:%S}") == at.timestamp() * 1000
 
 
 class TestServices:

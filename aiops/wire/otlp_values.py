@@ -1,0 +1,142 @@
+"""Values of OTLP as plain ones: AnyValue in its JSON form and in protobuf, ids, numbers, and what a body says.
+
+The protobuf classes are OTLP's own with bytes in place of texts, because one text that is not UTF-8 would lose its
+record.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+
+from .lenient import text_of
+
+TEXTS = ("log", "message", "msg", "body")  # of a structured record: the first that is present is its line
+UTF8 = ("utf-8", "surrogateescape")
+HEX = re.compile(r"(?:[0-9a-fA-F]{2})+", re.ASCII)
+KINDS = ("stringValue", "boolValue", "intValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue")
+SNAKE = {re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), kind): kind for kind in KINDS}
+
+
+def _classes():
+    pool = descriptor_pool.DescriptorPool()
+    for module in (common_pb2, resource_pb2, logs_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        for message in file.message_type:
+            for field in message.field:
+                if field.type == field.TYPE_STRING:
+                    field.type = field.TYPE_BYTES
+        pool.Add(file)
+    names = (f"{module.DESCRIPTOR.package}.{name}" for module, name in
+             ((common_pb2, "KeyValue"), (common_pb2, "AnyValue"), (logs_pb2, "LogRecord")))  # fmt: skip
+    return tuple(message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names)
+
+
+KeyValue, AnyValue, LogRecord = _classes()
+
+
+def text_of_bytes(data: bytes) -> str:
+    """Return bytes as the text that they are, else as base64."""
+    try:
+        text = data.decode()
+        return text if "\0" not in text else base64.b64encode(data).decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+
+
+def of_protobuf(value) -> object:
+    """Return an AnyValue as a plain value."""
+    match value.WhichOneof("value"):
+        case "string_value":
+            return value.string_value.decode(*UTF8)
+        case "bytes_value":
+            return text_of_bytes(value.bytes_value)
+        case "array_value":
+            return [of_protobuf(one) for one in value.array_value.values]
+        case "kvlist_value":
+            return pairs_of_protobuf(value.kvlist_value.values)
+        case "bool_value" | "int_value" | "double_value" as kind:
+            return getattr(value, kind)
+    return None
+
+
+def pairs_of_protobuf(pairs) -> dict[str, object]:
+    return {pair.key.decode(*UTF8): of_protobuf(pair.value) for pair in pairs}
+
+
+def of_json(value: object) -> object:
+    """Return an AnyValue as a plain value; one that is no AnyValue is plain already."""
+    if not isinstance(value, dict):
+        return value
+    name = next((name for name in value if SNAKE.get(name, name) in KINDS), None)
+    if name is None:
+        return value or None
+    inner = value[name]
+    match SNAKE.get(name, name):
+        case "stringValue" | "boolValue":
+            return inner
+        case "intValue":
+            return _number(inner, int)
+        case "doubleValue":
+            return _number(inner, float)
+        case "bytesValue":
+            return _of_base64(inner)
+        case "arrayValue":
+            values = inner.get("values") if isinstance(inner, dict) else inner
+            return [of_json(one) for one in values] if isinstance(values, list) else []
+        case "kvlistValue":
+            return pairs_of_json(inner.get("values") if isinstance(inner, dict) else inner)
+    return None
+
+
+def pairs_of_json(pairs: object) -> dict[str, object]:
+    """Return a list of {"key", "value"} as a dict; an object is taken as what it says."""
+    if isinstance(pairs, dict):
+        return {name: of_json(value) for name, value in pairs.items()}
+    some = [one for one in pairs if isinstance(one, dict)] if isinstance(pairs, list) else []
+    return {text_of(one.get("key")): of_json(one.get("value")) for one in some}
+
+
+def _number(value: object, kind: type) -> object:
+    try:
+        return kind(value) if isinstance(value, str | int | float) else value
+    except (ValueError, OverflowError):
+        return value
+
+
+def _of_base64(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return text_of_bytes(base64.b64decode(value.translate(str.maketrans("-_", "+/")), validate=True))
+    except (binascii.Error, ValueError):
+        return value
+
+
+def id_of_json(value: object, size: int) -> str:
+    """Return an id of that many bytes as hex digits, also when base64 was sent; another text as it is."""
+    text = text_of(value)
+    if HEX.fullmatch(text):
+        return text.lower()
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return text
+    return data.hex() if len(data) == size else text
+
+
+def text_and_rest(body: object) -> tuple[str, dict[str, object]]:
+    """Return the line that a body says, and what else is in it."""
+    if not isinstance(body, dict):
+        return text_of(body), {}
+    name = next((name for name in TEXTS if body.get(name) not in (None, "", [], {})), None)
+    if name is None:
+        return text_of(body), {}
+    return text_of(body[name]), {key: value for key, value in body.items() if key != name}
