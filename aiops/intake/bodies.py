@@ -9,17 +9,37 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 
-from kernel import sanitize
+from aiops.wire import coding, lenient
 from kernel.errors import Refused
 
 Line = tuple[int, object]
 KEPT = 10_000  # elements that are kept while the rest of an array is checked
-BLOCK = 1 << 20  # characters that are decoded at a time
-MOST_ELEMENT = 4 << 20  # characters of one element
+BLOCK = 16 << 10  # characters that are decoded at first; if the element has more, eight times as many
+MOST_ELEMENT = 4 << 20  # characters of one element that are decoded before its end is known
 SPACE = re.compile(r"[ \t\r\n]*")
-DECODER = json.JSONDecoder(parse_constant=sanitize.no_constant)
+MARK = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
+CODING = "Content-Encoding"
+NEAR = 16  # characters before the end of a block at which a value may have been cut
+
+
+def unpacked(data: bytes, header: str) -> bytes:
+    """Return the body without its Content-Encoding. Raises Refused."""
+    try:
+        return coding.unpacked(data, header)
+    except coding.UnknownCoding as problem:
+        raise Refused(
+            "%(coding)s is unknown; use one of %(known)s",
+            field=CODING,
+            coding=str(problem),
+            known=coding.ACCEPTED,
+        ) from None
+    except coding.TooLarge:
+        limit = coding.MOST_BYTES >> 20
+        raise Refused("has more than %(limit)s MiB unpacked", field="body", limit=limit) from None
+    except ValueError:
+        raise Refused("is not what Content-Encoding says", field="body") from None
 
 
 def lines(data: bytes) -> Iterator[Line]:
@@ -27,37 +47,36 @@ def lines(data: bytes) -> Iterator[Line]:
     for number, text in enumerate(io.BytesIO(data), start=1):
         if text.strip():
             try:
-                yield number, sanitize.read_json(text)
+                yield number, lenient.read_json(text)
             except ValueError:
-                yield number, Refused("is not valid JSON", field="line")
+                yield number, _bad_line()
 
 
 def elements(data: bytes) -> Iterator[Line]:
-    """Return the elements of an array, or the one value of another body. The whole body is checked before the first
-    one is returned. Raises Refused.
+    """Return the elements of an array, or the values of another body, one after the other. The form of the whole body
+    is checked before the first one is returned. Raises Refused.
     """
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _invalid()
+    text = lenient.decoded(data)
     begin = SPACE.match(text).end()
-    if not text.startswith("[", begin):
-        return iter([(1, _whole(text))])
-    found = _array(text, begin + 1)
+    read, at = (_array, begin + 1) if text.startswith("[", begin) else (_stream, begin)
+    found = read(text, at)
     kept = list(islice(found, KEPT))
     if next(found, None) is None:
         return enumerate(kept, start=1)
     for _one in found:
         pass
     del kept
-    return enumerate(_array(text, begin + 1), start=1)
+    return enumerate(read(text, at), start=1)
 
 
-def _whole(text: str) -> object:
-    try:
-        return sanitize.read_json(text)
-    except ValueError:
-        raise _invalid()
+def _stream(text: str, at: int) -> Iterator[object]:
+    """Yield the values of a body without an array. Raises Refused where there is none."""
+    first = True
+    while first or at < len(text):
+        value, at = _element(text, at)
+        yield value
+        first = False
+        at = SPACE.match(text, at).end()
 
 
 def _array(text: str, at: int) -> Iterator[object]:
@@ -80,22 +99,58 @@ def _array(text: str, at: int) -> Iterator[object]:
 
 
 def _element(text: str, at: int) -> tuple[object, int]:
-    """Return the element at that place and the place after it; of a very large body only a block is looked at."""
-    for size in chain(range(BLOCK, MOST_ELEMENT, BLOCK), [MOST_ELEMENT]):
-        part = text if len(text) <= MOST_ELEMENT else text[at : at + size]
-        begin = at if part is text else 0
+    """Return the element at that place and the place after it; of a large body only a block is looked at."""
+    size = BLOCK if len(text) > MOST_ELEMENT else len(text)
+    while True:
+        part, begin = (text, at) if size >= len(text) else (text[at : at + size], 0)
+        is_rest = part is text or at + size >= len(text)
         try:
-            value, end = DECODER.raw_decode(part, begin)
+            value, end = lenient.DECODER.raw_decode(part, begin)
         except RecursionError:
-            raise _invalid()
-        except ValueError:
-            if part is text or at + size >= len(text):
-                raise _invalid()
-            continue
-        if part is not text and end == len(part) and at + size < len(text):
-            continue  # a number may go on
-        return value, end if part is text else at + end
-    raise Refused("an element has more than %(limit)s characters", field="body", limit=MOST_ELEMENT)
+            break
+        except json.JSONDecodeError as problem:
+            was_cut = "Unterminated" in problem.msg or problem.pos >= len(part) - NEAR
+            if is_rest or size >= MOST_ELEMENT or not was_cut:
+                break
+        else:
+            if is_rest or end < len(part):  # otherwise a number may go on
+                return value, end if part is text else at + end
+        if size >= MOST_ELEMENT:
+            break
+        size = min(size * 8, MOST_ELEMENT)
+    return _apart(text, at)
+
+
+def _apart(text: str, at: int) -> tuple[object, int]:
+    """Return an element that is not valid, or is very large, and the place after it: the others are read. Raises
+    Refused where no end can be found.
+    """
+    end = _end(text, at)
+    if end is None:
+        raise _invalid()
+    try:
+        return lenient.read_json(text[at:end]), end
+    except ValueError:
+        return _bad_line(), end
+
+
+def _end(text: str, at: int) -> int | None:
+    """Return the place after the object or array at that place, by its brackets."""
+    depth = 0
+    if not text.startswith(("{", "["), at):
+        return None
+    for mark in MARK.finditer(text, at):
+        if mark[0] in ("{", "["):
+            depth += 1
+        elif mark[0] in ("}", "]"):
+            depth -= 1
+            if depth == 0:
+                return mark.end()
+    return None
+
+
+def _bad_line() -> Refused:
+    return Refused("is not valid JSON", field="line")
 
 
 def _invalid() -> Refused:

@@ -1,7 +1,7 @@
 """REST on log lines: store and search them. A user's are those of the namespace with the user's name.
 
-A POST of many lines stores those that are good, and names those that are not: a shipper would drop a batch that is
-refused for one line.
+A POST of many lines stores all that have any content, and names those that were odd or have none: a shipper would drop
+a batch that is refused for one line.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from rest_framework.exceptions import ValidationError
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
 from aiops import logstore
 from aiops.intake import accept, bodies
 from aiops.judging import log_search
+from aiops.wire import coding
 from kernel.effects import READ
-from kernel.errors import Refused, flatten
+from kernel.errors import Refused, writable
 from kernel.messages import Message, translate
 from kernel.views import Call, ContractView, query_int, whole
 
-from .logs_serializers import LineIn, LineOut, TakenOut, document, shown, usual, with_attributes
+from . import odd_lines
+from .logs_serializers import LineIn, LineOut, TakenOut, document, shown, usual
 
 CHUNK = 5000  # lines that are stored at a time
 SHOWN = 100  # lines that an answer names
@@ -46,13 +47,17 @@ FILTERS = (
 )
 
 
+def _unpacked(stream, parser_context) -> bytes:
+    return bodies.unpacked(stream.read(), parser_context["request"].headers.get("Content-Encoding", ""))
+
+
 class NdjsonParser(BaseParser):
     """A parser for one JSON object a line: (number, value) of each, Refused as the value of one that is none."""
 
     media_type = "application/x-ndjson"
 
     def parse(self, stream, media_type=None, parser_context=None):
-        return bodies.lines(stream.read())
+        return bodies.lines(_unpacked(stream, parser_context))
 
 
 class ElementsParser(BaseParser):
@@ -61,7 +66,29 @@ class ElementsParser(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream, media_type=None, parser_context=None):
-        return bodies.elements(stream.read())
+        return bodies.elements(_unpacked(stream, parser_context))
+
+
+class Odd:
+    """What an answer says of lines that were not stored, or not as they were sent."""
+
+    def __init__(self) -> None:
+        self.refused = self.changed = 0
+        self.first: list[tuple[int, Message, bool]] = []
+
+    def add(self, number: int, problem: Message, stored: bool) -> None:
+        self.refused += not stored
+        self.changed += stored
+        if len(self.first) < SHOWN:
+            self.first.append((number, problem, stored))
+
+    def answer(self) -> dict:
+        counts = {name: count for name in ("refused", "changed") if (count := getattr(self, name))}
+        problems = [
+            {"line": number, "msg": writable(translate(problem)), **({"stored": True} if stored else {})}
+            for number, problem, stored in sorted(self.first, key=lambda one: one[0])
+        ]
+        return {**counts, "problems": problems} if problems else counts
 
 
 class Logs(ContractView):
@@ -77,49 +104,54 @@ class Logs(ContractView):
         ),
     }
 
+    def handle_exception(self, exc):
+        response = super().handle_exception(exc)
+        if isinstance(exc, Refused) and exc.field == bodies.CODING:
+            response["Accept-Encoding"] = coding.ACCEPTED
+        return response
+
     def post(self, request):
         given = request.data  # without a body there is no parser, and it is an empty form
-        rows, reader, taken, new = given if isinstance(given, Iterator) else iter([(1, {})]), LineIn(), 0, 0
-        refused: list[tuple[int, str]] = []
-        total = 0
+        rows, taken, new, total = given if isinstance(given, Iterator) else iter([(1, {})]), 0, 0, 0
+        odd = Odd()
         while chunk := list(islice(rows, CHUNK)):
-            lines = list(self._good(chunk, reader, refused))
+            lines = list(self._good(chunk, odd))
             total += len(chunk)
             taken += len(lines)
             new += accept.store(lines)
-        if refused and not taken:
-            number, problem = refused[0]
+        if odd.refused and not taken:
+            number, problem, _stored = odd.first[0]
             raise Refused(problem if total == 1 else Message("line %(n)s: %(problem)s", n=number, problem=problem))
-        answer = {"taken": taken, "new": new}
-        if refused:
-            some = [{"line": number, "msg": translate(problem)} for number, problem in refused[:SHOWN]]
-            answer |= {"refused": len(refused), "problems": some}
-        return Response(answer)
+        return Response({"taken": taken, "new": new, **odd.answer()})
 
-    def _good(self, chunk: list, reader: LineIn, refused: list) -> Iterator[dict]:
+    def _good(self, chunk: list, odd: Odd) -> Iterator[dict]:
         """Yield the documents of the lines that can be stored; add the number and the fault of each other."""
-        named: list[tuple[int, dict]] = []
+        named: list[tuple[int, dict, Message | None]] = []
         for number, data in chunk:
             try:
                 if isinstance(data, Refused):
                     raise data
-                row = usual(data) or reader.run_validation(with_attributes(data))
+                row, changed = usual(data), None
+                if row is None:
+                    row, changed = odd_lines.read(data)
                 line = document(row, self.request.user)
-            except ValidationError as problem:
-                refused.append((number, flatten(problem.detail)))
             except Refused as problem:
-                refused.append((number, problem.msg))
+                odd.add(number, problem.msg, False)
+                continue
+            if row.get("_id") and self.request.user.is_staff:
+                named.append((number, line, changed))
             else:
-                if row.get("_id") and self.request.user.is_staff:
-                    named.append((number, line))
-                else:
-                    yield line
-        foreign = accept.foreign_ids([line for _number, line in named]) if named else {}
-        for place, (number, line) in enumerate(named):
-            if place in foreign:
-                refused.append((number, foreign[place].msg))
-            else:
+                if changed:
+                    odd.add(number, changed, True)
                 yield line
+        foreign = accept.foreign_ids([line for _number, line, _changed in named]) if named else {}
+        for place, (number, line, changed) in enumerate(named):
+            if place in foreign:
+                odd.add(number, foreign[place].msg, False)
+                continue
+            if changed:
+                odd.add(number, changed, True)
+            yield line
 
     def get(self, request):
         given = {name: request.query_params[name] for name, _, _ in FILTERS if name in request.query_params}

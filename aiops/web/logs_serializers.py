@@ -9,31 +9,27 @@ from aiops.intake import accept
 from aiops.wire import times
 from kernel import sanitize
 from kernel.errors import Refused
-from kernel.fields import Invalid, StrictSerializer, StrictString
+from kernel.fields import StrictSerializer, StrictString
 
 ID_HELP = "lines with the same id are stored once; returned as {username}:{_id}, for administrators unchanged"
 KINDS = ("workload", "controlplane", "rancher", "longhorn", "event", "auditlog")
 
 
-@extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string", "format": "date-time"}]})
+ALSO = {"log": ("message", "msg", "body"), "time": ("date", "timestamp", "@timestamp")}  # as shippers name them
+
+
+@extend_schema_field({"oneOf": [{"type": "number"}, {"type": "string"}]})
 class TimeField(serializers.Field):
-    """A number (seconds, ms, µs or ns since 1970, recognised by its size) or an ISO date, as ms."""
-
-    def to_internal_value(self, data):
-        good = isinstance(data, str) or (isinstance(data, int | float) and not isinstance(data, bool))
-        at = times.milliseconds(data) if good else None
-        if at is None or not accept.EARLIEST <= at <= accept.LATEST:
-            raise Invalid("must be a time: a number since 1970, or an ISO date")
-        return at
-
-    def to_representation(self, value):
-        return value
+    """A number (seconds, ms, µs or ns since 1970, recognised by its size) or a date in a usual form."""
 
 
 class LineIn(StrictSerializer):
-    """A log line; a POST takes one, a list, or one a line (application/x-ndjson). Other fields are attributes."""
+    """A log line; a POST takes one, a list, or one a line (application/x-ndjson). Other fields are attributes.
 
-    log = StrictString(max_length=1 << 20)
+    It documents the usual line: `usual` and `odd_lines` read what is sent.
+    """
+
+    log = StrictString(max_length=accept.MOST_CHARACTERS, help_text="a longer text is cut")
     time = TimeField(required=False)
     _id = StrictString(required=False, max_length=accept.MOST_ID, help_text=ID_HELP)
     cluster_id = StrictString(required=False, max_length=accept.MOST_NAME, help_text="default: local")
@@ -45,15 +41,10 @@ class LineIn(StrictSerializer):
     attributes = serializers.DictField(required=False, help_text="anything else, as texts: at most 64")
 
 
-ALSO = {"log": ("message", "msg"), "time": ("date", "timestamp", "@timestamp")}  # as shippers name them
-
-
-def with_attributes(row) -> dict:
-    """Return the fields of a line with all others among its attributes. Raises Refused for what is no object."""
-    if not isinstance(row, dict):
-        raise Refused("must be a JSON object", field="body")
-    known = {name: value for name, value in row.items() if name in KNOWN}
-    others = {name: value for name, value in row.items() if name not in KNOWN}
+def _with_attributes(data: dict) -> dict:
+    """Return the fields of a line with all others among its attributes."""
+    known = {name: value for name, value in data.items() if name in KNOWN}
+    others = {name: value for name, value in data.items() if name not in KNOWN}
     for name, also in ALSO.items():
         found = next((one for one in also if name not in known and one in others), None)
         if found is not None:
@@ -65,20 +56,21 @@ def with_attributes(row) -> dict:
 
 
 def usual(data) -> dict | None:
-    """Return what LineIn makes of a line that is plainly valid; None for any other, which LineIn decides.
-
-    A serializer takes twenty times as long, and nearly every line is plain.
+    """Return the fields of a line that is plainly valid; None for any other, which `odd_lines` reads: nearly every
+    line is plain.
     """
-    if not isinstance(data, dict) or not TEXTS.keys() >= data.keys():
-        data = with_attributes(data) if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return None
+    if not TEXTS.keys() >= data.keys():
+        data = _with_attributes(data)
     for name, value in data.items():
         if name == "time":
-            at = times.milliseconds(value) if type(value) in (int, float, str) else None
-            if at is None or not accept.EARLIEST <= at <= accept.LATEST:
+            at = time_of(value)
+            if at is None:
                 return None
             data = {**data, "time": at}
         elif name == "attributes":
-            if type(value) is not dict:
+            if type(value) is not dict or _has_odd_text(value):
                 return None
         elif (
             type(value) is not str
@@ -88,6 +80,17 @@ def usual(data) -> dict | None:
         ):
             return None
     return data if "log" in data else None
+
+
+def _has_odd_text(attributes: dict) -> bool:
+    odd = sanitize.UNSTORABLE.search
+    return any(odd(name) or (type(value) is str and odd(value)) for name, value in attributes.items())
+
+
+def time_of(value: object) -> int | None:
+    """Return ms since 1970; None for what is no time, or one that no line can have."""
+    at = times.milliseconds(value)
+    return at if at is not None and accept.EARLIEST <= at <= accept.LATEST else None
 
 
 def document(row: dict, user) -> dict:
@@ -116,16 +119,18 @@ def document(row: dict, user) -> dict:
 
 
 class ProblemOut(serializers.Serializer):
-    """Why a line was not stored; of at most 100 lines."""
+    """Why a line was not stored, or what of it was stored in another form; of at most 100 lines."""
 
     line = serializers.IntegerField(help_text="its number, from 1")
     msg = serializers.CharField()
+    stored = serializers.BooleanField(required=False, help_text="true for a line that was stored")
 
 
 class TakenOut(serializers.Serializer):
     taken = serializers.IntegerField(help_text="number of lines stored")
     new = serializers.IntegerField(help_text="number of lines not stored before")
     refused = serializers.IntegerField(required=False, help_text="number of lines not stored, if any")
+    changed = serializers.IntegerField(required=False, help_text="number of lines stored in another form, if any")
     problems = ProblemOut(many=True, required=False)
 
 

@@ -48,15 +48,10 @@ class TestPost:
         ("body", "field"),
         [
             ({}, "log"),
-            ({"log": 1}, "log"),
-            ({"log": "x", "time": "soon"}, "time"),
-            ({"log": "x", "time": True}, "time"),
-            ({"log": "x", "time": int("9" * 400)}, "time"),
-            ({"log": "x", "time": "²"}, "time"),
-            ({"log": "x", "time": "٣"}, "time"),
+            ({"log": ""}, "log"),
+            ({"log": None, "pod_name": "web-1", "time": 1700000000}, "log"),
             ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
             ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
-            ({"log": "x", "attributes": [1]}, "attributes"),
             (5, "body"),
         ],
     )
@@ -71,7 +66,7 @@ class TestPost:
         assert as_alice.refused("post", URL, [body, body]).startswith(f"line 1: {field}:")
 
     @pytest.mark.parametrize(
-        "body", [b"[1", b"[1,]", b"[1 2]", b"[1]x", b"[" * 100_000, b'[{"log": NaN}]', b"\xff", b" ", b'[{"log": "x"}'],
+        "body", [b"[1", b"[1,]", b"[1 2]", b"[1]x", b"[" * 100_000, b"\xff", b" ", b'[{"log": "x"}'],
         ids=lambda body: body[:9].decode("latin-1"),
     )  # fmt: skip
     def test_a_body_that_is_no_json_stores_nothing(self, client, alice, body):
@@ -85,7 +80,7 @@ class TestPost:
     def test_a_batch_may_have_any_number_of_lines(self, client, alice, form):
         """As Fluent Bit sends them, which drops for good what is refused."""
         rows = [{"date": 1700000000.5 + number, "log": f"line {number}", "more": number} for number in range(12_000)]
-        rows[11_000]["log"] = None
+        rows[11_000] = {"date": 1700000000.5, "log": None}
         body = json.dumps(rows) if form == "json" else "\n".join(map(json.dumps, rows))
         headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
         kind = "application/json" if form == "json" else "application/x-ndjson"
@@ -107,10 +102,10 @@ class TestPost:
         answer = client.post(f"/api/v1/{URL}", body, content_type="application/json", headers=headers)
         assert answer.json()["taken"] == len(texts)
         assert [text for *_names, text in stored()] == texts
-        body = json.dumps([{"log": "new"}, *({"log": text} for text in texts), {"log": "x" * 400}])
+        body = json.dumps([*({"log": text} for text in texts), {"log": "x" * 400, "n": [[{}]]}, {"log": "end"}])
         answer = client.post(f"/api/v1/{URL}", body, content_type="application/json", headers=headers)
-        assert answer.json()["msg"] == "body: an element has more than 300 characters"
-        assert not LogLine.objects.filter(log="new").exists()
+        assert answer.json()["taken"] == len(texts) + 2
+        assert [text for *_names, text in stored()][-2:] == ["x" * 400, "end"]
 
     def test_what_else_a_shipper_says_is_kept_and_found(self, as_alice):
         line = {"message": "paid", "@timestamp": "2023-11-14T22:13:20Z", "level": "info", "order": {"id": 7}, "x": None}
