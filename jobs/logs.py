@@ -33,6 +33,7 @@ PIECE = 64 << 10  # bytes read at once while following
 LOOK_EVERY_S = 0.25
 ASK_EVERY_S = 1.0  # how often the database is asked whether the job has ended
 JUDGE_EVERY_S = 2.0  # how often the reader's access is checked
+QUIET_S = 15.0  # proxies end a response without data, many after 30 or 60 s
 LONGEST_S = 3000  # of one response; a client that wants more asks again from the next offset
 TEXT = "text/plain; charset=utf-8"
 MOST_WORKERS = 16
@@ -105,12 +106,15 @@ async def _pieces(reader: Follower) -> AsyncIterator[bytes]:
         finally:
             connection.close()
 
+    sent = time.monotonic()
     try:
         while not reader.done:
             data = await sync_to_async(step, thread_sensitive=False)()
-            if data:
-                yield data
-            elif not reader.done:
+            shown = data or (reader.nothing if time.monotonic() - sent >= QUIET_S else b"")
+            if shown:
+                sent = time.monotonic()
+                yield shown
+            if not data and not reader.done:
                 await asyncio.sleep(LOOK_EVERY_S)
     finally:
         reader.slot.free()
@@ -123,6 +127,7 @@ class Follower:
 
     may: Callable[[], bool] = staticmethod(lambda: True)
     slot: Slot  # freed with the response
+    nothing = b""  # sent while there is no more: a log as text has nothing that would not be a part of it
 
     def __init__(self, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int):
         self.read, self.ended, self.offset = read, over, offset

@@ -63,7 +63,7 @@ LINES = Call(
     query=(
         ("first", whole(1), "number of the first line; without it the last lines"),
         ("limit", whole(1, MOST_LINES), "lines at most, 1 to 1000; default 200"),
-        ("follow", FLAG, "1: stream new lines, one JSON object a line, until the run has ended"),
+        ("follow", FLAG, "1: stream new lines, one JSON object a line (empty: nothing new), until the run ends"),
         ("every", whole(0, 60), "with follow: seconds between two objects at least"),
         *SEARCHED,
     ),

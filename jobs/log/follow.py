@@ -21,8 +21,11 @@ BYTES_A_SECOND = 200_000  # beyond that a reader sees no more than the newest li
 class LineFollower(Follower):
     """Follows a log from line `first` on: the new lines, at most the newest `limit` of them, and its length.
 
-    A line that has not ended is sent again when it changes. `every`: the least number of seconds between two messages.
+    An empty line says that there is nothing new. A line that has not ended is sent again when it changes. `every`: the
+    least number of seconds between two messages.
     """
+
+    nothing = b"\n"
 
     def __init__(
         self, log: LogFile, over: Callable[[], bool], first: int, limit: int, every: int, wanted: Wanted | None

@@ -8,8 +8,10 @@ import os
 import pytest
 from asgiref.sync import async_to_sync
 from django.test import AsyncClient
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
+from jobs import logs
 from jobs.environment import log_file
 from jobs.models import Job
 from kernel import storage
@@ -141,3 +143,26 @@ def test_new_lines_are_streamed_until_the_end_with_their_times(submit, until, al
     rows = as_alice.call("get", LINES).json()["rows"]
     assert all(row["at"] for row in rows)
     assert log_file(job).path == "log/job.log"
+
+
+@pytest.mark.parametrize(("address", "quiet"), [(LINES, b"\n"), ("users/alice/jobs/fit/log", None)])
+def test_empty_lines_are_sent_while_nothing_is_written(job, write, alice, monkeypatch, address, quiet):
+    """Proxies end a response that is silent; a log as text gets nothing that is not in it."""
+    monkeypatch.setattr(logs, "QUIET_S", 0)
+    monkeypatch.setattr(logs, "ASK_EVERY_S", 0)
+    write(b"one\n")
+    Job.objects.filter(pk=job.pk).update(state="running", run_name="none", ended=None)
+    headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+
+    async def read() -> list[bytes]:
+        pieces = []
+        answer = await AsyncClient().get(f"/api/v1/{address}?follow=1", headers=headers)
+        async for piece in answer.streaming_content:
+            pieces.append(piece)
+            if piece == quiet or quiet is None:
+                await Job.objects.filter(pk=job.pk).aupdate(state="finished", run_name="", ended=timezone.now())
+        return pieces
+
+    first, *others = async_to_sync(read)()
+    assert b"one" in first
+    assert set(others) == ({quiet} if quiet else set())

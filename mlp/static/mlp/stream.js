@@ -22,7 +22,7 @@ export function lines(address, take) {
       for (let part, reader = response.body.getReader(); !(part = await reader.read()).done;) {
         const whole = (rest + decoder.decode(part.value, { stream: true })).split("\n");
         rest = whole.pop();
-        for (const line of whole) take(JSON.parse(line));
+        for (const line of whole) if (line) take(JSON.parse(line));  // empty while there is nothing new
         pause = FIRST_PAUSE_MS;
       }
     } catch {
