@@ -19,11 +19,10 @@ from importlib import import_module
 
 from django.conf import settings
 
+from aiops.wire.scripts import words_of
 from kernel import sanitize
 from kernel.errors import Fault
 from kernel.messages import Message
-
-from .query_tree import words_of
 
 ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from django.db.models import Case, IntegerField, Q, Value, When
@@ -10,13 +11,15 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.lookups import Regex
 
 from aiops.models import LogKey, LogLine
+from aiops.wire import scripts
+from aiops.wire.scripts import LEAST
 
 from . import query_tree as q
 from .statements import COLUMNS, NUMBERS, key_of
 
+ANY = rf"[\w{scripts.UNSPACED}]"  # for a wildcard
 NOTHING = Q(pk__in=[])
 INDEXED = "log"  # the field whose text has an index
-LEAST = 3  # characters of a word that the index of its parts can find
 NAMES = {"cluster_id": "cluster", "namespace_name": "namespace", "deployment": "deployment"}
 FIRST, LAST = 0, 1 << 62  # ms, of all times
 
@@ -78,10 +81,13 @@ def has_text(node) -> bool:
 def is_indexed(node) -> bool:
     """Return whether the index of the lines' text can exclude lines that do not match."""
     match node:
-        case q.Words((name,), words, _text, literal):
-            return name == INDEXED and any(len(word) >= LEAST or (literal and len(words) > 1) for word in words)
+        case q.Words((name,), words, text, literal):
+            spaced = [word for word in words if not scripts.is_unspaced(word)]
+            several = literal and len(spaced) > 1
+            found = several or any(len(word) >= LEAST for word in spaced) or scripts.parts_for_index(text)
+            return name == INDEXED and bool(found)
         case q.Pattern((name,), text):
-            return name == INDEXED and any(len(part) >= LEAST for part in re.findall(r"\w+", text))
+            return name == INDEXED and any(len(part) >= LEAST for part in scripts.RUN.findall(text))
         case q.And(parts):
             return any(map(is_indexed, parts))
         case q.Or(parts, least):
@@ -163,8 +169,18 @@ def _words(column: str, wanted: q.Words) -> Q:
     OpenSearch.
     """
     if wanted.literal:
-        return Q(**{f"{column}__iregex": q.literal(wanted.text, r"\m", r"\M")})
-    return Q(**{f"{column}__iregex": r"\m" + r"\W+".join(map(re.escape, wanted.words)) + r"\M"})
+        whole, parts = q.literal(wanted.text, r"\m", r"\M"), wanted.text.split()
+    else:
+        text = wanted.text or " ".join(wanted.words)
+        whole, parts = scripts.phrase(text), scripts.RUN.findall(text)
+    return _for_index(column, parts, Q(**{f"{column}__iregex": whole})) if whole else NOTHING
+
+
+def _for_index(column: str, texts: Iterable[str], whole: Q) -> Q:
+    """Return the condition with the parts of these texts that the index finds only apart."""
+    for part in scripts.parts_for_index(" ".join(texts)):
+        whole &= Q(**{f"{column}__contains": part})
+    return whole
 
 
 def _pattern(field: str, text: str) -> Q:
@@ -173,11 +189,12 @@ def _pattern(field: str, text: str) -> Q:
         if field.startswith(q.ATTRIBUTE):
             return Q(Regex(KeyTextTransform(field.removeprefix(q.ATTRIBUTE), "attributes"), Value(whole)))
         return Q(**{f"{COLUMNS[field]}__regex": whole})
-    words = [re.escape(word).replace(r"\*", r"\w*").replace(r"\?", r"\w") for word in q.pattern_words(text)]
+    words = [re.escape(word).replace(r"\*", ANY + "*").replace(r"\?", ANY) for word in q.pattern_words(text)]
     if not words:
         return NOTHING
-    begin = "" if words[0].startswith(r"\w*") else r"\m"
-    end = "" if words[-1].endswith(r"\w*") else r"\M"
-    words[0] = words[0].removeprefix(r"\w*") or r"\w"
-    words[-1] = words[-1].removesuffix(r"\w*") or r"\w"
-    return Q(**{f"{COLUMNS[field]}__iregex": begin + r"\W+".join(words) + end})
+    begin = "" if words[0].startswith(ANY + "*") else scripts.begin(words[0][0], r"\m")
+    end = "" if words[-1].endswith(ANY + "*") else scripts.end(words[-1][-1], r"\M")
+    words[0] = words[0].removeprefix(ANY + "*") or ANY
+    words[-1] = words[-1].removesuffix(ANY + "*") or ANY
+    whole = Q(**{f"{COLUMNS[field]}__iregex": begin + r"\W+".join(words) + end})
+    return _for_index(COLUMNS[field], scripts.RUN.findall(text), whole)

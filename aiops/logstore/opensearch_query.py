@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from aiops.wire import scripts
+
 from . import query_tree as q
 from .query import parse
 
@@ -34,7 +38,10 @@ def _query(node) -> dict:
             return {"range": {field: dict(bounds)}}
         case q.Words(fields, words, text):
             # As it was written: the analyser of the field divides it into words as it has divided the lines.
-            phrases = [{"match_phrase": {field: text or " ".join(words)}} for field in fields]
+            given = text or " ".join(words)
+            phrases = [{"match_phrase": {field: given}} for field in fields]
+            if scripts.IS_JOINED.search(given):
+                phrases += [_inside(field, given) for field in fields]
             return {"bool": {"should": phrases, "minimum_should_match": 1}} if words else {"match_none": {}}
         case q.Pattern(fields, text):
             forms = [_pattern(field, text) for field in fields]
@@ -54,6 +61,20 @@ def _query(node) -> dict:
     raise ValueError(f"{node}: unknown")
 
 
+def _inside(field: str, text: str) -> dict:
+    """Return the query for words of which the first and the last may be parts of words of the index."""
+    tokens = scripts.TOKEN.findall(text.lower())
+    forms = list(tokens)
+    if scripts.IS_JOINED.match(tokens[0]):
+        forms[0] = f"*{forms[0]}"
+    if scripts.IS_JOINED.match(tokens[-1]):
+        forms[-1] += "*"
+    if len(forms) == 1:
+        return {"wildcard": {field: {"value": forms[0]}}}
+    parts = [{"wildcard": {"pattern": form}} for form in forms]
+    return {"intervals": {field: {"all_of": {"ordered": True, "max_gaps": 0, "intervals": parts}}}}
+
+
 def _pattern(field: str, text: str) -> dict:
     if field.startswith(q.ATTRIBUTE):
         return {"wildcard": {"attributes": {"value": f"{field.removeprefix(q.ATTRIBUTE)}={text}"}}}
@@ -62,6 +83,9 @@ def _pattern(field: str, text: str) -> dict:
     words = q.pattern_words(text)
     if not words:
         return {"match_none": {}}
+    if scripts.IS_UNSPACED.search(text):
+        inner = [part for part in re.split(r"[*?\s]+", text) if part]
+        return _query(q.And(tuple(q.Words((field,), q.words_of(part), part) for part in inner)))
     # Of one word of the index, which may have dots in it, or of several words.
     parts = [{"wildcard": {"pattern": word}} for word in words]
     either = [{"wildcard": {field: {"value": text.lower()}}}]

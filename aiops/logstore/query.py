@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from aiops.wire.scripts import words_of
 from kernel.messages import Message, message_of, under
 
 from . import query_string
@@ -28,7 +29,6 @@ from .query_tree import (
     Words,
     field_of,
     typed,
-    words_of,
 )
 
 MOST_DEPTH = 20

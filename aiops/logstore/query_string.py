@@ -15,9 +15,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from aiops.wire.scripts import words_of
 from kernel.messages import Message
 
-from .query_tree import NUMBERS, TEXTS, And, Exists, Is, Not, Or, Pattern, Words, field_of, typed, words_of
+from .query_tree import NUMBERS, TEXTS, And, Exists, Is, Not, Or, Pattern, Words, field_of, typed
 
 MOST_DEPTH = 20
 MOST_TOKENS = 1000

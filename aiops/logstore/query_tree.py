@@ -1,6 +1,6 @@
 """The tree of a log query: what `query` and `query_string` parse to, what a store translates, what `matches` evaluates.
 
-Words are compared as OpenSearch's standard analyser does: whole, and case-insensitively.
+Words are compared as OpenSearch's standard analyser does: whole, and case-insensitively (scripts.py).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from aiops.wire import scripts
+from aiops.wire.scripts import words_of
 from kernel.messages import Message, under
 
 # The fields of a document: keywords, texts that are searched by word, numbers.
@@ -130,8 +132,16 @@ def _has_form(text: str, pattern: str, is_text: bool) -> bool:
     if not is_text:
         return glob(pattern, text)
     wanted, has = pattern_words(pattern), words_of(text)
+    if scripts.IS_UNSPACED.search(pattern):  # the words of such scripts have no bounds
+        wanted, has = tuple(map(_open, wanted)), tuple(scripts.RUN.findall(text.lower()))
     places = range(len(has) - len(wanted) + 1)
     return any(all(glob(form, word) for form, word in zip(wanted, has[place:], strict=False)) for place in places)
+
+
+def _open(form: str) -> str:
+    """Return the form with wildcards at an end whose character is a word by itself."""
+    left, right = (scripts.is_unspaced(sign) for sign in (form[0], form[-1]))
+    return "*" * left + form + "*" * right
 
 
 def literal(text: str, begin: str, end: str) -> str:
@@ -140,7 +150,8 @@ def literal(text: str, begin: str, end: str) -> str:
     """
     parts = text.split()
     whole = r"\s+".join(map(re.escape, parts))
-    return (begin if _is_word(parts[0][0]) else "") + whole + (end if _is_word(parts[-1][-1]) else "")
+    before = scripts.begin(parts[0][0], begin) if _is_word(parts[0][0]) else ""
+    return before + whole + (scripts.end(parts[-1][-1], end) if _is_word(parts[-1][-1]) else "")
 
 
 def _is_word(character: str) -> bool:
@@ -149,7 +160,7 @@ def _is_word(character: str) -> bool:
 
 def pattern_words(pattern: str) -> tuple[str, ...]:
     """Return the words of a pattern, with their wildcards, in lower case."""
-    return tuple(re.findall(r"[\w*?]+", re.sub(r"\*+", "*", pattern.lower())))
+    return tuple(re.findall(rf"[\w*?{scripts.UNSPACED}]+", re.sub(r"\*+", "*", pattern.lower())))
 
 
 def glob(pattern: str, text: str) -> bool:
@@ -191,8 +202,3 @@ def typed(name: str, value: Any) -> Any:
     if not valid:
         raise ValueError(under(name, Message("%(value)s is not a number", value=repr(str(value)[:50]))))
     return number
-
-
-def words_of(text: str) -> tuple[str, ...]:
-    """Return the words of the text in lower case."""
-    return tuple(re.findall(r"\w+", text.lower()))
