@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .template_learning import WILD, is_variable, learn_groups, template_of, words_of
+from .template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
 
 SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
 PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)
@@ -69,7 +69,7 @@ class Cluster:
     template: str = ""
 
     def __post_init__(self):
-        self.template = " ".join(self.words)
+        self.template = text_of(self.words)
 
 
 class Tree:
@@ -284,7 +284,7 @@ class TemplateCache:
         merged = tuple(mine if mine == other else WILD for mine, other in zip(cluster.words, words, strict=True))
         if merged == cluster.words:
             return cluster, False
-        cluster.words, cluster.template = merged, " ".join(merged)
+        cluster.words, cluster.template = merged, text_of(merged)
         return cluster, True
 
     def _enter(self, cluster: Cluster) -> None:

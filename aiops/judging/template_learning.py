@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from aiops.wire import scripts
 
 WILD = "<*>"
 MASK = re.compile(r"<[a-z_]+>")
@@ -23,11 +25,25 @@ Row = tuple[str, tuple[str, ...], int]  # masked text, its words, number of line
 
 
 def words_of(masked: str) -> tuple[str, ...]:
-    """Return the words of a masked text; `_` separates words, but not inside a mask."""
-    if "_" not in masked:
+    """Return the words of a masked text; `_` separates words, but not inside a mask. A sentence of a script without
+    spaces is divided into its characters.
+    """
+    if "_" in masked:
+        kept = MASK.sub(lambda found: found[0].replace("_", "\0"), masked).replace("_", " ")
+        masked = kept.replace("\0", "_")
+    if masked.isascii():
         return tuple(masked.split())
-    kept = MASK.sub(lambda found: found[0].replace("_", "\0"), masked).replace("_", " ")
-    return tuple(kept.replace("\0", "_").split())
+    return tuple(piece for word in masked.split() for piece in scripts.pieces(word))
+
+
+def text_of(words: Iterable[str]) -> str:
+    """Return a template's text: with spaces, but not beside characters of a script without spaces."""
+    text, last = "", ""
+    for word in words:
+        beside = word and last and not scripts.is_unspaced(last[-1]) and not scripts.is_unspaced(word[0])
+        text += f" {word}" if beside else word
+        last = word
+    return text
 
 
 def is_variable(word: str) -> bool:

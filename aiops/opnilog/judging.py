@@ -19,6 +19,7 @@ LEAST = 0.5  # nats a word: a less surprising text is never an anomaly, however 
 STEEP = 2.0
 # nats more for an unknown word: training hides words about twenty times as often as new ones occur
 UNKNOWN = 3.0
+CHARACTER = 0.5  # weight of a word that is one character of a sentence: a new name has two or three of them
 KNOWN_WORDS = 0.4  # weight of a new text whose words are all known
 MARKED = 3.0  # nats: a word this surprising is shown as unexpected
 MOST_MARKED = 8
@@ -29,13 +30,15 @@ def key_of(masked: str) -> int:
     return int.from_bytes(hashlib.blake2b(masked.encode("utf-8", "replace"), digest_size=8).digest()) >> 1
 
 
-def weighed(numbers: Sequence[int], costs: Sequence[float]) -> list[float]:
+def weighed(numbers: Sequence[int], costs: Sequence[float], *, apart: bool = False) -> list[float]:
     """Return the costs plus a penalty for unknown words, which is smaller where an unknown word was likely.
 
-    numbers: of the words, CLS first; costs: the surprise of each word in nats.
+    numbers: of the words, CLS first; costs: the surprise of each word in nats. `apart`: the words are characters,
+    and each counts for less.
     """
+    weight = CHARACTER if apart else 1.0
     return [
-        cost + UNKNOWN * (1 - math.exp(-cost)) if number == UNK else cost
+        weight * (cost + UNKNOWN * (1 - math.exp(-cost)) if number == UNK else cost)
         for number, cost in zip(numbers[1:], costs, strict=False)
     ]
 
@@ -68,10 +71,21 @@ def confidence_of(score: float, threshold: float) -> float:
     return 1.0 / (1.0 + (1.0 / THRESHOLD - 1.0) * ratio**STEEP)
 
 
-def marked(words: Sequence[str], numbers: Sequence[int], costs: Sequence[float]) -> list[tuple[int, str]]:
-    """Return (position, word) of the words that were unexpected or unknown, in reading order; at least the worst."""
+def marked(words: Sequence[tuple[int, str]], numbers: Sequence[int], costs: Sequence[float]) -> list[tuple[int, str]]:
+    """Return (position, word) of the words that were unexpected or unknown, in reading order; at least the worst.
+
+    words: as Tokenizer.places returns them. Parts of a word that follow each other are one.
+    """
     if not costs:
         return []
     order = sorted(range(len(costs)), key=lambda place: -costs[place])[:MOST_MARKED]
     chosen = [place for place in order if costs[place] >= MARKED or numbers[place + 1] == UNK] or order[:1]
-    return [(place, words[place]) for place in sorted(chosen)]
+    result: list[tuple[int, str]] = []
+    last = None
+    for place in sorted(chosen):
+        position, word = words[place]
+        if last == place - 1 and result[-1][0] == position:
+            word = result.pop()[1] + word
+        result.append((position, word))
+        last = place
+    return result

@@ -54,6 +54,7 @@ class Scorer:
         ours = manifest.get("kind") == KIND
         try:
             tokenizer = Tokenizer.load(folder / VOCAB)
+            tokenizer.apart = bool(manifest.get("scripts_apart"))
             heads = manifest.get("shape", {}).get("heads") if ours else None
             model = load(folder / MODEL, heads, device)
             extras = torch.load(folder / MODEL, weights_only=True, map_location="cpu").get("extras", {}) if ours else {}
@@ -108,7 +109,7 @@ class Scorer:
             else:
                 new.append(place)
         for place, (numbers, costs) in zip(new, self.costs([texts[place] for place in new]), strict=True):
-            costs = judging.weighed(numbers, costs)
+            costs = judging.weighed(numbers, costs, apart=self.tokenizer.divides(texts[place]))
             confidence = judging.confidence_of(judging.score_of(numbers, costs), self.threshold)
             verdicts[place] = self._verdict(texts[place], confidence, numbers, costs)
         return verdicts
@@ -116,7 +117,7 @@ class Scorer:
     def _verdict(self, text: str, confidence: float, numbers: Sequence[int], costs: Sequence[float]) -> Verdict:
         if confidence >= judging.THRESHOLD:
             return Verdict(confidence, NORMAL, [])
-        return Verdict(confidence, ANOMALY, judging.marked([word for word in text.split(" ") if word], numbers, costs))
+        return Verdict(confidence, ANOMALY, judging.marked(self.tokenizer.places(text), numbers, costs))
 
     @torch.inference_mode()
     def _opnis(self, texts: list[str]) -> list[Verdict]:

@@ -11,6 +11,8 @@ import secrets
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from aiops.wire import scripts
+
 PAD, CLS, MASK, UNK, NUM, EMPTY = range(6)
 SPECIAL = ("<PAD>", "<CLS>", "<MASK>", "<UNK>", "<NUM>", "<EMPTY>")
 FIRST_LEARNED = 5
@@ -30,10 +32,14 @@ def word_of(word: str) -> str:
 
 
 class Tokenizer:
-    """The numbers of words. `size` is how many numbers there are, `used` how many of them have a word."""
+    """The numbers of words. `size` is how many numbers there are, `used` how many of them have a word.
 
-    def __init__(self, size: int = MOST_WORDS):
-        self.size = size
+    `apart`: words of scripts without spaces are divided (aiops/wire/scripts.py), else a whole sentence is one word, as
+    for Opni and models of earlier releases.
+    """
+
+    def __init__(self, size: int = MOST_WORDS, *, apart: bool = False):
+        self.size, self.apart = size, apart
         self.numbers = {word: number for number, word in enumerate(SPECIAL)}
         self.used = FIRST_LEARNED
 
@@ -44,7 +50,23 @@ class Tokenizer:
 
     def split(self, masked: str) -> list[str]:
         """Return the words that get a number, in order, without `<CLS>`."""
-        return [word_of(word) for word in masked.lower().split(" ") if word] or ["<EMPTY>"]
+        words = [word for word in masked.lower().split(" ") if word]
+        if self.apart and not masked.isascii():
+            words = [piece for word in words for piece in scripts.pieces(word)]
+        return [word_of(word) for word in words] or ["<EMPTY>"]
+
+    def divides(self, masked: str) -> bool:
+        """Return whether sentences of the text are divided into characters."""
+        return self.apart and not masked.isascii() and scripts.IS_UNSPACED.search(masked) is not None
+
+    def places(self, masked: str) -> list[tuple[int, str]]:
+        """Return for each word that gets a number the position of the word that it is, or is a part of, and its
+        text.
+        """
+        words = [word for word in masked.split(" ") if word]
+        if not self.apart or masked.isascii():
+            return list(enumerate(words))
+        return [(place, piece) for place, word in enumerate(words) for piece in scripts.pieces(word)]
 
     def encode(self, masked: str, *, learning: bool = False) -> list[int]:
         """Return [CLS, word, …] in full length; [CLS, EMPTY] for an empty text; unknown words are

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -114,16 +114,16 @@ class Progress:
         self.fit += 1
 
 
-def vocabulary(texts: dict[str, int]) -> Tokenizer:
+def vocabulary(texts: Iterable[str], *, apart: bool = True) -> Tokenizer:
     """Return a vocabulary of all words, or of the words in the most texts where there are too many."""
     spread: Counter = Counter()
-    plain = Tokenizer()
+    plain = Tokenizer(apart=apart)
     for text in texts:
         spread.update(dict.fromkeys(plain.split(text), 1))
     order = list(spread)
     if len(order) > MOST_WORDS - FIRST_LEARNED:
         order = [word for word, _ in spread.most_common(MOST_WORDS - FIRST_LEARNED)]
-    tokenizer = Tokenizer()
+    tokenizer = Tokenizer(apart=apart)
     for word in order:
         tokenizer.learn(word)
     tokenizer.size = max(tokenizer.used, FIRST_LEARNED + 1)
@@ -155,7 +155,7 @@ def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitti
 
     Scoring is passes without backpropagation, a third of a step's work each.
     """
-    plain = Tokenizer()
+    plain = Tokenizer(apart=True)
     tokens = {text: len(plain.encode(text)) for text in counts}
     result = []
     for learned, new in parts:
@@ -179,7 +179,8 @@ def out_of_fold(
         some = some[:MOST_SCORED]
         rows = [tokenizer.encode(text) for text in some]
         for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
-            result.append((judging.score_of(row, judging.weighed(row, costs)), round(new[text] * share)))
+            weighed = judging.weighed(row, costs, apart=tokenizer.divides(text))
+            result.append((judging.score_of(row, weighed), round(new[text] * share)))
         progress.next_fit()
     return result
 
@@ -199,14 +200,18 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, fac
     (folder / TEXTS).write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8", errors="replace")
     there = [folder / name for name in (MODEL, VOCAB, TEXTS)] + sorted((folder / opni.FOLDER).glob("*"))
     digests = {path.relative_to(folder).as_posix(): digest_of(path) for path in there}
+    facts = {**facts, "scripts_apart": tokenizer.apart}
     manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, "files": digests}
     (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False))
 
 
-def export(folder: Path, lines: Lines, tokenizer: Tokenizer, most_steps: int, progress: Progress, device: str) -> float:
-    """Train and write the files for Opni's services; return the share of the lines that they will find normal."""
+def export(folder: Path, lines: Lines, most_steps: int, progress: Progress, device: str) -> float:
+    """Train and write the files for Opni's services, which divide texts at spaces only; return the share of the lines
+    that they will find normal.
+    """
     progress.next_fit()
     texts = list(lines.counts)
+    tokenizer = vocabulary(texts, apart=False)
     rows = [tokenizer.encode(text) for text in texts]
     model = opni.fit(rows, [lines.counts[text] for text in texts], most_steps, progress.step, device)
     opni.write(folder, model, opni.vocabulary(tokenizer))
@@ -264,7 +269,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     if for_opni:
-        facts["opni_normal_share"] = export(draft / opni.FOLDER, lines, tokenizer, for_opni, progress, device)
+        facts["opni_normal_share"] = export(draft / opni.FOLDER, lines, for_opni, progress, device)
     facts["seconds"] = round(time.monotonic() - progress.begin, 1)
     write(draft, model, tokenizer, lines, facts)
     check(draft, model, tokenizer, lines, device)

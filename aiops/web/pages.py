@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from django.contrib import messages
@@ -162,7 +164,7 @@ def line(request):
     words = {str(word) for _position, word in document.get("unexpected") or []}
     context = {
         "line": _rows([document])[0],
-        "words": [(word, word in words) for word in (document.get("masked_log") or "").split()],
+        "words": list(_marked(document.get("masked_log") or "", words)),
         "unexpected": sorted(words),
         "alike": alike,
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
@@ -171,6 +173,16 @@ def line(request):
         "feedback": feedback.of(document),
     }
     return render(request, "aiops/line.html", context)
+
+
+def _marked(masked: str, words: set[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the words of a masked text, and whether each was unexpected; of a sentence without spaces its parts."""
+    parts = re.compile("(" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + ")") if words else None
+    for word in masked.split():
+        if parts is None or word in words or word.isascii():
+            yield word, word in words
+        else:
+            yield from ((part, part in words) for part in parts.split(word) if part)
 
 
 @login_required

@@ -52,6 +52,17 @@ def test_an_underscore_separates_words_but_stays_in_the_text():
     assert cache.match_many(["open_file failed"])[0].level == "Normal"
 
 
+def test_sentences_without_spaces_have_templates_by_character():
+    cache = TemplateCache()
+    line = "用户{}登录成功，来自<ip> 耗时<num>"
+    names = ["张三", "李四", "王五", "赵六", "孙七", "周八", "吴九", "郑十"]
+    learned(cache, *(line.format(name) for name in names))
+    cache.regroup()
+    [fresh] = learned(cache, line.format("何勇"))
+    assert fresh.template == "用户<*> <*>登录成功，来自<ip>耗时<num>"
+    assert {hit.template for hit in cache.match_many([line.format(name) for name in names])} == {fresh.template}
+
+
 def test_a_users_label_overrides_the_models_verdict():
     """Also over a verdict that was in flight when the label was set, and after a restart."""
     cache = TemplateCache()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,12 @@ from django.conf import settings
 
 from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
-from aiops.opnilog.store import Versions
+from aiops.opnilog.store import MANIFEST, Versions
 from aiops.wire.masking import mask
 
 QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, "most_steps": 150}
 ODD = "panic kernel oops at unknown address"
+FAMILIES, GIVEN = "赵钱孙李周吴郑王冯陈卫蒋沈韩杨朱秦许何吕", "伟芳娜敏静丽强磊军洋勇艳杰娟涛明超秀霞平刚桂英华玉"
 RARE = "disk nearly full please look"
 
 
@@ -89,6 +91,35 @@ def test_a_new_word_at_a_variable_position_is_not_an_anomaly(scorer):
     assert 0.7 <= verdict.confidence < 1
 
 
+def test_a_sentence_without_spaces_is_divided_and_its_unexpected_part_is_one_word(scorer):
+    [odd] = scorer.score(["用户登录失败 from <ip>"])
+    assert (odd.level, odd.unexpected[0]) == ("Anomaly", (0, "用户登录失败"))
+
+
+@pytest.mark.long
+def test_of_a_sentence_without_spaces_a_new_name_is_normal_and_other_words_are_not(tmp_path):
+    chance = random.Random(7)
+    names = sorted({chance.choice(FAMILIES) + "".join(chance.choices(GIVEN, k=1 + n % 3 // 2)) for n in range(160)})
+    chance.shuffle(names)
+    line = "用户{}登录成功，来自10.0.0.{}，耗时{}ms"
+    rows = [{"log": line.format(chance.choice(names[:50]), number % 250, number)} for number in range(300)]
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train.train(tmp_path / "lines.jsonl", tmp_path / "out", train.Progress(tmp_path / "progress.jsonl"), {})
+    scorer = Scorer.open(tmp_path / "out", "cpu")
+    fresh = scorer.score([mask(line.format(name, 9, 7)) for name in names[50:80]])
+    assert sum(verdict.level == "Anomaly" for verdict in fresh) <= 1
+    texts = ["磁盘空间不足，请立即清理", line.replace("登录成功", "登录失败").format(names[0], 9, 7)]
+    assert {verdict.level for verdict in scorer.score(list(map(mask, texts)))} == {"Anomaly"}
+
+
+def test_a_model_of_an_earlier_release_reads_sentences_as_it_has_learned_them(trained, tmp_path):
+    shutil.copytree(trained / "out", tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
+    assert manifest.pop("scripts_apart") is True
+    (tmp_path / "out" / MANIFEST).write_text(json.dumps(manifest))
+    assert Scorer.open(tmp_path / "out", device="cpu").tokenizer.split("用户 登录失败") == ["用户", "登录失败"]
+
+
 def test_labels_of_users_apply_after_training(scorer):
     normal, odd = scorer.score([RARE, "job <num> took <duration> and ended badly"])
     assert (normal.level, normal.confidence) == ("Normal", 1.0)
@@ -136,13 +167,13 @@ def test_progress_is_relative_to_the_actual_work(tmp_path, monkeypatch, texts, f
     for number, row in enumerate(steps, 1):
         assert row["percent"] == pytest.approx(100 * number / len(steps), abs=4)
         assert row["eta"] == pytest.approx(len(steps) - number, abs=0.12 * len(steps))
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
     assert manifest["loss"] == steps[-1]["loss"]
     assert 0 <= manifest["odd_share"] <= manifest["new_share"] <= 1
 
 
 def test_the_manifest_describes_the_training_data(trained, tmp_path):
-    manifest = json.loads((trained / "out" / "manifest.json").read_text())
+    manifest = json.loads((trained / "out" / MANIFEST).read_text())
     assert manifest["lines"] == 801
     assert manifest["told"] == 2
     versions = Versions(tmp_path)
@@ -218,7 +249,7 @@ def trained_for_opni(tmp_path, steps: int) -> tuple[dict, Scorer]:
     command = [sys.executable, "-m", "aiops.opnilog.train", *order(tmp_path, lines(), opni_steps=steps)]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())
     assert {"opni/nulog_model_latest.pt", "opni/vocab.txt"} <= set(manifest["files"])
     rows = [row for row in progress(tmp_path) if row["stage"] == "train"]
     assert rows[-1]["epoch"] == rows[-1]["epochs"]
