@@ -52,6 +52,7 @@ urlpatterns = [
     path("ModelTraining/", include("aiops.web.opni_urls")),
     path("v1/logs", shippers.otlp),
     path("loki/api/v1/push", shippers.loki_push),
+    path("api/prom/push", shippers.loki_push),  # as clients of Loki's first releases have it
     path("ready", shippers.ready),
     path("mlflow/", include("jobs.mlflow.urls")),
     path("mlflow/", include("models_app.mlflow.urls")),

@@ -16,6 +16,7 @@ from kernel.errors import Refused
 
 Line = tuple[int, object]
 KEPT = 10_000  # elements that are kept while the rest of an array is checked
+MOST_BAD = 10_000  # elements that are not valid JSON
 BLOCK = 16 << 10  # characters that are decoded at first; if the element has more, eight times as many
 MOST_ELEMENT = 4 << 20  # characters of one element that are decoded before its end is known
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -59,7 +60,7 @@ def elements(data: bytes) -> Iterator[Line]:
     text = lenient.decoded(data)
     begin = SPACE.match(text).end()
     read, at = (_array, begin + 1) if text.startswith("[", begin) else (_stream, begin)
-    found = read(text, at)
+    found = _bounded(read(text, at))
     kept = list(islice(found, KEPT))
     if next(found, None) is None:
         return enumerate(kept, start=1)
@@ -67,6 +68,16 @@ def elements(data: bytes) -> Iterator[Line]:
         pass
     del kept
     return enumerate(read(text, at), start=1)
+
+
+def _bounded(values: Iterator[object]) -> Iterator[object]:
+    """Yield the values. Raises Refused where more than MOST_BAD are not valid: finding their ends takes time."""
+    bad = 0
+    for value in values:
+        bad += isinstance(value, Refused)
+        if bad > MOST_BAD:
+            raise _invalid()
+        yield value
 
 
 def _stream(text: str, at: int) -> Iterator[object]:

@@ -62,7 +62,8 @@ class Reading:
             try:
                 made = None if item is None else line(item)
             except Exception:  # whatever is wrong with one record, the others are stored
-                log.exception("a log record cannot be read")
+                if not self.unread:
+                    log.exception("a log record cannot be read")
                 made = None
             if made is None:
                 self.unread += 1

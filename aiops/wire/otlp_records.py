@@ -121,7 +121,9 @@ def _json_record(given: object, resource: dict[str, object]) -> Record | None:
 
 
 def _json_time(value: object) -> object:
-    """Return the time; clients in JavaScript have sent halves of a number, and text of zeros is none."""
+    """Return the time: clients in JavaScript have sent [seconds, ns], and halves of a number. "0" is none."""
+    if isinstance(value, list) and len(value) == 2 and all(type(part) is int for part in value):
+        return value[0] * 10**9 + value[1]
     if isinstance(value, dict) and isinstance(value.get("low"), int) and isinstance(value.get("high"), int):
         return (value["high"] << 32) + (value["low"] & 0xFFFFFFFF)
     return None if value == "0" else value

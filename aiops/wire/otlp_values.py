@@ -76,8 +76,8 @@ def of_json(value: object) -> object:
     if not isinstance(value, dict):
         return value
     name = next((name for name in value if SNAKE.get(name, name) in KINDS), None)
-    if name is None:
-        return value or None
+    if name is None:  # some clients put each value into one more object
+        return of_json(value["value"]) if value.keys() == {"value"} else value or None
     inner = value[name]
     match SNAKE.get(name, name):
         case "stringValue" | "boolValue":

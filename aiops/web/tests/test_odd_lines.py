@@ -10,7 +10,7 @@ import cramjam
 import pytest
 
 from accounts import lifecycle as accounts
-from aiops.intake import accept
+from aiops.intake import accept, bodies
 from aiops.models import LogLine
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
@@ -87,6 +87,14 @@ def test_json_that_is_none_loses_one_line_only(post):
     answer = post("\n".join([*elements, "", "not JSON", '{"log": "e"}']).encode(), "application/x-ndjson")
     assert (answer.status_code, texts()) == (200, ["a", "b", "c", "d", "e"])
     assert [one["line"] for one in answer.json()["problems"]] == [2, 4, 7, 9]
+
+
+def test_a_body_of_many_elements_that_are_not_valid_is_refused_as_a_whole(post, monkeypatch):
+    monkeypatch.setattr(bodies, "MOST_BAD", 2)
+    good = b'{"log": "x"}'
+    assert post(b"[%s,{a},{b}]" % good).json()["taken"] == 1
+    assert post(b"[%s,{a},{b},{c}]" % good).json()["msg"] == "body: not valid JSON"
+    assert texts() == ["x"]
 
 
 def test_bytes_that_are_not_utf_8_are_replaced_in_their_line(post):

@@ -99,11 +99,13 @@ class TestLoki:
         odd = LogLine.objects.filter(log="odd time").first()
         assert (odd.attributes, odd.time > 1700000000000) == ({"n": "1", "timestamp": "soon"}, True)
 
-    def test_the_older_form_is_read(self, loki):
+    def test_the_older_form_and_address_are_read(self, send):
         entry = {"ts": "2023-11-14T22:13:20.123456789Z", "line": "old"}
-        assert loki({"labels": '{app="web"}', "entries": [entry]}).status_code == 204
+        body = {"streams": [{"labels": '{app="web", path="C:\\Users"}', "entries": [entry]}]}
+        assert send("/api/prom/push", body).status_code == 204
         row = LogLine.objects.get()
         assert (row.deployment, row.log, row.time) == ("web", "old", 1700000000123)
+        assert row.attributes == {"path": r"C:\Users"}
 
     def test_nan_and_bytes_in_json(self, send):
         body = (
@@ -170,6 +172,7 @@ class TestOtlp:
             ({"string_value": "snake"}, "snake", None),
             ({"intValue": 7}, "7", None),
             ("bare", "bare", None),
+            ({"value": {"stringValue": "wrapped"}}, "wrapped", None),
             ({"message": "plain", "n": 1}, "plain", {"n": "1"}),
             ({"stringValue": "a\0\ud800"}, "a\ufffd\ufffd", None),
         ],
@@ -193,6 +196,7 @@ class TestOtlp:
             ("time_unix_nano", str(AT), 1700000000000),
             ("timeUnixNano", "1700000000", 1700000000000),
             ("observedTimeUnixNano", str(AT), 1700000000000),
+            ("timeUnixNano", [AT // 10**9, 1], 1700000000000),
             ("timeUnixNano", "soon", None),
             ("timeUnixNano", [], None),
             ("timeUnixNano", "99" * 20, None),
