@@ -60,7 +60,7 @@ LOCKLESS = {
     app_trash: set(),
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
-    idle: {"look", "idle_for", "is_quiet"},
+    idle: {"look", "idle_for", "is_quiet", "written"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
 }
