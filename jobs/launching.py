@@ -161,7 +161,8 @@ def clean(pk: int, follow: bool = True) -> None:
         return
     client_runs.end_nested(job)
     reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
-    exiting = reported and job.ended and owned.seconds_since(job.ended) < REPORT_GRACE_S
+    # An end that is far ahead was before the clock was set back.
+    exiting = reported and job.ended and abs(owned.seconds_since(job.ended)) < REPORT_GRACE_S
     exiting = exiting and not idle.is_quiet(job, job.ended, QUIET_S)
     if RUNS.clean(job, None if exiting else settings.JOB_CANCEL_GRACE_S):
         for reader in job_inputs.waiting_for(job) if reported else ():

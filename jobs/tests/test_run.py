@@ -7,6 +7,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from django.utils import timezone
 
 import runners
 from jobs import launching, lifecycle
@@ -292,6 +293,16 @@ def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_i
         return in_use() == NOTHING
 
     eventually(free)
+    assert Job.objects.get(pk=job.pk).state == "finished"
+
+
+def test_a_script_gets_no_longer_grace_when_the_clock_is_set_back(submit, until):
+    job = submit("while True: pass")
+    until(job, "running")
+    lifecycle.heartbeat(user=job.user, name="fit", state="finished", progress=100, by="job")
+    Job.objects.filter(pk=job.pk).update(ended=timezone.now() + timedelta(hours=1))
+    launching.clean(job.pk, follow=False)
+    eventually(lambda: (launching.clean(job.pk, follow=False), in_use())[1] == NOTHING)
     assert Job.objects.get(pk=job.pk).state == "finished"
 
 
