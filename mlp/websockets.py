@@ -22,8 +22,9 @@ import logging
 import sys
 from pathlib import Path
 
-from daphne import http_protocol
+from daphne import cli, http_protocol
 from daphne.cli import CommandLineInterface
+from daphne.endpoints import build_endpoint_description_strings
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MOST_KEPT = 4 << 20  # bytes beyond the socket's own buffers
 MOST_MESSAGE = 64 << 10  # bytes
+BACKLOG = 4096  # connections that wait to be accepted: after a restart of the platform all open pages come at once
 MOST_WAITING = 32  # messages of a client that wait for the application
 RESUMED_AT = MOST_WAITING // 2
 
@@ -187,6 +189,11 @@ class BoundedServer(Server):
             await protocol.room.wait()
 
 
+def endpoints(**given) -> list[str]:
+    """Return Daphne's endpoints with a longer queue: a unix socket whose queue of 50 is full refuses at once."""
+    return [f"{each}:backlog={BACKLOG}" for each in build_endpoint_description_strings(**given)]
+
+
 def main() -> None:
     if "-u" in sys.argv:  # what a killed server left would be in the way
         path = Path(sys.argv[sys.argv.index("-u") + 1])
@@ -195,6 +202,7 @@ def main() -> None:
     WebSocketFactory.protocol = BoundedProtocol
     http_protocol.WebRequest = BoundedRequest
     CommandLineInterface.server_class = BoundedServer
+    cli.build_endpoint_description_strings = endpoints
     CommandLineInterface.entrypoint()
 
 

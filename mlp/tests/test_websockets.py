@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,31 @@ def running(folder: Path) -> Iterator[tuple[int, subprocess.Popen]]:
     process = servers.start(folder, "daphne", [*command, "mlp.tests.flood:application"], port)
     yield port, process
     servers.stop(process)
+
+
+def test_hundreds_of_pages_may_come_at_once(tmp_path):
+    """As after a restart of the platform, while the server is busy: it is stopped meanwhile."""
+    path = tmp_path / "socket"
+    command = [sys.executable, "-m", "mlp.websockets", "-u", str(path), "-v", "0", "mlp.tests.flood:application"]
+    process = servers.begin(command, tmp_path / "log")
+    links: list[socket.socket] = []
+    try:
+        while not path.exists():
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGSTOP)
+        for _ in range(500):
+            links.append(socket.socket(socket.AF_UNIX))
+            links[-1].setblocking(False)
+            links[-1].connect(str(path))  # raises where the queue is full
+        process.send_signal(signal.SIGCONT)
+        links[-1].settimeout(LIMIT_S)
+        links[-1].sendall(HELLO.format(path="/quick", more="").encode())
+        assert links[-1].recv(100).startswith(b"HTTP/1.1 ")
+    finally:
+        for link in links:
+            link.close()
+        servers.stop(process)
 
 
 def resident(process: subprocess.Popen) -> int:
