@@ -6,7 +6,6 @@ import contextlib
 import json
 import math
 import re
-import uuid
 
 from django.conf import settings
 from rest_framework.exceptions import ValidationError
@@ -15,13 +14,12 @@ from jobs.api import JobView
 from jobs.auth import message_prefix, require_own_job
 from jobs.models import Job, Metrics
 from jobs.serializers import MetricsIn, MetricsOut
-from kernel import bus
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer
 from kernel.views import Call
 
-from . import recording
+from . import recording, resending
 
 MOST = 1000
 NUMBERS = ("accuracy", "loss")
@@ -55,7 +53,8 @@ class _Rows:
 
 
 class JobMetricsReport(JobView):
-    """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, a repeated report counts once.
+    """One object, or a list of up to 1000. With X-Message-Id, ending in a counter, or Idempotency-Key, a repeated
+    report counts once; so does one without that is sent again after a 503.
 
     A row whose accuracy or loss is NaN or infinite refuses the report, by the field's name. Such rows are kept as named
     values all the same, so that charts show what has happened.
@@ -76,10 +75,8 @@ class JobMetricsReport(JobView):
         require_own_job(request, job)
         if job.is_live and rows:
             check_room(job)
-            ids = message_ids(job, request.headers.get("X-Message-Id", ""), len(rows))
             bodies = [json.dumps({"user": user, "name": name, **row}).encode() for row in rows]
-            target = recording.subject(user, name)
-            bus.publish([(target, body, id) for body, id in zip(bodies, ids, strict=True)])
+            _publish(request, job, recording.subject(user, name), bodies)
         return self.answer()
 
     def _keep_not_finite(self, request, user: str, name: str) -> None:
@@ -100,9 +97,18 @@ class JobMetricsReport(JobView):
         if not job.is_live or job.values_kept >= settings.JOB_VALUES:
             return
         values = [{"step": row["epoch"], "values": {key: row[key] for key in NUMBERS}} for row in bad]
-        target = recording.values_subject(user, name)
-        ids = message_ids(job, request.headers.get("X-Message-Id", ""), len(values), "bad.")
-        bus.publish([(target, json.dumps([row]).encode(), id) for row, id in zip(values, ids, strict=True)])
+        bodies = [json.dumps([row]).encode() for row in values]
+        _publish(request, job, recording.values_subject(user, name), bodies, "bad.")
+
+
+def _publish(request, job: Job, target: str, bodies: list[bytes], kind: str = "") -> None:
+    """Publish the bodies, a message each. Raises Fault."""
+
+    def messages(first: str) -> resending.Messages:
+        ids = message_ids(job, first, len(bodies), kind)
+        return [(target, body, id) for body, id in zip(bodies, ids, strict=True)]
+
+    resending.publish(request, job, bodies, messages)
 
 
 def _is_not_finite(value) -> bool:
@@ -139,8 +145,6 @@ def message_ids(job: Job, given: str, count: int, kind: str = "") -> list[str]:
     report a repetition.
     """
     stem, number = re.fullmatch(r"(.*?)(\d{0,15})", given[:MESSAGE_ID_LENGTH], re.DOTALL).groups()
-    if not given:
-        stem = uuid.uuid4().hex + ":"
     return [f"{message_prefix(job)}{kind}{stem}{int(number or 0) + index}" for index in range(count)]
 
 

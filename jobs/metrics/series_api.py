@@ -12,19 +12,18 @@ from jobs.api import JobView
 from jobs.auth import require_own_job
 from jobs.models import Value
 from jobs.serializers import SeriesOut, ValueOut, ValuesIn
-from kernel import bus
 from kernel.effects import READ, SUBMIT
 from kernel.errors import Refused
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, query_int, whole
 
-from . import points, recording, series, usage_series
+from . import points, recording, resending, series, usage_series
 from .api import check_room, elements_of, message_ids
 from .points_serializers import PointsOut
 
 
 class JobValues(JobView):
-    """With X-Message-Id a repeated report counts once, as for JobMetrics."""
+    """With X-Message-Id or Idempotency-Key a repeated report counts once, as for JobMetrics."""
 
     accepted = frozenset({"user", "job"})
     reads_nan = True
@@ -46,10 +45,13 @@ class JobValues(JobView):
         if job.is_live and rows:
             # A few hundred rows for each message: the stream's cost is for each message.
             check_room(job)
-            ids = message_ids(job, request.headers.get("X-Message-Id", ""), len(rows), "values.")
-            target = recording.values_subject(user, name)
-            packs = [(target, data, f"{ids[start]}/{count}") for start, count, data in packs_of(rows)]
-            bus.publish(packs)
+            target, packs = recording.values_subject(user, name), list(packs_of(rows))
+
+            def messages(first: str) -> resending.Messages:
+                ids = message_ids(job, first, len(rows), "values.")
+                return [(target, data, f"{ids[start]}/{count}") for start, count, data in packs]
+
+            resending.publish(request, job, [data for _start, _count, data in packs], messages)
         return self.answer()
 
     def get(self, request, user, name):

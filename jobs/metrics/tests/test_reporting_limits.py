@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 from uuid import uuid4
 
@@ -70,6 +71,33 @@ def test_reports_wait_for_room_and_all_are_stored_in_order(few, job, ingesting):
     assert list(Metrics.objects.values_list("epoch", flat=True)) == [epoch % 99 for epoch in range(5 * FEW)]
     wait_for(lambda: waiting() == 0)
     assert bus.is_consumed(recording.STREAM, recording.DURABLE, SUBJECT, job.created)
+
+
+@pytest.mark.parametrize("path", [URL, "users/alice/jobs/fit/values"])
+def test_a_report_that_is_refused_and_sent_again_is_stored_once(few, job, as_alice, request, monkeypatch, path):
+    monkeypatch.setattr(recording, "PACK", 1)
+    values = [{"step": epoch, "values": {"lr": 0.5}} for epoch in range(2 * FEW)]
+    rows = [row(epoch) for epoch in range(2 * FEW)] if path == URL else values
+    with monkeypatch.context() as impatient:
+        impatient.setattr(bus, "publish", functools.partial(bus.publish, timeout_s=1))
+        assert as_alice.call("post", path, rows).status_code == 503
+    request.getfixturevalue("ingesting")
+    kept = Metrics if path == URL else Value
+    wait_for(lambda: waiting() == 0)
+    assert 0 < kept.objects.count() < 2 * FEW
+    for count in (2, 4):
+        assert as_alice.call("post", path, rows).status_code == 200
+        wait_for(lambda count=count: kept.objects.count() >= count * FEW)
+        assert kept.objects.count() == count * FEW, "an equal report after a good one is another report"
+
+
+def test_a_report_with_a_key_counts_once(as_alice, job, ingesting):  # noqa: F811
+    for _ in range(2):
+        key = {"HTTP_IDEMPOTENCY_KEY": "batch 7"}
+        assert as_alice.call("post", URL, [row(0), row(1)], **key).status_code == 200
+    assert as_alice.call("post", URL, row(2)).status_code == 200
+    wait_for(lambda: Metrics.objects.filter(epoch=2).exists())
+    assert list(Metrics.objects.values_list("epoch", flat=True)) == [0, 1, 2]
 
 
 def waiting() -> int:
