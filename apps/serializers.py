@@ -6,7 +6,8 @@ from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
+from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString
+from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .models import Application, AppRun, Rollout, State
 
@@ -21,9 +22,9 @@ class AppIn(StrictSerializer):
         required=False, help_text="when the alias moves and there is no room for two runs: restart instead of waiting"
     )
     tenant = NameField(required=False)
-    gpu = StrictInt(required=False, min_value=0, max_value=16)
-    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
+    gpu = GpuField()
+    cpu = CpuField()
+    ram = RamField()
     public = StrictBool(required=False, help_text="Public (no token required)")
 
     def validate(self, values: dict) -> dict:

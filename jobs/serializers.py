@@ -23,6 +23,7 @@ from kernel.fields import (
     StrictString,
 )
 from kernel.messages import under
+from kernel.resource_fields import CpuField, GpuField, RamField
 from resources.models import Network
 
 from .artifacts.inputs import InputsField
@@ -44,13 +45,10 @@ class StrictList(serializers.ListField):
         return super().to_internal_value(data)
 
 
-@extend_schema_field(
-    {
-        "type": "object",
-        "maxProperties": labels.MOST_TAGS,
-        "additionalProperties": {"type": "string", "maxLength": labels.MOST_VALUE},
-    }
-)
+@extend_schema_field({
+    "type": "object", "maxProperties": labels.MOST_TAGS,
+    "additionalProperties": {"type": "string", "maxLength": labels.MOST_VALUE},
+})  # fmt: skip
 class TagsField(serializers.Field):
     """Tags of a run or a project: an object of strings; a list of labels is read as one with empty values."""
 
@@ -112,9 +110,9 @@ class JobIn(CodeIn):
     entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
     runtime = StrictChoice(choices=Runtime.values, required=False)
-    gpu = StrictInt(required=False, min_value=0, max_value=16)
-    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
+    gpu = GpuField()
+    cpu = CpuField()
+    ram = RamField()
     datasets = StrictList(
         child=JobDatasetField(),
         required=False,

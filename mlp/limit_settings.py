@@ -126,6 +126,16 @@ def of_submissions() -> int:
     )
 
 
+def of_requests(runs: Section) -> tuple[int, int, int]:
+    """Return the most CPUs, GPUs and MiB of memory that one worker of a job, or one application, may request."""
+    cpu = runs.integer(
+        "MLP_MAX_CPU", 10, 1, 100_000, help="CPUs that a worker of a job, or an application, may request"
+    )
+    gpu = runs.integer("MLP_MAX_GPU", 16, 0, 10_000, help="GPUs that it may request")
+    ram = runs.integer("MLP_MAX_RAM_MIB", 10_000, 100, 2**31 - 1, unit="MiB", help="memory that it may request")
+    return cpu, gpu, ram
+
+
 def of_preemption(runs: Section) -> tuple[int, int, int, int]:
     """Return how long a job waits before others step back for it, their grace period, for how long and how often."""
     waits = runs.integer(

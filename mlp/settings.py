@@ -309,6 +309,7 @@ JOB_CANCEL_GRACE_S = runs.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
 )
 PREEMPT_WAIT_S, PREEMPT_GRACE_S, PREEMPT_EXEMPT_S, PREEMPT_MOST = limit_settings.of_preemption(runs)
+MAX_CPU, MAX_GPU, MAX_RAM_MIB = limit_settings.of_requests(runs)
 JOB_NATS_MESSAGES_S = runs.integer(
     "MLP_JOB_NATS_MESSAGES_S", 2000, 1, unit="per second", help="messages that a job may publish on the message bus"
 )

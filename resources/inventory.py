@@ -6,14 +6,12 @@ That is done at every start, and every minute where runs are on a cluster.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-from decimal import Decimal
-from pathlib import Path
 
 from django.conf import settings
 
 import runners
+from kernel.machine import cpus, ram_mib
 from runners.gpus import devices
 
 from . import lending, tcc, tenants
@@ -21,32 +19,6 @@ from .models import Tenant
 from .units import amounts, zero
 
 log = logging.getLogger(__name__)
-
-CGROUP = Path("/sys/fs/cgroup")
-
-
-def cpus() -> Decimal:
-    """Return the CPUs that this process may use, limited by a cgroup's quota."""
-    count = Decimal(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = (CGROUP / "cpu.max").read_text().split()
-        if quota != "max":
-            count = min(count, Decimal(quota) / Decimal(period))
-    except (OSError, ValueError):
-        pass  # no cgroup v2, or none with a limit
-    return count.quantize(Decimal("0.001"))
-
-
-def ram_mib() -> int:
-    """Return the memory in MiB, limited by a cgroup."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = (CGROUP / "memory.max").read_text().strip()
-        if limit != "max":
-            total = min(total, int(limit))
-    except (OSError, ValueError):
-        pass  # as above
-    return total >> 20
 
 
 def gpus() -> int:

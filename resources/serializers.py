@@ -16,6 +16,7 @@ from kernel.fields import (
     StrictString,
 )
 from kernel.names import REQUEST_ID
+from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
 from .policies import MOST_DAYS
@@ -41,9 +42,9 @@ class TryIn(StrictSerializer):
     applier = StrictChoice(choices=Applier.values)
     request_type = StrictChoice(choices=RequestType.values)
     tenant = NameField(required=False)
-    gpu = StrictInt(required=False, min_value=0, max_value=16)
-    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
+    gpu = GpuField()
+    cpu = CpuField()
+    ram = RamField()
     rom = StrictInt(required=False, min_value=0, max_value=BIG, help_text="bytes")
 
 

@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 import runners
+from kernel import machine
 from supervision import health
 
 from . import forking, launch, ports, release, reserve, rest, setup, tls
@@ -251,6 +252,9 @@ class Platform:
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         if settings.MLP_RUNNER == "local":
             say(f"  Isolation       {runners.get().confinement.summary()}")
+            if machine.cpus() > settings.MAX_CPU or machine.ram_mib() > settings.MAX_RAM_MIB:
+                most = f"{settings.MAX_CPU} CPUs and {settings.MAX_RAM_MIB} MiB"
+                say(f"  Requests        of one worker at most {most} of this machine: MLP_MAX_CPU, MLP_MAX_RAM_MIB")
         say("\nPress Ctrl-C to stop the platform.")
 
     def progress(self, what: str, how: str) -> None:

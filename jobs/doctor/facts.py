@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+from django.conf import settings
+
 import runners
 from jobs import environment
 from jobs.code import tree
@@ -16,7 +18,6 @@ from resources.models import Network
 
 from .packages import package_of
 
-MOST_RAM = 10000  # MiB of one worker, as JobIn allows
 EPOCH = re.compile(r"(?i)\bepoch\s{0,3}[:=#/]?\s{0,3}(\d{1,9})")
 NOT_A_NUMBER = re.compile(r"(?i)\bnan\b")
 
@@ -78,7 +79,7 @@ def epoch_of_nan(log: str) -> int | None:
 def action_of(job: Job, action: str, facts: dict) -> str:
     """Return the action that is offered for this job, and complete the facts it needs; none if it would not help."""
     if action == Action.MORE_MEMORY:
-        most = min(MOST_RAM, job.tenant.ram // max(1, job.workers))
+        most = min(settings.MAX_RAM_MIB, job.tenant.ram // max(1, job.workers))
         facts["more_ram"] = min(2 * job.ram, most)
         return action if facts["more_ram"] > job.ram else Action.NONE
     return action

@@ -14,10 +14,10 @@ from kernel.fields import (
     NameField,
     StrictChoice,
     StrictInt,
-    StrictNumber,
     StrictSerializer,
     StrictString,
 )
+from kernel.resource_fields import CpuField, GpuField, RamField
 from resources.models import Network
 
 AMOUNTS = {"type": "object", "additionalProperties": {"type": "number"}}
@@ -113,9 +113,9 @@ class RerunIn(StrictSerializer):
     """What the new job has in place of the ended one's; everything else is taken over, and a free name is found."""
 
     name = NameField(required=False)
-    gpu = StrictInt(required=False, min_value=0, max_value=16)
-    cpu = StrictNumber(required=False, min_value=0.1, max_value=10)
-    ram = StrictInt(required=False, min_value=100, max_value=10000, help_text="MiB")
+    gpu = GpuField()
+    cpu = CpuField()
+    ram = RamField()
     datasets = StrictList(child=DatasetNameField(), required=False, max_length=100)
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)

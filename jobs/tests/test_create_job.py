@@ -10,7 +10,7 @@ from jobs.models import Job
 from kernel import storage
 from kernel.errors import Fault
 from mlp.operators.tests.admin_world import put
-from resources.models import ResourceRequest
+from resources.models import ResourceRequest, Tenant
 
 pytestmark = pytest.mark.django_db
 
@@ -118,3 +118,19 @@ def test_other_users_see_nothing_and_staff_see_all(as_alice, as_bob, as_staff, h
     assert theirs == as_bob.refused("get", "users/bob/jobs/none")
     as_bob.refused("post", "users/alice/jobs", {"name": "mine", "entry": "train.py"})
     assert as_staff.call("get", "users/alice/jobs/fit").json()["name"] == "fit"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "name"), [("cpu", 20, "CPU"), ("ram", 20_000, "RAM_MIB"), ("gpu", 20, "GPU")]
+)
+def test_an_operator_may_allow_larger_requests(
+    as_alice, home, default_tenant, settings, client, alice, kind, value, name
+):
+    Tenant.objects.update(cpu=100, ram=100_000, gpu=100)
+    (home / "train.py").write_text("pass")
+    body = {"name": "large", "entry": "train.py", kind: value}
+    assert as_alice.refused("post", "users/alice/jobs", body).startswith(f"{kind}: must be ")
+    setattr(settings, f"MAX_{name}", value)
+    assert as_alice.call("post", "users/alice/jobs", body).status_code == 201
+    client.force_login(alice)
+    assert f'max="{value}"' in client.get("/jobs?new=1").content.decode()

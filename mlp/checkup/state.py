@@ -99,6 +99,20 @@ def capacities() -> Iterator[Finding]:
         yield Finding("tenants", "ok", "together they have no more than the machine or the cluster")
 
 
+def requests() -> Iterator[Finding]:
+    """Ask whether a single run may use all that there is."""
+    bounds = {"cpu": settings.MAX_CPU, "gpu": settings.MAX_GPU, "ram": settings.MAX_RAM_MIB}
+    names = {"cpu": "MLP_MAX_CPU", "gpu": "MLP_MAX_GPU", "ram": "MLP_MAX_RAM_MIB"}
+    beyond = {kind: value for kind, value in inventory.measured().items() if kind in bounds and value > bounds[kind]}
+    if beyond:
+        there = ", ".join(f"{with_unit(kind, value)} {kind}" for kind, value in beyond.items())
+        most = ", ".join(f"{with_unit(kind, bounds[kind])} {kind}" for kind in beyond)
+        how = f"raise {', '.join(names[kind] for kind in beyond)} where single runs should use more"
+        yield Finding("requests", "note", f"there are {there}; one worker or application may request {most}", how)
+    else:
+        yield Finding("requests", "ok", "one worker or application may request all that there is")
+
+
 def stream() -> Iterator[Finding]:
     """Ask how far ingest is behind the stream of metrics."""
     waiting = consuming.backlog(STREAM.name, DURABLE, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import template
+from django.conf import settings
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
@@ -15,6 +16,14 @@ from kernel.models import StateChange
 from kernel.units import memory
 
 register = template.Library()
+
+
+@register.simple_tag
+def most(kind: str) -> int:
+    """Return the most that one worker, or an application, may request: of cpu, gpu, or ram in MiB."""
+    return {"cpu": settings.MAX_CPU, "gpu": settings.MAX_GPU, "ram": settings.MAX_RAM_MIB}[kind]
+
+
 register.filter(memory)
 
 # Actors that are no users (`by` of a state change), and the metrics that every job has: for the translation catalogue.

@@ -282,6 +282,15 @@ def test_tenants_with_more_than_the_machine_has(default_tenant, monkeypatch, cpu
     assert level == "ok" or "4 of 3 cpu" in finding.what
 
 
+@pytest.mark.parametrize(("most", "level"), [(10, "note"), (64, "ok")])
+def test_a_machine_with_more_than_one_run_may_request(monkeypatch, settings, most, level):
+    monkeypatch.setattr(inventory, "measured", lambda: {"cpu": 64, "gpu": 2, "ram": 5000})
+    settings.MAX_CPU = most
+    finding = only(state.requests())
+    assert finding.level == level
+    assert level == "ok" or "MLP_MAX_CPU" in finding.remedy
+
+
 @pytest.mark.parametrize(("age_s", "level"), [(0, "ok"), (100, "warning"), (1000, "problem")])
 def test_reports_that_wait(monkeypatch, age_s, level):
     backlog = namedtuple("Backlog", "messages age_s size")(5, age_s, 10)

@@ -39,6 +39,7 @@ CHECKS = (
     Check("database", state.sessions, DATABASE),
     Check("books", state.resources, DATABASE),
     Check("tenants", state.capacities, DATABASE),
+    Check("requests", state.requests),
     Check("runs", state.runs, DATABASE),
     Check("stream", state.stream, BOTH),
     Check("tasks", state.tasks, frozenset({"valkey"})),
