@@ -67,6 +67,11 @@ def create_app(
             if model is None:
                 raise Refused("you have no model named %(name)s", field="model_name", name=model_name)
             trash.require_kept(model)
+            if model.state == ModelState.ERROR:
+                raise Refused(
+                    "the model %(name)s cannot be served here: %(reason)s",
+                    field="model_name", name=model_name, reason=model.reason,
+                )  # fmt: skip
             if model.state != ModelState.READY:
                 raise Refused(
                     "the model %(name)s is %(state)s; it can be served once it is ready",

@@ -79,6 +79,11 @@ def _model_to_serve(app: Application, name: str) -> Model:
     if model is None:
         raise Refused("you have no model named %(name)s", field="model_name", name=name)
     trash.require_kept(model)
+    if model.state == ModelState.ERROR:
+        raise Refused(
+            "the model %(name)s cannot be served here: %(reason)s",
+            field="model_name", name=name, reason=model.reason,
+        )  # fmt: skip
     if model.state != ModelState.READY:
         raise Refused(
             "the model %(name)s is %(state)s; it can be served once it is ready",

@@ -1,7 +1,8 @@
 """RegisteredModel, ModelVersion and Alias. Written only through models_app.registry.
 
 A version has a Model where its files are on this platform: the files, the check that they load, and the lineage are the
-Model's, and so is the version's status. A version of files elsewhere has none: it is READY and cannot be deployed.
+Model's. Files that do not load here are a version all the same, which cannot be deployed here. A version of files
+elsewhere has no Model: it is READY and cannot be deployed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+
+from kernel.messages import Message
 
 from .model import Model, State
 
@@ -26,7 +29,7 @@ class Stage(models.TextChoices):
 
 
 class Status(models.TextChoices):
-    """The status of a version: that of its Model."""
+    """The status of a version, as MLflow names it."""
 
     PENDING = "PENDING_REGISTRATION", _("creating")
     READY = "READY", _("ready")
@@ -125,15 +128,22 @@ class ModelVersion(models.Model):
 
     @property
     def status(self) -> str:
-        """Return the status: that of the Model; READY without one."""
+        """Return the status: READY once the files are here and the check has ended, whether they load here or not, and
+        for files elsewhere.
+        """
         if self.model is None or self.model.state == State.READY:
             return Status.READY
-        return Status.PENDING if self.model.state == State.CREATING else Status.FAILED
+        if self.model.state == State.CREATING:
+            return Status.PENDING
+        return Status.READY if self.model.copied else Status.FAILED
 
     @property
     def status_message(self) -> str:
-        """Return why the version has failed; empty otherwise."""
-        return self.model.reason if self.model is not None and self.status == Status.FAILED else ""
+        """Return why the version has failed, or cannot be deployed here; empty otherwise."""
+        if self.model is None or self.model.state in (State.READY, State.CREATING):
+            return ""
+        reason = self.model.reason
+        return Message("cannot be deployed here: %(reason)s", reason=reason) if self.model.copied else reason
 
 
 class Alias(models.Model):

@@ -48,8 +48,11 @@ def test_a_version_is_a_model_that_is_checked_and_deleted_with_it(registry, chur
     assert model.state == "ready", model.reason
     settled(Model.objects.get(name=bad["model"]))
     bad = registry("get", f"{churn}/versions/2")
-    assert bad["status"] == "FAILED_REGISTRATION"
+    assert bad["status"] == "READY", "it is registered, and its files are here"
+    assert bad["reason"].startswith("cannot be deployed here: ")
     assert "ValueError" in bad["reason"]
+    body = {"name": "app", "model_name": bad["model"], "cpu": 0.1, "ram": 100}
+    assert "ValueError" in as_alice.refused("post", "users/alice/apps", body)
     copy = registry("post", f"{churn}/versions", {"source": "models/churnva", "tags": {"copy": "yes"}}, 201)
     assert (copy["version"], copy["status"], copy["model"]) == (3, "READY", "churnva")
 
