@@ -106,14 +106,17 @@ def run_spec(job: Job, user) -> RunSpec:
 
 
 def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:
-    """Return the variables of the run. The user's come first, so that none of them overrides the platform's."""
+    """Return the variables of the run. The user's come first, so that none of them overrides the platform's.
+
+    The folders of a PYTHONPATH of theirs come after ours.
+    """
     seen = runner.place(workspace, WORKSPACE)
     return {
         **{key: str(value) for key, value in job.env.items()},
         **runner.environment(seen),
         "PYTHONUNBUFFERED": "1",
         **({} if job.gpu else {"CUDA_VISIBLE_DEVICES": ""}),  # a job without a GPU must not see one
-        "PYTHONPATH": runner.place(REPORT_DIR, REPORT),
+        "PYTHONPATH": ":".join(filter(None, [runner.place(REPORT_DIR, REPORT), job.env.get("PYTHONPATH", "")])),
         "MLP_WORKSPACE": seen,
         "MLP_DATASETS": runner.place(links, DATASETS),
         **{f"MLP_INPUT_{name}": runner.place(each.source, each.target) for name, each in _inputs(job, user).items()},

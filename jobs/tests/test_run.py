@@ -144,12 +144,16 @@ def test_delete_and_cancel_require_the_right_state(as_alice, submit, until, call
 def test_the_script_gets_the_contracts_environment_and_nothing_of_the_server(as_alice, submit, until, monkeypatch):
     monkeypatch.setenv("DATABASE_PASSWORD", "not for jobs")
     text = "import os, json, sys\nprint(json.dumps([dict(os.environ), os.getcwd(), sys.argv[1:]]))\nimport mlp_report"
-    until(submit(text, env={"MINE": "yes", "PATH": "/evil"}, args=["--epochs", "3"]), "finished")
+    until(
+        submit(text, env={"MINE": "yes", "PATH": "/evil", "PYTHONPATH": "/scripts/lib"}, args=["--epochs", "3"]),
+        "finished",
+    )
     environment, folder, args = json.loads(as_alice.call("get", "users/alice/jobs/fit/log").content)
     assert folder == environment["MLP_WORKSPACE"]
     assert folder == runners.get().place(storage.job_dir("alice", "fit"), "/workspace")
     assert args == ["--epochs", "3"]
     assert environment["MINE"] == "yes"
+    assert environment["PYTHONPATH"].endswith(":/scripts/lib")
     assert (environment["MLP_USER"], environment["MLP_JOB"], environment["MLP_ATTEMPT"]) == ("alice", "fit", "1")
     allowed = {
         "PATH",
