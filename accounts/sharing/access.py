@@ -19,6 +19,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 
@@ -30,6 +31,7 @@ from .kinds import kind_of
 
 USED_EVERY = timedelta(minutes=10)
 NO_ROW = 0  # no object has this key
+SAME_NAME = 100  # objects of a name that are looked at
 STAFF = "staff"  # the audience of administrators
 TENANT_ADMIN = "tenant_admin"  # that of the administrators of the object's tenant
 READ, CLONE = Share.Right.READ, Share.Right.CLONE
@@ -196,11 +198,31 @@ def find(request: HttpRequest, rows: QuerySet, name: str, right: str = READ) -> 
     Raises Http404 for a missing object and for one that the visitor may not read, or not clone where `right` says so.
     """
     owner = getattr(request, "page_owner", "")
-    row = look_up(visitor_of(request), rows, owner or request.user.username, name, right)
+    visitor = visitor_of(request)
+    row = look_up(visitor, rows, owner or request.user.username, name, right)
     if row is None:
-        raise Http404
+        raise Http404 if owner else _not_mine(visitor, rows, name)
     request.reading = row.reading
     return row
+
+
+class Elsewhere(Http404):
+    """The visitor has no such object, but reads one of that name, of `owner`: its owner has passed on the address."""
+
+    def __init__(self, owner: str):
+        super().__init__()
+        self.owner = owner
+
+
+def _not_mine(visitor: Visitor, rows: QuerySet, name: str) -> Http404:
+    """Return what to raise: Elsewhere where exactly one object of that name is shared with the visitor. The queries are
+    the same for a name that nobody has.
+    """
+    found = [] if "\x00" in name else list(rows.filter(name=name).select_related("user")[:SAME_NAME])
+    keys = [row.pk for row in found if not in_trash(row)]
+    shared = {*grants(visitor, rows.model, keys), *administered(visitor, rows.model, keys)}
+    owners = [row.user.username for row in found if row.pk in shared]
+    return Elsewhere(owners[0]) if len(owners) == 1 else Http404()
 
 
 def look_up(visitor: Visitor, rows: QuerySet, owner: str, name: str, right: str = READ) -> Model | None:
@@ -246,7 +268,7 @@ def shareable(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorate a page that others may read, too, at `/u/{owner}/…`. It uses `find`, which reads `page_owner`.
 
     At that address the page is read-only. A visitor who is not logged in needs a link; otherwise they are sent to the
-    log-in page.
+    log-in page. A reader who opens the owner's own address is sent to theirs.
     """
 
     @wraps(view)
@@ -256,11 +278,15 @@ def shareable(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return redirect_to_login(request.get_full_path())
         if owner and request.method not in ("GET", "HEAD"):
             return HttpResponseNotAllowed(["GET", "HEAD"])
-        if request.user.is_authenticated:
-            return view(request, *args, **kwargs)
         try:
             return view(request, *args, **kwargs)
+        except Elsewhere as found:
+            if request.method not in ("GET", "HEAD"):
+                raise
+            return redirect(f"/u/{found.owner}{request.get_full_path()}")
         except Http404:
+            if request.user.is_authenticated:
+                raise
             return redirect_to_login(request.get_full_path())
 
     return wrapped

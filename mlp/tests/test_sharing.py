@@ -240,6 +240,22 @@ def test_sharing_with_a_user_and_revoking(filled, make_user, bob):
     assert StateChange.objects.filter(kind="share", target="revoked", reason__contains="bob").exists()
 
 
+def test_the_owners_own_address_leads_its_readers_to_theirs(filled, make_user, bob):
+    mine, hers, job = visitor(filled), visitor(bob), row_of("job", filled)
+    assert hers.get("/jobs/fit").status_code == 404
+    assert post(mine, job, user="bob").status_code == 302
+    for path in ("/jobs/fit", "/jobs/fit/log?x=1"):
+        assert hers.get(path)["Location"] == f"/u/alice{path}"
+    assert hers.post("/jobs/fit/cancel").status_code == 404
+    assert mine.get("/jobs/fit").status_code == mine.get("/u/alice/jobs/fit").status_code == 200
+    other = make_user("carol")
+    namesake = put(Job, other, "fit", "finished")
+    assert post(visitor(other), namesake, user="bob").status_code == 302
+    assert hers.get("/jobs/fit").status_code == 404, "whose is meant, nobody knows"
+    put(Job, bob, "fit", "finished")
+    assert hers.get("/jobs/fit").status_code == 200, "one's own comes first"
+
+
 def test_a_link_opens_one_object_until_it_is_revoked(filled):
     mine, hers, job = visitor(filled), visitor(), row_of("job", filled)
     link = link_of(post(mine, job, audience="link"))
