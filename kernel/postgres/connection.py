@@ -6,6 +6,7 @@ knows nothing of unix sockets. psycopg looks up from each wait ten times a secon
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Generator
 from typing import NoReturn
@@ -76,7 +77,7 @@ class Connection(psycopg.Connection):
                 elif SERVER.hangs or now - heard > LONGEST_S:
                     self._give_up()
                 elif now - looked > IDLE_S:
-                    if self._is_idle():
+                    if self._is_idle() and not self._has_answer():
                         self._give_up()
                     looked = time.monotonic()
                 elif now - asked > answering.SILENCE_S:
@@ -85,6 +86,14 @@ class Connection(psycopg.Connection):
                 wanted = gen.send(ready)
         except StopIteration as end:
             return end.value
+
+    def _has_answer(self) -> bool:
+        """Return whether an answer has come, as it may have while another connection asked: that takes long on a busy
+        machine.
+        """
+        looked = select.poll()  # unlike select(), for descriptors of any number
+        looked.register(self.pgconn.socket, select.POLLIN)
+        return bool(looked.poll(0))
 
     def _give_up(self) -> NoReturn:
         self.pgconn.finish()  # in the middle of a query: of no more use

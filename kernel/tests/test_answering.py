@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -99,6 +100,21 @@ def test_a_result_is_not_waited_for_when_the_server_hangs(server):
 def test_a_slow_query_is_waited_for():
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_sleep(%s), 7", [2 * answering.SILENCE_S + 0.3])
+        assert cursor.fetchone()[1] == 7
+
+
+@pytest.mark.django_db
+def test_an_answer_that_comes_while_the_server_is_asked_is_taken(monkeypatch):
+    """As on a busy machine, where asking takes longer than the query."""
+
+    def asked(link) -> bool:
+        assert select.select([link.pgconn.socket], [], [], LIMIT_S)[0]
+        return True
+
+    monkeypatch.setattr(database, "IDLE_S", 0.2)
+    monkeypatch.setattr(database.Connection, "_is_idle", asked)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(1), 7")
         assert cursor.fetchone()[1] == 7
 
 
