@@ -5,26 +5,27 @@ texts that they would run as formulas.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Iterator
 
-FORMULA = ("=", "+", "-", "@")  # the beginnings of what a spreadsheet program evaluates, also after blanks
-BLANK = ("\t", "\r")  # these alone change how a cell is read
+# The beginnings of what a spreadsheet program evaluates, also after blanks.
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+BLANK = ("\t", "\r", "\n")  # these alone change how a cell is read
 MARK = "\ufeff"
-
-
-class _Echo:
-    """A file whose `write` returns the text, which csv's `writerow` passes on."""
-
-    def write(self, text: str) -> str:
-        return text
 
 
 def lines(rows: Iterable[Iterable]) -> Iterator[str]:
     """Yield each row as a line of CSV, after the byte order mark."""
-    writer = csv.writer(_Echo())
     yield MARK
     for row in rows:
-        yield writer.writerow([_cell(value) for value in row])
+        yield part([row])
+
+
+def part(rows: Iterable[Iterable]) -> str:
+    """Return some rows of a file of CSV, which begins with `MARK`."""
+    text = io.StringIO()
+    csv.writer(text).writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
 
 
 def _cell(value) -> str:

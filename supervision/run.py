@@ -252,9 +252,12 @@ class Platform:
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         if settings.MLP_RUNNER == "local":
             say(f"  Isolation       {runners.get().confinement.summary()}")
-            if machine.cpus() > settings.MAX_CPU or machine.ram_mib() > settings.MAX_RAM_MIB:
-                most = f"{settings.MAX_CPU} CPUs and {settings.MAX_RAM_MIB} MiB"
-                say(f"  Requests        of one worker at most {most} of this machine: MLP_MAX_CPU, MLP_MAX_RAM_MIB")
+            for bound, has, setting in (
+                (f"{settings.MAX_CPU} CPUs", machine.cpus() > settings.MAX_CPU, "MLP_MAX_CPU"),
+                (f"{settings.MAX_RAM_MIB} MiB", machine.ram_mib() > settings.MAX_RAM_MIB, "MLP_MAX_RAM_MIB"),
+            ):
+                if has:
+                    say(f"  Requests        of one worker at most {bound}, this machine has more: {setting}")
         say("\nPress Ctrl-C to stop the platform.")
 
     def progress(self, what: str, how: str) -> None:

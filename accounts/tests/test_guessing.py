@@ -20,6 +20,7 @@ from accounts.models import LoginAddress, Notice, Throttle
 from conftest import PASSWORD, Api
 from kernel import broker
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 
 from .doors import CAFE, DOORS, FREE, GUESSER, HOME, admin, at, entered, page, token
 
@@ -150,7 +151,7 @@ def test_the_owner_logs_in_from_a_usual_address_while_others_guess(owner, door):
     assert entered(door(PASSWORD, HOME))
 
 
-@pytest.mark.parametrize("first", [page, admin])
+@pytest.mark.parametrize("first", few([page, admin], 1))
 @pytest.mark.parametrize("door", [page, admin])
 def test_the_owners_browser_logs_in_from_anywhere_while_others_guess(owner, first, door):
     browser = Client()
@@ -161,6 +162,7 @@ def test_the_owners_browser_logs_in_from_anywhere_while_others_guess(owner, firs
     assert entered(door(PASSWORD, CAFE, browser)), "also where a guesser is"
 
 
+@pytest.mark.long
 def test_the_browser_that_registered_is_known(default_tenant):
     browser = Client()
     form = {"username": "alice", "password": PASSWORD, "action": "register"}
@@ -170,6 +172,7 @@ def test_the_browser_that_registered_is_known(default_tenant):
     assert entered(page(PASSWORD, CAFE, browser))
 
 
+@pytest.mark.long
 def test_the_session_and_the_token_are_not_affected(as_alice, alice):
     session = Client()
     session.force_login(alice)
@@ -206,6 +209,7 @@ def test_a_device_cookie_is_good_for_its_own_accounts_only(alice, bob):
         Throttle.objects.all().delete()
 
 
+@pytest.mark.long
 def test_a_browser_of_several_users_knows_all_of_them(alice, bob):
     browser = Client()
     for username in ("alice", "bob"):
@@ -216,6 +220,7 @@ def test_a_browser_of_several_users_knows_all_of_them(alice, bob):
     assert entered(page(PASSWORD, CAFE, browser, "alice"))
 
 
+@pytest.mark.long
 def test_an_administrator_sets_a_password_and_strangers_failures_are_forgotten(alice, staff_client):
     besiege()
     form = {"password": "another long horse", "again": "another long horse", "confirmed": "yes"}
@@ -250,7 +255,7 @@ def test_the_owner_is_told_at_once_when_strangers_have_used_up_their_attempts(al
 @pytest.mark.parametrize(
     "header", ["HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_CLIENT_IP", "HTTP_TRUE_CLIENT_IP"]
 )
-@pytest.mark.parametrize("key", [None, "", "guessed", "\xff"])
+@pytest.mark.parametrize("key", few([None, "", "guessed", "\xff"], 1))
 def test_an_address_that_the_client_claims_is_not_believed(alice, header, key):
     for number in range(FREE):
         Api().call("get", "users/alice/token", **claim(header, key, f"192.0.2.{number}", "wrong"))

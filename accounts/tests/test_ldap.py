@@ -9,6 +9,7 @@ from accounts import lifecycle
 from accounts.models import Identity, User
 from conftest import PASSWORD
 from kernel.environment import Secret
+from mlp.tests.tiers import few
 
 from .doors import FREE, GUESSER, HOME, admin, page, token
 from .slapd import BASE, GROUPS, Slapd, need
@@ -43,7 +44,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", few(WAYS, 2))
 def test_somebody_of_the_directory_logs_in(corp, settings, way):
     changes = {name: getattr(corp, value) if value == "tls_port" else value for name, value in WAYS[way].items()}
     settings.LDAP_DIRECTORY = corp.settings(**changes)
@@ -77,7 +78,7 @@ def test_groups_decide_and_are_read_at_each_log_in(corp, settings):
     assert client.get("/account").status_code == 302, "the open session has ended"
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name", few(GROUPS, 2))
 def test_a_group_may_have_any_name(corp, settings, name):
     written = [name, f"CN = {GROUPS[name]} , OU=groups,{BASE.upper()}", f"cn={GROUPS[name]},ou=groups,{BASE}"]
     for allowed in written:
@@ -121,7 +122,7 @@ NOT_THERE = {
 }
 
 
-@pytest.mark.parametrize("case", NOT_THERE)
+@pytest.mark.parametrize("case", few(NOT_THERE, 2))
 def test_a_directory_that_cannot_answer_is_named_and_local_passwords_work(corp, settings, alice, case):
     changes, words = NOT_THERE[case]
     settings.LDAP_DIRECTORY = corp.settings(**changes)

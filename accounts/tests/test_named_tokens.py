@@ -14,6 +14,7 @@ from accounts.models import Notice, Token
 from accounts.tests.doors import at
 from conftest import Api
 from kernel.errors import Refused
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
 
@@ -53,19 +54,22 @@ class TestLife:
 
     @pytest.mark.parametrize(
         ("field", "body"),
-        [
-            ("name", {"name": ""}),
-            ("name", {"name": "-ci"}),
-            ("name", {"name": "a b"}),
-            ("name", {"name": "x" * 51}),
-            ("scope", {"scope": "everything"}),
-            ("target", {"scope": "dataset"}),
-            ("target", {"scope": "dataset", "target": "../x"}),
-            ("target", {"scope": "read", "target": "photos"}),
-            ("days", {"days": 0}),
-            ("days", {"days": 3651}),
-            ("days", {"days": "7"}),
-        ],
+        few(
+            [
+                ("name", {"name": ""}),
+                ("name", {"name": "-ci"}),
+                ("name", {"name": "a b"}),
+                ("name", {"name": "x" * 51}),
+                ("scope", {"scope": "everything"}),
+                ("target", {"scope": "dataset"}),
+                ("target", {"scope": "dataset", "target": "../x"}),
+                ("target", {"scope": "read", "target": "photos"}),
+                ("days", {"days": 0}),
+                ("days", {"days": 3651}),
+                ("days", {"days": "7"}),
+            ],
+            4,
+        ),
     )
     def test_what_is_wrong_is_named(self, as_alice, field, body):
         assert as_alice.refused("post", "users/alice/tokens", {"name": "ci", **body}).startswith(f"{field}:")
@@ -159,6 +163,7 @@ class TestScopes:
     def test_the_gateways_own_question_takes_full_ones_only(self, narrow):
         assert {scope for scope, client in narrow.items() if client.call("get", "auth").status_code == 200} == {"full"}
 
+    @pytest.mark.long
     def test_metrics_of_the_platform_are_read_with_a_reading_one_of_an_operator(self, alice, staff):
         def status(token: str) -> int:
             return Client().get("/metrics", HTTP_AUTHORIZATION=f"Bearer {token}").status_code

@@ -23,6 +23,7 @@ from accounts.models import Delivery, Notice, Preference, Visit
 from conftest import PASSWORD
 from kernel.models import StateChange
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
 
@@ -66,7 +67,7 @@ def change(owner: str, target: str, kind: str = "job", by: str = "reconcile", re
 
 
 class TestNotices:
-    @pytest.mark.parametrize(("options", "notified"), [
+    @pytest.mark.parametrize(("options", "notified"), few([
         ({"target": "finished"}, True),
         ({"target": "error", "reason": "exit code 1"}, True),
         ({"target": "error", "kind": "dataset"}, True),
@@ -74,7 +75,7 @@ class TestNotices:
         ({"target": "finished", "kind": "other"}, False),
         ({"target": "error", "by": "alice", "reason": "cancelled"}, False),
         ({"target": "error", "by": "oscar", "reason": "cancelled"}, True),
-    ])  # fmt: skip
+    ], 4))  # fmt: skip
     def test_users_are_notified_of_ends_and_failures_but_not_of_their_own_actions(self, alice, options, notified):
         change("alice", **options)
         assert Notice.objects.filter(user=alice).exists() is notified
@@ -152,12 +153,12 @@ class TestDelivery:
         assert "fit" in letter.subject
         assert "exit code 1" in letter.body
 
-    @pytest.mark.parametrize("url", [
+    @pytest.mark.parametrize("url", few([
         "http://127.0.0.1/", "http://localhost:30001/", "http://169.254.169.254/latest", "http://[::1]/", "http://10.0.0.1/",
         "http://0.0.0.0/", "http://[::ffff:127.0.0.1]/", "ftp://example.org/", "file:///etc/passwd", "//example.org",
         "http://user:word@example.org/", "http://example.org/a b", "http://2130706433/", "x",
         "http://[64:ff9b::7f00:1]/", "http://[2002:7f00:1::]/", "http://[::7f00:1]/", "http://224.0.0.1/", "http://[fec0::1]/",
-    ])  # fmt: skip
+    ], 5))  # fmt: skip
     def test_internal_and_invalid_webhook_addresses_are_refused(self, alice_client, alice, url):
         assert alice_client.post("/settings", {"webhook": url}).status_code == 403
         assert not Preference.objects.exists()
@@ -264,7 +265,7 @@ class TestSettings:
         assert (answer.cookies["django_language"].value, answer.cookies["theme"].value) == ("zh-hans", "dark")
 
     @pytest.mark.parametrize(
-        "form", [{"language": "xx"}, {"theme": "pink"}, {"email": "alice"}, {"webhook": "h" * 600}]
+        "form", few([{"language": "xx"}, {"theme": "pink"}, {"email": "alice"}, {"webhook": "h" * 600}], 2)
     )
     def test_invalid_preferences_are_refused(self, alice_client, form):
         assert alice_client.post("/settings", form).status_code == 403

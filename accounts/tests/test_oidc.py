@@ -13,6 +13,7 @@ from accounts.models import Identity, Preference, State, User
 from accounts.signin import oidc
 from conftest import PASSWORD
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from resources.models import Tenant
 
 from .doors import HOME, page
@@ -60,7 +61,7 @@ def test_somebody_new_gets_an_account_and_finds_it_again(corp):
 
 
 @pytest.mark.parametrize(
-    "target", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
+    "target", few(["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"], 2)
 )
 def test_a_sign_in_leads_to_this_host_only(corp, target):
     assert Browser().sign_in(f"/signin/corp?next={target}")["Location"] == "/index"
@@ -106,14 +107,17 @@ URL = "https://ml.example.com/groups"
 
 @pytest.mark.parametrize(
     ("claim", "claims"),
-    [
-        (URL, {URL: ["ml"]}),
-        ("realm_access.roles", {"realm_access": {"roles": ["ml"]}}),
-        ("resource_access.my.client.roles", {"resource_access": {"my.client": {"roles": ["ml"]}}}),
-        ("roles", {"roles": {"ml": {"12": "corp.example"}, "other": {}}}),
-        ("groups", {"groups": ["x", None, 7, {"name": "y"}, "ml"]}),
-        ("groups", {"groups": "ml"}),
-    ],
+    few(
+        [
+            (URL, {URL: ["ml"]}),
+            ("realm_access.roles", {"realm_access": {"roles": ["ml"]}}),
+            ("resource_access.my.client.roles", {"resource_access": {"my.client": {"roles": ["ml"]}}}),
+            ("roles", {"roles": {"ml": {"12": "corp.example"}, "other": {}}}),
+            ("groups", {"groups": ["x", None, 7, {"name": "y"}, "ml"]}),
+            ("groups", {"groups": "ml"}),
+        ],
+        3,
+    ),
 )
 def test_groups_are_found_wherever_the_provider_writes_them(corp, settings, claim, claims):
     settings.OIDC_PROVIDERS = (corp.settings(allowed=("ML",))._replace(groups_claim=claim),)
@@ -123,7 +127,7 @@ def test_groups_are_found_wherever_the_provider_writes_them(corp, settings, clai
     assert browser.name == "annamuller"
 
 
-@pytest.mark.parametrize("groups", [{"x": {}}, [1, 2], 5, None, True, [[]], [], ""])
+@pytest.mark.parametrize("groups", few([{"x": {}}, [1, 2], 5, None, True, [[]], [], ""], 3))
 def test_a_claim_that_no_rule_needs_keeps_nobody_out(corp, settings, groups):
     corp.says({**ANNA, "groups": groups})
     browser = Browser()
@@ -154,6 +158,7 @@ def test_a_local_account_of_the_same_name_is_not_taken_over(corp, alice):
     assert not Identity.objects.exists()
 
 
+@pytest.mark.long
 def test_two_people_of_one_name_get_two_accounts(corp):
     Browser().sign_in()
     corp.says({**ANNA, "sub": "s2"})
@@ -252,7 +257,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", few(WRONG, 4))
 def test_a_wrong_answer_is_named_and_creates_nothing(corp, wrong):
     answer, words = WRONG[wrong]
     browser = Browser()
@@ -307,6 +312,7 @@ def test_an_answer_with_another_state_or_a_second_time_is_refused(corp):
     assert third.name == ""
 
 
+@pytest.mark.long
 def test_a_rotated_key_is_fetched(corp):
     Browser().sign_in()
     corp.says(ANNA, rotate="second")

@@ -16,6 +16,7 @@ from accounts.models import Factor, Notice, RecoveryCode
 from accounts.signin import entering, factors
 from conftest import PASSWORD, Api
 from kernel.pages import address
+from mlp.tests.tiers import few
 
 from .doors import FREE, HOME, admin, at, entered, page, token
 
@@ -55,7 +56,7 @@ def name_in(client: Client) -> str:
     return client.get("/account").status_code == 200
 
 
-@pytest.mark.parametrize("door", [page, admin])
+@pytest.mark.parametrize("door", few([page, admin], 1))
 def test_the_password_alone_logs_nobody_in(secured, staff, alice, door):
     lifecycle.set_staff(username="alice", staff=True, by="test")
     client = begun(door=door)
@@ -143,6 +144,7 @@ def test_sessions_from_before_the_requirement_end(alice, settings):
     assert "A second factor is required now" in client.get("/regist_login").content.decode()
 
 
+@pytest.mark.long
 def test_a_session_that_is_old_has_to_give_the_password(secured, alice):
     client = Client()
     client.force_login(alice)
@@ -178,7 +180,7 @@ def test_the_key_and_the_codes_are_not_stored_as_they_are(secured):
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", "{", '{"credential": 1}', '{"credential": {"id": "a"}}', '{"credential": null}']
+    "body", few(["", "[]", "{", '{"credential": 1}', '{"credential": {"id": "a"}}', '{"credential": null}'], 2)
 )
 def test_an_answer_that_is_no_passkey_is_refused(alice, client, body):
     client.post("/second_factor/passkey", "{}", content_type="application/json")

@@ -19,6 +19,7 @@ from kernel.tests.row_locks import blocked, in_thread
 from mlp.operators.tests.admin_world import put, put_schedule, put_sweep
 from mlp.tests.page_world import visitor
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from resources.models import ResourceRequest, Tenant
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +73,7 @@ def test_its_administrator_adds_changes_and_removes_members(lead, alice, as_alic
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("role", ["viewer", "member"])
+@pytest.mark.parametrize("role", few(["viewer", "member"], 1))
 def test_others_in_it_see_their_administrators_and_change_nobody(lead, alice, as_alice, bob, role):
     lead.call("put", f"{TEAM}/alice", {"role": role})
     lead.call("put", f"{TEAM}/bob", {"role": "viewer"})
@@ -168,6 +169,7 @@ def test_a_submission_at_the_moment_of_the_removal_comes_before_it_or_is_refused
     assert not Dataset.objects.exists()
 
 
+@pytest.mark.long
 def test_who_is_taken_out_starts_no_application_again(research, lead, alice, as_alice):
     lead.call("put", f"{TEAM}/alice", {"role": "member"})
     row = put(Application, alice, "calc", "error")
@@ -216,6 +218,7 @@ class TestWork:
         assert "administrators" in as_bob.refused("get", "tenants/research/work")
         assert as_bob.refused("get", "users/alice/jobs/fit") == "job: no such job"
 
+    @pytest.mark.long
     def test_uploads_applications_and_automation_are_ended_too(self, lead, alice, research):
         members.put(tenant="research", user="alice", role="member", by="test")
         members.make_default(user=alice, tenant="research", by="alice")
@@ -287,6 +290,7 @@ class TestPages:
         ending = {"kind": "job", "user": "lena", "name": "x"}
         assert alices.post("/tenants/in/research/end", ending).status_code == 404
 
+    @pytest.mark.long
     def test_the_forms_offer_the_tenants_that_one_may_submit_to(self, lena, alice, alices, research):
         assert b'id="tenant"' not in alices.get("/jobs?new=1").content
         members.put(tenant="research", user="alice", role="member", by="test")

@@ -7,8 +7,6 @@ asked again which lines the user may see.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ from django.views.decorators.http import require_GET
 from accounts.models import User
 from aiops import logstore
 from aiops.judging import log_search, severity
+from kernel import spreadsheets
 from kernel.effects import READ
 from kernel.errors import Fault, Refused
 from kernel.messages import translate
@@ -37,7 +36,6 @@ COLUMNS = (
     "time", "verdict", "severity", "cluster", "namespace", "deployment", "pod", "service", "line", "template",
     "confidence", "trace_id", "span_id", "attributes", "id",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 UTF8 = "; charset=utf-8"
 
 
@@ -113,17 +111,10 @@ def _objects(rows: list[dict]) -> str:
 
 
 def _csv(first: list[dict], pages: Iterator[list[dict]]) -> Iterator[str]:
-    yield _table([COLUMNS])
-    yield _table(map(_cells, first))
+    yield spreadsheets.MARK + spreadsheets.part([COLUMNS])
+    yield spreadsheets.part(map(_cells, first))
     for rows in pages:
-        yield _table(map(_cells, rows))
-
-
-def _table(rows) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, quoting=csv.QUOTE_ALL)
-    writer.writerows([safe(cell) for cell in row] for row in rows)
-    return text.getvalue()
+        yield spreadsheets.part(map(_cells, rows))
 
 
 def _cells(row: dict) -> list:
@@ -140,9 +131,3 @@ def _cells(row: dict) -> list:
         json.dumps(attributes, ensure_ascii=False) if attributes else "",
         row["_id"],
     ]
-
-
-def safe(cell) -> str:
-    """Return the text of a cell, with an apostrophe before what a spreadsheet would take for a formula."""
-    text = str(cell)
-    return f"'{text}" if text.lstrip(" ").startswith(FORMULA) else text

@@ -139,9 +139,11 @@ def _listed(kind: str, flat: list) -> np.ndarray:
     """Return values of JSON. Raises one of WRONG."""
     types = set(map(type, flat))
     if kind == "BOOL":
-        return _only(types, {bool}) or np.array(flat, np.bool_)
+        _only(types, {bool})
+        return np.array(flat, np.bool_)
     if kind == "BYTES":
-        return _only(types, {str, bytes}) or _strings(flat)
+        _only(types, {str, bytes})
+        return _strings(flat)
     if kind.startswith("FP"):
         _only(types, {int, float, str, type(None)})
         if not types <= {int, float}:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import sys
 import zipfile
 from pathlib import Path
 
+from django.conf import settings
+
 from datasets.client_build import SOURCE, build
+from datasets.data_client.scan import LITTER
 
 
 def test_the_build_is_reproducible():
@@ -37,3 +41,9 @@ def test_it_needs_the_standard_library_alone():
     for path in SOURCE.glob("*.py"):
         for name in imports(path):
             assert name.partition(".")[0] in sys.stdlib_module_names, (path.name, name)
+
+
+def test_a_browser_leaves_out_the_same_litter():
+    script = (Path(settings.BASE_DIR) / "mlp/static/mlp/upload.js").read_text()
+    [listed] = re.findall(r"const LITTER = new Set\(\[(.+?)\]\)", script, re.DOTALL)
+    assert set(re.findall(r'"([^"]+)"', listed)) == LITTER

@@ -19,7 +19,7 @@ from django.conf import global_settings
 from datasets import lifecycle
 from datasets.models import Dataset
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 PASSWORD = "correct horse battery"
 
@@ -56,8 +56,7 @@ class Client:
 
 @pytest.fixture
 def client(service, alice_data, tmp_path):
-    home = tmp_path / "home"
-    home.mkdir()
+    (home := tmp_path / "home").mkdir()
     return Client(service, alice_data.token, home)
 
 
@@ -131,7 +130,7 @@ def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
     assert "exit codes" in client.run("upload", "--help").stdout
 
 
-@pytest.mark.parametrize("moment", [later(1), 5, later(20)])
+@pytest.mark.parametrize("moment", [later(1), later(5), later(20)])
 def test_a_killed_upload_is_resumed(client, tmp_path, service, moment):
     folder = many(tmp_path / "many", 40, 1 << 20)
     process = client.start("upload", folder, "--name", "photos", "--jobs", "2")
@@ -179,6 +178,7 @@ def test_an_upload_survives_a_restart_of_the_platform(client, tmp_path, service,
     assert same(folder, service.path("alice", "photos"))
 
 
+@pytest.mark.long
 def test_a_download_survives_a_restart_of_the_platform(client, tmp_path, service):
     folder = many(tmp_path / "many", 3, 60 << 20)
     client.run("upload", folder, "--name", "photos")
@@ -271,7 +271,7 @@ def test_a_file_that_changes_during_the_upload_is_detected(client, tmp_path, ser
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
-    [
+    few([
         (["upload", "{tmp}/none", "--name", "x"], 1, "No such file"),
         (["upload", "{tmp}", "--name", "X"], 4, "name:"),
         (["upload", "{tmp}"], 2, "--name"),
@@ -290,8 +290,8 @@ def test_a_file_that_changes_during_the_upload_is_detected(client, tmp_path, ser
         (["script", "get", "none.py", "{tmp}/x"], 4, "not found"),
         (["script", "get", "../x", "{tmp}/x"], 2, "NAME"),
         (["script", "put", "{tmp}/none.py"], 1, "no such file"),
-    ],
-)
+    ], 6),
+)  # fmt: skip
 def test_each_error_is_one_line_with_an_exit_code(client, tmp_path, arguments, code, words):
     answer = client.run(*(argument.format(tmp=tmp_path) for argument in arguments), code=code)
     assert words in answer.stderr
@@ -341,6 +341,7 @@ def test_login_stores_the_token_readable_by_this_user_only(client, alice, settin
     client.run("list")
 
 
+@pytest.mark.long
 def test_scripts_are_uploaded_and_downloaded(client, tmp_path, service):
     script = tmp_path / "train.py"
     script.write_text("print('hello')\n")

@@ -11,6 +11,7 @@ import pytest
 
 from datasets.tests.live import Person, stored, wait_until
 from datasets.webdav import spool
+from mlp.tests.tiers import few
 
 HOME = "/data/alice/.home/big"
 
@@ -53,7 +54,8 @@ def test_a_part_out_of_order_is_answered_with_the_next_offset(alice_data):
 
 
 @pytest.mark.parametrize(
-    "header", ["bytes 0-0/*", "bytes 1-0/5", "bytes 0-5/5", "bytes -1/5", "0-1/5", "bytes 0-1", "bytes */x", "é"]
+    "header",
+    few(["bytes 0-0/*", "bytes 1-0/5", "bytes 0-5/5", "bytes -1/5", "0-1/5", "bytes 0-1", "bytes */x", "é"], 3),
 )
 def test_an_invalid_range_is_refused(photos, header):
     answer = photos.put("/data/alice/photos/x", data=b"x", headers={"Content-Range": header.encode()})

@@ -48,6 +48,7 @@ def in_parts(ranges: dict, total: int) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
 def test_a_folder_upload_is_resumed_after_a_reload(alice_data, service, alice, tmp_path):
     from_here = tmp_path / "digits"

@@ -190,6 +190,7 @@ def test_a_killed_nginx_leaves_a_spool_file_that_is_swept(alice_data, service, s
     assert alice_data.put("/data/alice/.home/x", data=b"x").status_code == 201
 
 
+@pytest.mark.long
 def test_outages_of_the_database_and_of_the_application_are_survived(photos, service):
     """The first request may meet the closed connection and is answered 503; a dead application is one, too. What has
     lost its connection must not serve the next test, so both need the same restart, which takes seconds.

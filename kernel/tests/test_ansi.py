@@ -8,6 +8,7 @@ import pytest
 
 from kernel import ansi
 from mlp.tests.growth import ends
+from mlp.tests.tiers import few
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_any_bytes_are_drawn_without_control_characters():
         assert 0 <= style < 1 << 60
 
 
-@pytest.mark.parametrize("evil", ["\x1b]", "\x1b[", "\r", "\ra", "a\x08", "1;", "\x1b "])
+@pytest.mark.parametrize("evil", few(["\x1b]", "\x1b[", "\r", "\ra", "a\x08", "1;", "\x1b "], 2))
 def test_no_line_takes_quadratic_time(evil):
     line = "\x1b[" + evil * 1_000_000 + "m"
 

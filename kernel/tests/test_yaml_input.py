@@ -6,6 +6,7 @@ import pytest
 
 from kernel import yaml_input
 from kernel.errors import Refused
+from mlp.tests.tiers import few
 
 
 def test_it_is_what_json_would_be():
@@ -33,32 +34,35 @@ def test_numbers_are_those_of_yaml_1_2_and_times_are_texts(written, read):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("a: 1\nb: [1,\n", "line 3, column 1"),
-        ("a: 1\na: 2\n", "line 2, column 1: a is given twice"),
-        ("b: *x\n", "line 1, column 4: aliases are not allowed"),
-        ("1: a\n", "line 1, column 1: a name must be a text"),
-        ("- a\n", "must be a YAML mapping"),
-        ("", "must be a YAML mapping"),
-        ("a: !!binary aGk=\n", "no bytes"),
-        ("a: !!python/object/apply:os.getcwd []\n", "line 1, column 4"),
-        ("a: */5 * * * *\n", "a text that begins with * must be in quotation marks"),
-        ("a: @daily\n", "a text that begins with @ must be in quotation marks"),
-        ("a: %d\n", "a text that begins with % must be in quotation marks"),
-        ("a: &x\n", "a text that begins with & must be in quotation marks"),
-        ("a: |x\n", "a text that begins with |"),
-        ("a: b: c\n", "a text with a colon and a blank must be in quotation marks"),
-        ("a:b\n", "write a blank after the colon"),
-        ("a: [1,\n  2\n", "the closing ] of the list is missing"),
-        ("a: 'x\n", "the quotation mark is not closed"),
-        ("a:\n\t- x\n", "indent with blanks, not with tabs"),
-        ("a:\n  b: 1\n c: 2\n", "line 3, column 2: the indentation does not fit the lines above"),
-        ("a: !!int 9:30\n", "9:30 is not valid for !!int"),
-        ("a: x\x07\n", "the character U+0007 is not allowed"),
-        ("a: " + "[" * 5000, "yaml"),
-        ("a: " + "9" * 5000, "is not valid YAML"),
-        ("a: \x00", "is not valid YAML"),
-    ],
+    few(
+        [
+            ("a: 1\nb: [1,\n", "line 3, column 1"),
+            ("a: 1\na: 2\n", "line 2, column 1: a is given twice"),
+            ("b: *x\n", "line 1, column 4: aliases are not allowed"),
+            ("1: a\n", "line 1, column 1: a name must be a text"),
+            ("- a\n", "must be a YAML mapping"),
+            ("", "must be a YAML mapping"),
+            ("a: !!binary aGk=\n", "no bytes"),
+            ("a: !!python/object/apply:os.getcwd []\n", "line 1, column 4"),
+            ("a: */5 * * * *\n", "a text that begins with * must be in quotation marks"),
+            ("a: @daily\n", "a text that begins with @ must be in quotation marks"),
+            ("a: %d\n", "a text that begins with % must be in quotation marks"),
+            ("a: &x\n", "a text that begins with & must be in quotation marks"),
+            ("a: |x\n", "a text that begins with |"),
+            ("a: b: c\n", "a text with a colon and a blank must be in quotation marks"),
+            ("a:b\n", "write a blank after the colon"),
+            ("a: [1,\n  2\n", "the closing ] of the list is missing"),
+            ("a: 'x\n", "the quotation mark is not closed"),
+            ("a:\n\t- x\n", "indent with blanks, not with tabs"),
+            ("a:\n  b: 1\n c: 2\n", "line 3, column 2: the indentation does not fit the lines above"),
+            ("a: !!int 9:30\n", "9:30 is not valid for !!int"),
+            ("a: x\x07\n", "the character U+0007 is not allowed"),
+            ("a: " + "[" * 5000, "yaml"),
+            ("a: " + "9" * 5000, "is not valid YAML"),
+            ("a: \x00", "is not valid YAML"),
+        ],
+        12,
+    ),
 )
 def test_what_is_wrong_is_named(text, problem):
     with pytest.raises(Refused) as refusal:

@@ -169,7 +169,12 @@ def asked(calls: dict[str, list[str]], roles, thorough: bool) -> list[tuple[str,
 def answers(clients: dict, addresses: list[tuple[str, list[str]]]) -> dict[tuple[str, str], int]:
     """Return the status of each address for each of its roles."""
     behind = {"HTTP_X_SENDFILE_TYPE": "X-Accel-Redirect"}
-    return {(each, role): clients[role].get(each, **behind).status_code for each, roles in addresses for role in roles}
+    found = {}
+    for each, role in ((each, role) for each, roles in addresses for role in roles):
+        response = clients[role].get(each, **behind)
+        list(response)  # to its end: a user has few streams at the same time
+        found[each, role] = response.status_code
+    return found
 
 
 @thoroughly

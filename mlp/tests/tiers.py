@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
 
 later = partial(pytest.param, marks=pytest.mark.long)  # a case for the long tier: one like it is tried always
 EACH = [3, later(1)]  # steps in a list of pages: each third is tried always
+
+
+def few(cases: Iterable, kept: int) -> list:
+    """Return all cases, of which about `kept`, spread evenly, are tried always and the others in the long tier."""
+    listed = list(cases)
+    step = -(-len(listed) // kept)
+    return [case if place % step == 0 else _long(case) for place, case in enumerate(listed)]
+
+
+def _long(case):
+    if isinstance(case, type(pytest.param())):
+        return case._replace(marks=(*case.marks, pytest.mark.long))
+    return later(*case) if isinstance(case, tuple) else later(case)

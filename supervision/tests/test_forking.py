@@ -14,6 +14,7 @@ import pytest
 from django.conf import settings
 
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from supervision import forking
 from supervision.forking import Child, run_python
 
@@ -31,14 +32,17 @@ def log(tmp_path):
 
 @pytest.mark.parametrize(
     ("work", "status"),
-    [
-        (lambda: None, 0),
-        (lambda: sys.exit(), 0),
-        (lambda: sys.exit(3), 3),
-        (lambda: sys.exit("no server"), 1),
-        (lambda: 1 / 0, 1),
-        (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
-    ],
+    few(
+        [
+            (lambda: None, 0),
+            (lambda: sys.exit(), 0),
+            (lambda: sys.exit(3), 3),
+            (lambda: sys.exit("no server"), 1),
+            (lambda: 1 / 0, 1),
+            (lambda: os.kill(os.getpid(), signal.SIGTERM), -signal.SIGTERM),
+        ],
+        2,
+    ),
     ids=["returns", "exits", "with a number", "with a sentence", "fails", "is ended"],
 )
 def test_its_exit_status_is_that_of_a_program(log, work, status):

@@ -115,6 +115,7 @@ def test_the_wheel_has_every_file_that_the_product_reads(wheel):
     assert [name for name in product if f"{HOLDER}/{name}" not in names] == []
 
 
+@pytest.mark.long
 def test_unknown_commands_are_reported_by_django(installed, tmp_path):
     environment = {**os.environ, "MLP_ROOT": str(tmp_path)}
     done = subprocess.run([installed / "mlp", "fly"], capture_output=True, text=True, env=environment, timeout=LIMIT_S)

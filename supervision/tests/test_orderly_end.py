@@ -95,6 +95,7 @@ def test_a_part_that_cannot_start_is_named_and_everything_ends(stopped):
     assert stopped.everything() == []
 
 
+@pytest.mark.long
 def test_the_next_start_finds_all_data(stopped: Shared):
     password = stopped.admin_password()
     print(f"\nsecond start: {stopped.start():.1f} s")

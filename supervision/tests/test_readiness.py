@@ -51,6 +51,7 @@ def test_health_says_when_the_api_server_is_away(settings, tmp_path):
     assert "cluster" not in health.report()
 
 
+@pytest.mark.long
 def test_runs_in_a_cluster_get_the_address_of_nats_there():
     code = "import django; django.setup(); from django.conf import settings; print(settings.RUN_NATS_URL)"
     given = {"MLP_HOST": "0.0.0.0", "MLP_RUNNER": "kubernetes", "MLP_RUN_URL": "http://mlp-platform.mlp.svc:30001"}

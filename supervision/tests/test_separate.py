@@ -205,6 +205,7 @@ def test_a_part_waits_for_the_set_up_of_its_release(parts):
             link.cursor().executemany("INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, %s)", row)
 
 
+@pytest.mark.long
 def test_an_unknown_part_is_refused():
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "part", "webb"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

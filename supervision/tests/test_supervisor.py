@@ -200,6 +200,7 @@ def test_nothing_is_told_at_the_ports_that_killed_servers_could_have(platform):
             platform.healed(part, killed)
 
 
+@pytest.mark.long
 def test_without_web_the_gateway_answers_in_the_apis_form(platform):
     web = platform.kill_part("web")
     api, page, health = platform.get("/api/v1/auth"), platform.get("/index"), platform.get("/healthz")

@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from mlp.monitoring import endpoint
 from mlp.tests.page_world import visitor
+from mlp.tests.tiers import few
 from mlp.tls_settings import Tls
 from supervision import nginx, tls
 from supervision.tests.certificates import DAY, Authority, pem, private, weak_key
@@ -127,13 +128,16 @@ def test_what_jobs_trust_is_their_authority_and_the_public_ones(files):
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [
-        ({"MLP_TLS_CERT": "/a"}, "MLP_TLS_KEY must be given with MLP_TLS_CERT"),
-        ({"MLP_TLS_KEY": "/a"}, "MLP_TLS_CERT must be given with MLP_TLS_KEY"),
-        ({"MLP_TLS_PORT": "443"}, "need MLP_TLS_CERT"),
-        ({"MLP_TLS_CERT": "/a", "MLP_TLS_KEY": "/b", "MLP_URL": "http://x:1"}, "MLP_URL must begin with https://"),
-        ({"MLP_TLS_MIN_VERSION": "1.1"}, "MLP_TLS_MIN_VERSION must be one of 1.2, 1.3, not '1.1'"),
-    ],
+    few(
+        [
+            ({"MLP_TLS_CERT": "/a"}, "MLP_TLS_KEY must be given with MLP_TLS_CERT"),
+            ({"MLP_TLS_KEY": "/a"}, "MLP_TLS_CERT must be given with MLP_TLS_KEY"),
+            ({"MLP_TLS_PORT": "443"}, "need MLP_TLS_CERT"),
+            ({"MLP_TLS_CERT": "/a", "MLP_TLS_KEY": "/b", "MLP_URL": "http://x:1"}, "MLP_URL must begin with https://"),
+            ({"MLP_TLS_MIN_VERSION": "1.1"}, "MLP_TLS_MIN_VERSION must be one of 1.2, 1.3, not '1.1'"),
+        ],
+        1,
+    ),
 )
 def test_settings_that_cannot_be_meant_are_refused(given, words):
     code = "import django\ndjango.setup()"
@@ -200,7 +204,7 @@ def test_a_link_that_leads_elsewhere_is_a_change(files):
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("begins", "ends", "warned"),
-    [(-DAY, 90 * DAY, False), (-80 * DAY, 10 * DAY, True), (-DAY, 5 * DAY, False), (-5 * DAY, DAY, True)],
+    few([(-DAY, 90 * DAY, False), (-80 * DAY, 10 * DAY, True), (-DAY, 5 * DAY, False), (-5 * DAY, DAY, True)], 2),
     ids=["new", "old", "short-lived", "short-lived and old"],
 )
 def test_the_overview_warns_of_a_certificate_that_expires_soon(files, staff, begins, ends, warned):

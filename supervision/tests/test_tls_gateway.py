@@ -140,6 +140,7 @@ def test_a_new_certificate_is_used_without_a_restart_and_connections_are_kept(ga
     assert all("the TLS certificate was replaced" in line for line in gateway.said)
 
 
+@pytest.mark.long
 def test_files_that_do_not_fit_change_nothing_until_they_do(gateway):
     before = tls.pair_path().read_bytes()
     cert, key, new = gateway.authority.issue()

@@ -17,6 +17,7 @@ from aiops.models import Alert, AlertRule, Template
 from aiops.wire import kv, subjects
 from kernel import keyvalue, messages
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,7 +103,7 @@ def test_an_invalid_watchlist_does_not_block_other_rules(rule, world, caplog):
     assert "new_template web could not be checked" in caplog.text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, 1))
 def test_the_number_of_queries_does_not_grow_with_the_workloads(rule, world, kind, django_assert_max_num_queries):
     world(kind)
     at = {0: 200, 1: 40, 2: -3600}  # silent, with lines, and with one of a time to come, which says nothing of now

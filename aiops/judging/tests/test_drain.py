@@ -208,6 +208,7 @@ def test_learned_templates_survive_a_restart_and_a_new_model():
     assert other.match_many(["user aa opened page <num>"])[0].level == "Anomaly"
 
 
+@pytest.mark.long
 def test_long_texts_that_differ_at_every_word_do_not_stop_the_learning():
     cache = TemplateCache()
     words = ["same"] * 1500

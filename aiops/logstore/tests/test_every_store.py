@@ -11,6 +11,7 @@ from aiops.logstore import conditions, partitions, query, query_tree, searching
 from aiops.logstore.database import DatabaseStore
 from aiops.logstore.opensearch import OpenSearchStore
 from aiops.models import LogLine
+from mlp.tests.tiers import few
 
 from .test_logstore import NOW, ids_matching, line
 
@@ -52,7 +53,7 @@ SEARCHED = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "expected"), SEARCHED)
+@pytest.mark.parametrize(("asked", "expected"), few(SEARCHED, 17))
 def test_patterns_and_pasted_lines_are_found_in_every_store(store, asked, expected):
     lines = [line(n, log=text, attributes={"region": f"eu-{n}"}) for n, text in enumerate(PASTED, 1)]
     store.append(lines)

@@ -58,6 +58,7 @@ def kept() -> list[int]:
     return list(LogLine.objects.order_by("time").values_list("time", flat=True))
 
 
+@pytest.mark.long
 def test_the_size_is_about_that_of_a_table_without_gaps(store):
     assert 0.75 < retention.size() / on_disk() < 1.25
 
@@ -75,6 +76,7 @@ def test_only_the_excess_is_deleted_oldest_first(store):
         assert store.retain(YEARS, limit) == 0
 
 
+@pytest.mark.long
 def test_lines_are_deleted_in_batches_over_several_calls(store):
     limit = retention.size() // MIB // 2
     assert retention.remove(YEARS, limit, most=1000, portion=300) == 1200
@@ -84,6 +86,7 @@ def test_lines_are_deleted_in_batches_over_several_calls(store):
     assert kept()[-1] == NOW + LINES - 1
 
 
+@pytest.mark.long
 def test_a_large_table_is_sampled(store, monkeypatch):
     whole = retention.size()
     monkeypatch.setattr(retention, "SAMPLED", 200)
@@ -96,6 +99,7 @@ def test_a_large_table_is_sampled(store, monkeypatch):
     assert 0.75 < retention.size() / (limit * MIB) < 1.25
 
 
+@pytest.mark.long
 def test_freed_space_is_reused(store):
     """Two and a half times as much is written again, half of it before anything is deleted."""
     limit, begin = retention.size() // MIB, on_disk()

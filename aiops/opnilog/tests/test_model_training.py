@@ -18,6 +18,7 @@ from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import MANIFEST, Versions
 from aiops.wire.masking import mask
+from mlp.tests.tiers import few
 
 QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, "most_steps": 150}
 ODD = "panic kernel oops at unknown address"
@@ -151,7 +152,7 @@ def test_progress_is_reported_to_the_end(trained):
     assert all({"stage", "epoch", "epochs", "percent", "elapsed", "eta", "loss"} == row.keys() for row in rows)
 
 
-@pytest.mark.parametrize(("texts", "fits"), [(1, 1), (2, 1), (40, 5)])
+@pytest.mark.parametrize(("texts", "fits"), few([(1, 1), (2, 1), (40, 5)], 1))
 def test_progress_is_relative_to_the_actual_work(tmp_path, monkeypatch, texts, fits):
     """With a few frequent texts, every fold has the same ones: there is only one fit, which is all of the work."""
     monkeypatch.setattr(train, "REPORT_EVERY_S", 0)
@@ -218,6 +219,7 @@ def test_a_single_line_is_enough(tmp_path):
     assert scorer.score(["hello world"])[0].level == "Normal"
 
 
+@pytest.mark.long
 def test_a_killed_training_starts_again(tmp_path):
     endless = order(tmp_path, lines()[:50], least_steps=100_000, most_steps=100_000)  # it is killed before its end
     command = [sys.executable, "-m", "aiops.opnilog.train", *endless]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from django.conf import settings
 
 from aiops.opnilog.store import NEEDED, SERVING
@@ -42,6 +43,7 @@ print(Torch.asked)
 """
 
 
+@pytest.mark.long
 def test_torch_is_loaded_with_the_first_line_to_score(tmp_path):
     version = tmp_path / "aiops" / "models" / "v000001"
     version.mkdir(parents=True)

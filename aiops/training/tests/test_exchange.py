@@ -116,6 +116,7 @@ def others_trained(uuid: str = "") -> None:
 
 
 # --- to Opni ---------------------------------------------------------------------------------------------------------
+@pytest.mark.long
 def test_the_exported_network_has_every_weight_that_opnis_code_loads_by_name(opnis):
     weights = torch.load(opnis / MODEL, weights_only=True)
     tables = {name for name in weights if name.endswith(".pe")}  # buffers, which are no parameters
@@ -136,6 +137,7 @@ def test_our_own_shape_is_not_opnis_so_that_a_second_network_is_needed():
     assert own["src_embed.0.lut.weight"].shape != theirs["src_embed.0.lut.weight"].shape
 
 
+@pytest.mark.long
 def test_a_version_that_is_chosen_is_in_the_bucket_before_it_is_announced(bucket, version, opnis, exchange):
     version()
     message = json.loads(exchange.wait(subjects.MODEL_UPDATE)[0])
@@ -147,6 +149,7 @@ def test_a_version_that_is_chosen_is_in_the_bucket_before_it_is_announced(bucket
     assert ModelVersion.objects.count() == 2
 
 
+@pytest.mark.long
 def test_what_opnis_services_empty_is_put_back_once_nobody_trains(bucket, version):
     version()
     empty(bucket)
@@ -158,6 +161,7 @@ def test_what_opnis_services_empty_is_put_back_once_nobody_trains(bucket, versio
     assert names(bucket) == {MODEL, VOCAB}
 
 
+@pytest.mark.long
 def test_another_trainer_finds_the_bucket_empty(bucket, version, exchange):
     version()
     bucket.put("other", b"of somebody else")
@@ -174,6 +178,7 @@ def test_a_bucket_that_does_not_answer_does_not_stop_a_version_from_serving(buck
     assert names(bucket) == set()
 
 
+@pytest.mark.long
 def test_a_version_without_files_for_opni_takes_the_last_ones_out(bucket, version):
     version()
     name = version("two")

@@ -202,6 +202,7 @@ def cluster(settings, tmp_path, default_tenant):
         yield fake
 
 
+@pytest.mark.long
 def test_its_pod_mounts_its_own_folder_only(cluster, run, tasks, program):
     program("import sys; sys.exit(3)")
     cluster.node.capacity["cpu"] = "0"

@@ -15,6 +15,7 @@ from aiops.models import ModelVersion
 from aiops.opnilog.store import BadVersion, Versions
 from aiops.training import decisions, launching, versions
 from aiops.wire import folders, kv
+from mlp.tests.tiers import few
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def killed(*_args, **_options):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "moment",
-    [(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")],
+    few([(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")], 1),
     ids=lambda moment: moment[1],
 )
 def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
@@ -174,7 +175,7 @@ def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    "moment", [(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], ids=lambda moment: moment[1]
+    "moment", few([(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], 1), ids=lambda moment: moment[1]
 )
 def test_a_version_is_activated_though_the_process_was_killed_at_the_end_of_the_training(ending, monkeypatch, moment):
     with monkeypatch.context() as patch:

@@ -15,6 +15,7 @@ from aiops.wire import payloads, subjects
 from kernel import bus
 from kernel.errors import Fault
 from mlp.tests.page_world import visitor
+from mlp.tests.tiers import few
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]  # a minute: not at the very end
 
@@ -46,14 +47,17 @@ class TestPost:
 
     @pytest.mark.parametrize(
         ("body", "field"),
-        [
-            ({}, "log"),
-            ({"log": ""}, "log"),
-            ({"log": None, "pod_name": "web-1", "time": 1700000000}, "log"),
-            ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
-            ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
-            (5, "body"),
-        ],
+        few(
+            [
+                ({}, "log"),
+                ({"log": ""}, "log"),
+                ({"log": None, "pod_name": "web-1", "time": 1700000000}, "log"),
+                ({"log": "x", "namespace_name": "bob"}, "namespace_name"),
+                ({"log": "x", "cluster_id": "c1"}, "cluster_id"),
+                (5, "body"),
+            ],
+            3,
+        ),
     )
     def test_an_invalid_line_is_refused_by_name_and_the_others_are_stored(self, as_alice, body, field):
         assert as_alice.refused("post", URL, body).startswith(f"{field}:")
@@ -66,7 +70,7 @@ class TestPost:
         assert as_alice.refused("post", URL, [body, body]).startswith(f"line 1: {field}:")
 
     @pytest.mark.parametrize(
-        "body", [b"[1", b"[1,]", b"[1 2]", b"[1]x", b"[" * 100_000, b"\xff", b" ", b'[{"log": "x"}'],
+        "body", few([b"[1", b"[1,]", b"[1 2]", b"[1]x", b"[" * 100_000, b"\xff", b" ", b'[{"log": "x"}'], 3),
         ids=lambda body: body[:9].decode("latin-1"),
     )  # fmt: skip
     def test_a_body_that_is_no_json_stores_nothing(self, client, alice, body):
@@ -76,7 +80,7 @@ class TestPost:
         assert (answer.status_code, answer.json()["msg"]) == (403, "body: not valid JSON")
         assert not LogLine.objects.exists()
 
-    @pytest.mark.parametrize("form", ["json", "ndjson"])
+    @pytest.mark.parametrize("form", few(["json", "ndjson"], 1))
     def test_a_batch_may_have_any_number_of_lines(self, client, alice, form):
         """As Fluent Bit sends them, which drops for good what is refused."""
         rows = [{"date": 1700000000.5 + number, "log": f"line {number}", "more": number} for number in range(12_000)]
@@ -204,42 +208,48 @@ class TestSearch:
 
     @pytest.mark.parametrize(
         "query",
-        [
+        few([
             "level=Odd", "q=(", "since=soon", "since=", "until=", "until=999999999999999",
             "more=1", "limit=0", "offset=9001",
             "cluster=%00", "namespace=a%00", "deployment=%00", "level=%00", "since=%00",
-        ],
+        ], 5),
     )  # fmt: skip
     def test_an_invalid_filter_is_named(self, as_alice, query):
         assert as_alice.refused("get", f"{URL}?{query}").startswith(query.split("=")[0])
 
     @pytest.mark.parametrize(
         ("q", "problem"),
-        [
-            ("a)", 'unexpected ")" at position 2'),
-            ("a AND OR b", 'unexpected "OR" at position 7'),
-            ("a &&  || b", 'unexpected "||" at position 7'),
-            ("()", 'unexpected ")" at position 2'),
-            ("a ::", 'unexpected ":" at position 3'),
-            ("refused AND", 'expected a search term after "AND" at position 9'),
-            ("deployment:", 'expected a search term after "deployment" at position 1'),
-            ("a NOT", 'expected a search term after "NOT" at position 3'),
-            ("a OR (b", "the parenthesis at position 6 is not closed"),
-            ('a "b c', "the quotation mark at position 3 is not closed"),
-            (
-                "a conn~",
-                '"conn~" at position 3: ranges, regular expressions and fuzzy search are not supported; put quotation'
-                " marks around a text",
-            ),
-            ("a error:timeout", 'unknown field "error" at position 3; put quotation marks around a text with a colon'),
-            ("_exists_:no", 'unknown field "no" at position 10; put quotation marks around a text with a colon'),
-            ("time:soon", 'the field time needs a number, not "soon" at position 6'),
-            (
-                "x" * 60 + "~",
-                '"' + "x" * 49 + '…" at position 1: ranges, regular expressions and fuzzy search are not'
-                " supported; put quotation marks around a text",
-            ),
-        ],
+        few(
+            [
+                ("a)", 'unexpected ")" at position 2'),
+                ("a AND OR b", 'unexpected "OR" at position 7'),
+                ("a &&  || b", 'unexpected "||" at position 7'),
+                ("()", 'unexpected ")" at position 2'),
+                ("a ::", 'unexpected ":" at position 3'),
+                ("refused AND", 'expected a search term after "AND" at position 9'),
+                ("deployment:", 'expected a search term after "deployment" at position 1'),
+                ("a NOT", 'expected a search term after "NOT" at position 3'),
+                ("a OR (b", "the parenthesis at position 6 is not closed"),
+                ('a "b c', "the quotation mark at position 3 is not closed"),
+                (
+                    "a conn~",
+                    '"conn~" at position 3: ranges, regular expressions and fuzzy search are not supported; put '
+                    "quotation marks around a text",
+                ),
+                (
+                    "a error:timeout",
+                    'unknown field "error" at position 3; put quotation marks around a text with a colon',
+                ),
+                ("_exists_:no", 'unknown field "no" at position 10; put quotation marks around a text with a colon'),
+                ("time:soon", 'the field time needs a number, not "soon" at position 6'),
+                (
+                    "x" * 60 + "~",
+                    '"' + "x" * 49 + '…" at position 1: ranges, regular expressions and fuzzy search are not'
+                    " supported; put quotation marks around a text",
+                ),
+            ],
+            5,
+        ),
     )
     def test_a_query_that_cannot_be_parsed_names_the_place(self, as_alice, alice, q, problem):
         assert as_alice.refused("get", f"{URL}?q={quote(q)}") == f"q: {problem}"
@@ -251,10 +261,10 @@ class TestSearch:
 
     @pytest.mark.parametrize(
         "q",
-        [
+        few([
             "_id:\0", "a\0b", "(" * 900, "!" * 900, "log:" * 240 + "x", "NOT " * 240 + "x", "x " * 501, "x" * 1001,
             "time:" + "9" * 30, "opnilog_confidence:nan", "opnilog_confidence:1e999",
-        ],
+        ], 4),
         ids=lambda q: q[:8].replace("\0", "NUL"),
     )  # fmt: skip
     def test_invalid_queries_are_refused_by_rest_and_the_pages(self, as_alice, alice, q):

@@ -12,6 +12,7 @@ import pytest
 from accounts import lifecycle as accounts
 from aiops.intake import accept, bodies
 from aiops.models import LogLine
+from mlp.tests.tiers import few
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
 
@@ -37,7 +38,7 @@ def post(client, alice):
 
 @pytest.mark.parametrize(
     ("line", "text", "fields", "said"),
-    [
+    few([
         ({"log": "x", "pod_name": None, "time": None, "attributes": None, "_id": None}, "x", {}, ""),
         ({"log": {"a": [1]}}, '{"a": [1]}', {}, "log"),
         ({"message": 7.5}, "7.5", {}, "log"),
@@ -59,7 +60,7 @@ def post(client, alice):
         ({"log": "x", "@timestamp": "14/Nov/2023:22:13:20 +0000"}, "x", {"time": MS}, ""),
         ({"log": "x", "date": "Tue, 14 Nov 2023 22:13:20 GMT"}, "x", {"time": MS}, ""),
         ({"log": "x", "_id": 7}, "x", {"line_id": "alice:7"}, "_id"),
-    ],
+    ], 10),
     ids=lambda value: repr(value)[:60],
 )  # fmt: skip
 def test_what_is_odd_in_a_line_is_stored_and_named(post, line, text, fields, said):
@@ -112,7 +113,7 @@ def test_objects_one_after_the_other_are_taken_as_json_stream_of_fluent_bit(post
     assert post(b'{"log": "one"}, oops').status_code == 403
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/x-ndjson"])
+@pytest.mark.parametrize("kind", few(["application/json", "application/x-ndjson"], 1))
 def test_packed_bodies_are_unpacked(post, kind):
     packers = {"gzip": gzip.compress, "deflate": zlib.compress, "zstd": lambda data: bytes(cramjam.zstd.compress(data))}
     for name, pack in packers.items():

@@ -14,6 +14,7 @@ from accounts import lifecycle as accounts
 from aiops.intake import accept
 from aiops.models import LogLine
 from aiops.wire.loki import PushRequest
+from mlp.tests.tiers import few
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
 
@@ -149,7 +150,7 @@ JSON_VALUES = [
 
 
 class TestOtlp:
-    @pytest.mark.parametrize("trace", [TRACE, TRACE.upper(), "W47/95gDgQPSabYzgT/GDA=="])
+    @pytest.mark.parametrize("trace", few([TRACE, TRACE.upper(), "W47/95gDgQPSabYzgT/GDA=="], 1))
     @pytest.mark.parametrize("severity", [9, "SEVERITY_NUMBER_INFO"])
     def test_the_same_record_in_both_forms_is_one_line(self, otlp, send, trace, severity):
         assert send("/v1/logs", any_value().SerializeToString(), PROTOBUF).status_code == 200
@@ -162,7 +163,7 @@ class TestOtlp:
 
     @pytest.mark.parametrize(
         ("body", "text", "rest"),
-        [
+        few([
             ({"kvlistValue": {"values": [
                 {"key": "msg", "value": {"stringValue": "paid"}}, {"key": "n", "value": {"intValue": "5"}}]}},
              "paid", {"n": "5"}),
@@ -175,7 +176,7 @@ class TestOtlp:
             ({"value": {"stringValue": "wrapped"}}, "wrapped", None),
             ({"message": "plain", "n": 1}, "plain", {"n": "1"}),
             ({"stringValue": "a\0\ud800"}, "a\ufffd\ufffd", None),
-        ],
+        ], 5),
         ids=lambda value: str(value)[:30].encode("ascii", "replace").decode(),
     )  # fmt: skip
     def test_a_structured_body_becomes_its_text_and_attributes(self, otlp, body, text, rest):
@@ -190,17 +191,20 @@ class TestOtlp:
 
     @pytest.mark.parametrize(
         ("name", "value", "ms"),
-        [
-            ("timeUnixNano", AT, 1700000000000),
-            ("timeUnixNano", {"low": (AT & 0xFFFFFFFF) - 2**32, "high": AT >> 32}, 1700000000000),
-            ("time_unix_nano", str(AT), 1700000000000),
-            ("timeUnixNano", "1700000000", 1700000000000),
-            ("observedTimeUnixNano", str(AT), 1700000000000),
-            ("timeUnixNano", [AT // 10**9, 1], 1700000000000),
-            ("timeUnixNano", "soon", None),
-            ("timeUnixNano", [], None),
-            ("timeUnixNano", "99" * 20, None),
-        ],
+        few(
+            [
+                ("timeUnixNano", AT, 1700000000000),
+                ("timeUnixNano", {"low": (AT & 0xFFFFFFFF) - 2**32, "high": AT >> 32}, 1700000000000),
+                ("time_unix_nano", str(AT), 1700000000000),
+                ("timeUnixNano", "1700000000", 1700000000000),
+                ("observedTimeUnixNano", str(AT), 1700000000000),
+                ("timeUnixNano", [AT // 10**9, 1], 1700000000000),
+                ("timeUnixNano", "soon", None),
+                ("timeUnixNano", [], None),
+                ("timeUnixNano", "99" * 20, None),
+            ],
+            4,
+        ),
     )
     def test_times(self, otlp, name, value, ms):
         assert otlp({name: value, "body": {"stringValue": "x"}}).status_code == 200

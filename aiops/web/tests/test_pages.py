@@ -20,6 +20,7 @@ from aiops.wire import payloads
 from kernel import bus, storage
 from kernel.errors import Fault
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -63,10 +64,10 @@ class TestLines:
 
     @pytest.mark.parametrize(
         "address",
-        [
+        few([
             "cluster=%00", "since=0&until=999999999999999", "after=[1,[2]]", 'after=["a","b"]', 'after=[1,"b"]',
             "after=" + "[" * 5000,
-        ],
+        ], 2),
         ids=lambda address: address[:30],
     )  # fmt: skip
     def test_an_invalid_address_is_explained_on_the_page(self, lines, alice, address):
@@ -74,7 +75,7 @@ class TestLines:
         assert answer.status_code == 403
         assert answer.context["problem"].split(":")[0] in address
 
-    @pytest.mark.parametrize("address", ["/aiops", "/aiops/line?id=c1", "/aiops/part?deployment=fit"])
+    @pytest.mark.parametrize("address", few(["/aiops", "/aiops/line?id=c1", "/aiops/part?deployment=fit"], 1))
     def test_lines_have_the_colours_of_a_terminal(self, alice, address):
         logstore.get().append([document("c1", "\x1b[31;1mERROR\x1b[0m <b> \x1b[38;2;250;10;9mdisk\x1b[m")])
         logstore.get().update_many([("c1", {"anomaly_level": "Anomaly"})])
@@ -164,6 +165,7 @@ class TestHistogram:
         before = visitor(alice).get("/aiops", {"since": bar["since"] - 1000, "until": bar["since"] - 500})
         assert "No lines match" in visible_text(before)
 
+    @pytest.mark.long
     def test_no_bar_exceeds_the_chart(self, alice):
         logstore.get().append([document(f"n{number}", "epoch") for number in range(3000)])
         logstore.get().append([document("odd", "gone")])
@@ -320,6 +322,7 @@ class TestOperators:
         answer = operator.post("/aiops/watchlist", {"do": "clear"}, follow=True)
         assert not any(row["watched"] for row in answer.context["rows"])
 
+    @pytest.mark.long
     def test_all_shown_rows_are_selected_by_one_click(self, lines, operator):
         logstore.get().append([document("c1", "boot", cluster_id="far")])
 
@@ -332,7 +335,7 @@ class TestOperators:
         assert operator.get("/aiops/watchlist?all=1&cluster=far").context["kept"] == []
         assert chosen("/aiops/watchlist?all=0") == set()
 
-    @pytest.mark.parametrize("key", ["", "x", "[1]", '["a","b",3]', "[" * 5000], ids=lambda key: key[:11])
+    @pytest.mark.parametrize("key", few(["", "x", "[1]", '["a","b",3]', "[" * 5000], 2), ids=lambda key: key[:11])
     def test_an_invalid_workload_is_refused(self, operator, key):
         answer = operator.post("/aiops/watchlist", {"do": "update", "workload": key}, follow=True)
         assert "workload:" in visible_text(answer)

@@ -14,6 +14,7 @@ from aiops.services.training_controller import TrainingController
 from aiops.training import requests
 from aiops.wire import kv, lease
 from kernel import keyvalue
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -170,18 +171,21 @@ def test_gpus_are_reported_as_kubernetes_does(opni, monkeypatch):
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "code"),
-    [
-        ("post", "model/train", "no json", 400, 3),
-        ("post", "model/train", {"items": ITEMS, "extra": 1}, 400, 3),
-        ("post", "model/train", {"items": [{**ITEMS[0], "extra": 1}]}, 400, 3),
-        ("post", "model/train", {"items": [{"clusterId": "c1"}]}, 400, 3),
-        ("put", "model/current_status", {"status": "training", "loss": 1}, 400, 3),
-        ("put", "model/current_status", {"statistics": {"stage": 5}}, 400, 3),
-        ("put", "model/current_status", {"statistics": {"timeElapsed": "x"}}, 400, 3),
-        ("put", "model/statistics", '{"modelAccuracy": NaN}', 400, 3),
-        ("put", "model/statistics", {"modelAccuracy": int("9" * 400)}, 400, 3),
-        ("get", "model/train", None, 501, 12),
-    ],
+    few(
+        [
+            ("post", "model/train", "no json", 400, 3),
+            ("post", "model/train", {"items": ITEMS, "extra": 1}, 400, 3),
+            ("post", "model/train", {"items": [{**ITEMS[0], "extra": 1}]}, 400, 3),
+            ("post", "model/train", {"items": [{"clusterId": "c1"}]}, 400, 3),
+            ("put", "model/current_status", {"status": "training", "loss": 1}, 400, 3),
+            ("put", "model/current_status", {"statistics": {"stage": 5}}, 400, 3),
+            ("put", "model/current_status", {"statistics": {"timeElapsed": "x"}}, 400, 3),
+            ("put", "model/statistics", '{"modelAccuracy": NaN}', 400, 3),
+            ("put", "model/statistics", {"modelAccuracy": int("9" * 400)}, 400, 3),
+            ("get", "model/train", None, 501, 12),
+        ],
+        4,
+    ),
 )
 def test_refusals_have_the_form_of_grpc_gateway(opni, method, path, body, status, code):
     answer = opni(method, path, body)
@@ -247,16 +251,19 @@ def test_trainings_and_versions_are_listed(as_staff):
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "word"),
-    [
-        ("post", "aiops/model/train", {"items": ITEMS, "more": 1}, "more"),
-        ("post", "aiops/model/train", {"items": [{**ITEMS[0], "more": 1}]}, "more"),
-        ("post", "aiops/model/train", {"items": [{"clusterId": "c1"}]}, "namespace"),
-        ("post", "aiops/model/train", {}, "items"),
-        ("put", "aiops/model/current_status", {"status": 5}, "status"),
-        ("put", "aiops/model/current_status", {"status": "x", "statistics": {"timeElapsed": "5"}}, "timeElapsed"),
-        ("put", "aiops/model/statistics", {"loss": 1}, "loss"),
-        ("get", "aiops/model/status?x=1", None, "x"),
-    ],
+    few(
+        [
+            ("post", "aiops/model/train", {"items": ITEMS, "more": 1}, "more"),
+            ("post", "aiops/model/train", {"items": [{**ITEMS[0], "more": 1}]}, "more"),
+            ("post", "aiops/model/train", {"items": [{"clusterId": "c1"}]}, "namespace"),
+            ("post", "aiops/model/train", {}, "items"),
+            ("put", "aiops/model/current_status", {"status": 5}, "status"),
+            ("put", "aiops/model/current_status", {"status": "x", "statistics": {"timeElapsed": "5"}}, "timeElapsed"),
+            ("put", "aiops/model/statistics", {"loss": 1}, "loss"),
+            ("get", "aiops/model/status?x=1", None, "x"),
+        ],
+        3,
+    ),
 )
 def test_refusals_name_the_field(as_staff, method, path, body, word):
     assert word in as_staff.refused(method, path, body)
