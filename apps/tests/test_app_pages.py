@@ -18,6 +18,7 @@ from apps.models import Application
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db
@@ -44,7 +45,7 @@ class TestCreation:
         assert markup(alice_client.get("/models/net")).values["name"] == "netb"
         assert "net" in visible_text(alice_client.get("/models/net"))
 
-    @pytest.mark.parametrize(("capacity", "asked"), [(8, 1), (1.75, 0.7), (1.05, 1)])
+    @pytest.mark.parametrize(("capacity", "asked"), few([(8, 1), (1.75, 0.7), (1.05, 1)], 1))
     def test_the_proposed_cpu_is_at_most_what_is_left(self, alice_client, alice, capacity, asked):
         put(Model, alice, "net", "ready")
         type(alice.tenant).objects.update(cpu=capacity)
@@ -68,18 +69,21 @@ class TestCreation:
 
     @pytest.mark.parametrize(
         ("field", "typed", "words"),
-        [
-            ("name", "", "required"),
-            ("name", EVIL, "1 to 50 lowercase letters"),
-            ("name", "taken", "you already have an application named taken"),
-            ("model_name", "none", "you have no model named none"),
-            ("model_name", "coming", "it can be served once it is ready"),
-            ("model_name", EVIL, "1 to 50 lowercase letters"),
-            ("cpu", "0", "must be"),
-            ("cpu", "8.5", "requested"),
-            ("gpu", "x", "whole number"),
-            ("ram", "1", "must be"),
-        ],
+        few(
+            [
+                ("name", "", "required"),
+                ("name", EVIL, "1 to 50 lowercase letters"),
+                ("name", "taken", "you already have an application named taken"),
+                ("model_name", "none", "you have no model named none"),
+                ("model_name", "coming", "it can be served once it is ready"),
+                ("model_name", EVIL, "1 to 50 lowercase letters"),
+                ("cpu", "0", "must be"),
+                ("cpu", "8.5", "requested"),
+                ("gpu", "x", "whole number"),
+                ("ram", "1", "must be"),
+            ],
+            4,
+        ),
     )
     def test_wrong_fields(self, alice_client, alice, field, typed, words):
         put(Application, alice, "taken", "ready")
@@ -259,8 +263,9 @@ class TestPlayground:
 
     @pytest.mark.parametrize(
         "raw",
-        [r'{"y": ["\ud800"]}', r'{"\udfff": 1}', r'{"error": "\ud800\u0000"}', "\x00", '{"y": [1, 1%s]}' % ("0" * 320),
-         '{"y": [1, -1%s]}' % ("0" * 5000), '{"y": [-1e308, 1e308]}', '{"y": [0, 1.5e307]}', '{"y": [1e400, 1]}'],
+        few([r'{"y": ["\ud800"]}', r'{"\udfff": 1}', r'{"error": "\ud800\u0000"}', "\x00",
+             '{"y": [1, 1%s]}' % ("0" * 320), '{"y": [1, -1%s]}' % ("0" * 5000), '{"y": [-1e308, 1e308]}',
+             '{"y": [0, 1.5e307]}', '{"y": [1e400, 1]}'], 3),
     )  # fmt: skip
     def test_an_invalid_response_is_shown(self, alice_client, app, raw):
         response = alice_client.post("/apps/calc", {"input": json.dumps({"raw": raw})})
@@ -273,7 +278,7 @@ class TestPlayground:
         assert "Only the beginning is shown" in visible_text(response)
         assert len(response.content) < 1_000_000
 
-    @pytest.mark.parametrize("text", ["", "{", "NaN,", "[" * 100_000, EVIL])
+    @pytest.mark.parametrize("text", few(["", "{", "NaN,", "[" * 100_000, EVIL], 2))
     def test_invalid_json_is_refused_at_its_field(self, alice_client, app, text):
         response = alice_client.post("/apps/calc", {"input": text})
         assert response.status_code == 403
@@ -291,7 +296,7 @@ class TestPlayground:
         assert response.status_code == 200
         assert "no answer" in visible_text(response)
 
-    @pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
+    @pytest.mark.parametrize("begin", few([b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.0 200 OK\r\n\r\n{"], 1))
     def test_a_dripping_application_does_not_block_others(self, alice_client, app, monkeypatch, begin):
         monkeypatch.setattr(playground, "LIMIT_S", 1)
         ended = threading.Event()

@@ -15,6 +15,7 @@ from apps import launching, proof
 from apps.models import PORTS, Application
 from kernel import outbound, sockets, storage
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from resources import tcc
 from resources.models import Tenant
 
@@ -101,6 +102,7 @@ def test_a_killed_process_is_restarted_and_others_are_not_affected(deploy, ready
     assert app.failures == 2
 
 
+@pytest.mark.long
 def test_a_stop_of_the_platform_is_not_counted_as_a_failure(deploy, ready, until):
     app = ready(deploy())
     runners.get().stop_all(5)  # as the platform does when it ends
@@ -152,15 +154,18 @@ def test_deactivation_releases_everything(as_alice, deploy, ready, until):
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [
-        ({"model_name": "none"}, "model_name:"),
-        ({"cpu": 0.05}, "cpu:"),
-        ({"ram": "400"}, "ram:"),
-        ({"public": 1}, "public:"),
-        ({"gpu": 3}, "gpu:"),
-        ({"port": 31000}, "port:"),
-        ({"name": "A"}, "name:"),
-    ],
+    few(
+        [
+            ({"model_name": "none"}, "model_name:"),
+            ({"cpu": 0.05}, "cpu:"),
+            ({"ram": "400"}, "ram:"),
+            ({"public": 1}, "public:"),
+            ({"gpu": 3}, "gpu:"),
+            ({"port": 31000}, "port:"),
+            ({"name": "A"}, "name:"),
+        ],
+        3,
+    ),
 )
 def test_an_invalid_request_is_refused_and_stores_nothing(as_alice, adder, change, field):
     body = {"name": "calc", "model_name": "adder", **change}
@@ -188,6 +193,7 @@ def test_a_symlink_instead_of_the_log_discloses_no_file(adder, deploy, until, se
     assert "of the platform" not in Application.objects.get().reason
 
 
+@pytest.mark.long
 def test_an_operator_restarts_it(deploy, ready, until, staff_client):
     app = ready(deploy())
     address = f"/admin/apps/application/{app.pk}/do/restart/"

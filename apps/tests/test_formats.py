@@ -19,6 +19,7 @@ import tritonclient.http as triton
 from jobs import reconcile as jobs_reconcile
 from jobs.models import Job
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 
@@ -197,7 +198,7 @@ def infer(front: str, headers: dict, app, datatype: str, name: str, *, binary: b
 KINDS = [pytest.param(kind, marks=[pytest.mark.long] * (kind == EXPORTED)) for kind in MAKE]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", few(KINDS, 2))
 def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, ask, front, alice, kind):
     code, datatype, name = MAKE[kind]
     if kind == EXPORTED:

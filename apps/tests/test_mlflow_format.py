@@ -216,6 +216,7 @@ def test_invocations(folders):
         assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [("height", "FP64"), ("age", "INT64")]
 
 
+@pytest.mark.long
 def test_a_pipeline_that_chooses_columns_by_name(folders):
     """It is fitted on a data frame, as in most tutorials: missing numbers and words are filled, dates are dates."""
     first, last = (

@@ -22,7 +22,7 @@ from apps import launching
 from apps.models import PORTS, Application
 from kernel import outbound, sockets, storage
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 from models_app.models import Model
 
 from .conftest import NAMES, bearer_of
@@ -150,6 +150,7 @@ class Customer:
         assert self.api.call("delete", f"{self.path}/{name}").status_code == 200
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("users", [USERS[:2], later(USERS)], ids=["few", "ten"])
 def test_those_created_and_deleted_by_several_users_leak_nothing(
     make_user, api, until, tmp_path, monkeypatch, settings, users
@@ -188,7 +189,7 @@ LOOP = "while True:\n    pass\n"
 GREEDY = "held = []\nwhile True:\n    held.append(bytearray(b'x' * (8 << 20)))\n"
 
 
-@pytest.mark.parametrize(("text", "words"), [(LOOP, "did not answer within 3 s"), (GREEDY, "emory")])
+@pytest.mark.parametrize(("text", "words"), few([(LOOP, "did not answer within 3 s"), (GREEDY, "emory")], 1))
 def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
     deploy, ready, until, adder, settings, text, words
 ):

@@ -90,6 +90,7 @@ def owners(ingress: dict) -> list[str]:
     return sorted(owner["name"] for owner in ingress["metadata"]["ownerReferences"])
 
 
+@pytest.mark.long
 def test_a_moved_alias_rolls_out_with_one_route(cluster, followed, alice, churn, until):
     """Two Ingress objects with one path are refused by ingress-nginx, and by this cluster."""
     app = followed()
@@ -136,6 +137,7 @@ def test_a_model_is_checked_in_a_pod_of_the_serving_image(cluster, home, as_alic
     assert images == {IMAGE}
 
 
+@pytest.mark.long
 def test_an_application_is_judged_only_from_when_its_pod_runs(cluster, settings, deploy, ready, until):
     cluster.node.capacity["cpu"] = "0"  # or a first pull of gigabytes
     app = deploy()

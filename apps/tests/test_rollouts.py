@@ -71,6 +71,7 @@ def test_a_version_that_does_not_start_changes_nothing(front, followed, as_alice
     assert as_alice.call("put", f"users/alice/apps/{app.name}/rollout").json()["rollout"] is None
 
 
+@pytest.mark.long
 def test_without_room_it_waits_or_restarts_where_that_is_allowed(followed, as_alice, alice, churn, until):
     app = followed()
     Tenant.objects.update(ram=500)
@@ -86,6 +87,7 @@ def test_without_room_it_waits_or_restarts_where_that_is_allowed(followed, as_al
     assert Tenant.objects.get().ram_inuse == 400
 
 
+@pytest.mark.long
 def test_a_rollout_that_was_interrupted_is_finished_by_reconcile(followed, alice, churn, until, tasks):
     app = followed()
     registered.set_alias(alice, "churn", "champion", 2, "test")
@@ -93,6 +95,7 @@ def test_a_rollout_that_was_interrupted_is_finished_by_reconcile(followed, alice
     until(lambda: settled(app) and Application.objects.get(pk=app.pk).model.name == "churnvb")
 
 
+@pytest.mark.long
 def test_an_application_is_deleted_while_it_moves(followed, as_alice, alice, churn, until):
     app = followed()
     registered.set_alias(alice, "churn", "champion", 2, "test")

@@ -126,6 +126,7 @@ def test_it_is_refused_to_start_what_is_being_stopped(up, as_alice, until):
     assert refusal == "state: the application is still being stopped; try again in a few seconds"
 
 
+@pytest.mark.long
 def test_a_stop_whose_messages_are_lost_is_finished_by_reconcile(up, as_alice, until, tasks):
     app = up()
     do(as_alice, app, ":stop")
@@ -162,6 +163,7 @@ def test_the_model_changes_without_a_refused_request_and_addresses_stay(up, as_a
     assert (shown["model_name"], shown["rollout"]) == ("addtwo", None)
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_load_changes_nothing_and_can_be_dismissed(up, as_alice, models, until, ask):
     app = up()
     do(as_alice, app, "/rollout", model_name="broken")
@@ -175,6 +177,7 @@ def test_a_model_that_does_not_load_changes_nothing_and_can_be_dismissed(up, as_
     until(lambda: settled(app) and Application.objects.get(pk=app.pk).model.name == "addtwo")
 
 
+@pytest.mark.long
 def test_a_failed_restart_is_tried_again(up, as_alice, until):
     app = up()
     program = storage.model_dir("alice", "adder") / "predictor.py"
@@ -187,6 +190,7 @@ def test_a_failed_restart_is_tried_again(up, as_alice, until):
     assert Application.objects.get(pk=app.pk).run_name != app.run_name
 
 
+@pytest.mark.long
 def test_without_room_for_two_it_waits_until_it_may_restart(up, as_alice, models, until, ask):
     app = up()
     Tenant.objects.update(ram=500)
@@ -220,6 +224,7 @@ def test_a_kill_at_any_moment_of_a_change_leaves_one_serving_version(up, as_alic
     assert Tenant.objects.get().ram_inuse == 400
 
 
+@pytest.mark.long
 def test_stopping_while_it_moves_stops_both_runs(up, as_alice, models, until):
     app = up()
     do(as_alice, app, "/rollout", model_name="addtwo")
@@ -266,6 +271,7 @@ def test_a_queued_application_is_served_before_the_next_job(deploy, as_alice, al
     assert (app.reserved, job.reserved) == (True, False)
 
 
+@pytest.mark.long
 def test_failures_and_uptime_are_seen_over_restarts(up, as_alice, until):
     app = up()
     os.kill(process_of(app), signal.SIGKILL)
@@ -280,6 +286,7 @@ def test_failures_and_uptime_are_seen_over_restarts(up, as_alice, until):
     assert (seen["failures"], 0 < seen["share"] < 1, seen["up_s"] < seen["wanted_s"]) == (1, True, True)
 
 
+@pytest.mark.long
 def test_the_time_while_it_was_stopped_does_not_count(up, as_alice, until):
     app = up()
     do(as_alice, app, ":stop")

@@ -9,6 +9,7 @@ from accounts import lifecycle as accounts
 from jobs import auth
 from jobs.models import Job
 from kernel.errors import Refused
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
 
@@ -56,7 +57,7 @@ class TestToken:
 
     @pytest.mark.parametrize(
         "number",
-        ["", "-1", "+1", "1 ", "!", "１", "²", "0" * 12 + "1", "z" * 100],
+        few(["", "-1", "+1", "1 ", "!", "１", "²", "0" * 12 + "1", "z" * 100], 3),
         ids=lambda number: ascii(number)[:9],
     )
     def test_an_invalid_number_is_not_looked_up(self, job, django_assert_num_queries, number):

@@ -10,6 +10,7 @@ from jobs.models import Job
 from kernel import storage
 from kernel.errors import Fault
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 from resources.models import ResourceRequest, Tenant
 
 pytestmark = pytest.mark.django_db
@@ -39,39 +40,42 @@ def test_who_submits_in_a_loop_is_told_when_to_go_on(as_alice, as_bob, home, set
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("name", "Fit"),
-        ("name", ""),
-        ("name", None),
-        ("entry", "../train.py"),
-        ("entry", "/train.py"),
-        ("entry", "a//b.py"),
-        ("entry", "none.py"),
-        ("entry", "x" * 201),
-        ("runtime", "java"),
-        ("gpu", 17),
-        ("gpu", -1),
-        ("gpu", "1"),
-        ("gpu", True),
-        ("gpu", 1.0),
-        ("cpu", 0),
-        ("cpu", 10.5),
-        ("cpu", "1"),
-        ("ram", 99),
-        ("ram", 10001),
-        ("tenant", "other"),
-        ("datasets", ["none"]),
-        ("datasets", "none"),
-        ("args", [1]),
-        ("env", {"MLP_TOKEN": "x"}),
-        ("env", {"a b": "x"}),
-        ("env", ["x"]),
-        ("retries", 11),
-        ("network", "wide"),
-        ("network", ""),
-        ("network", None),
-        ("state", "running"),
-    ],
+    few(
+        [
+            ("name", "Fit"),
+            ("name", ""),
+            ("name", None),
+            ("entry", "../train.py"),
+            ("entry", "/train.py"),
+            ("entry", "a//b.py"),
+            ("entry", "none.py"),
+            ("entry", "x" * 201),
+            ("runtime", "java"),
+            ("gpu", 17),
+            ("gpu", -1),
+            ("gpu", "1"),
+            ("gpu", True),
+            ("gpu", 1.0),
+            ("cpu", 0),
+            ("cpu", 10.5),
+            ("cpu", "1"),
+            ("ram", 99),
+            ("ram", 10001),
+            ("tenant", "other"),
+            ("datasets", ["none"]),
+            ("datasets", "none"),
+            ("args", [1]),
+            ("env", {"MLP_TOKEN": "x"}),
+            ("env", {"a b": "x"}),
+            ("env", ["x"]),
+            ("retries", 11),
+            ("network", "wide"),
+            ("network", ""),
+            ("network", None),
+            ("state", "running"),
+        ],
+        12,
+    ),
 )
 def test_an_invalid_field_is_named(as_alice, home, field, value):
     body = {"name": "fit", "entry": "train.py", field: value}
@@ -121,7 +125,7 @@ def test_other_users_see_nothing_and_staff_see_all(as_alice, as_bob, as_staff, h
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "name"), [("cpu", 20, "CPU"), ("ram", 20_000, "RAM_MIB"), ("gpu", 20, "GPU")]
+    ("kind", "value", "name"), few([("cpu", 20, "CPU"), ("ram", 20_000, "RAM_MIB"), ("gpu", 20, "GPU")], 1)
 )
 def test_an_operator_may_allow_larger_requests(
     as_alice, home, default_tenant, settings, client, alice, kind, value, name

@@ -14,7 +14,7 @@ from jobs.doctor import diagnose
 from jobs.models import Diagnosis, FailureRule, Job
 from kernel import storage
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
@@ -55,7 +55,7 @@ def found(as_alice, name: str = "fit") -> dict:
     return response.json()
 
 
-@pytest.mark.parametrize("case", [case if case in QUICK else later(case) for case in FAILURES])
+@pytest.mark.parametrize("case", few([case if case in QUICK else later(case) for case in FAILURES], 2))
 def test_real_failures(submit, until, as_alice, case):
     script, rule, action, line, code = FAILURES[case]
     job = until(submit(script), "error")
@@ -142,6 +142,7 @@ def test_an_administrators_rule_comes_first_and_speaks_both_languages(submit, un
     assert Diagnosis.objects.get().local["zh-hans"]["explanation"] == "请申请 abaqus。"
 
 
+@pytest.mark.long
 def test_another_users_failure_looks_like_a_missing_job(submit, until, as_bob, as_staff):
     until(submit(MISSING), "error")
     for path in ("diagnosis", "queue"):
@@ -182,12 +183,14 @@ class TestPages:
         refused = browser.post("/jobs/fit/rerun", {"ram": "99999"}, follow=True)
         assert "ram" in visible_text(refused)
 
+    @pytest.mark.long
     def test_the_page_speaks_chinese(self, submit, until, alice):
         until(submit(MISSING), "error")
         text = visible_text(visitor(alice, HTTP_ACCEPT_LANGUAGE="zh-hans").get("/jobs/fit"))
         assert "缺少模块 cv2_missing" in text
         assert "软件包 cv2-missing" in text
 
+    @pytest.mark.long
     def test_hostile_words_are_text(self, submit, until, alice):
         until(submit(f"raise RuntimeError({EVIL!r})\n"), "error")
         page = visitor(alice).get("/jobs/fit")

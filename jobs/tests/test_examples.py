@@ -70,6 +70,7 @@ def accuracy(log: str) -> float:
     return float(line.split("accuracy")[1].split()[0])
 
 
+@pytest.mark.long
 def test_the_dataset_is_realistic(digits):
     files = {str(path.relative_to(digits)): path.stat().st_size for path in digits.rglob("*") if path.is_file()}
     parts = {f"{part}/digits_{kind}.csv" for part in ("train", "test") for kind in "xy"}
@@ -77,6 +78,7 @@ def test_the_dataset_is_realistic(digits):
     assert 800_000 < sum(files.values()) < 2_000_000
 
 
+@pytest.mark.long
 def test_torch_learns_the_digits_and_resumes_from_its_checkpoint(job, digits, tmp_path):
     torch = pytest.importorskip("torch")
     status, log = job("digits", "--epochs", "3")

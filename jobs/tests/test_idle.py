@@ -15,6 +15,7 @@ from jobs import environment, idle, lifecycle
 from jobs.models import Job
 from kernel.tests.nats_tools import until as wait_for
 from mlp.tests.page_world import visible_text
+from mlp.tests.tiers import few
 from resources.models import Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
@@ -138,14 +139,17 @@ def test_only_the_gpu_counts_for_a_job_that_has_one(running, policy):
 
 @pytest.mark.parametrize(
     "known",
-    [
-        pytest.param(([], NOW), id="no samples"),
-        pytest.param((samples(1, 40, cpu=0.0), NOW - minutes(10)), id="samples of ten minutes ago"),
-        pytest.param((samples(37, 40, cpu=0.0), NOW), id="too few"),
-        pytest.param((samples(1, 40), NOW), id="not measured"),
-        pytest.param(([*samples(1, 90, cpu=0.0), *samples(1, 9, cpu=0.0)], NOW), id="of the attempt before"),
-        pytest.param((samples(1, 40, cpu=0.2), NOW), id="busy"),
-    ],
+    few(
+        [
+            pytest.param(([], NOW), id="no samples"),
+            pytest.param((samples(1, 40, cpu=0.0), NOW - minutes(10)), id="samples of ten minutes ago"),
+            pytest.param((samples(37, 40, cpu=0.0), NOW), id="too few"),
+            pytest.param((samples(1, 40), NOW), id="not measured"),
+            pytest.param(([*samples(1, 90, cpu=0.0), *samples(1, 9, cpu=0.0)], NOW), id="of the attempt before"),
+            pytest.param((samples(1, 40, cpu=0.2), NOW), id="busy"),
+        ],
+        2,
+    ),
 )
 def test_what_is_not_known_is_not_idle(running, policy, known):
     job = running()

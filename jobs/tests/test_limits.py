@@ -50,6 +50,7 @@ def test_a_job_over_the_limit_is_queued_until_the_users_own_job_ends(limit, slee
     until(second, "finished")
 
 
+@pytest.mark.long
 def test_other_users_are_not_delayed(limit, sleeper, submit, until, submit_as_bob):
     first = sleeper(2)
     mine = [submit("pass", name=name, cpu=1) for name in ("second", "third")]
@@ -116,6 +117,7 @@ def test_limits_out_of_range_are_named(as_alice, wrong):
     assert next(iter(wrong)) in refused.json()["msg"]
 
 
+@pytest.mark.long
 def test_a_queued_jobs_priority_orders_its_users_own_jobs(limit, sleeper, submit, until, as_alice):
     first = sleeper(2)
     for name, priority in (("low", -1), ("usual", 0), ("high", 7)):

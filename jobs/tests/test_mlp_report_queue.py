@@ -25,6 +25,7 @@ def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypa
     assert capsys.readouterr().err.count("the oldest reports are dropped") == 1
 
 
+@pytest.mark.long
 def test_a_script_that_reports_faster_than_the_platform_takes_it_loses_nothing(fast, platform, monkeypatch, capsys):  # noqa: F811
     monkeypatch.setattr(fast, "QUEUE_SIZE", 20)
     monkeypatch.setattr(fast, "BATCH_SIZE", 10)

@@ -73,6 +73,7 @@ def test_a_job_whose_pod_waits_for_a_node_is_not_running_and_says_why(cluster, a
     assert (done.reason, done.attempt) == ("", 1)
 
 
+@pytest.mark.long
 def test_a_job_that_waits_for_a_node_is_cancelled(cluster, as_alice, submit, until, tasks):
     cluster.node.capacity["cpu"] = "0"
     job = submit("print('mine')")
@@ -82,6 +83,7 @@ def test_a_job_that_waits_for_a_node_is_cancelled(cluster, as_alice, submit, unt
     assert cluster.store.list("jobs") == []
 
 
+@pytest.mark.long
 def test_a_preemptible_job_steps_back_and_continues(cluster, settings, submit, until):
     settings.PREEMPT_WAIT_S = 0
     long = submit(CONTINUES, name="long", cpu=8, preemptible=True)
@@ -98,6 +100,7 @@ def test_a_preemptible_job_steps_back_and_continues(cluster, settings, submit, u
     assert long.tenant.cpu_inuse == 0
 
 
+@pytest.mark.long
 def test_a_job_without_its_image_is_an_error_with_the_reason(cluster, submit, until):
     cluster.node.bad_images[IMAGE] = ("ErrImagePull", "pull access denied")
     reason = until(submit("print(1)"), "error").reason
@@ -133,6 +136,7 @@ def test_workers_train_together_and_all_count_as_usage(cluster, as_alice, submit
     assert as_alice.call("get", "users/alice/jobs/fit").json()["workers"] == 3
 
 
+@pytest.mark.long
 def test_the_reason_has_the_lines_of_the_worker_that_failed(cluster, submit, until):
     script = "import os, sys, time\nrank = os.environ['RANK']\nprint('I am', rank)\n"
     script += "sys.exit(3) if rank == '1' else time.sleep(600)"
@@ -142,6 +146,7 @@ def test_the_reason_has_the_lines_of_the_worker_that_failed(cluster, submit, unt
     assert "I am 0" not in job.reason
 
 
+@pytest.mark.long
 def test_the_log_of_each_worker_is_read(cluster, as_alice, submit, until, alice, bob):
     script = "import os\nprint('I am', os.environ['RANK'])\nif os.environ['RANK'] == '1': print('ERROR: disk full')"
     job = until(submit(script, workers=3, cpu=0.2, ram=100), "finished")

@@ -12,6 +12,7 @@ from jobs.models import Job, State
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
+from mlp.tests.tiers import few
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
 
@@ -150,7 +151,7 @@ class TestSubmit:
         assert response.status_code == 403
         assert value(response, "name") == "second"
 
-    @pytest.mark.parametrize("mark", ["x" * 5000, "\x00", EVIL])
+    @pytest.mark.parametrize("mark", few(["x" * 5000, "\x00", EVIL], 1))
     def test_invalid_marks_are_ignored(self, alice_client, mark):
         assert alice_client.post("/jobs", form(mark=mark)).status_code == 302
         assert markup(alice_client.post("/jobs", form(mark=mark, name=""))).inline == []
@@ -177,7 +178,7 @@ class TestDetail:
         assert theirs.status_code == missing.status_code == 404
         assert visible_text(theirs) == visible_text(missing)
 
-    @pytest.mark.parametrize("verb", ["cancel", "delete"])
+    @pytest.mark.parametrize("verb", few(["cancel", "delete"], 1))
     def test_another_users_job_cannot_be_changed(self, alice_client, bob, verb):
         fill(bob)
         before = sorted(Job.objects.values_list("name", "state"))
@@ -190,7 +191,7 @@ class TestDetail:
         fill(alice)
         assert visitor(staff).get("/jobs/fit").status_code == 404
 
-    @pytest.mark.parametrize("verb", ["cancel", "delete"])
+    @pytest.mark.parametrize("verb", few(["cancel", "delete"], 1))
     def test_only_by_post(self, alice_client, alice, verb):
         fill(alice)
         assert alice_client.get(f"/jobs/fit/{verb}").status_code == 405
@@ -219,7 +220,7 @@ class TestDetail:
             assert part in words
 
     @pytest.mark.parametrize(
-        "log", [b"", b"\xff\xfe\x00", b"x" * 300_000, "é".encode() * 100_000, b"\x1b[31mred\x1b[0m"]
+        "log", few([b"", b"\xff\xfe\x00", b"x" * 300_000, "é".encode() * 100_000, b"\x1b[31mred\x1b[0m"], 2)
     )
     def test_unusual_logs_are_shown(self, alice_client, alice, log):
         fill(alice)
@@ -244,15 +245,18 @@ class TestDetail:
 class TestArtifacts:
     @pytest.mark.parametrize(
         ("name", "data", "seen"),
-        [
-            ("notes.txt", EVIL.encode(), EVIL),
-            ("page.html", b"<b>bold</b>", "<b>bold</b>"),
-            ("rows.csv", b"name,value\nalpha,1\n", "alpha"),
-            ("empty.txt", b"", "The file is empty."),
-            ("weights.pt", b"\0\1\2", "No preview for this type"),
-            ("out.log", b"\x1b[31m<b>bad</b>\x1b[0m\n 1 %\r 2 %\n", "<b>bad</b> 2 %"),
-            ("a b/c #1?.txt", b"odd place", "odd place"),
-        ],
+        few(
+            [
+                ("notes.txt", EVIL.encode(), EVIL),
+                ("page.html", b"<b>bold</b>", "<b>bold</b>"),
+                ("rows.csv", b"name,value\nalpha,1\n", "alpha"),
+                ("empty.txt", b"", "The file is empty."),
+                ("weights.pt", b"\0\1\2", "No preview for this type"),
+                ("out.log", b"\x1b[31m<b>bad</b>\x1b[0m\n 1 %\r 2 %\n", "<b>bad</b> 2 %"),
+                ("a b/c #1?.txt", b"odd place", "odd place"),
+            ],
+            3,
+        ),
     )
     def test_a_file_is_displayed(self, alice_client, alice, name, data, seen):
         fill(alice)
@@ -318,6 +322,7 @@ class TestList:
             assert f"/jobs/{there}" in hrefs
             assert f"/jobs/{not_there}" not in hrefs
 
+    @pytest.mark.long
     def test_unusual_queries_are_answered(self, alice_client):
         queries = ("page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x")
         found = {query: alice_client.get(f"/jobs?{query}").status_code for query in queries}

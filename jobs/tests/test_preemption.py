@@ -280,6 +280,7 @@ def test_a_name_of_another_user_is_not_told(running, create, alice, bob):
     assert StateChange.objects.latest("id").reason == "preempted for a job of another user"
 
 
+@pytest.mark.long
 def test_a_platform_that_is_killed_in_between_goes_on(submit, script, until, tasks):
     """Nobody gets the message that the job has to step back: reconcile stops its run and puts it into the queue."""
     long = until(submit(CONTINUES, name="long", cpu=8, preemptible=True), "running")

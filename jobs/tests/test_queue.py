@@ -20,6 +20,7 @@ from kernel import storage
 from kernel.locking import locked
 from kernel.models import StateChange
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.tiers import few
 from resources import limits, tcc
 from resources.models import Tenant
 
@@ -223,7 +224,7 @@ def test_only_a_queued_job_has_a_place(create, as_alice, alice):
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", few(range(6), 2))
 def test_the_line_is_what_admission_does(create, alice, bob, make_user, seed):
     """Whatever waits: what `fits` is what reserve_next admits now, and with room for all, `order` is its order."""
     rng = random.Random(seed)

@@ -17,6 +17,7 @@ from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
 from kernel import storage
 from kernel.models import StateChange
+from mlp.tests.tiers import few
 from resources import tcc
 from resources.models import Tenant
 from runners.tests.helpers import eventually
@@ -59,6 +60,7 @@ def test_every_message_may_be_delivered_twice(tasks, submit, until):
     assert in_use() == NOTHING
 
 
+@pytest.mark.long
 def test_every_message_may_be_lost(tasks, submit, settings, monkeypatch):
     job = submit("print('found again')")
     tasks.queue.clear()
@@ -87,6 +89,7 @@ def test_a_killed_script_is_an_error_that_names_the_signal(submit, until):
     assert "SIGKILL" in job.reason
 
 
+@pytest.mark.long
 def test_a_retry_continues_with_the_output_of_the_last_attempt(submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     text = (
@@ -100,6 +103,7 @@ def test_a_retry_continues_with_the_output_of_the_last_attempt(submit, until, mo
     assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "1 False\n2 True\n"
 
 
+@pytest.mark.long
 def test_without_retries_left_it_ends_in_error(submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     job = until(submit("raise SystemExit(3)", retries=2), "error")
@@ -133,7 +137,7 @@ def test_delete_removes_files_and_row_but_not_the_history(as_alice, submit, unti
     as_alice.refused("get", "users/alice/jobs/fit")
 
 
-@pytest.mark.parametrize("call", [("delete", "fit"), ("put", "fit:cancel")])
+@pytest.mark.parametrize("call", few([("delete", "fit"), ("put", "fit:cancel")], 1))
 def test_delete_and_cancel_require_the_right_state(as_alice, submit, until, call):
     method, path = call
     state = "running" if method == "delete" else "finished"
@@ -212,6 +216,7 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
     assert in_use() == NOTHING
 
 
+@pytest.mark.long
 def test_a_run_that_starts_while_its_job_is_cancelled_is_stopped(as_alice, submit, until, tasks, monkeypatch):
     """The cancellation and its clean-up happen between the order and the runner's start."""
     job = submit(SLEEP)
@@ -231,7 +236,7 @@ def test_a_run_that_starts_while_its_job_is_cancelled_is_stopped(as_alice, submi
     assert in_use() == NOTHING
 
 
-@pytest.mark.parametrize("problem", [ValueError("a null character"), runners.RunnerError("no room")])
+@pytest.mark.parametrize("problem", few([ValueError("a null character"), runners.RunnerError("no room")], 1))
 def test_a_job_that_cannot_be_started_ends_in_error(submit, until, monkeypatch, problem):
     def start(spec):
         raise problem
@@ -261,6 +266,7 @@ def test_artifacts_are_listed_and_downloaded_and_links_are_not_followed(as_alice
 ODD = {r"two\x0alines": b"1", r"caf\xe9.txt": b"2", r"folder\x1b/in": b"3", r"back\x5cx0a": b"4", r"plain\slash": b"5"}
 
 
+@pytest.mark.long
 def test_artifacts_of_any_name_are_listed_and_downloaded(as_alice, client, alice, submit, until):
     """Names with control characters were listed and could not be fetched; those that are not UTF-8 were left out."""
     raw = [b"two\nlines", b"caf\xe9.txt", b"folder\x1b/in", rb"back\x0a", rb"plain\slash"]
@@ -281,6 +287,7 @@ def test_artifacts_of_any_name_are_listed_and_downloaded(as_alice, client, alice
         as_alice.refused("get", f"users/alice/jobs/fit/artifacts/{quote(path)}")
 
 
+@pytest.mark.long
 def test_a_script_that_reports_its_end_and_does_nothing_more_is_stopped_before_its_grace_ends(
     submit, until, monkeypatch
 ):

@@ -71,6 +71,7 @@ def look(page, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
 
 
+@pytest.mark.long
 def test_the_overview_is_updated_without_polling(operator, world, alice, browser_errors):
     operator.clock.install()
     operator.reload()
@@ -87,6 +88,7 @@ def test_the_overview_is_updated_without_polling(operator, world, alice, browser
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_the_overview_shows_a_lost_connection_and_an_ended_session(operator, site, staff):
     line = operator.locator("[data-link-state]")
     operator.wait_for_selector("#parts .mlp-parts li")
@@ -99,6 +101,7 @@ def test_the_overview_shows_a_lost_connection_and_an_ended_session(operator, sit
     expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
 
 
+@pytest.mark.long
 def test_a_former_operator_keeps_access_to_the_own_pages_only(operator, context, staff):
     job = []
     in_another_thread(lambda: job.append(put(Job, staff, "mine", "running")))
@@ -131,6 +134,7 @@ def test_a_job_is_cancelled_with_two_clicks(operator, world):
     assert Job.objects.get().reason == "cancelled"
 
 
+@pytest.mark.long
 def test_a_list_is_updated_live_and_keeps_the_selection(operator, world, alice, browser_errors):
     open_live(operator, "/admin/jobs/job/")
     rows, counter = operator.locator("#result_list .data-row"), operator.locator(".action-counter")

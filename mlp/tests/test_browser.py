@@ -202,6 +202,7 @@ class TestLive:
         expect(alice_page.locator("main")).to_contain_text("exit code 7")
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_an_open_index_keeps_a_few_ended_jobs(self, alice_page, alice, browser_errors):
         alice_page.goto("/index")
         cards = alice_page.locator("[data-live]")
@@ -274,6 +275,7 @@ class TestLive:
         in_another_thread(lambda: lifecycle.fail(job.pk, "exit code 7", "test"))
         expect(alice_page.locator("[data-region=bell] .count")).to_contain_text("1", timeout=LIVE_MS)
 
+    @pytest.mark.long
     def test_media_follow_the_slider_and_new_steps_appear(self, alice_page, alice, browser_errors):
         job = running(alice)
         folder = storage.job_dir("alice", "fit")

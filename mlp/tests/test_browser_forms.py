@@ -15,6 +15,7 @@ from datasets.models import Dataset
 from jobs.models import Diagnosis, Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 
 from .browser_world import in_another_thread
 
@@ -67,7 +68,7 @@ class Form:
             button.click()
 
 
-@pytest.fixture(params=list(FORMS))
+@pytest.fixture(params=few(FORMS, 2))
 def form(request, alice_page):
     return Form(alice_page, request.param)
 
@@ -119,6 +120,7 @@ def test_input_survives_a_server_outage(form, site):
     assert form.count() == 1
 
 
+@pytest.mark.long
 def test_input_survives_an_outdated_form_until_it_is_submitted(alice_page):
     form = Form(alice_page, "job")
     form.open()
@@ -157,6 +159,7 @@ def test_a_failed_job_leads_to_its_line_and_is_run_again_with_more_memory(alice_
     assert Job.objects.get(name="hungryb").ram == 1024
 
 
+@pytest.mark.long
 def test_the_code_of_a_job_is_shown_and_a_clone_runs_its_edited_text(alice_page):
     form = Form(alice_page, "job")
     form.open()

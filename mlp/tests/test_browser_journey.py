@@ -212,6 +212,7 @@ def look_around(operator: Walk, username: str) -> None:
     operator.shows("record")
 
 
+@pytest.mark.long
 def test_input_survives_a_restart_of_the_servers(walks, platform, browser):
     """The web servers are killed after a form is opened; it is submitted while they are away."""
     user = walks(LOOKS[0], "restart")

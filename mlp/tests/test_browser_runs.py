@@ -64,6 +64,7 @@ def test_runs_are_filtered_tagged_deleted_and_restored(alice_page, runs):
     expect(page.locator(ROWS)).to_have_count(6)
 
 
+@pytest.mark.long
 def test_columns_are_moved_and_tags_and_notes_edited_in_the_table(alice_page, alice, runs, browser_errors):
     page = alice_page
     project = Project.objects.create(user=alice, name="vision")

@@ -16,6 +16,7 @@ from jobs.metrics import recording
 from jobs.models import Job, Project, RunMetric, Value
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 
 from .browser_world import in_another_thread
 
@@ -51,6 +52,7 @@ def drag(page, chart, begin: float, end: float) -> None:
     page.mouse.up()
 
 
+@pytest.mark.long
 def test_charts_of_compared_runs(alice_page, alice, browser_errors):
     page = alice_page
     for shift, name in enumerate(("fit", "second")):
@@ -130,7 +132,7 @@ def test_a_running_job_gets_its_new_points_only(alice_page, alice, browser_error
     assert browser_errors == []
 
 
-@pytest.mark.parametrize("values", [[0.8, 0.0123], [1e-300, 1e300], [5e-324, 1]])
+@pytest.mark.parametrize("values", few([[0.8, 0.0123], [1e-300, 1e300], [5e-324, 1]], 1))
 def test_a_logarithmic_axis_has_marks_wherever_it_begins(alice_page, alice, browser_errors, values):
     page = alice_page
     put(Job, alice, "fit", "running")

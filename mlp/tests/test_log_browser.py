@@ -177,6 +177,7 @@ def test_an_answer_that_comes_late_takes_no_new_line_away(alice, alice_page, bro
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors):
     page = alice_page
     taken: list[dict] = []

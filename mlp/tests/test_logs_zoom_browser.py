@@ -35,6 +35,7 @@ def chosen(page) -> tuple[int, int]:
     return tuple(map(int, RANGE.search(page.url).groups()))
 
 
+@pytest.mark.long
 def test_dragging_over_bars_zooms_in(alice_page, chart, browser_errors):
     first, last = (chart.nth(place) for place in (10, 20))
     wanted = int(first.get_attribute("data-since")), int(last.get_attribute("data-until"))

@@ -91,14 +91,14 @@ def try_out(operation, token: str, most: int) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("training_controller")
-@pytest.mark.parametrize("most", [1, later(3)])
-def test_answers_match_the_schema(as_alice, as_staff, home, most):
+@pytest.mark.parametrize(("part", "most"), [(slice(None, None, 3), 1), later(slice(None), 3)])
+def test_answers_match_the_schema(as_alice, as_staff, home, part, most):
     """Alice's objects are made once; what the requests to an operation do to them is undone before the next."""
     assert as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 0}).status_code == 201
     assert as_alice.call("post", "users/alice/jobs", {"name": "x", "entry": "train.py"}).status_code == 201
     assert len(OPERATIONS) > 150
     wrong = {}
-    for operation in OPERATIONS:
+    for operation in OPERATIONS[part]:
         begin = transaction.savepoint()
         try:
             try_out(operation, as_staff.token, most)

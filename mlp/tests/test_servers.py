@@ -51,6 +51,7 @@ class Run:
         return Path(until(lambda: self.word.exists() and self.word.read_text(), 120, self.output.read_text))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [later(signal.SIGTERM), signal.SIGKILL])
 def test_servers_end_with_the_test_run(tmp_path, number):
     """Also those of its workers, and one that ignores SIGTERM."""

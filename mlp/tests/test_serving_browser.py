@@ -51,6 +51,7 @@ def working(site):
     shutil.rmtree(storage.root() / "apps", ignore_errors=True)
 
 
+@pytest.mark.long
 def test_two_clicks_lead_from_a_finished_job_to_an_application_that_answers(alice_page, alice, browser_errors, working):
     put(Job, alice, "fit", "finished")
     folder = storage.job_dir("alice", "fit") / "net"

@@ -17,7 +17,7 @@ from jobs import environment, launching
 from jobs.models import Job, Project, RunMetric, RunParam
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 from resources.models import Tenant
 
 from .page_world import fill, markup, visible_text, visitor
@@ -57,7 +57,7 @@ def filled(files, alice):
 
 @pytest.mark.parametrize(
     ("how", "most"),
-    [("revoked", None), *((how, 3) for how in OTHER_WAYS)] + [later(how, None) for how in OTHER_WAYS],
+    few([("revoked", None), *((how, 3) for how in OTHER_WAYS)] + [later(how, None) for how in OTHER_WAYS], 2),
 )
 def test_nothing_of_a_job_is_read_once_the_right_has_ended(filled, alice, bob, as_bob, how, most):
     """Try pages, files, REST, the form that clones and the websocket's check, with sessions that have read before. Try

@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from jobs.models import Job, Project, RunMetric, RunParam, Value
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MOST = 0.05
@@ -37,16 +38,19 @@ def runs(alice):
             )
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", few([1280, 360], 1))
 @pytest.mark.parametrize(
     ("address", "charts"),
-    [
-        ("/jobs", 0),
-        ("/jobs/run-11", 3),
-        ("/projects/default", 2),
-        ("/compare?job=run-1&job=run-2&job=run-3", 3),
-        ("/jobs/run-1/log", 0),
-    ],
+    few(
+        [
+            ("/jobs", 0),
+            ("/jobs/run-11", 3),
+            ("/projects/default", 2),
+            ("/compare?job=run-1&job=run-2&job=run-3", 3),
+            ("/jobs/run-1/log", 0),
+        ],
+        3,
+    ),
 )
 def test_a_page_does_not_move_while_it_loads(alice_page, runs, address, charts, width):
     alice_page.set_viewport_size({"width": width, "height": 800})

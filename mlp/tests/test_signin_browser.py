@@ -81,6 +81,7 @@ def test_a_passkey_is_added_and_logs_in_as_second_factor_and_alone(page, place, 
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_a_passkey_that_the_device_does_not_have_is_named(page, place, key, alice, context):
     log_in(page, place)
     page.goto(f"{place}/account/security")

@@ -19,6 +19,7 @@ from datasets.tests.live import Person, servers, service, wait_until
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from models_app.models import Model
 
 __all__ = ["servers", "service"]
@@ -68,7 +69,7 @@ def stored_by_nginx(service) -> int:
     return sum(path.stat().st_blocks * 512 for path in found)
 
 
-@pytest.mark.parametrize("path", ["models/one/download", "models/two/download", "jobs/fit/artifacts/large.bin"])
+@pytest.mark.parametrize("path", few(["models/one/download", "models/two/download", "jobs/fit/artifacts/large.bin"], 1))
 def test_who_reads_nothing_hinders_nobody(filled, alice, bob, path):
     alices, bobs = Person(filled, alice), Person(filled, bob)
     token = {"Authorization": f"Bearer {alices.token}"}

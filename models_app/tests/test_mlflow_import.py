@@ -310,6 +310,7 @@ def test_a_server_that_does_not_serve_us_is_named(live_server, alice, monkeypatc
         call_command("mlflow", "import", url.format(server=live_server.url), "--user", "alice", verbosity=0)
 
 
+@pytest.mark.long
 def test_an_export_that_is_cut_off_is_continued_and_nothing_is_there_twice(world, alice, bob, monkeypatch, tmp_path):
     """Exports what bob has to a server, which is the platform as alice."""
     digits = world.experiment("digits")

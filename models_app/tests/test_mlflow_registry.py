@@ -6,6 +6,7 @@ import pytest
 
 from accounts import lifecycle as accounts
 from conftest import Api
+from mlp.tests.tiers import few
 from models_app.models import Model, RegisteredModel
 
 pytestmark = pytest.mark.django_db
@@ -108,25 +109,28 @@ def test_changes(mlflow, churn):
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [
-        ("", "1234"),
-        ("name = 'churn'", "1234"),
-        ("name='churn' AND " + HIDE_PROMPTS, "1234"),
-        ("version_number > 2", "34"),
-        ("version_number != '2' and version_number <= 3", "13"),
-        (f"run_id = '{1:032x}'", "1"),
-        (f"run_id IN ('{1:032x}', '{3:032x}')", "13"),
-        (f"run_id NOT IN ('{1:032x}', '{3:032x}')", "24"),
-        ("source_path LIKE 's3://bucket/_'", "1234"),
-        ("source_path LIKE 'S3://%'", ""),
-        ("source_path ILIKE 'S3://%4'", "4"),
-        ("tags.n = 'run 2'", "2"),
-        ("tag.`n` != 'run 2'", "134"),
-        ('tags."n" LIKE "%3"', "3"),
-        ("tags.none = 'x'", ""),
-        ("attributes.name ILIKE 'CH%'", "1234"),
-        ("tags.`mlflow.prompt.is_prompt` = 'true'", ""),
-    ],
+    few(
+        [
+            ("", "1234"),
+            ("name = 'churn'", "1234"),
+            ("name='churn' AND " + HIDE_PROMPTS, "1234"),
+            ("version_number > 2", "34"),
+            ("version_number != '2' and version_number <= 3", "13"),
+            (f"run_id = '{1:032x}'", "1"),
+            (f"run_id IN ('{1:032x}', '{3:032x}')", "13"),
+            (f"run_id NOT IN ('{1:032x}', '{3:032x}')", "24"),
+            ("source_path LIKE 's3://bucket/_'", "1234"),
+            ("source_path LIKE 'S3://%'", ""),
+            ("source_path ILIKE 'S3://%4'", "4"),
+            ("tags.n = 'run 2'", "2"),
+            ("tag.`n` != 'run 2'", "134"),
+            ('tags."n" LIKE "%3"', "3"),
+            ("tags.none = 'x'", ""),
+            ("attributes.name ILIKE 'CH%'", "1234"),
+            ("tags.`mlflow.prompt.is_prompt` = 'true'", ""),
+        ],
+        6,
+    ),
 )
 def test_searching_versions(mlflow, churn, text, found):
     answer = mlflow("get", "model-versions/search", filter=text, order_by=["version_number ASC"], max_results=10)

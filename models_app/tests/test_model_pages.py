@@ -10,6 +10,7 @@ from jobs.models import Job, Metrics
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
+from mlp.tests.tiers import few
 from models_app import sources
 from models_app.loading import FORMATS
 from models_app.models import Model
@@ -66,16 +67,19 @@ class TestCreation:
 
     @pytest.mark.parametrize(
         ("field", "typed", "words"),
-        [
-            ("name", "", "required"),
-            ("name", EVIL, "1 to 50 lowercase letters"),
-            ("name", "taken", "you already have a model named taken"),
-            ("src", "", "required"),
-            ("src", "jobs/none", "you have no job named none"),
-            ("src", "jobs/runs", "its output is available once it has finished"),
-            ("src", "home/../../etc/passwd", "not have an empty part"),
-            ("src", EVIL, "jobs/{job}"),
-        ],
+        few(
+            [
+                ("name", "", "required"),
+                ("name", EVIL, "1 to 50 lowercase letters"),
+                ("name", "taken", "you already have a model named taken"),
+                ("src", "", "required"),
+                ("src", "jobs/none", "you have no job named none"),
+                ("src", "jobs/runs", "its output is available once it has finished"),
+                ("src", "home/../../etc/passwd", "not have an empty part"),
+                ("src", EVIL, "jobs/{job}"),
+            ],
+            3,
+        ),
     )
     def test_wrong_fields(self, alice_client, alice, trained, field, typed, words):
         put(Model, alice, "taken", "ready")
@@ -143,8 +147,8 @@ class TestDetail:
         assert "deleted" in visible_text(page)
         assert "/jobs/done" not in [attrs.get("href") for _tag, attrs in markup(page).tags]
 
-    @pytest.mark.parametrize("fields", [{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
-                                      {"checksums": {}}, {"signature": {}}])  # fmt: skip
+    @pytest.mark.parametrize("fields", few([{}, {"lineage": {"metrics": {}}}, {"signature": {"inputs": [1, None, "x"]}},
+                                      {"checksums": {}}, {"signature": {}}], 2))  # fmt: skip
     def test_any_metadata_is_shown(self, alice_client, alice, fields):
         put(Model, alice, "net", "ready")
         Model.objects.update(**fields)
@@ -163,8 +167,9 @@ class TestNotes:
 
     @pytest.mark.parametrize(
         "text",
-        [EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)", "<b onclick=x>",
-         "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>", "```<script>```"],
+        few([EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)",
+             "<b onclick=x>", "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>",
+             "```<script>```"], 4),
     )  # fmt: skip
     def test_notes_run_no_code(self, alice_client, alice, text):
         put(Model, alice, "net", "ready")
@@ -196,7 +201,7 @@ class TestUploading:
         assert Model.objects.get().src == "home/models/net/my-net--1-.onnx"
         assert (storage.home_dir("alice") / "models/net/my-net--1-.onnx").read_bytes() == b"not really"
 
-    @pytest.mark.parametrize("name", ["../../x.pt", "..", "a/b.pt", "\x00.pt", "é.pt", "x" * 300 + ".pt"])
+    @pytest.mark.parametrize("name", few(["../../x.pt", "..", "a/b.pt", "\x00.pt", "é.pt", "x" * 300 + ".pt"], 3))
     def test_unusual_file_names_stay_in_their_folder(self, alice_client, name):
         file = SimpleUploadedFile("placeholder", b"not really")
         file._name = name

@@ -17,6 +17,7 @@ from django.utils import timezone
 import runners
 from kernel import storage
 from kernel.tests.nats_tools import until
+from mlp.tests.tiers import few
 from models_app import copying, reconcile
 from models_app.models import Model
 from resources.models import Tenant
@@ -75,11 +76,14 @@ def test_one_file_is_downloaded_unchanged_and_several_as_a_zip(as_alice, uploade
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [
-        ("raise ValueError('odd weights')", "ValueError: odd weights"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "does not load"),
-        ("x = 1", "no class Predictor"),
-    ],
+    few(
+        [
+            ("raise ValueError('odd weights')", "ValueError: odd weights"),
+            ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "does not load"),
+            ("x = 1", "no class Predictor"),
+        ],
+        1,
+    ),
 )
 def test_a_model_that_does_not_load_is_an_error_with_the_reason(as_alice, uploaded, make_model, settled, text, words):
     model = settled(make_model(uploaded("predictor.py", text)))
@@ -101,7 +105,7 @@ while not os.path.exists(os.environ["MLP_MODEL"] + "/go"):
 """
 
 
-@pytest.mark.parametrize("hours", [1, -1])
+@pytest.mark.parametrize("hours", few([1, -1], 1))
 def test_a_check_goes_on_when_the_clock_is_set(uploaded, make_model, settled, tasks, hours):
     model = make_model(uploaded("net/predictor.py", WAITING + ADDER).removesuffix("/predictor.py"))
     until(lambda: tasks.run_once() or runners.get().poll(f"model-{model.pk}").state == "running")
@@ -204,7 +208,10 @@ def test_a_file_that_shrinks_during_the_copy_counts_with_its_read_size(uploaded,
 
 
 @pytest.mark.parametrize(
-    "src", ["", "home", "home/", "jobs", "jobs/", "jobs/fit/", "jobs/FIT", "home/../x", "/etc", "jobs/none", "home/no"]
+    "src",
+    few(
+        ["", "home", "home/", "jobs", "jobs/", "jobs/fit/", "jobs/FIT", "home/../x", "/etc", "jobs/none", "home/no"], 4
+    ),
 )
 def test_a_wrong_source_is_refused(as_alice, src):
     assert as_alice.refused("post", "users/alice/models", {"name": "net", "src": src}).startswith("src:")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.models import StateChange
+from mlp.tests.tiers import few
 from models_app.models import Model, ModelVersion, RegisteredModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,23 +95,26 @@ def test_aliases_stages_tags_and_names(registry, three):
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "problem"),
-    [
-        ("post", "", {"name": "a/b"}, "'/' or ':'"),
-        ("post", "", {"name": " "}, "1 to 256"),
-        ("post", "", {"name": "Churn 客户"}, "already have a registered model"),
-        ("post", "", {"name": "x", "tags": {"a": 1}}, "a must be a text"),
-        ("put", "{three}/aliases/latest", {"version": 1}, "reserved"),
-        ("put", "{three}/aliases/V2", {"version": 1}, "reserved"),
-        ("put", "{three}/aliases/champion", {"version": 9}, "no such version"),
-        ("put", "{three}/versions/1", {"stage": "Live"}, "None, Staging"),
-        ("put", "{three}/versions/1", {"archive": True}, "requires a stage"),
-        ("put", "{three}/versions/1", {"stage": "None", "archive": True}, "Staging and Production"),
-        ("post", "{three}/versions", {"source": "jobs/none"}, "no job named none"),
-        ("post", "{three}/versions", {"source": "models/none"}, "no model named none"),
-        ("post", "/none/versions", {"source": "models/net"}, "no such registered model"),
-        ("delete", "/none", None, "no such registered model"),
-        ("get", "{three}/versions/9", None, "no such version"),
-    ],
+    few(
+        [
+            ("post", "", {"name": "a/b"}, "'/' or ':'"),
+            ("post", "", {"name": " "}, "1 to 256"),
+            ("post", "", {"name": "Churn 客户"}, "already have a registered model"),
+            ("post", "", {"name": "x", "tags": {"a": 1}}, "a must be a text"),
+            ("put", "{three}/aliases/latest", {"version": 1}, "reserved"),
+            ("put", "{three}/aliases/V2", {"version": 1}, "reserved"),
+            ("put", "{three}/aliases/champion", {"version": 9}, "no such version"),
+            ("put", "{three}/versions/1", {"stage": "Live"}, "None, Staging"),
+            ("put", "{three}/versions/1", {"archive": True}, "requires a stage"),
+            ("put", "{three}/versions/1", {"stage": "None", "archive": True}, "Staging and Production"),
+            ("post", "{three}/versions", {"source": "jobs/none"}, "no job named none"),
+            ("post", "{three}/versions", {"source": "models/none"}, "no model named none"),
+            ("post", "/none/versions", {"source": "models/net"}, "no such registered model"),
+            ("delete", "/none", None, "no such registered model"),
+            ("get", "{three}/versions/9", None, "no such version"),
+        ],
+        5,
+    ),
 )
 def test_what_is_refused(registry, three, method, path, body, problem):
     assert problem in registry(method, path.format(three=three), body, 403)["msg"]

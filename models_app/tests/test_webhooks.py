@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from kernel import sealing
 from mlp.tests.page_world import visitor
+from mlp.tests.tiers import few
 from models_app import reconcile
 from models_app.models import RegistryDelivery, RegistryWebhook
 from models_app.models.webhook import PURPOSE
@@ -140,14 +141,17 @@ def test_a_webhook_is_paused_resumed_and_deleted_on_its_page(receiver, alice, ta
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [
-        ({"events": []}, "events: must be one or more of"),
-        ({"events": ["model_version.exceeded"]}, "events"),
-        ({"url": "http://localhost:25/"}, "url: the port must be"),
-        ({"secret": "x" * 501}, "secret"),
-        ({"name": " "}, "name: must not be empty"),
-        ({}, "body: give at least one field"),
-    ],
+    few(
+        [
+            ({"events": []}, "events: must be one or more of"),
+            ({"events": ["model_version.exceeded"]}, "events"),
+            ({"url": "http://localhost:25/"}, "url: the port must be"),
+            ({"secret": "x" * 501}, "secret"),
+            ({"name": " "}, "name: must not be empty"),
+            ({}, "body: give at least one field"),
+        ],
+        2,
+    ),
 )
 def test_what_a_webhook_cannot_be(call, hook, as_alice, as_bob, change, problem):
     assert problem in as_alice.refused("put", f"{BASE}/{hook['id']}", change)

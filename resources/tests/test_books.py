@@ -13,6 +13,7 @@ from apps import lifecycle as apps
 from apps.models import Application
 from datasets import lifecycle as datasets
 from jobs.models import Job
+from mlp.tests.tiers import few
 from models_app.models import Model
 from resources import tcc
 from resources.models import KINDS, ResourceRequest, Tenant
@@ -106,7 +107,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("damage", "lines"), DAMAGE.values(), ids=DAMAGE)
+@pytest.mark.parametrize(("damage", "lines"), few(DAMAGE.values(), 3), ids=DAMAGE)
 def test_damage_is_listed_and_repaired(world, damage, lines, caplog):
     sql(damage.format(**world))
     code, text = run()
@@ -166,19 +167,25 @@ SERVED = {**RIGHT, "cpu": 4.0, "ram": 756.0, "rom": 1350.0}
 
 @pytest.mark.parametrize(
     ("damage", "lines"),
-    [
-        (
-            "UPDATE resource_request SET rom = 5, cpu = 9 WHERE id IN ('{model}', '{app}')",
-            ["request {model} cpu 9, rom 5 bytes for alice (mm) rom 300 bytes for alice (mm)", "request {app} cpu 9"],
-        ),
-        (
-            "DELETE FROM resource_request WHERE id IN ('{model}', '{app}')",
-            [
-                "request {model} not active rom 300 bytes",
-                "request {app} not active cpu 1.5, ram 256 MiB for alice (am)",
-            ],
-        ),
-    ],
+    few(
+        [
+            (
+                "UPDATE resource_request SET rom = 5, cpu = 9 WHERE id IN ('{model}', '{app}')",
+                [
+                    "request {model} cpu 9, rom 5 bytes for alice (mm) rom 300 bytes for alice (mm)",
+                    "request {app} cpu 9",
+                ],
+            ),
+            (
+                "DELETE FROM resource_request WHERE id IN ('{model}', '{app}')",
+                [
+                    "request {model} not active rom 300 bytes",
+                    "request {app} not active cpu 1.5, ram 256 MiB for alice (am)",
+                ],
+            ),
+        ],
+        1,
+    ),
 )
 def test_models_and_applications_are_compared_too(served, damage, lines):
     sql(damage.format(**served))
@@ -234,7 +241,7 @@ LOANS = {
 }
 
 
-@pytest.mark.parametrize(("damage", "lines"), LOANS.values(), ids=LOANS)
+@pytest.mark.parametrize(("damage", "lines"), few(LOANS.values(), 1), ids=LOANS)
 def test_damaged_loans_are_listed_and_repaired(loan, damage, lines):
     assert run()[0] == 0
     sql(damage)

@@ -6,6 +6,7 @@ import pytest
 
 from kernel import stored
 from kernel.errors import Refused
+from mlp.tests.tiers import few
 from resources import tcc
 from resources.limits import OverLimit
 from resources.models import Tenant, UserLimit
@@ -132,15 +133,18 @@ def test_users_see_their_own_and_change_none(put, as_alice, as_staff):
 
 @pytest.mark.parametrize(
     ("path", "body", "field"),
-    [
-        (f"{PATH}/nobody", {"cpu": 1}, "user"),
-        ("tenants/none/limits/*", {"cpu": 1}, "tenant"),
-        (f"{PATH}/*", {"cpu": -1}, "cpu"),
-        (f"{PATH}/*", {"cpu": "1"}, "cpu"),
-        (f"{PATH}/*", {"gpu": 1.5}, "gpu"),
-        (f"{PATH}/*", {"disk": 1}, "disk"),
-        ("tenants/none/limits/*", {"cpu": True}, "cpu"),
-    ],
+    few(
+        [
+            (f"{PATH}/nobody", {"cpu": 1}, "user"),
+            ("tenants/none/limits/*", {"cpu": 1}, "tenant"),
+            (f"{PATH}/*", {"cpu": -1}, "cpu"),
+            (f"{PATH}/*", {"cpu": "1"}, "cpu"),
+            (f"{PATH}/*", {"gpu": 1.5}, "gpu"),
+            (f"{PATH}/*", {"disk": 1}, "disk"),
+            ("tenants/none/limits/*", {"cpu": True}, "cpu"),
+        ],
+        3,
+    ),
 )
 def test_an_invalid_put_names_the_field(as_staff, path, body, field):
     assert as_staff.refused("put", path, body).startswith(f"{field}:")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kernel.tests import fsm
+from mlp.tests.tiers import few
 from resources import tcc
 from resources.models import ResourceRequest, State, Tenant
 
@@ -114,19 +115,22 @@ def test_an_id_of_another_applier_is_refused(call, as_staff):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        ("id", "a b"),
-        ("id", "x" * 65),
-        ("applier", "xx"),
-        ("request_type", "take"),
-        ("gpu", 17),
-        ("cpu", 0.05),
-        ("cpu", 10.1),
-        ("ram", 99),
-        ("rom", -1),
-        ("tenant", "none"),
-        ("size", 1),
-    ],
+    few(
+        [
+            ("id", "a b"),
+            ("id", "x" * 65),
+            ("applier", "xx"),
+            ("request_type", "take"),
+            ("gpu", 17),
+            ("cpu", 0.05),
+            ("cpu", 10.1),
+            ("ram", 99),
+            ("rom", -1),
+            ("tenant", "none"),
+            ("size", 1),
+        ],
+        4,
+    ),
 )
 def test_an_invalid_field_is_named(as_staff, default_tenant, field, value):
     body = {"id": "a", "applier": "jm", "request_type": "request", field: value}

@@ -16,6 +16,7 @@ import yaml
 from django.conf import settings as django_settings
 from django.core.management import call_command
 
+from mlp.tests.tiers import few
 from runners.kubernetes import KubernetesRunner, check, manifests, trouble
 from runners.kubernetes.config import RUNTIMES, ClusterConfig
 
@@ -118,21 +119,28 @@ def test_everything_that_is_missing_is_listed(complete_cluster, configured):
 
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
-    [
-        ({"claim": ""}, "missing", "storage: not configured; set MLP_K8S_PVC or MLP_K8S_NFS"),
-        ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
-        ({"ingress_class": "traefik"}, "missing", "ingress: IngressClass traefik not found"),
-        ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
-        ({"ingress_gateway": ""}, "note", "ingress: MLP_K8S_INGRESS_GATEWAY is not set; applications have no Ingress"),
-        ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: no node is ready for runs"),
-        ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 amd.com/gpu: no GPU"),
-        (
-            {"gateway_url": "http://localhost:1"},
-            "missing",
-            "gateway: unreachable from pods: http://localhost:1",
-        ),
-        ({"namespace": "other"}, "missing", "namespace: other not found"),
-    ],
+    few(
+        [
+            ({"claim": ""}, "missing", "storage: not configured; set MLP_K8S_PVC or MLP_K8S_NFS"),
+            ({"claim": "", "nfs": "10.0.0.9:/srv/mlp"}, "ok", "storage: NFS 10.0.0.9:/srv/mlp"),
+            ({"ingress_class": "traefik"}, "missing", "ingress: IngressClass traefik not found"),
+            ({"ingress_class": ""}, "note", "ingress: MLP_K8S_INGRESS_CLASS is not set"),
+            (
+                {"ingress_gateway": ""},
+                "note",
+                "ingress: MLP_K8S_INGRESS_GATEWAY is not set; applications have no Ingress",
+            ),
+            ({"node_selector": {"pool": "gpu"}}, "missing", "nodes: no node is ready for runs"),
+            ({"gpu_resource": "amd.com/gpu"}, "note", "GPUs: 0 amd.com/gpu: no GPU"),
+            (
+                {"gateway_url": "http://localhost:1"},
+                "missing",
+                "gateway: unreachable from pods: http://localhost:1",
+            ),
+            ({"namespace": "other"}, "missing", "namespace: other not found"),
+        ],
+        3,
+    ),
 )
 def test_a_setting_that_does_not_fit_the_cluster_is_reported(complete_cluster, configured, change, kind, words):
     lines = lines_of(configured(**ALL | change))

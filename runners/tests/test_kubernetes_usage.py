@@ -92,6 +92,7 @@ def test_links_instead_of_the_usage_file_are_not_followed(watched, cluster, tmp_
     assert (tmp_path / "precious").read_text() == "unharmed"
 
 
+@pytest.mark.long
 def test_only_one_of_two_processes_writes(watched, configured, tmp_path):
     path = tmp_path / "work/usage.jsonl"
     second = type(watched)(configured())

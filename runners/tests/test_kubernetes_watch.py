@@ -254,6 +254,7 @@ def test_another_process_takes_over_the_log(kubernetes, configured, tmp_path, fe
         shown(tmp_path, "one", "two", "three", "four")
 
 
+@pytest.mark.long
 def test_the_log_of_a_run_that_prints_fast_is_whole(watched, tmp_path, monkeypatch):
     """The stream that follows it is far behind when the run ends; the end waits for the rest."""
     monkeypatch.setattr(runner, "LOG_PATIENCE_S", -1)
@@ -328,6 +329,7 @@ with runner.watch(lambda: None):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [1, later(3)])
 def test_a_log_survives_kills_of_the_copying_process(kubernetes, configured, tmp_path, kills):
     """Killed repeatedly at any moment: no line is lost or duplicated."""

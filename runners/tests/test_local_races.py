@@ -77,6 +77,7 @@ def test_twenty_threads_start_one_run(runner, tmp_path):
     assert (tmp_path / "work/count").read_text() == "x"
 
 
+@pytest.mark.long
 def test_twenty_processes_start_one_run(runner, tmp_path):
     one = spec(tmp_path, COUNT)
     gate, opened = os.pipe()

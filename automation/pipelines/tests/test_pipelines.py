@@ -14,7 +14,7 @@ from automation.sweeps.tests.conftest import report
 from jobs.models import Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 from resources import tcc
 from resources.models import Tenant
 
@@ -72,6 +72,7 @@ class TestOrder:
         job = Job.objects.get()
         assert (job.args, job.env) == (["--epochs", "5", "--all=false"], {"E": "5x"})
 
+    @pytest.mark.long
     @pytest.mark.parametrize("count", [4, later(100)])
     def test_a_chain_of_many_steps(self, world, count):
         steps = {f"s{number}": {"needs": [f"s{number - 1}"] if number else []} for number in range(count)}
@@ -90,7 +91,7 @@ class TestOrder:
 
 
 class TestConditions:
-    @pytest.mark.parametrize(("accuracy", "state"), [(0.95, "complete"), (0.5, "skipped")])
+    @pytest.mark.parametrize(("accuracy", "state"), few([(0.95, "complete"), (0.5, "skipped")], 1))
     def test_a_step_depends_on_a_metric(self, world, accuracy, state):
         world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}, "c": {"needs": ["b"]}})
         run = world.run()
@@ -140,6 +141,7 @@ class TestApproval:
         assert world.running() == ["b"]
         assert "does not wait" in as_alice.refused("put", f"{RUN}/1/steps/good:approve")
 
+    @pytest.mark.long
     def test_it_fails_when_it_is_rejected(self, world, as_alice):
         run = self.begin(world)
         as_alice.call("put", f"{RUN}/1/steps/good:reject")
@@ -162,6 +164,7 @@ class TestUnchanged:
         assert (world.states(3)["a"], world.running()) == ("cached", ["b"])
         assert Job.objects.count() == 3
 
+    @pytest.mark.long
     def test_a_change_of_the_code_is_one(self, world, home):
         world.make({"a": {}})
         world.run()
@@ -170,7 +173,7 @@ class TestUnchanged:
         world.run()
         assert world.running() == ["a"]
 
-    @pytest.mark.parametrize("how", ["fresh", "cache", "trash", "failed"])
+    @pytest.mark.parametrize("how", few(["fresh", "cache", "trash", "failed"], 2))
     def test_it_is_run_again(self, world, how):
         world.make({"a": {"cache": how != "cache"}})
         world.run()
@@ -214,7 +217,7 @@ class TestEnds:
         assert Snapshot.objects.exists()
         assert in_use() == 0
 
-    @pytest.mark.parametrize("ended", [True, False])
+    @pytest.mark.parametrize("ended", few([True, False], 1))
     def test_a_pipeline_is_deleted_with_its_runs_by_one_call(self, world, as_alice, ended):
         world.make({"a": {}})
         world.run()
@@ -237,6 +240,7 @@ class TestEnds:
         assert run.state == "error"
         assert in_use() == 0
 
+    @pytest.mark.long
     def test_its_owner_is_told_of_the_run_and_not_of_each_job(self, world):
         world.make({"a": {}, "b": {}})
         world.run()
@@ -300,26 +304,32 @@ def test_a_parameter_that_no_script_could_be_given_is_refused(as_alice, home, va
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
-    [
-        ({"steps": {}}, "steps: must be an object of 1 to"),
-        ({"steps": {"A": JOB}}, "steps: a step's name must match"),
-        ({"steps": {"a": {**JOB, "needs": ["b"]}}}, "steps.a.needs: there is no step b"),
-        ({"steps": {"a": {**JOB, "inputs": {"D": "b"}}}}, "steps.a.inputs.D: there is no step b"),
-        ({"steps": {"a": {**JOB, "when": {"b": "x > 1"}}}}, "steps.a.when: there is no step b"),
-        ({"steps": {"a": {**JOB, "needs": ["b"]}, "b": {**JOB, "needs": ["a"]}}}, "steps: the steps are a circle: "),
-        ({"steps": {"a": JOB, "b": {**JOB, "when": {"a": "x >"}}}}, "steps.b.when.a: column"),
-        ({"steps": {"a": {**JOB, "args": ["${x}"]}}}, "steps.a: there is no parameter x"),
-        ({"steps": {"a": {**JOB, "args": ["${}"]}}}, "steps.a: there is no parameter ; write $${ for ${ itself"),
-        ({"steps": {"a": {**JOB, "env": {"START": 5}}}}, "steps.a: env: START: must be a string"),
-        ({"steps": {"a": {**JOB, "entry": "none.py"}}}, "steps.a.entry:"),
-        ({"steps": {"a": {**JOB, "cpu": 10}}}, "steps.a.cpu:"),
-        ({"steps": {"a": {**JOB, "colour": 1}}}, "steps.a"),
-        ({"steps": {"a": {**JOB, "approve": "?"}}}, "steps.a"),
-        ({"steps": {"a": {"cpu": 1}}}, "steps.a"),
-        ({"steps": {"a": {"approve": "?"}, "b": {**JOB, "inputs": {"D": "a"}}}}, "steps.b: a is an approval"),
-        ({"params": {"1": 2}}, "params"),
-        ({"name": "Flow"}, "name:"),
-    ],
+    few(
+        [
+            ({"steps": {}}, "steps: must be an object of 1 to"),
+            ({"steps": {"A": JOB}}, "steps: a step's name must match"),
+            ({"steps": {"a": {**JOB, "needs": ["b"]}}}, "steps.a.needs: there is no step b"),
+            ({"steps": {"a": {**JOB, "inputs": {"D": "b"}}}}, "steps.a.inputs.D: there is no step b"),
+            ({"steps": {"a": {**JOB, "when": {"b": "x > 1"}}}}, "steps.a.when: there is no step b"),
+            (
+                {"steps": {"a": {**JOB, "needs": ["b"]}, "b": {**JOB, "needs": ["a"]}}},
+                "steps: the steps are a circle: ",
+            ),
+            ({"steps": {"a": JOB, "b": {**JOB, "when": {"a": "x >"}}}}, "steps.b.when.a: column"),
+            ({"steps": {"a": {**JOB, "args": ["${x}"]}}}, "steps.a: there is no parameter x"),
+            ({"steps": {"a": {**JOB, "args": ["${}"]}}}, "steps.a: there is no parameter ; write $${ for ${ itself"),
+            ({"steps": {"a": {**JOB, "env": {"START": 5}}}}, "steps.a: env: START: must be a string"),
+            ({"steps": {"a": {**JOB, "entry": "none.py"}}}, "steps.a.entry:"),
+            ({"steps": {"a": {**JOB, "cpu": 10}}}, "steps.a.cpu:"),
+            ({"steps": {"a": {**JOB, "colour": 1}}}, "steps.a"),
+            ({"steps": {"a": {**JOB, "approve": "?"}}}, "steps.a"),
+            ({"steps": {"a": {"cpu": 1}}}, "steps.a"),
+            ({"steps": {"a": {"approve": "?"}, "b": {**JOB, "inputs": {"D": "a"}}}}, "steps.b: a is an approval"),
+            ({"params": {"1": 2}}, "params"),
+            ({"name": "Flow"}, "name:"),
+        ],
+        8,
+    ),
 )
 def test_what_is_wrong_is_named(as_alice, home, fields, problem):
     refusal = as_alice.refused("post", "users/alice/pipelines", {"name": "flow", "steps": {"a": JOB}, **fields})

@@ -18,6 +18,7 @@ from datasets.models import Dataset
 from jobs import lifecycle as jobs
 from jobs.models import Job, Snapshot
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 from models_app.models import ModelVersion, RegisteredModel
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "home")]
@@ -122,7 +123,9 @@ def fields_of(schedule: Schedule, **others) -> dict:
 
 
 class TestMissed:
-    @pytest.mark.parametrize(("policy", "submitted", "missed"), [("none", 0, 1), ("latest", 1, 1), ("all", 3, 0)])
+    @pytest.mark.parametrize(
+        ("policy", "submitted", "missed"), few([("none", 0, 1), ("latest", 1, 1), ("all", 3, 0)], 1)
+    )
     def test_times_while_the_platform_was_off_are_told_and_made_up_for(self, make, policy, submitted, missed):
         schedule = make(catch_up=policy, overlap="allow")
         firing.run(schedule.next_at + 2 * HOUR + 10 * MINUTE)
@@ -131,6 +134,7 @@ class TestMissed:
         schedule.refresh_from_db()
         assert schedule.next_at > timezone.now() + 2 * HOUR
 
+    @pytest.mark.long
     def test_a_long_time_off_is_no_flood(self, make):
         schedule = make(cron="* * * * *", catch_up="all", overlap="allow", job={**JOB, "cpu": 0.1})
         firing.run(schedule.next_at + timedelta(days=30))
@@ -338,27 +342,30 @@ class TestByHand:
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
-    [
-        ({"cron": "61 * * * *"}, "cron: 61 is not valid for the minute: write *, a number from 0 to 59"),
-        ({"cron": "0 22-6 * * *"}, "cron: 22-6 is not valid for the hour"),
-        ({"cron": "0 0 ? * MON"}, "cron: ? is not valid for the day of the month"),
-        ({"cron": "0 0 * * MON#2/2"}, "cron: MON#2/2 is not valid for the weekday"),
-        ({"cron": "*/90 * * * *"}, "cron: the step of the minute must be 1 to 59"),
-        ({"cron": "0 */25 * * *"}, "cron: the step of the hour must be 1 to 23"),
-        ({"cron": "@every 5m"}, "cron: there is no @every 5m: write five fields, or one of @hourly, @daily"),
-        ({"cron": "* * * *"}, "cron: must be five fields"),
-        ({"cron": "0 0 31 2 *"}, "cron: never matches a date"),
-        ({"time_zone": "Mars/Base"}, "time_zone: Mars/Base is not a time zone"),
-        ({"cron": None}, "cron: give either cron or event"),
-        ({"event": {"on": "dataset_ready"}}, "cron: give either cron or event"),
-        ({"cron": None, "event": {"on": "rain"}}, "event: on:"),
-        ({"cron": None, "event": {"on": "job_finished"}}, "event.name: requires the name of a job"),
-        ({"job": None}, "job: give either job, sweep or pipeline"),
-        ({"job": {"entry": "none.py"}}, "job.entry:"),
-        ({"job": {**JOB, "cpu": 10}}, "job.cpu:"),
-        ({"overlap": "maybe"}, "overlap:"),
-        ({"sweep": {"job": JOB}, "job": None}, "sweep:"),
-    ],
+    few(
+        [
+            ({"cron": "61 * * * *"}, "cron: 61 is not valid for the minute: write *, a number from 0 to 59"),
+            ({"cron": "0 22-6 * * *"}, "cron: 22-6 is not valid for the hour"),
+            ({"cron": "0 0 ? * MON"}, "cron: ? is not valid for the day of the month"),
+            ({"cron": "0 0 * * MON#2/2"}, "cron: MON#2/2 is not valid for the weekday"),
+            ({"cron": "*/90 * * * *"}, "cron: the step of the minute must be 1 to 59"),
+            ({"cron": "0 */25 * * *"}, "cron: the step of the hour must be 1 to 23"),
+            ({"cron": "@every 5m"}, "cron: there is no @every 5m: write five fields, or one of @hourly, @daily"),
+            ({"cron": "* * * *"}, "cron: must be five fields"),
+            ({"cron": "0 0 31 2 *"}, "cron: never matches a date"),
+            ({"time_zone": "Mars/Base"}, "time_zone: Mars/Base is not a time zone"),
+            ({"cron": None}, "cron: give either cron or event"),
+            ({"event": {"on": "dataset_ready"}}, "cron: give either cron or event"),
+            ({"cron": None, "event": {"on": "rain"}}, "event: on:"),
+            ({"cron": None, "event": {"on": "job_finished"}}, "event.name: requires the name of a job"),
+            ({"job": None}, "job: give either job, sweep or pipeline"),
+            ({"job": {"entry": "none.py"}}, "job.entry:"),
+            ({"job": {**JOB, "cpu": 10}}, "job.cpu:"),
+            ({"overlap": "maybe"}, "overlap:"),
+            ({"sweep": {"job": JOB}, "job": None}, "sweep:"),
+        ],
+        7,
+    ),
 )
 def test_what_is_wrong_is_named(as_alice, fields, problem):
     usual = {"name": "nightly", "job": JOB, "cron": "0 * * * *"}

@@ -6,6 +6,7 @@ import pytest
 
 from automation.models import Sweep, Trial
 from jobs.models import Snapshot
+from mlp.tests.tiers import few
 
 from .conftest import body
 
@@ -15,45 +16,51 @@ pytestmark = pytest.mark.django_db(transaction=True)
 class TestRefusals:
     @pytest.mark.parametrize(
         ("fields", "problem"),
-        [
-            ({"name": "Search"}, "name:"),
-            ({"job": {"cpu": 1}}, "job: entry:"),
-            ({"job": {"entry": "none.py"}}, "job.entry:"),
-            ({"job": {"entry": "train.py", "name": "x"}}, "job: name: unknown field"),
-            ({"job": {"entry": "train.py", "cpu": 10}}, "job.cpu:"),
-            ({"job": {"entry": "train.py", "datasets": ["none"]}}, "job.datasets:"),
-            ({"space": {}}, "space:"),
-            ({"space": {"lr": {"type": "float", "low": 2, "high": 1}}}, "space.lr: low is 2.0"),
-            ({"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}}, "space.lr.low: must be above 0"),
-            ({"space": {"lr": {"type": "int", "low": 0.5, "high": 1}}}, "space.lr.low: must be a whole number"),
-            ({"space": {"lr": {"type": "float", "low": 0}}}, "space.lr.high: must be a number"),
-            ({"space": {"lr": {"type": "normal"}}}, "space.lr.type:"),
-            ({"space": {"lr": {"choices": []}}}, "space.lr.choices:"),
-            ({"space": {"lr": {"choices": [1, 1]}}}, "space.lr.choices: 1 is there twice"),
-            ({"space": {"lr": {"choices": [None]}}}, "space.lr.choices:"),
-            ({"space": {"l r": {"choices": [1]}}}, "space.l r:"),
-            ({"space": {"a": {"choices": [1], "when": {"b": 2}}}}, "space.a.when: there is no other parameter b"),
-            (
-                {"space": {"a": {"choices": [1], "when": {"b": 2}}, "b": {"choices": [1]}}},
-                "space.a.when: b is never 2",
-            ),
-            (
-                {"space": {"a": {"choices": [1], "when": {"b": 1}}, "b": {"choices": [1], "when": {"a": 1}}}},
-                "space: the conditions are a circle:",
-            ),
-            ({"objective": None}, "objective:"),
-            ({"objective": {"metric": "epoch", "direction": "minimize"}}, "objective: metric:"),
-            ({"objective": {"metric": "error", "direction": "down"}}, "objective: direction:"),
-            ({"sampler": "annealing"}, "sampler.type: must be one of tpe, random, grid"),
-            ({"sampler": {"type": "tpe", "seed": -1}}, "sampler.seed: must be 0 to"),
-            ({"sampler": "grid"}, "space.lr: the sampler grid requires a step or choices"),
-            ({"pruner": {"type": "median", "x": 1}}, "pruner.x: unknown field"),
-            ({"pruner": "threshold"}, "pruner: a threshold requires"),
-            ({"trials": 0}, "trials:"),
-            ({"parallel": 1000}, "parallel:"),
-            ({"stop": {"patience": 0}}, "stop: patience:"),
-            ({"pass_as": "environment", "space": {"a-b": {"choices": [1]}}}, "space.a-b:"),
-        ],
+        few(
+            [
+                ({"name": "Search"}, "name:"),
+                ({"job": {"cpu": 1}}, "job: entry:"),
+                ({"job": {"entry": "none.py"}}, "job.entry:"),
+                ({"job": {"entry": "train.py", "name": "x"}}, "job: name: unknown field"),
+                ({"job": {"entry": "train.py", "cpu": 10}}, "job.cpu:"),
+                ({"job": {"entry": "train.py", "datasets": ["none"]}}, "job.datasets:"),
+                ({"space": {}}, "space:"),
+                ({"space": {"lr": {"type": "float", "low": 2, "high": 1}}}, "space.lr: low is 2.0"),
+                (
+                    {"space": {"lr": {"type": "float", "low": 0, "high": 1, "log": True}}},
+                    "space.lr.low: must be above 0",
+                ),
+                ({"space": {"lr": {"type": "int", "low": 0.5, "high": 1}}}, "space.lr.low: must be a whole number"),
+                ({"space": {"lr": {"type": "float", "low": 0}}}, "space.lr.high: must be a number"),
+                ({"space": {"lr": {"type": "normal"}}}, "space.lr.type:"),
+                ({"space": {"lr": {"choices": []}}}, "space.lr.choices:"),
+                ({"space": {"lr": {"choices": [1, 1]}}}, "space.lr.choices: 1 is there twice"),
+                ({"space": {"lr": {"choices": [None]}}}, "space.lr.choices:"),
+                ({"space": {"l r": {"choices": [1]}}}, "space.l r:"),
+                ({"space": {"a": {"choices": [1], "when": {"b": 2}}}}, "space.a.when: there is no other parameter b"),
+                (
+                    {"space": {"a": {"choices": [1], "when": {"b": 2}}, "b": {"choices": [1]}}},
+                    "space.a.when: b is never 2",
+                ),
+                (
+                    {"space": {"a": {"choices": [1], "when": {"b": 1}}, "b": {"choices": [1], "when": {"a": 1}}}},
+                    "space: the conditions are a circle:",
+                ),
+                ({"objective": None}, "objective:"),
+                ({"objective": {"metric": "epoch", "direction": "minimize"}}, "objective: metric:"),
+                ({"objective": {"metric": "error", "direction": "down"}}, "objective: direction:"),
+                ({"sampler": "annealing"}, "sampler.type: must be one of tpe, random, grid"),
+                ({"sampler": {"type": "tpe", "seed": -1}}, "sampler.seed: must be 0 to"),
+                ({"sampler": "grid"}, "space.lr: the sampler grid requires a step or choices"),
+                ({"pruner": {"type": "median", "x": 1}}, "pruner.x: unknown field"),
+                ({"pruner": "threshold"}, "pruner: a threshold requires"),
+                ({"trials": 0}, "trials:"),
+                ({"parallel": 1000}, "parallel:"),
+                ({"stop": {"patience": 0}}, "stop: patience:"),
+                ({"pass_as": "environment", "space": {"a-b": {"choices": [1]}}}, "space.a-b:"),
+            ],
+            12,
+        ),
     )
     def test_what_is_wrong_is_named(self, world, as_alice, fields, problem):
         assert as_alice.refused("post", "users/alice/sweeps", body(**fields)).startswith(problem)

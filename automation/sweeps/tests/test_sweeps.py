@@ -14,7 +14,7 @@ from automation.sweeps import driving
 from jobs import launching
 from jobs import lifecycle as jobs
 from jobs.models import Job, Snapshot
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 from resources import tcc
 from resources.models import Tenant
 
@@ -67,6 +67,7 @@ class TestToTheEnd:
         assert job.env["LR"] in ("0.5", "x", "true")
         assert {row.name for row in job.params.all()} == set(params)
 
+    @pytest.mark.long
     def test_all_trials_run_the_code_of_the_beginning(self, world, home):
         world.make(parallel=1, trials=2)
         (home / "train.py").write_text("print('changed since')")
@@ -81,6 +82,7 @@ class TestToTheEnd:
         assert points == {(a, b) for a in (1, 2) for b in ("x", True)}
         assert world.get()["trials"] == 4
 
+    @pytest.mark.long
     def test_a_condition_decides_whether_a_parameter_exists(self, world):
         space = {
             "momentum": {"type": "float", "low": 0, "high": 0.9, "when": {"optimizer": "sgd"}},
@@ -93,7 +95,7 @@ class TestToTheEnd:
         for trial in trials:
             assert ("momentum" in trial["params"]) == (trial["params"]["optimizer"] == "sgd")
 
-    @pytest.mark.parametrize("sampler", ["tpe", later("random"), "cmaes", later("qmc"), later("nsga2")])
+    @pytest.mark.parametrize("sampler", few(["tpe", later("random"), "cmaes", later("qmc"), later("nsga2")], 1))
     def test_every_sampler_searches(self, world, sampler):
         chosen = {"type": sampler, "seed": 3, **({"startup_trials": 3} if sampler == "tpe" else {})}
         world.make(sampler=chosen, trials=5, parallel=2)
@@ -102,6 +104,7 @@ class TestToTheEnd:
         assert answer["counts"]["complete"] == 5
         assert sum(answer["importance"]["error"].values()) == pytest.approx(1.0)
 
+    @pytest.mark.long
     def test_several_objectives_have_a_pareto_front(self, world):
         objectives = [
             {"metric": "error", "direction": "minimize"},
@@ -116,7 +119,7 @@ class TestToTheEnd:
         world.look()
         assert [each["number"] for each in world.get()["best"]] == [0, 1]
 
-    @pytest.mark.parametrize(("statistic", "value"), [("last", 2), ("best", 1), ("min", 1), ("max", 3)])
+    @pytest.mark.parametrize(("statistic", "value"), few([("last", 2), ("best", 1), ("min", 1), ("max", 3)], 1))
     def test_the_statistic_says_which_value_counts(self, world, statistic, value):
         objective = {"metric": "error", "direction": "minimize", "statistic": statistic}
         world.make(trials=1, objective=objective)
@@ -136,6 +139,7 @@ class TestEnds:
         assert (answer["state"], answer["counts"]["complete"]) == ("finished", 1)
         assert answer["reason"] == "the target of 0.5 is reached"
 
+    @pytest.mark.long
     def test_so_does_patience(self, world):
         world.make(trials=50, parallel=1, stop={"patience": 3})
         world.play(lambda params: 1.0)
@@ -175,7 +179,7 @@ class TestEnds:
             "the last 2 trials failed, the last of them: the script has ended without reporting error"
         )
 
-    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    @pytest.mark.parametrize("value", few([math.nan, math.inf], 1))
     def test_a_result_that_is_no_number_is_a_failure(self, world, value):
         world.make(trials=1)
         world.play(lambda params: value)
@@ -260,6 +264,7 @@ class TestByHand:
         world.play()
         assert world.get()["counts"]["complete"] == 3
 
+    @pytest.mark.long
     def test_one_that_has_finished_is_extended(self, world, as_alice):
         world.make(trials=2)
         world.play()
@@ -270,6 +275,7 @@ class TestByHand:
         world.play()
         assert world.get()["counts"]["complete"] == 5
 
+    @pytest.mark.long
     def test_a_trial_of_ones_own_is_tried(self, world, as_alice):
         world.make(trials=1)
         world.play()
@@ -283,12 +289,15 @@ class TestByHand:
 
     @pytest.mark.parametrize(
         ("values", "problem"),
-        [
-            ({"lr": 5}, "params.lr: is not in the search space"),
-            ({"width": 5}, "params: there is no parameter width"),
-            ({"depth": 1.5}, "params.depth: is not in the search space"),
-            ([], "params: must be an object"),
-        ],
+        few(
+            [
+                ({"lr": 5}, "params.lr: is not in the search space"),
+                ({"width": 5}, "params: there is no parameter width"),
+                ({"depth": 1.5}, "params.depth: is not in the search space"),
+                ([], "params: must be an object"),
+            ],
+            1,
+        ),
     )
     def test_a_trial_outside_of_the_space_is_refused(self, world, as_alice, values, problem):
         world.make()

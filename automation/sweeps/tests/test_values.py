@@ -9,6 +9,7 @@ import pytest
 from automation.models import Sweep, Trial
 from automation.sweeps import engine
 from jobs.models import Job
+from mlp.tests.tiers import few
 
 from .conftest import body
 
@@ -25,20 +26,23 @@ def tried(world, **fields) -> list[list[str]]:
 
 @pytest.mark.parametrize(
     ("low", "high", "step", "values"),
-    [
-        (0, 0.3, 0.1, ["0.0", "0.1", "0.2", "0.3"]),
-        (0.1, 0.7, 0.2, ["0.1", "0.3", "0.5", "0.7"]),
-        (-0.3, 0.3, 0.3, ["-0.3", "0.0", "0.3"]),
-        (1e-05, 3e-05, 1e-05, ["1e-05", "2e-05", "3e-05"]),
-        (0, 0.35, 0.1, ["0.0", "0.1", "0.2", "0.3"]),
-    ],
+    few(
+        [
+            (0, 0.3, 0.1, ["0.0", "0.1", "0.2", "0.3"]),
+            (0.1, 0.7, 0.2, ["0.1", "0.3", "0.5", "0.7"]),
+            (-0.3, 0.3, 0.3, ["-0.3", "0.0", "0.3"]),
+            (1e-05, 3e-05, 1e-05, ["1e-05", "2e-05", "3e-05"]),
+            (0, 0.35, 0.1, ["0.0", "0.1", "0.2", "0.3"]),
+        ],
+        1,
+    ),
 )
 def test_the_steps_of_a_grid_are_decimal(world, low, high, step, values):
     space = {"x": {"type": "float", "low": low, "high": high, "step": step}}
     assert tried(world, sampler="grid", space=space, trials=None) == sorted([f"--x={value}"] for value in values)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "qmc"])
+@pytest.mark.parametrize("sampler", few(["tpe", "qmc"], 1))
 def test_steps_that_are_suggested_are_decimal(world, sampler):
     space = {"x": {"type": "float", "low": 0, "high": 0.9, "step": 0.1}, "n": {"choices": [1]}}
     given = tried(world, sampler={"type": sampler, "seed": 1}, space=space, trials=12, parallel=4)
@@ -53,6 +57,7 @@ def test_a_value_that_an_earlier_release_stored_beside_its_step_ends_no_sweep(wo
     assert (world.get()["state"], world.get()["counts"]["complete"]) == ("finished", 4)
 
 
+@pytest.mark.long
 def test_choices_are_told_apart_by_their_type(world):
     space = {"depth": {"choices": [1, 1.0, "sqrt", True]}, "warm": {"choices": [0, False]}}
     given = tried(world, sampler="grid", space=space, trials=None, parallel=8)
@@ -60,6 +65,7 @@ def test_choices_are_told_apart_by_their_type(world):
     assert given == sorted([f"--depth={depth}", f"--warm={each}"] for depth in depths for each in warm)
 
 
+@pytest.mark.long
 def test_a_choice_given_by_hand_is_the_one_that_is_run(world, as_alice):
     world.make(space={"d": {"choices": [1, True, 1.0]}}, trials=1, parallel=3)
     for value in (True, 1.0):

@@ -134,6 +134,7 @@ def test_clone_and_edit_runs_the_edited_text(alice_client, two, until, as_alice,
 CLONE = {"name": "mine", "entry": "train.py", "code_from": "alice/fit"}
 
 
+@pytest.mark.long
 def test_a_shared_run_is_cloned_with_its_code(two, bob, as_bob, until):
     shared = Share.objects.create(
         owner=two.user, kind="job", object_id=two.pk, name="fit", audience="user", user=bob, right="clone"

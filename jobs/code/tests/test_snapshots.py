@@ -18,7 +18,7 @@ from jobs.code import store, sweeping, taking, tree
 from jobs.models import Blob, Capture, Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -53,6 +53,7 @@ class TestWhatRuns:
         until(job, "finished")
         assert log(as_alice) == "script one first\n"
 
+    @pytest.mark.long
     def test_each_retry_runs_the_same_code(self, as_alice, submit, script, until, monkeypatch, tasks):
         monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
         text = (
@@ -65,12 +66,14 @@ class TestWhatRuns:
         assert log(as_alice).splitlines()[-1] == "attempt 2"
         assert "changed" not in log(as_alice)
 
+    @pytest.mark.long
     def test_the_script_may_vanish_from_home(self, as_alice, submit, until, home):
         job = submit("print('still here')\n")
         (home / "train.py").unlink()
         until(job, "finished")
         assert log(as_alice) == "still here\n"
 
+    @pytest.mark.long
     def test_what_is_not_kept_is_found_at_its_place(self, as_alice, submit, script, until, home, settings):
         settings.CODE_BYTES = 4096
         (home / "data").mkdir()
@@ -104,6 +107,7 @@ class TestWhatRuns:
         assert "written" not in log(as_alice)
         assert [path.read_bytes() for path in (store.folder("alice") / "blobs").iterdir()] == [text.encode()]
 
+    @pytest.mark.long
     def test_a_job_of_an_earlier_release_runs_what_is_in_home(self, as_alice, submit, script, until):
         job = submit("print('one')\n")
         Job.objects.update(snapshot=None)
@@ -134,6 +138,7 @@ class TestKeptOnce:
         file = manifest(Job.objects.get(name="again")).file("helper.py")
         assert store.blob_path("alice", file.blob).read_text() == "x = 2\n"
 
+    @pytest.mark.long
     def test_a_deleted_job_releases_what_no_other_has(self, submit, as_alice, until, home, tasks):
         (home / "helper.py").write_text("x = 1\n")
         first = until(submit("print(1)\n"), "finished")
@@ -160,7 +165,7 @@ def empty_the_trash(tasks) -> None:
 
 
 class TestKills:
-    @pytest.mark.parametrize("at", ["os.fsync", "pathlib.Path.rename", "jobs.models.Snapshot.objects.create"])
+    @pytest.mark.parametrize("at", few(["os.fsync", "pathlib.Path.rename", "jobs.models.Snapshot.objects.create"], 1))
     def test_a_killed_submission_leaves_nothing_that_counts(self, alice, home, at, submit, monkeypatch):
         """Another process is killed while it keeps the code; the next round removes what it left."""
         (home / "more.py").write_text("y = 1\n")

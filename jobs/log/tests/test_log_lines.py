@@ -17,6 +17,7 @@ from jobs.models import Job
 from kernel import storage
 from kernel.textlog.index import PIECE
 from mlp.operators.tests.admin_world import put
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,18 +103,21 @@ def test_a_log_that_is_missing_has_no_lines(as_alice, alice):
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [
-        (f"{LINES}?first=0", "first: must be a whole number"),
-        (f"{LINES}?limit=1001", "limit: must be a whole number from 1 to 1000"),
-        (f"{LINES}?follow=2", "follow: "),
-        (f"{LINES}?before=1", "before: unknown parameter"),
-        (f"{LINES}?q=(&regex=1", "q: invalid regular expression: missing )"),
-        (SEARCH, "q: must have 1 to 1000 characters"),
-        (f"{SEARCH}?q=", "q: must have 1 to 1000 characters"),
-        (f"{SEARCH}?q=&errors=1", "q: must have 1 to 1000 characters"),
-        (f"{SEARCH}?q=" + "a" * 1001, "q: must have 1 to 1000 characters"),
-        (f"{SEARCH}?q=a&case=yes", "case: "),
-    ],
+    few(
+        [
+            (f"{LINES}?first=0", "first: must be a whole number"),
+            (f"{LINES}?limit=1001", "limit: must be a whole number from 1 to 1000"),
+            (f"{LINES}?follow=2", "follow: "),
+            (f"{LINES}?before=1", "before: unknown parameter"),
+            (f"{LINES}?q=(&regex=1", "q: invalid regular expression: missing )"),
+            (SEARCH, "q: must have 1 to 1000 characters"),
+            (f"{SEARCH}?q=", "q: must have 1 to 1000 characters"),
+            (f"{SEARCH}?q=&errors=1", "q: must have 1 to 1000 characters"),
+            (f"{SEARCH}?q=" + "a" * 1001, "q: must have 1 to 1000 characters"),
+            (f"{SEARCH}?q=a&case=yes", "case: "),
+        ],
+        3,
+    ),
 )
 def test_a_wrong_call_is_named(as_alice, write, address, words):
     write(b"one\n")

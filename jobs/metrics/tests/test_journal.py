@@ -14,6 +14,7 @@ from jobs.metrics import journal
 from jobs.models import Metrics, Value
 from kernel import storage
 from kernel.tests.nats_tools import until as wait_for
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,7 +47,7 @@ def test_what_a_run_could_not_send_is_stored_after_its_end(submit, until, as_ali
     assert left() == []
 
 
-@pytest.mark.parametrize("end", ["cancel", "timeout"])
+@pytest.mark.parametrize("end", few(["cancel", "timeout"], 1))
 def test_what_a_run_could_not_send_is_stored_when_it_is_stopped(submit, until, as_alice, end):
     text = f"{REPORTS}\nopen('ready', 'w').close()\nimport time\nwhile True: time.sleep(0.05)"
     job = until(submit(text), "running")
@@ -60,6 +61,7 @@ def test_what_a_run_could_not_send_is_stored_when_it_is_stopped(submit, until, a
     assert left() == []
 
 
+@pytest.mark.long
 def test_each_attempt_has_its_own(submit, until):
     until(submit(KILLED, retries=1), "error")
     assert list(Metrics.objects.order_by("seq").values_list("attempt", "epoch")) == [

@@ -17,6 +17,7 @@ from jobs.models import Job, Metrics, Value
 from kernel import bus
 from mlp.tests.links import eventually
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 
 from .test_metrics import SLEEP, URL, ingesting, publish, row, running, socket, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -49,7 +50,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("end", few(ENDS.values(), 1), ids=ENDS)
 def test_only_reports_sent_before_the_end_are_stored(
     as_alice,
     running,  # noqa: F811
@@ -161,6 +162,7 @@ async def take_and_die(count: int) -> None:
     await client.close()
 
 
+@pytest.mark.long
 def test_what_a_killed_ingest_has_taken_is_stored_before_later_reports(running, stream, ingest_now):  # noqa: F811
     """The server holds it back for a while, and delivers the later ones meanwhile."""
     for epoch in (0, 1):
@@ -177,7 +179,7 @@ def set_back(job: Job, message_id: str) -> bus.Delivery:
     return bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), message_id, 1, job.created - timedelta(hours=1))
 
 
-@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("ended", few([False, True], 1))
 def test_reports_are_stored_although_the_clock_was_set_back(as_alice, running, until, ended):  # noqa: F811
     if ended:
         ENDS["cancelled"](as_alice)
@@ -204,7 +206,7 @@ def test_reports_of_an_earlier_job_are_dropped_although_the_clock_was_set_back(
     assert recording.record([set_back(second, f"{second.pk}.run:1")]) == 1
 
 
-@pytest.mark.parametrize("strange", ["\u00e4-0", "a\0b", "x" * 5000], ids=["not ASCII", "a null", "long"])
+@pytest.mark.parametrize("strange", few(["\u00e4-0", "a\0b", "x" * 5000], 1), ids=["not ASCII", "a null", "long"])
 def test_an_invalid_message_id_does_not_block_other_rows(running, ingest_now, strange):  # noqa: F811
     publish(SUBJECT, json.dumps(row(0)).encode(), strange)
     publish(SUBJECT, json.dumps(row(1)).encode(), f"{strange}?")
@@ -240,7 +242,7 @@ def test_unstorable_rows_are_dropped_and_the_rest_of_the_batch_is_kept(running, 
 
 
 @pytest.mark.usefixtures("stream")
-@pytest.mark.parametrize("comes", ["before the end", "after the end"])
+@pytest.mark.parametrize("comes", few(["before the end", "after the end"], 1))
 def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, request, monkeypatch, comes):  # noqa: F811
     token = accounts.token_of(running.user)
     all_recorded, looks = recording.all_recorded, []

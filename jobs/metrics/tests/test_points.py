@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs.metrics import blocks, feed, recording, series
 from jobs.models import Block, Metrics, RunMetric, Value
 from kernel import bus
+from mlp.tests.tiers import few
 
 from .test_metrics import SLEEP, ingesting, row, running, stream, wait_for  # noqa: F401 (fixtures)
 from .test_values import URL, numbers, record
@@ -63,7 +64,7 @@ class TestLong:
         begin, end = one["step"][at] // 10, one["step"][at + 1] // 10
         assert one["value"][at] == pytest.approx(sum(map(value, range(begin, end))) / (end - begin))
 
-    @pytest.mark.parametrize(("low", "high"), [(163_000, 164_000), (81_900, 81_930), (899_000, 901_000)])
+    @pytest.mark.parametrize(("low", "high"), few([(163_000, 164_000), (81_900, 81_930), (899_000, 901_000)], 1))
     def test_a_short_range_has_every_point_as_it_was_reported(self, points, low, high):
         one = points(f"points=300&from={low}&to={high}")["long"]
         assert one["step"] == list(range(low, high + 1, 10))
@@ -103,7 +104,7 @@ class TestLong:
         assert f"LIMIT {blocks.SIZE + 1}" in reads[0]
         assert "AND id > 0 " not in reads[1]
 
-    @pytest.mark.parametrize("query", [blocks.FIRST_VALUES, series.NEWEST, feed.VALUES])
+    @pytest.mark.parametrize("query", few([blocks.FIRST_VALUES, series.NEWEST, feed.VALUES], 1))
     def test_the_points_of_one_series_are_found_by_its_index(self, running, query):  # noqa: F811
         """However many values of other jobs lie between them."""
         known = {"job": running.pk, "name": "long", "names": ["long"], "after": 0, "most": 10}
@@ -146,14 +147,17 @@ def test_every_series_of_a_short_job_is_there_and_grows(points, running, stream)
 
 @pytest.mark.parametrize(
     ("query", "field"),
-    [
-        ("points=0", "points"),
-        ("points=9999999", "points"),
-        ("x=y", "x"),
-        ("from=nan", "from"),
-        ("to=1e999", "to"),
-        ("more=1", "more"),
-    ],
+    few(
+        [
+            ("points=0", "points"),
+            ("points=9999999", "points"),
+            ("x=y", "x"),
+            ("from=nan", "from"),
+            ("to=1e999", "to"),
+            ("more=1", "more"),
+        ],
+        3,
+    ),
 )
 def test_a_wrong_query_is_refused_by_name(as_alice, running, query, field):  # noqa: F811
     assert as_alice.refused("get", f"{POINTS}?{query}").startswith(f"{field}:")

@@ -19,6 +19,7 @@ from jobs.models import Job, Metrics, Value
 from kernel import bus
 from kernel.errors import Fault
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 from .test_metrics import URL, ingesting, row, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -73,7 +74,7 @@ def test_reports_wait_for_room_and_all_are_stored_in_order(few, job, ingesting):
     assert bus.is_consumed(recording.STREAM, recording.DURABLE, SUBJECT, job.created)
 
 
-@pytest.mark.parametrize("path", [URL, "users/alice/jobs/fit/values"])
+@pytest.mark.parametrize("path", [URL, later("users/alice/jobs/fit/values")])
 def test_a_report_that_is_refused_and_sent_again_is_stored_once(few, job, as_alice, request, monkeypatch, path):
     monkeypatch.setattr(recording, "PACK", 1)
     values = [{"step": epoch, "values": {"lr": 0.5}} for epoch in range(2 * FEW)]

@@ -52,6 +52,7 @@ def test_cpu_memory_and_disk_are_measured(as_alice, submit, until):
     assert usage_of(as_alice, "")["ram"]["points"] == []
 
 
+@pytest.mark.long
 def test_each_attempt_has_its_own_points(as_alice, submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     folder = storage.job_dir("alice", "fit")

@@ -27,6 +27,7 @@ def names(mlflow, keys, **fields) -> list[str]:
     return [one["info"]["name"] for one in found]
 
 
+@pytest.mark.long
 def test_a_model_is_created_filled_finalized_and_deleted(mlflow, alice, client):
     key = experiment(mlflow)
     run = start(mlflow, key)

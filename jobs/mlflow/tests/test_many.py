@@ -58,6 +58,7 @@ def test_a_page_of_runs_with_many_metrics_ends_earlier(mlflow, as_alice, many, m
     assert (first["total"], second["next"]) == (3, "")
 
 
+@pytest.mark.long
 def test_a_board_has_the_first_charts_and_finds_the_others(client, alice, as_alice, many, monkeypatch):
     monkeypatch.setattr(charts, "MOST_CHARTS", 5)
     client.force_login(alice)

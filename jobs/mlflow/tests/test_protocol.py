@@ -16,6 +16,7 @@ from jobs.models import Job
 from kernel.errors import Fault, Refused, TooMany
 from kernel.locking import Missing
 from mlp.tests.page_world import fill, visitor
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
 
@@ -133,18 +134,21 @@ def test_a_workspace_is_the_callers_tenant(client, alice, mlflow, default_tenant
 
 @pytest.mark.parametrize(
     ("route", "fields", "message"),
-    [
-        ("runs/log-metric", {"run_id": 31}, "Invalid value 31 for parameter 'run_id' supplied"),
-        ("runs/log-metric", {"step": "foo"}, "Invalid value \"foo\" for parameter 'step' supplied"),
-        ("runs/log-metric", {"key": None}, "Missing value for required parameter 'key'"),
-        ("runs/log-batch", {"metrics": "foo"}, "Invalid value \"foo\" for parameter 'metrics' supplied"),
-        ("runs/log-batch", {"metrics": [{"key": "a", "value": 1}]}, "required parameter 'metrics[0].timestamp'"),
-        ("runs/log-parameter", {"key": 31}, "Invalid value 31 for parameter 'key' supplied"),
-        ("runs/set-tag", {"key": "k", "value": 41}, "Invalid value 41 for parameter 'value' supplied"),
-        ("runs/search", {"max_results": 123456789}, "Invalid value 123456789 for parameter 'max_results' supplied"),
-        ("experiments/create", {"name": 123}, "Invalid value 123 for parameter 'name' supplied"),
-        ("experiments/create", {"name": "a", "artifact_location": 9.5}, "Invalid value 9.5 for parameter"),
-    ],
+    few(
+        [
+            ("runs/log-metric", {"run_id": 31}, "Invalid value 31 for parameter 'run_id' supplied"),
+            ("runs/log-metric", {"step": "foo"}, "Invalid value \"foo\" for parameter 'step' supplied"),
+            ("runs/log-metric", {"key": None}, "Missing value for required parameter 'key'"),
+            ("runs/log-batch", {"metrics": "foo"}, "Invalid value \"foo\" for parameter 'metrics' supplied"),
+            ("runs/log-batch", {"metrics": [{"key": "a", "value": 1}]}, "required parameter 'metrics[0].timestamp'"),
+            ("runs/log-parameter", {"key": 31}, "Invalid value 31 for parameter 'key' supplied"),
+            ("runs/set-tag", {"key": "k", "value": 41}, "Invalid value 41 for parameter 'value' supplied"),
+            ("runs/search", {"max_results": 123456789}, "Invalid value 123456789 for parameter 'max_results' supplied"),
+            ("experiments/create", {"name": 123}, "Invalid value 123 for parameter 'name' supplied"),
+            ("experiments/create", {"name": "a", "artifact_location": 9.5}, "Invalid value 9.5 for parameter"),
+        ],
+        4,
+    ),
 )
 def test_a_refusal_names_the_value_as_mlflow_does(mlflow, route, fields, message):
     run = mlflow.call("post", "runs/create", experiment_id="0")["run"]["info"]["run_id"]

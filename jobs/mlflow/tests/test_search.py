@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts import lifecycle as accounts
 from jobs.models import Job
+from mlp.tests.tiers import few
 
 from .conftest import Mlflow
 from .test_tracking import experiment, point, start
@@ -48,7 +49,7 @@ def search(mlflow, key: str, filter: str = "", **fields) -> str:
 
 @pytest.mark.parametrize(
     ("filter", "wanted"),
-    [
+    few([
         ("", "abc"),
         ("metrics.loss < 1", "a"),
         ("metric.loss >= 0.5 and metrics.loss != 2", "a"),
@@ -87,7 +88,7 @@ def search(mlflow, key: str, filter: str = "", **fields) -> str:
         ("dataset.digest LIKE 'd%' AND datasets.context IN ('train')", "b"),
         ("attributes.artifact_uri LIKE 'mlflow-artifacts:/%/artifacts'", "abc"),
         ("tags.`team` = 'Team ''a'", ""),
-    ],
+    ], 13),
 )  # fmt: skip
 def test_a_filter_finds_what_it_says(mlflow, runs, filter, wanted):
     assert "".join(sorted(search(mlflow, runs[0], filter))) == wanted
@@ -121,25 +122,28 @@ def test_a_text_of_several_lines_is_found(mlflow, runs):
 
 @pytest.mark.parametrize(
     "filter",
-    [
-        "metrics.loss < 1 OR metrics.loss > 2",
-        "NOT metrics.loss < 1",
-        "metrics.loss < 'x'",
-        "metrics.loss LIKE '1'",
-        "metrics.loss IS NULL",
-        "params.lr = 0.1",
-        "params.lr > '1'",
-        "loss < 1",
-        "attributes.nothing = 'x'",
-        "datasets.source = 'x'",
-        "things.x = 'y'",
-        "metrics.loss <",
-        "metrics.loss",
-        "min(loss) < 1",
-        "tags.x = 'a' tags.y = 'b'",
-        "status = RUNNING",
-        "start_time = 'x'",
-    ],
+    few(
+        [
+            "metrics.loss < 1 OR metrics.loss > 2",
+            "NOT metrics.loss < 1",
+            "metrics.loss < 'x'",
+            "metrics.loss LIKE '1'",
+            "metrics.loss IS NULL",
+            "params.lr = 0.1",
+            "params.lr > '1'",
+            "loss < 1",
+            "attributes.nothing = 'x'",
+            "datasets.source = 'x'",
+            "things.x = 'y'",
+            "metrics.loss <",
+            "metrics.loss",
+            "min(loss) < 1",
+            "tags.x = 'a' tags.y = 'b'",
+            "status = RUNNING",
+            "start_time = 'x'",
+        ],
+        6,
+    ),
 )
 def test_a_filter_that_is_none_is_refused(mlflow, runs, filter):
     assert mlflow.refused("post", "runs/search", experiment_ids=[runs[0]], filter=filter) == "INVALID_PARAMETER_VALUE"
@@ -147,19 +151,22 @@ def test_a_filter_that_is_none_is_refused(mlflow, runs, filter):
 
 @pytest.mark.parametrize(
     ("order", "wanted"),
-    [
-        ([], "cba"),
-        (["metrics.loss ASC"], "abc"),
-        (["metrics.loss DESC"], "bac"),
-        (["metrics.`f1-score`"], "acb"),
-        (["params.lr desc"], "cba"),
-        (["params.`odd name`"], "acb"),
-        (["tags.team"], "abc"),
-        (["attributes.start_time"], "abc"),
-        (["end_time DESC"], "cba"),
-        (["status", "run_name DESC"], "bca"),
-        (["attributes.`Run name`"], "abc"),
-    ],
+    few(
+        [
+            ([], "cba"),
+            (["metrics.loss ASC"], "abc"),
+            (["metrics.loss DESC"], "bac"),
+            (["metrics.`f1-score`"], "acb"),
+            (["params.lr desc"], "cba"),
+            (["params.`odd name`"], "acb"),
+            (["tags.team"], "abc"),
+            (["attributes.start_time"], "abc"),
+            (["end_time DESC"], "cba"),
+            (["status", "run_name DESC"], "bca"),
+            (["attributes.`Run name`"], "abc"),
+        ],
+        4,
+    ),
 )
 def test_runs_have_the_order_that_is_asked_for(mlflow, runs, order, wanted):
     assert search(mlflow, runs[0], order_by=order) == wanted
@@ -167,14 +174,17 @@ def test_runs_have_the_order_that_is_asked_for(mlflow, runs, order, wanted):
 
 @pytest.mark.parametrize(
     ("filter", "order", "wanted"),
-    [
-        ("metrics.loss < 3", "metrics.loss DESC", "ba"),
-        ("metrics.loss >= 0.5", "metrics.loss", "ab"),
-        ("metrics.loss > 0.5 and metrics.loss <= 2", "metrics.loss", "b"),
-        ("metrics.loss = 0.5 and params.lr = '0.1'", "metrics.loss", ""),
-        ("metrics.loss != 2", "metrics.loss DESC", "ac"),
-        ("metrics.loss < 3", "metrics.`f1-score`", "ab"),
-    ],
+    few(
+        [
+            ("metrics.loss < 3", "metrics.loss DESC", "ba"),
+            ("metrics.loss >= 0.5", "metrics.loss", "ab"),
+            ("metrics.loss > 0.5 and metrics.loss <= 2", "metrics.loss", "b"),
+            ("metrics.loss = 0.5 and params.lr = '0.1'", "metrics.loss", ""),
+            ("metrics.loss != 2", "metrics.loss DESC", "ac"),
+            ("metrics.loss < 3", "metrics.`f1-score`", "ab"),
+        ],
+        2,
+    ),
 )
 def test_runs_are_sorted_by_the_metric_that_they_are_chosen_by(mlflow, runs, filter, order, wanted):
     assert search(mlflow, runs[0], filter, order_by=[order]) == wanted

@@ -17,6 +17,7 @@ from jobs.models import Job
 from jobs.packages import building, store
 from kernel import storage
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from runners.tests.helpers import eventually
 from runners.tests.on_cluster import platform_on_cluster
 
@@ -74,6 +75,7 @@ def test_a_job_gets_its_packages_with_what_they_need(submit, until, as_alice):
     assert environment.installed() == ["colours==2.0", "hues==0.3"]
 
 
+@pytest.mark.long
 def test_what_the_platform_brings_is_there_too_and_is_not_installed_again(submit, until, wheels):
     wheel(wheels, "needy", "1.0", "import numpy", ("numpy",))
     job = until(
@@ -83,6 +85,7 @@ def test_what_the_platform_brings_is_there_too_and_is_not_installed_again(submit
     assert store.Environment(job.user_id, job.packages).installed() == ["needy==1.0"]
 
 
+@pytest.mark.long
 def test_the_same_lines_are_installed_once_whatever_their_comments(submit, until, monkeypatch):
     started = builds(monkeypatch)
     until(submit(USES, requirements="colours==1.0\nhues"), "finished")
@@ -114,6 +117,7 @@ def test_environments_are_of_one_user(submit, until, as_bob, bob):
     assert store.Environment(first.user_id, first.packages).folder != store.Environment(bob.pk, second.packages).folder
 
 
+@pytest.mark.long
 def test_a_job_cannot_change_its_environment_where_runs_are_isolated(submit, until):
     if runners.get().confinement.walls == "none":
         pytest.skip("runs are not isolated here")
@@ -150,18 +154,21 @@ def test_a_file_beside_the_script_is_read_from_the_jobs_code(submit, until, home
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [
-        ("-r none.txt", "none.txt is not in the code of the job"),
-        ("-r ../secret.txt", "../secret.txt is not below the folder of the script"),
-        ("-r /etc/passwd", "/etc/passwd is not below the folder of the script"),
-        ("--index-url http://x", "options and paths are not accepted"),
-        ("-e .", "options and paths are not accepted"),
-        ("./wheels/a.whl", "options and paths are not accepted"),
-        ("/tmp/a.whl", "options and paths are not accepted"),
-        ("numpy\n--pre", "--pre is not a requirement"),
-        ("x\n" * 1001, "at most 1000 lines"),
-        (["numpy"], "must be a string"),
-    ],
+    few(
+        [
+            ("-r none.txt", "none.txt is not in the code of the job"),
+            ("-r ../secret.txt", "../secret.txt is not below the folder of the script"),
+            ("-r /etc/passwd", "/etc/passwd is not below the folder of the script"),
+            ("--index-url http://x", "options and paths are not accepted"),
+            ("-e .", "options and paths are not accepted"),
+            ("./wheels/a.whl", "options and paths are not accepted"),
+            ("/tmp/a.whl", "options and paths are not accepted"),
+            ("numpy\n--pre", "--pre is not a requirement"),
+            ("x\n" * 1001, "at most 1000 lines"),
+            (["numpy"], "must be a string"),
+        ],
+        4,
+    ),
 )
 def test_what_is_no_requirement_is_refused(as_alice, script, text, problem):
     script("print(1)")
@@ -171,6 +178,7 @@ def test_what_is_no_requirement_is_refused(as_alice, script, text, problem):
     assert problem in refusal
 
 
+@pytest.mark.long
 def test_without_a_network_packages_come_from_a_folder_only(submit, until, settings):
     until(submit(USES, requirements="colours==1.0", network="none"), "finished")
     settings.PIP_INDEX_URL = "https://index.test/simple"
@@ -221,6 +229,7 @@ def test_an_installation_ends_with_its_job(submit, tasks, wheels, tmp_path, as_a
     assert store.Environment(job.user_id, job.packages).failure() is None
 
 
+@pytest.mark.long
 def test_an_installation_has_a_time_limit(submit, until, settings, wheels, tmp_path):
     slow(wheels, tmp_path)
     settings.PACKAGES_TIMEOUT_S = 1
@@ -228,6 +237,7 @@ def test_an_installation_has_a_time_limit(submit, until, settings, wheels, tmp_p
     assert job.reason.startswith("the installation of its packages took longer than 1 s")
 
 
+@pytest.mark.long
 def test_packages_have_a_size_limit(submit, until, settings, wheels):
     wheel(wheels, "large", "1.0", more=4)
     settings.PACKAGES_MIB = 1
@@ -256,6 +266,7 @@ def test_what_was_not_used_for_long_is_removed_and_installed_again(submit, until
     assert found.is_ready
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_failed_installation(submit, until, monkeypatch):
     job = until(submit(USES, requirements="colours==9.9"), "error")
     found = store.Environment(job.user_id, job.packages)
@@ -276,6 +287,7 @@ def test_the_least_recently_used_ones_go_where_a_user_has_no_room(submit, until,
     assert (first.is_ready, second.is_ready) == (False, True)
 
 
+@pytest.mark.long
 def test_those_of_a_live_job_and_of_nobody(submit, until, alice):
     job = until(submit(USES, requirements="colours==1.0"), "finished")
     found = used(job, 400)
@@ -289,6 +301,7 @@ def test_those_of_a_live_job_and_of_nobody(submit, until, alice):
     assert not found.folder.exists()
 
 
+@pytest.mark.long
 def test_a_rerun_a_clone_and_the_form_take_the_packages_over(submit, until, as_alice, client, alice):
     until(submit(USES, requirements="colours==1.0"), "finished")
     made = as_alice.call("post", "users/alice/jobs/fit:rerun", {})
@@ -299,6 +312,7 @@ def test_a_rerun_a_clone_and_the_form_take_the_packages_over(submit, until, as_a
     assert "colours==1.0" in page
 
 
+@pytest.mark.long
 def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
     job = submit(USES, requirements="colours==1.0")
     tasks.queue.clear()

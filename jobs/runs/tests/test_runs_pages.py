@@ -11,6 +11,7 @@ import re
 import pytest
 
 from jobs.models import Job, Project, View
+from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +74,7 @@ def test_runs_are_tagged_deleted_and_restored_with_undo(pages):
     assert rows(pages.get("/jobs")) == "edcba"
 
 
+@pytest.mark.long
 def test_all_that_match_are_changed_on_all_pages(pages):
     act(pages, "trash", all="1", query="filter=lr+!%3D+2&state=failed")
     assert rows(pages.get("/jobs")) == "edba"
@@ -114,6 +116,7 @@ def test_tags_and_notes_are_edited_in_their_cells(pages):
     assert (job.tags, job.notes) == ({"good": "", "team": "ml"}, "*x* <b>")
 
 
+@pytest.mark.long
 def test_a_call_that_changes_run_by_run_says_what_it_had_no_time_for(pages, monkeypatch):
     act(pages, "trash", "a", "b", "c")
     monkeypatch.setattr("jobs.runs.changes.TIME_S", -1.0)
@@ -254,6 +257,7 @@ def drawn(pages, **query) -> list[list[str]]:
     return [[run["job"] for run in json.loads(html.unescape(one))] for one in re.findall('data-runs="(.+?)"', text)]
 
 
+@pytest.mark.long
 def test_charts_draw_the_runs_of_the_table_below_that_are_not_hidden(pages):
     project = Project.objects.get(name="vision")
     change = f"/project/{project.pk}/change"
@@ -326,7 +330,7 @@ def test_another_users_project_is_not_found(client, bob, runs):
     assert "0 runs" in act(client, "trash", "a").content.decode()
 
 
-@pytest.mark.parametrize("state", ["queued", "running", "failed", "cancelled", "creating", "error", "nonsense"])
+@pytest.mark.parametrize("state", few(["queued", "running", "failed", "cancelled", "creating", "error", "nonsense"], 2))
 def test_a_state_without_runs_has_an_empty_table(client, bob, state):
     client.force_login(bob)
     assert rows(client.get("/jobs", {"state": state})) == ""

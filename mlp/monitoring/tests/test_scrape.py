@@ -138,6 +138,7 @@ def test_a_kill_takes_nothing_from_the_counts(scraped, part):
     assert not [path for path in folder.glob("*.db") if path.stem.rpartition("_")[2] in {str(pid) for pid in killed}]
 
 
+@pytest.mark.long
 @pytest.mark.e2e
 def test_a_server_that_hangs_is_shown_as_down_while_it_does(scraped):
     pids = scraped.platform.pids("valkey")

@@ -180,6 +180,7 @@ def test_a_receiver_that_is_away_is_no_failure_of_a_request():
     assert run(AWAY, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{free_port()}") == "answered"
 
 
+@pytest.mark.long
 def test_a_receiver_that_hangs_delays_nothing():
     """It never answers, and may take a day for it: who waited for it would not come back."""
     with socket.create_server(("127.0.0.1", 0)) as door:

@@ -23,6 +23,7 @@ from kernel.admin_display import list_address, url_of
 from kernel.errors import Fault, Refused
 from kernel.models import StateChange, history_of
 from mlp.tests.page_world import visitor
+from mlp.tests.tiers import few
 from models_app.models import Model
 
 from .admin_world import put
@@ -76,6 +77,7 @@ def things(alice) -> dict:
     return {(model, state): put(model, alice, f"in{state}", state) for model, state in LEGAL}
 
 
+@pytest.mark.long
 def test_the_buttons_are_the_allowed_verbs(staff_client, things):
     assert {each: buttons(staff_client, obj) for each, obj in things.items()} == LEGAL
 
@@ -95,16 +97,19 @@ def test_a_verb_that_is_not_allowed_is_refused_with_a_message(staff_client, thin
 
 @pytest.mark.parametrize(
     ("model", "state", "name", "after"),
-    [
-        (Job, "creating", "cancel", "error"),
-        (Job, "running", "cancel", "error"),
-        (Job, "finished", "delete", "deleting"),
-        (Job, "error", "delete", "deleting"),
-        (Dataset, "creating", "end", "error"),
-        (Dataset, "ready", "delete", "deleting"),
-        (Dataset, "error", "delete", "deleting"),
-        (Application, "ready", "stop", "error"),
-    ],
+    few(
+        [
+            (Job, "creating", "cancel", "error"),
+            (Job, "running", "cancel", "error"),
+            (Job, "finished", "delete", "deleting"),
+            (Job, "error", "delete", "deleting"),
+            (Dataset, "creating", "end", "error"),
+            (Dataset, "ready", "delete", "deleting"),
+            (Dataset, "error", "delete", "deleting"),
+            (Application, "ready", "stop", "error"),
+        ],
+        3,
+    ),
 )
 def test_a_verb_is_confirmed_and_recorded_in_the_operators_name(staff_client, alice, model, state, name, after):
     obj = put(model, alice, "thing", state)

@@ -18,7 +18,7 @@ from jobs.models import Job
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 pytestmark = pytest.mark.django_db
 
@@ -65,12 +65,15 @@ def lay(kind: str, path, theirs) -> None:
 
 @pytest.mark.parametrize(
     ("place", "kind"),
-    [("trap", kind) for kind in KINDS]
-    + [
-        pytest.param(place, kind, marks=() if kind in ("link", "fifo") else pytest.mark.long)
-        for place in ("log/job.log", "log/usage.jsonl")
-        for kind in KINDS
-    ],
+    few(
+        [("trap", kind) for kind in KINDS]
+        + [
+            pytest.param(place, kind, marks=() if kind in ("link", "fifo") else pytest.mark.long)
+            for place in ("log/job.log", "log/usage.jsonl")
+            for kind in KINDS
+        ],
+        4,
+    ),
 )
 def test_only_regular_files_of_the_workspace_are_read(as_alice, alice, workspace, kind, place):
     """In no way that the platform reads them; and none waits for a FIFO or reads a device without end."""
@@ -94,7 +97,7 @@ def test_only_regular_files_of_the_workspace_are_read(as_alice, alice, workspace
 
 
 @pytest.mark.parametrize(
-    "where", ["..", "links", "links/fit", "/etc", "%2e%2e", "..%2f", "log/..", "a\\..\\..", "links%00"]
+    "where", few(["..", "links", "links/fit", "/etc", "%2e%2e", "..%2f", "log/..", "a\\..\\..", "links%00"], 4)
 )
 def test_no_path_leaves_the_workspace(as_alice, workspace, where):
     (workspace / "links").symlink_to(storage.job_dir("bob", "kept"))

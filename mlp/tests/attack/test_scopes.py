@@ -23,7 +23,7 @@ from mlp.tests.attack.test_tokens import VALUES, attacked, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_mlflow_routes import calls as mlflow_calls
 from mlp.tests.test_mlflow_routes import short
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 pytestmark = pytest.mark.django_db
 
@@ -135,7 +135,7 @@ def test_to_submit_and_one_dataset_are_for_the_users_own(token, staff):
     assert wrong(lines, {"dataset": token("dataset", target="photos")}, rest) == []
 
 
-@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("scope", few(SCOPES, 2))
 def test_a_token_opens_no_page(token, scope):
     """Pages know sessions only, also those that the REST calls do not cover."""
     client = visitor()

@@ -23,7 +23,7 @@ from jobs.auth import job_token
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import fill, visitor
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 pytestmark = pytest.mark.django_db
 
@@ -121,7 +121,7 @@ def test_without_a_token_every_call_is_refused(world, as_anonymous):
 
 
 @pytest.mark.parametrize(
-    "token", ["", "x", "mlp_u1_", "mlp_j1_x", "mlp_u0_" + "A" * 43, "\u00e9", "null", "mlp_u1_x, mlp_u2_y"]
+    "token", few(["", "x", "mlp_u1_", "mlp_j1_x", "mlp_u0_" + "A" * 43, "\u00e9", "null", "mlp_u1_x, mlp_u2_y"], 3)
 )
 def test_an_invalid_token_is_no_token(world, token):
     for method, path, body in itertools.islice(calls(), 0, None, 7):

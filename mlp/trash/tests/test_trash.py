@@ -25,6 +25,7 @@ from kernel import storage
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.tiers import few
 from mlp.trash import kinds
 from models_app.models import Model
 from resources import tcc
@@ -40,7 +41,7 @@ FOLDERS = {
     "application": lambda: storage.root() / "apps" / "alice" / "thing",
 }  # fmt: skip
 STATES = {"job": "finished", "dataset": "ready", "model": "ready", "application": "error"}
-each_kind = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", few(KINDS, 2))
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ from kernel.bus import Delivery
 from mlp.asgi import application
 from mlp.operators.tests.admin_world import put
 from mlp.tests.links import Link
+from mlp.tests.tiers import few
 from mlp.visitors.live import BEAT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -97,12 +98,12 @@ class TestHandshake:
 
         assert asyncio.run(work()) == [True, False, False, False]
 
-    @pytest.mark.parametrize("text", [
+    @pytest.mark.parametrize("text", few([
         " ", "x", "[]", "{}", '{"watch": 1}', '{"watch": [1]}', '{"watch": [{"kind": "all"}]}',
         '{"watch": [{"kind": "metrics", "user": "alice", "job": "a\\u0000"}]}',
         '{"watch": [{"kind": "metrics", "user": "alice", "job": "a", "after": 99999999999999999999}]}',
         "[" * 9000, '{"watch": [' + " " * 20000 + "]}",
-    ])  # fmt: skip
+    ], 4))  # fmt: skip
     def test_invalid_messages_close_it(self, alice, text):
         async def work():
             link = await opened(alice)
