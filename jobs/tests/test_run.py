@@ -137,7 +137,7 @@ def test_delete_removes_files_and_row_but_not_the_history(as_alice, submit, unti
     as_alice.refused("get", "users/alice/jobs/fit")
 
 
-@pytest.mark.parametrize("call", few([("delete", "fit"), ("put", "fit:cancel")], 1))
+@pytest.mark.parametrize("call", few([("delete", "fit"), ("put", "fit:cancel")], 1, names=1))
 def test_delete_and_cancel_require_the_right_state(as_alice, submit, until, call):
     method, path = call
     state = "running" if method == "delete" else "finished"

@@ -135,6 +135,7 @@ class TestLive:
         assert loaded == []
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_charts_of_compared_jobs_have_titles_in_the_users_language(self, alice_page, alice, site, browser_errors):
         alice_page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": "zh-hans", "url": site.url}])
         for name in ("fit", "second"):
@@ -148,6 +149,7 @@ class TestLive:
         ]
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_the_plots_of_a_comparison_select_runs(self, alice_page, alice, browser_errors):
         """An axis narrowed by the keyboard fades the other runs in both plots; the axes are in the page's address."""
         for name, rate, optimizer in (("fit", "0.1", "adam"), ("second", "0.001", "sgd"), ("third", "0.01", "sgd")):
@@ -172,6 +174,7 @@ class TestLive:
         expect(alice_page.locator("tbody th[scope=row]", has_text="optimizer")).to_be_visible()
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_metrics_of_several_jobs_are_separate(self, alice_page, alice):
         for name in ("fit", "second"):
             running(alice, name)
@@ -191,6 +194,7 @@ class TestLive:
         expect(alice_page.locator("form[action='/jobs/fit/delete']").first).to_be_visible()
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_updates_wait_while_a_dialog_is_open(self, alice_page, alice, browser_errors):
         job = running(alice)
         alice_page.goto("/jobs/fit")
@@ -241,6 +245,7 @@ class TestLive:
         assert second.state == "running"
         assert browser_errors == []
 
+    @pytest.mark.long
     def test_a_refresh_keeps_open_details_and_selected_text(self, alice_page, alice, browser_errors):
         job = running(alice)
         report(1, 0.5, 50)
@@ -323,6 +328,7 @@ class TestLive:
         expect(card.locator("h3")).to_have_text("Step 3")
         alice_page.unroute_all(behavior="ignoreErrors")
 
+    @pytest.mark.long
     def test_a_log_grows(self, alice_page, alice):
         fill(alice)
         alice_page.goto("/jobs/fit")

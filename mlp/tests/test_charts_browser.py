@@ -224,6 +224,7 @@ def test_a_projects_board_has_charts_that_grow_and_are_arranged(alice_page, alic
     expect(page.locator("[data-panel][data-runs*='\"colour\": 7']")).to_have_count(1)
 
 
+@pytest.mark.long
 def test_the_run_under_the_pointer_is_lit_in_charts_and_in_the_table(alice_page, alice):
     page, project = alice_page, Project.objects.default_of(alice)
     for place, name in enumerate(("low", "high")):

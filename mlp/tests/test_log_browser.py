@@ -150,6 +150,7 @@ def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page
     assert [problem for problem in browser_errors if "/log/search" not in problem and "403" not in problem] == []
 
 
+@pytest.mark.long
 def test_an_answer_that_comes_late_takes_no_new_line_away(alice, alice_page, browser_errors):
     put(Job, alice, "fit", "running")
     log = storage.job_dir("alice", "fit") / "log" / "job.log"

@@ -50,6 +50,7 @@ def test_dragging_over_bars_zooms_in(alice_page, chart, browser_errors):
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_keys_choose_a_range(alice_page, chart, browser_errors):
     chart.nth(30).focus()
     for _ in range(3):

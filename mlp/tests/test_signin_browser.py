@@ -96,6 +96,7 @@ def test_a_passkey_that_the_device_does_not_have_is_named(page, place, key, alic
     expect(page.get_by_role("alert")).to_contain_text("Cancelled")
 
 
+@pytest.mark.long
 def test_an_app_is_added_and_asked_for(page, place, alice, browser_errors):
     log_in(page, place)
     page.wait_for_url("**/index")

@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.tiers import later
+from mlp.tests.tiers import few, later
 
 SETTINGS = """
 [tool.pytest.ini_options]
@@ -73,6 +73,7 @@ def suite(tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_what_passes_is_green_and_nothing_is_flaky(suite):
     done = suite(one=PASSES, browser=PASSES)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -108,7 +109,9 @@ def test_what_fails_twice_is_red(suite, name):
     assert "test_fails" not in suite.flaky.read_text()
 
 
-@pytest.mark.parametrize("broken", ["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"])
+@pytest.mark.parametrize(
+    "broken", few(["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"], 1)
+)
 def test_a_file_that_cannot_run_is_red(suite, broken):
     done = suite(one=PASSES, browser=broken)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -125,6 +128,7 @@ def test_waits():
 """
 
 
+@pytest.mark.long
 def test_a_suite_that_is_ended_ends_both_halves(suite):
     pipes = [str(suite.folder / name) for name in ("one", "browser")]
     for pipe in pipes:
@@ -144,6 +148,7 @@ def test_django_s_own_checks_belong_to_it(suite):
     assert suite(manage="raise SystemExit(1)", one=PASSES, browser=PASSES).returncode == 1
 
 
+@pytest.mark.long
 def test_a_seed_gives_an_order_that_can_be_repeated(suite):
     notes = "def note(n):\n    with open('order', 'a') as file:\n        file.write(f'{n} ')\n"
     tests = notes + "".join(f"def test_{n}(): note({n})\n" for n in range(30))

@@ -35,6 +35,7 @@ def sweep(alice):
     return made
 
 
+@pytest.mark.long
 def test_the_plots_are_drawn_and_grow(alice_page, sweep, browser_errors):
     open_live(alice_page, "/sweeps/tune")
     progress = alice_page.locator("[data-figure=progress]")

@@ -12,14 +12,17 @@ EACH = [6, later(1)]  # steps in a list of pages: each sixth is tried always
 THIRD = [pytest.param(slice(None, None, 3), id="a third"), later(slice(None), id="all")]  # of a list
 
 
-def few(cases: Iterable, kept: int) -> list:
-    """Return all cases, of which about `kept`, spread evenly, are tried always and the others in the long tier."""
+def few(cases: Iterable, kept: int, names: int = 2) -> list:
+    """Return all cases, of which about `kept`, spread evenly, are tried always and the others in the long tier.
+
+    `names` is 1 where a case is a tuple for a single name.
+    """
     listed = list(cases)
     step = -(-len(listed) // kept)
-    return [case if place % step == 0 else _long(case) for place, case in enumerate(listed)]
+    return [case if place % step == 0 else _long(case, names) for place, case in enumerate(listed)]
 
 
-def _long(case):
+def _long(case, names: int):
     if isinstance(case, type(pytest.param())):
         return case._replace(marks=(*case.marks, pytest.mark.long))
-    return later(*case) if isinstance(case, tuple) else later(case)
+    return later(*case) if isinstance(case, tuple) and names > 1 else later(case)

@@ -155,7 +155,7 @@ def killed(*_args, **_options):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "moment",
-    few([(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")], 1),
+    few([(Versions, "add"), (lifecycle, "complete"), (kv, "put_last_trained")], 1, names=1),
     ids=lambda moment: moment[1],
 )
 def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
@@ -175,7 +175,9 @@ def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    "moment", few([(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], 1), ids=lambda moment: moment[1]
+    "moment",
+    few([(lifecycle, "complete"), (versions, "follow"), (Versions, "serve")], 1, names=1),
+    ids=lambda moment: moment[1],
 )
 def test_a_version_is_activated_though_the_process_was_killed_at_the_end_of_the_training(ending, monkeypatch, moment):
     with monkeypatch.context() as patch:

@@ -40,7 +40,7 @@ def pasted(page, library, place: str, token: str) -> str:
     return snippet
 
 
-@pytest.mark.parametrize("library", few(LIBRARIES, 3), ids=lambda library: library.key)
+@pytest.mark.parametrize("library", few(LIBRARIES, 3, names=1), ids=lambda library: library.key)
 def test_each_snippet_has_the_address_and_the_visitors_token_and_compiles(alice, bob, library):
     page, token = visitor(alice).get("/connect"), accounts.token_of(alice)
     assert accounts.token_of(bob) not in page.content.decode()
