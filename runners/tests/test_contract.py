@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from kernel.textlog.times import Times
-from mlp.tests.tiers import few
+from mlp.tests.tiers import few, later
 from runners import Mount, RunnerError, RunStatus, tail
 from runners.local import LocalRunner
 
 from .helpers import ENVIRONMENT, end_of, eventually, spec
 
 
-@pytest.fixture(params=["local", "kubernetes", "kubernetes-watched"])
+@pytest.fixture(params=["local", "kubernetes", later("kubernetes-watched")])
 def runner(request, tmp_path):
     if request.param == "local":
         runner = LocalRunner(tmp_path / "runs")
