@@ -15,6 +15,7 @@ import logging
 import socket
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; after the las
 LIMIT_S = 10.0  # of one attempt
 AT_ONCE = 3  # concurrent deliveries of one process: its other threads are for work that users wait for
 LOOKUP_S = 3.0
+MOST_IN_ONE = 100  # notices in an e-mail
 TURN_S = 60.0  # after which a thread takes no further deliveries
 WEB_PORTS = (80, 443)
 LOWEST_PORT = 1024  # of others: those below belong to services of other kinds, such as mail
@@ -87,23 +89,35 @@ def _users_with_slots() -> list[int]:
         return list(_busy_users)
 
 
-def _attempt(row: Delivery) -> None:
-    pk, now = row.pk, timezone.now()
-    last = row.attempts >= len(PAUSES_S)
-    pause = timedelta(seconds=PAUSES_S[min(row.attempts, len(PAUSES_S) - 1)])
-    unclaimed = Delivery.objects.filter(pk=pk, open=True, attempts=row.attempts)
-    if not unclaimed.update(attempts=row.attempts + 1, not_before=now + pause):
+def _attempt(first: Delivery) -> None:
+    """Make an attempt, by e-mail together with all that is due to the same user."""
+    rows = [first]
+    if first.channel == Delivery.Channel.MAIL:
+        beside = _due().filter(notice__user=first.notice.user, channel=first.channel).exclude(pk=first.pk)
+        rows += beside[: MOST_IN_ONE - 1]
+    rows = sorted(filter(_claim, rows), key=lambda row: row.notice_id)
+    preference = Preference.objects.filter(user=first.notice.user).first()
+    if not rows:
         return
-    preference = Preference.objects.filter(user=row.notice.user).first()
     error = ""
     try:
         if preference is not None:
-            (_mail if row.channel == Delivery.Channel.MAIL else _post_webhook)(row.notice, preference)
+            send = _mail if first.channel == Delivery.Channel.MAIL else _post_webhook
+            send([row.notice for row in rows], preference)
     except Exception as problem:  # a remote server may fail in any way
         error = f"{type(problem).__name__}: {problem}"[:500]
-        log.warning("delivery %s by %s failed: %s", pk, row.channel, error)
-    meters.DELIVERIES.labels(row.channel, "failed" if error else "sent").inc()
-    Delivery.objects.filter(pk=pk).update(open=bool(error) and not last, error=error)
+        log.warning("delivery %s by %s failed: %s", first.pk, first.channel, error)
+    meters.DELIVERIES.labels(first.channel, "failed" if error else "sent").inc()
+    for row in rows:
+        again_ = bool(error) and row.attempts < len(PAUSES_S)
+        Delivery.objects.filter(pk=row.pk).update(open=again_, error=error)
+
+
+def _claim(row: Delivery) -> bool:
+    """Take the next attempt of a delivery, unless another process has."""
+    pause = timedelta(seconds=PAUSES_S[min(row.attempts, len(PAUSES_S) - 1)])
+    unclaimed = Delivery.objects.filter(pk=row.pk, open=True, attempts=row.attempts)
+    return bool(unclaimed.update(attempts=row.attempts + 1, not_before=timezone.now() + pause))
 
 
 def again(pk: int) -> None:
@@ -155,7 +169,8 @@ def _resolve(host: str, port: int) -> set[str]:
         raise Refused("the host name cannot be resolved", field="webhook")
 
 
-def _post_webhook(notice: Notice, preference: Preference) -> None:
+def _post_webhook(notices: list[Notice], preference: Preference) -> None:
+    [notice] = notices
     scheme, host, port, path, address = target(preference.webhook)
     body = json.dumps(as_object(notice)).encode()
     digest = hmac.new(secret_of(notice.user).encode(), body, hashlib.sha256).hexdigest()
@@ -194,11 +209,24 @@ def as_object(notice: Notice) -> dict:
     }
 
 
-def _mail(notice: Notice, preference: Preference) -> None:
+def _mail(notices: list[Notice], preference: Preference) -> None:
     if not settings.EMAIL_HOST:
         raise Refused("this platform does not send e-mail", field="email")
     with translation.override(preference.language or settings.LANGUAGE_CODE):
-        subject = f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
-        link = settings.GATEWAY_URL + (notice.link or "/notifications")
-        text = "\n\n".join(part for part in (subject, translate(notice.advice), translate(notice.reason), link) if part)
+        subject = _subject(notices[0])
+        if len(notices) > 1:
+            events = Counter(gettext(notice.event) for notice in notices)
+            counts = ", ".join(f"{event} {count}" for event, count in events.most_common())
+            subject = gettext("%(count)s notifications (%(events)s)") % {"count": len(notices), "events": counts}
+        text = "\n\n\n".join(map(_text, notices))
         send_mail(" ".join(subject.split()), text, settings.DEFAULT_FROM_EMAIL, [preference.email])
+
+
+def _subject(notice: Notice) -> str:
+    return f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
+
+
+def _text(notice: Notice) -> str:
+    link = settings.GATEWAY_URL + (notice.link or "/notifications")
+    parts = (_subject(notice), translate(notice.advice), translate(notice.reason), link)
+    return "\n\n".join(part for part in parts if part)

@@ -5,7 +5,6 @@ The text is shown once; what it is derived from is the row's nonce (accounts.tok
 
 from __future__ import annotations
 
-import logging
 import re
 from datetime import datetime, timedelta
 
@@ -20,8 +19,6 @@ from kernel.messages import Message
 
 from . import notices, tokens
 from .models import TARGETED, Scope, Token, User
-
-log = logging.getLogger(__name__)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 MOST = 100  # of one user
@@ -80,7 +77,7 @@ def revoke(*, user: User, name: str, by: str) -> None:
         tokens.forget([row.pk])
         row.delete()
         after_commit.changed(user.username, "user", "")
-        log.info("%s: the token %s was revoked by %s", user.username, name, by)
+        notices.tell(user, Message("%(by)s revoked the token %(name)s.", by=notices.name_of(by), name=name))
 
 
 def warn(now: datetime | None = None) -> int:

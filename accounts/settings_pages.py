@@ -24,6 +24,7 @@ from . import delivery, notices, sessions
 from .models import Notice, Preference
 
 THEMES = ("", "light", "dark")
+TOLD = {f"told_{kind}": kind for kind in notices.CHOICES}  # the fields of what a user is told of each kind
 A_YEAR_S = 365 * 86400
 
 
@@ -42,7 +43,7 @@ def settings_page(request):
     problems = Problems()
     row = Preference.objects.filter(user=request.user).first() or Preference(user=request.user)
     if request.method == "POST":
-        problems = problems_of(lambda: _save(request, row), ("language", "theme", "email", "webhook"))
+        problems = problems_of(lambda: _save(request, row), ("language", "theme", "email", "webhook", *TOLD))
         if not problems:
             messages.success(request, _("Your settings are saved."))
             return _with_cookies(redirect("settings"), row)
@@ -51,8 +52,24 @@ def settings_page(request):
         "problems": problems,
         "mail": bool(settings.EMAIL_HOST),
         "secret": delivery.secret_of(request.user),
+        "kinds": [_choice(row, kind, field) | {"error": problems.fields.get(field)} for field, kind in TOLD.items()],
     }
     return render(request, "accounts/settings.html", context, status=problems.status if problems else 200)
+
+
+def _choice(row: Preference, kind: str, field: str) -> dict:
+    """Return what the page says of a kind of notices."""
+    words = {
+        notices.EVERYTHING: _("Everything"),
+        notices.FAILURES: _("Failures only"),
+        notices.NOTHING: _("Nothing"),
+    }
+    kinds = {
+        "job": _("Jobs"), "sweep": _("Sweeps"), "pipelinerun": _("Pipelines"), "schedule": _("Schedules"),
+        "dataset": _("Datasets"), "model": _("Models"), "application": _("Applications"), "alert": _("Alerts"),
+    }  # fmt: skip
+    offered = [(told, words[told], told == row.told.get(kind, notices.EVERYTHING)) for told in notices.CHOICES[kind]]
+    return {"field": field, "name": kinds[kind], "offered": offered}
 
 
 def _save(request, row: Preference) -> None:
@@ -76,6 +93,11 @@ def _save(request, row: Preference) -> None:
         raise Refused(
             "can be changed only after you confirm your password on the page Two-factor authentication", field="email"
         )
+    chosen = {kind: request.POST.get(field, notices.EVERYTHING) for field, kind in TOLD.items()}
+    for field, kind in TOLD.items():
+        if chosen[kind] not in notices.CHOICES[kind]:
+            raise Refused("must be one of the choices offered", field=field)
+    row.told = {kind: told for kind, told in chosen.items() if told != notices.EVERYTHING}
     if len(row.webhook) > 500:
         raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlp import static_files
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 INSTALLED_APPS = [
@@ -94,3 +96,7 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"
+
+STATIC_URL = f"/static/{static_files.version()}/"
+WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves all files, even before collectstatic has run
+WHITENOISE_IMMUTABLE_FILE_TEST = "^"  # all of them

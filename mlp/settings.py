@@ -349,12 +349,8 @@ _beside.append(part_settings.PARTS)
 SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
-STATIC_URL = "/static/"
 STATIC_ROOT = MLP_ROOT / "run" / "static"
 STATIC_ROOT.mkdir(parents=True, exist_ok=True)
-STATICFILES_DIRS = []
-WHITENOISE_USE_FINDERS = True  # so that Daphne alone serves all files, even before collectstatic has run
-WHITENOISE_MAX_AGE = 0
 
 # Cookies are restricted to https when users reach the gateway by it. Their names then have the prefix that keeps other
 # hosts of the domain and plain HTTP from setting them.

@@ -4,6 +4,7 @@ In the templates only names in braces are substituted (`${root}`), so nginx's ow
 gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /data/, included in the gateway):
 
     root, spool, static      the storage root, where nginx puts bodies of uploads, collected static files
+    static_url                where these are, as long as they stay as they are
     run                      nginx's own folder: pid, temporary files, rendered configuration
     gateway_listen           address:port of the gateway, and of the application gateway, with `ssl` under TLS
     app_listen
@@ -108,6 +109,7 @@ def variables() -> dict[str, str]:
         "root": str(settings.MLP_ROOT),
         "spool": str(storage.spool_dir()),
         "static": str(settings.STATIC_ROOT),
+        "static_url": settings.STATIC_URL,
         "run": str(folder()),
         "gateway_listen": listen(settings.GATEWAY_PORT),
         "gateway_more": listen_more(settings.TLS.port, settings.PLAIN_GATEWAY_PORT),

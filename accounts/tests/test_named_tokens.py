@@ -14,6 +14,7 @@ from accounts.models import Notice, Token
 from accounts.tests.doors import at
 from conftest import Api
 from kernel.errors import Refused
+from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db
@@ -51,6 +52,9 @@ class TestLife:
         assert as_alice.call("delete", "users/alice/tokens/ci").status_code == 200
         assert Api(token).refused("get", "users/alice/jobs") == "token: not valid"
         assert as_alice.call("delete", "users/alice/tokens/ci").status_code == 403
+        told = visible_text(visitor(alice).get("/notifications"))
+        assert "alice made the token ci." in told
+        assert "alice revoked the token ci." in told
 
     @pytest.mark.parametrize(
         ("field", "body"),

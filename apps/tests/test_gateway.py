@@ -18,6 +18,7 @@ import pytest
 import requests
 import tritonclient.http as triton
 import websocket
+from django.conf import settings
 
 from apps import proof
 from apps.models import Application
@@ -345,3 +346,21 @@ def test_no_answer_of_a_gateway_may_be_framed_or_loaded_by_another_origin(servic
         answer = requests.get(path if path.startswith("http") else service.url + path, headers=token)
         got[path] = answer.status_code, {name: answer.headers.get(name) for name in wanted}
     assert got == {path: (status, wanted) for path, status in asked.items()}
+
+
+def test_a_browser_keeps_static_files_for_as_long_as_they_are_the_same(service):
+    """Where their address has no version, or that of another release, it is asked each time."""
+    here, style = service.url + settings.STATIC_URL, "mlp/base.css"
+    got = {
+        path: requests.get(path)
+        for path in (here + style, f"{service.url}/static/v0123456789ab/{style}", f"{service.url}/static/{style}")
+    }
+    assert {answer.status_code for answer in got.values()} == {200}
+    assert len({answer.content for answer in got.values()}) == 1
+    assert [answer.headers["Cache-Control"] for answer in got.values()] == [
+        "public, max-age=31536000, immutable", "no-cache", "no-cache",
+    ]  # fmt: skip
+    for path in (here + "mlp/none.css", here + "..%2f..%2fsecret-key", here + "../../secret-key"):
+        refused = requests.get(path)
+        assert refused.status_code in {400, 404}
+        assert "immutable" not in refused.headers.get("Cache-Control", "")

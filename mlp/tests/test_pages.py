@@ -7,6 +7,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -275,7 +276,7 @@ class TestContentSecurity:
         assert [entry for entry in markup(response).inline if entry != "script"] == []
 
     def test_every_static_file_exists(self, drawn):
-        exists = cache(lambda link: finders.find(link.removeprefix("/static/")) is not None)
+        exists = cache(lambda link: finders.find(link.removeprefix(settings.STATIC_URL)) is not None)
 
         def missing(address: str) -> list[str]:
             wanted = [attrs.get(name) or "" for _tag, attrs in PARSED[address].tags for name in ("src", "href")]
