@@ -1,8 +1,9 @@
 """The commit of a checkout, read from the files of its `.git`. The git program is not run: it would execute what a user
 uploads.
 
-`dirty` compares the files with the index by content, since an upload does not preserve times. It is None if unknown:
-for too many or too large files, or an index version that is not supported.
+`dirty` compares the files with the index by content, since an upload does not preserve times. A file of the job that
+the index does not have counts, unless `.gitignore` names it. It is None if unknown: for too many or too large files, or
+an index version that is not supported.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from kernel import storage
 from kernel.errors import Refused
 
+from . import ignoring
+
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 REF = re.compile(r"refs/[A-Za-z0-9._/+@#-]{1,200}")
 MOST_FILES = 2000
@@ -27,8 +30,10 @@ ENTRY = struct.Struct(">10I20sH")
 REGULAR = 0o100000
 
 
-def read(home: Path, folder: str) -> dict | None:
-    """Return {commit, branch, dirty} of the checkout that contains the folder; None if there is none."""
+def read(home: Path, folder: str, files: list[str]) -> dict | None:
+    """Return {commit, branch, dirty} of the checkout that contains the folder; None if there is none. `files` are those
+    that the job takes along.
+    """
     places = [folder, *(str(each) for each in Path(folder).parents)] if folder else [""]
     for place in dict.fromkeys("" if each == "." else each for each in places):
         head = (_content(home, place, ".git/HEAD") or b"").decode("ascii", "replace").strip()
@@ -41,7 +46,7 @@ def read(home: Path, folder: str) -> dict | None:
         if commit and not COMMIT.fullmatch(commit):
             return None
         branch = ref.removeprefix("refs/heads/")
-        return {"commit": commit, "branch": branch, "dirty": _is_dirty(home, place) if commit else None}
+        return {"commit": commit, "branch": branch, "dirty": _is_dirty(home, place, files) if commit else None}
     return None
 
 
@@ -69,7 +74,7 @@ def _content(home: Path, place: str, path: str) -> bytes | None:
     return data if len(data) <= LARGEST else None
 
 
-def _is_dirty(home: Path, place: str) -> bool | None:
+def _is_dirty(home: Path, place: str, files: list[str]) -> bool | None:
     index = _content(home, place, ".git/index")
     try:
         entries = list(_entries(index or b""))
@@ -80,6 +85,19 @@ def _is_dirty(home: Path, place: str) -> bool | None:
     for path, sha1, _size in entries:
         data = _content(home, place, path)
         if data is None or hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest() != sha1:
+            return True
+    tracked = {os.path.join(place, path) for path, _sha1, _size in entries}
+    return any(path not in tracked and not _is_ignored(home, place, path) for path in files)
+
+
+def _is_ignored(home: Path, place: str, path: str) -> bool:
+    """Return whether a `.gitignore` names the file: that of the checkout, or one of a folder above the file."""
+    folders = [str(each) for each in Path(path).parents if str(each) != "." or not place]
+    for folder in ("" if each == "." else each for each in folders):
+        if folder != place and not folder.startswith(f"{place}/" if place else ""):
+            continue
+        patterns = ignoring.patterns(_content(home, folder, ".gitignore"))
+        if patterns is not None and patterns.match_file(os.path.relpath(path, folder or ".")):
             return True
     return False
 

@@ -46,5 +46,15 @@ def read(file: BinaryIO | None) -> pathspec.GitIgnoreSpec:
         raise Refused("%(file)s has too many or too long patterns", field="entry", file=NAME)
 
 
+def patterns(data: bytes | None) -> pathspec.GitIgnoreSpec | None:
+    """Return the patterns of a `.gitignore`; None where it has none, or some that git alone understands."""
+    if not data or len(data) > MOST_BYTES:
+        return None
+    try:
+        return _compile(data.decode("utf-8-sig", "replace").splitlines()[:MOST_PATTERNS])
+    except (ValueError, re.error, re2.error):
+        return None
+
+
 def _compile(lines: list[str]) -> pathspec.GitIgnoreSpec:
     return pathspec.GitIgnoreSpec.from_lines(lines, backend="re2")

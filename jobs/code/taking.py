@@ -108,7 +108,7 @@ class _Taking:
         manifest.skipped.sort(key=lambda each: each.path)
         manifest.open.sort()
         seen.save()
-        return Taken(manifest, git.read(self.home, top))
+        return Taken(manifest, git.read(self.home, top, [file.path for file in kept]))
 
     def _keep_others(self, listing: scan.Listing, others: list[scan.Found], kept: list[File], seen: Seen) -> None:
         left = settings.CODE_BYTES - kept[0].size

@@ -7,7 +7,6 @@ from collections import Counter
 from functools import cache
 
 import pytest
-from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -276,7 +275,7 @@ class TestContentSecurity:
         assert [entry for entry in markup(response).inline if entry != "script"] == []
 
     def test_every_static_file_exists(self, drawn):
-        exists = cache(lambda link: finders.find(link.removeprefix(settings.STATIC_URL)) is not None)
+        exists = cache(lambda link: finders.find(link.split("/", 3)[3]) is not None)  # after /static/version/
 
         def missing(address: str) -> list[str]:
             wanted = [attrs.get(name) or "" for _tag, attrs in PARSED[address].tags for name in ("src", "href")]

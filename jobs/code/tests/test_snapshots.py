@@ -325,6 +325,24 @@ class TestRecorded:
         job = submit("print('changed')\n")
         assert job.capture.git == {"commit": commit, "branch": "work", "dirty": True}
 
+    def test_files_that_are_not_in_the_commit_make_a_checkout_dirty(self, home, as_alice):
+        git = ["git", "-C", str(home), "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        (home / "lib").mkdir()
+        (home / ".gitignore").write_text("*.local\n/lib/made.py\n")
+        (home / "lib" / ".gitignore").write_text("/cache\n")
+        for order in (["init", "-q", "-b", "work"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
+            subprocess.run([*git, *order], check=True)
+
+        def is_dirty(name: str, *made: str) -> bool:
+            for path in made:
+                (home / path).write_text("x = 1\n")
+            assert as_alice.call("post", "users/alice/jobs", {"name": name, "entry": "train.py"}).status_code == 201
+            return Capture.objects.get(job__name=name).git["dirty"]
+
+        assert not is_dirty("clean")
+        assert not is_dirty("ignored", "a.local", "lib/made.py", "lib/cache")
+        assert is_dirty("untracked", "lib/helper.py")
+
     def test_datasets_have_a_checksum(self, submit, until, alice):
         put(Dataset, alice, "digits", "ready")
         folder = storage.dataset_dir("alice", "digits")
