@@ -251,7 +251,7 @@ def test_a_redirect_to_an_internal_service_is_not_followed(alice, inside, settin
     assert inside.got == []
 
 
-@pytest.mark.parametrize("name", few(["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"], 2))
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "ALL_PROXY"])
 def test_no_proxy_of_the_environment_is_used(alice, resolve, connected, monkeypatch, inside, name):
     monkeypatch.setenv(name, f"http://127.0.0.1:{inside.port}")
     resolve([PUBLIC])

@@ -30,7 +30,6 @@ def test_any_free_port_of_the_range_is_chosen(monkeypatch):
     assert ports.choose(PORTS) is None
 
 
-@pytest.mark.long
 def test_another_program_that_listens_on_its_port_is_sent_nothing(front, deploy, ready, until, alice):
     """Not at its start, not while it serves, and not while its killed process is away."""
     app = deploy(next(NAMES))

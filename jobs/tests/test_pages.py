@@ -178,7 +178,7 @@ class TestDetail:
         assert theirs.status_code == missing.status_code == 404
         assert visible_text(theirs) == visible_text(missing)
 
-    @pytest.mark.parametrize("verb", few(["cancel", "delete"], 1))
+    @pytest.mark.parametrize("verb", ["cancel", "delete"])
     def test_another_users_job_cannot_be_changed(self, alice_client, bob, verb):
         fill(bob)
         before = sorted(Job.objects.values_list("name", "state"))
@@ -191,7 +191,7 @@ class TestDetail:
         fill(alice)
         assert visitor(staff).get("/jobs/fit").status_code == 404
 
-    @pytest.mark.parametrize("verb", few(["cancel", "delete"], 1))
+    @pytest.mark.parametrize("verb", ["cancel", "delete"])
     def test_only_by_post(self, alice_client, alice, verb):
         fill(alice)
         assert alice_client.get(f"/jobs/fit/{verb}").status_code == 405
@@ -322,7 +322,6 @@ class TestList:
             assert f"/jobs/{there}" in hrefs
             assert f"/jobs/{not_there}" not in hrefs
 
-    @pytest.mark.long
     def test_unusual_queries_are_answered(self, alice_client):
         queries = ("page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x")
         found = {query: alice_client.get(f"/jobs?{query}").status_code for query in queries}

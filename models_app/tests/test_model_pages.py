@@ -167,9 +167,9 @@ class TestNotes:
 
     @pytest.mark.parametrize(
         "text",
-        few([EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)",
+        [EVIL, "<script>x</script>", "[a](javascript:alert(1))", "![a](https://evil.example/x.png)",
              "<b onclick=x>", "[a](data:text/html,x)", "<style>*{}</style>", "<https://x.example/\"onmouseover=x>",
-             "```<script>```"], 4),
+             "```<script>```"],
     )  # fmt: skip
     def test_notes_run_no_code(self, alice_client, alice, text):
         put(Model, alice, "net", "ready")

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from mlp.tests.tiers import few
+from mlp.tests.tiers import later
 from runners.kubernetes import KubernetesRunner, status
 
 from .helpers import end_of, eventually, spec
@@ -99,7 +99,7 @@ def test_a_crashed_service_is_restarted_by_the_cluster(kubernetes, cluster, tmp_
 
 
 @pytest.mark.parametrize("fields", [{}, {"ingress_class": "nginx"}, {"ingress_gateway": "mlp-platform:30002"}])
-@pytest.mark.parametrize("labels", few([{}, {"public": "false"}, {"public": "true"}], 1))
+@pytest.mark.parametrize("labels", [later({}), later({"public": "false"}), {"public": "true"}])
 def test_no_ingress_leads_past_the_gateway(cluster, configured, tmp_path, port, fields, labels):
     runner = KubernetesRunner(configured(ingress_host="apps.example.org", **fields))
     runner.start(app(tmp_path, port, **labels))

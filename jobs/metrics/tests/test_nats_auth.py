@@ -19,7 +19,7 @@ from jobs.models import Metrics, Value
 from kernel import bus, nats_jwt, nats_tls
 from mlp.tests import servers as test_servers
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.tiers import few
+from mlp.tests.tiers import few, later
 from supervision import binaries, servers
 
 from .test_metrics import row, running, wait_for  # noqa: F401 (fixture)
@@ -100,7 +100,7 @@ def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "subject", few(["job_metrics.alice.other", "job_metrics.bob.fit", "raw_logs", "$JS.API.INFO"], 2)
+    "subject", [later("job_metrics.alice.other"), "job_metrics.bob.fit", later("raw_logs"), "$JS.API.INFO"]
 )
 def test_a_job_may_publish_nothing_else(running, answering, subject):  # noqa: F811
     refused = asyncio.run(_refusal(running, lambda client: client.publish(subject, b"{}")))
@@ -137,7 +137,7 @@ def test_a_job_beyond_its_limits_is_disconnected(running, answering):  # noqa: F
 
 
 @pytest.mark.parametrize(
-    "reply", few(["$JS.API.STREAM.INFO.JOB_METRICS", "$KV.mlp-aiops.key", "raw_logs", "job_metrics.bob.fit"], 1)
+    "reply", [later("$JS.API.STREAM.INFO.JOB_METRICS"), "$KV.mlp-aiops.key", later("raw_logs"), "job_metrics.bob.fit"]
 )
 def test_a_reply_does_not_reach_other_subjects(running, answering, reply):  # noqa: F811
     """JetStream acknowledges to whatever subject a message names for its reply, with the server's own rights."""

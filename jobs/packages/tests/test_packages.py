@@ -17,7 +17,6 @@ from jobs.models import Job
 from jobs.packages import building, store
 from kernel import storage
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.tiers import few
 from runners.tests.helpers import eventually
 from runners.tests.on_cluster import platform_on_cluster
 
@@ -117,7 +116,6 @@ def test_environments_are_of_one_user(submit, until, as_bob, bob):
     assert store.Environment(first.user_id, first.packages).folder != store.Environment(bob.pk, second.packages).folder
 
 
-@pytest.mark.long
 def test_a_job_cannot_change_its_environment_where_runs_are_isolated(submit, until):
     if runners.get().confinement.walls == "none":
         pytest.skip("runs are not isolated here")
@@ -154,21 +152,18 @@ def test_a_file_beside_the_script_is_read_from_the_jobs_code(submit, until, home
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    few(
-        [
-            ("-r none.txt", "none.txt is not in the code of the job"),
-            ("-r ../secret.txt", "../secret.txt is not below the folder of the script"),
-            ("-r /etc/passwd", "/etc/passwd is not below the folder of the script"),
-            ("--index-url http://x", "options and paths are not accepted"),
-            ("-e .", "options and paths are not accepted"),
-            ("./wheels/a.whl", "options and paths are not accepted"),
-            ("/tmp/a.whl", "options and paths are not accepted"),
-            ("numpy\n--pre", "--pre is not a requirement"),
-            ("x\n" * 1001, "at most 1000 lines"),
-            (["numpy"], "must be a string"),
-        ],
-        4,
-    ),
+    [
+        ("-r none.txt", "none.txt is not in the code of the job"),
+        ("-r ../secret.txt", "../secret.txt is not below the folder of the script"),
+        ("-r /etc/passwd", "/etc/passwd is not below the folder of the script"),
+        ("--index-url http://x", "options and paths are not accepted"),
+        ("-e .", "options and paths are not accepted"),
+        ("./wheels/a.whl", "options and paths are not accepted"),
+        ("/tmp/a.whl", "options and paths are not accepted"),
+        ("numpy\n--pre", "--pre is not a requirement"),
+        ("x\n" * 1001, "at most 1000 lines"),
+        (["numpy"], "must be a string"),
+    ],
 )
 def test_what_is_no_requirement_is_refused(as_alice, script, text, problem):
     script("print(1)")
