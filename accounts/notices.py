@@ -2,7 +2,7 @@
 
 A receiver of StateChange writes a notice and its deliveries in the transaction of the change, so that neither exists
 without the other. Events that are no change of state, such as an alert, are written by calling `notify`. Users choose
-for each kind what they are told.
+a level for each kind.
 """
 
 from __future__ import annotations
@@ -25,40 +25,39 @@ log = logging.getLogger(__name__)
 
 REASON_LENGTH = 2000
 GOOD_ENDS = {("job", "finished"), ("sweep", "finished"), ("pipelinerun", "finished")}
-COLLECTED = timedelta(minutes=10)  # after an e-mail, what follows is collected for so long and sent in one
+DIGEST = timedelta(minutes=10)  # after an e-mail, the notices of so long are sent in one
 DOWN = ("application", "lose")  # it was up, and is being restarted
-EVERYTHING, FAILURES, NOTHING = "", "failures", "nothing"  # what a user is told of the notices of a kind
-WITH_SUCCESS = (EVERYTHING, FAILURES, NOTHING)
-# The kinds that users choose of. What concerns the account, its tenants and what is shared is always told.
-CHOICES = dict.fromkeys(("job", "sweep", "pipelinerun"), WITH_SUCCESS)
-CHOICES |= dict.fromkeys(("schedule", "dataset", "model", "application", "alert"), (EVERYTHING, NOTHING))
+ALL, FAILURES, NONE = "", "failures", "none"
+# The levels that users choose from, for each kind. Notices about the account, its tenants and sharing have none.
+LEVELS = dict.fromkeys(("job", "sweep", "pipelinerun"), (ALL, FAILURES, NONE))
+LEVELS |= dict.fromkeys(("schedule", "dataset", "model", "application", "alert"), (ALL, NONE))
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
 SILENT: list[Callable[[StateChange], bool]] = []  # return whether a change has no notice of its own
 
 
 def notify(*, user: User, kind: str, name: str, event: str, reason: str = "", link: str = "") -> Notice:
-    """Write a notice and its deliveries. Called inside the transaction of the event. What the user has chosen not to
-    be told is listed as read, and is not sent.
+    """Write a notice and its deliveries. Called inside the transaction of the event. What is below the
+    user's level for its kind is listed as read, and is not sent.
 
     `link` is the path of the page that shows more, where it does not follow from kind and name.
     """
     preference = Preference.objects.filter(user=user).first() or Preference(user=user)
-    told = _is_told(preference, kind, event)
+    wanted = _is_wanted(preference, kind, event)
     notice = Notice.objects.create(
         user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH), link=link,
-        read=not told,
+        read=not wanted,
     )  # fmt: skip
-    if told and preference.email:
+    if wanted and preference.email:
         _deliver(notice, Delivery.Channel.MAIL, _next_mail(user))
-    if told and preference.webhook:
+    if wanted and preference.webhook:
         _deliver(notice, Delivery.Channel.WEBHOOK, timezone.now())
     after_commit.changed(user.username, "notice", "")
     return notice
 
 
-def _is_told(preference: Preference, kind: str, event: str) -> bool:
-    chosen = preference.told.get(kind, EVERYTHING)
-    return chosen == EVERYTHING or (chosen == FAILURES and (kind, event) not in GOOD_ENDS)
+def _is_wanted(preference: Preference, kind: str, event: str) -> bool:
+    level = preference.notification_levels.get(kind, ALL)
+    return level == ALL or (level == FAILURES and (kind, event) not in GOOD_ENDS)
 
 
 def _deliver(notice: Notice, channel: str, not_before: datetime) -> None:
@@ -68,13 +67,13 @@ def _deliver(notice: Notice, channel: str, not_before: datetime) -> None:
 
 
 def _next_mail(user: User) -> datetime:
-    """Return when an e-mail may go to the user: at once, or with those that are collected since the last one."""
+    """Return when an e-mail may go to the user: at once, or in the next digest."""
     now = timezone.now()
-    mails = Delivery.objects.filter(notice__user=user, channel=Delivery.Channel.MAIL, not_before__gt=now - COLLECTED)
+    mails = Delivery.objects.filter(notice__user=user, channel=Delivery.Channel.MAIL, not_before__gt=now - DIGEST)
     if waiting := mails.filter(open=True, attempts=0, not_before__gt=now).order_by("not_before").first():
         return waiting.not_before
     last = mails.order_by("-not_before").first()
-    return min(last.not_before, now) + COLLECTED if last else now
+    return min(last.not_before, now) + DIGEST if last else now
 
 
 def tell(user: User, what: Message) -> None:

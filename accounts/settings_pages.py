@@ -24,7 +24,7 @@ from . import delivery, notices, sessions
 from .models import Notice, Preference
 
 THEMES = ("", "light", "dark")
-TOLD = {f"told_{kind}": kind for kind in notices.CHOICES}  # the fields of what a user is told of each kind
+LEVELS = {f"notify_{kind}": kind for kind in notices.LEVELS}  # field -> kind of notice
 A_YEAR_S = 365 * 86400
 
 
@@ -43,7 +43,7 @@ def settings_page(request):
     problems = Problems()
     row = Preference.objects.filter(user=request.user).first() or Preference(user=request.user)
     if request.method == "POST":
-        problems = problems_of(lambda: _save(request, row), ("language", "theme", "email", "webhook", *TOLD))
+        problems = problems_of(lambda: _save(request, row), ("language", "theme", "email", "webhook", *LEVELS))
         if not problems:
             messages.success(request, _("Your settings are saved."))
             return _with_cookies(redirect("settings"), row)
@@ -52,7 +52,7 @@ def settings_page(request):
         "problems": problems,
         "mail": bool(settings.EMAIL_HOST),
         "secret": delivery.secret_of(request.user),
-        "kinds": [_choice(row, kind, field) | {"error": problems.fields.get(field)} for field, kind in TOLD.items()],
+        "kinds": [_choice(row, kind, field) | {"error": problems.fields.get(field)} for field, kind in LEVELS.items()],
     }
     return render(request, "accounts/settings.html", context, status=problems.status if problems else 200)
 
@@ -60,15 +60,16 @@ def settings_page(request):
 def _choice(row: Preference, kind: str, field: str) -> dict:
     """Return what the page says of a kind of notices."""
     words = {
-        notices.EVERYTHING: _("Everything"),
+        notices.ALL: _("Everything"),
         notices.FAILURES: _("Failures only"),
-        notices.NOTHING: _("Nothing"),
+        notices.NONE: _("Nothing"),
     }
     kinds = {
         "job": _("Jobs"), "sweep": _("Sweeps"), "pipelinerun": _("Pipelines"), "schedule": _("Schedules"),
         "dataset": _("Datasets"), "model": _("Models"), "application": _("Applications"), "alert": _("Alerts"),
     }  # fmt: skip
-    offered = [(told, words[told], told == row.told.get(kind, notices.EVERYTHING)) for told in notices.CHOICES[kind]]
+    chosen = row.notification_levels.get(kind, notices.ALL)
+    offered = [(level, words[level], level == chosen) for level in notices.LEVELS[kind]]
     return {"field": field, "name": kinds[kind], "offered": offered}
 
 
@@ -93,11 +94,11 @@ def _save(request, row: Preference) -> None:
         raise Refused(
             "can be changed only after you confirm your password on the page Two-factor authentication", field="email"
         )
-    chosen = {kind: request.POST.get(field, notices.EVERYTHING) for field, kind in TOLD.items()}
-    for field, kind in TOLD.items():
-        if chosen[kind] not in notices.CHOICES[kind]:
+    chosen = {kind: request.POST.get(field, notices.ALL) for field, kind in LEVELS.items()}
+    for field, kind in LEVELS.items():
+        if chosen[kind] not in notices.LEVELS[kind]:
             raise Refused("must be one of the choices offered", field=field)
-    row.told = {kind: told for kind, told in chosen.items() if told != notices.EVERYTHING}
+    row.notification_levels = {kind: level for kind, level in chosen.items() if level != notices.ALL}
     if len(row.webhook) > 500:
         raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:

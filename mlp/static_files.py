@@ -1,4 +1,4 @@
-"""The version of the static files: browsers keep each for ever, by an address that changes with the content of any."""
+"""The version of the static files: browsers keep each for a year, at an address that changes with any content."""
 
 from __future__ import annotations
 

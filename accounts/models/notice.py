@@ -18,8 +18,8 @@ class Preference(models.Model):
     theme = models.CharField(_("theme"), max_length=5, blank=True)
     email = models.EmailField(_("e-mail"), blank=True)
     webhook = models.CharField(_("webhook"), max_length=500, blank=True)
-    # Kind of notice -> what its user is told (accounts/notices.py); everything of the kinds that are not in it.
-    told = models.JSONField(_("notifications"), default=dict, db_default={}, blank=True)
+    # Kind of notice -> one of its levels in accounts/notices.py; all notices of the kinds that are not in it.
+    notification_levels = models.JSONField(_("notification levels"), default=dict, db_default={}, blank=True)
 
     class Meta:
         db_table = "preference"

@@ -13,6 +13,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from kernel import storage
@@ -87,19 +88,19 @@ def _is_dirty(home: Path, place: str, files: list[str]) -> bool | None:
         if data is None or hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).digest() != sha1:
             return True
     tracked = {os.path.join(place, path) for path, _sha1, _size in entries}
-    return any(path not in tracked and not _is_ignored(home, place, path) for path in files)
+    patterns_of = cache(lambda folder: ignoring.patterns(_content(home, folder, ".gitignore")))
 
+    def is_ignored(path: str) -> bool:
+        """Return whether a `.gitignore` names the file: that of the checkout, or one of a folder between them."""
+        folder = path
+        while folder != place:
+            folder = os.path.dirname(folder)
+            patterns = patterns_of(folder)
+            if patterns is not None and patterns.match_file(os.path.relpath(path, folder or ".")):
+                return True
+        return False
 
-def _is_ignored(home: Path, place: str, path: str) -> bool:
-    """Return whether a `.gitignore` names the file: that of the checkout, or one of a folder above the file."""
-    folders = [str(each) for each in Path(path).parents if str(each) != "." or not place]
-    for folder in ("" if each == "." else each for each in folders):
-        if folder != place and not folder.startswith(f"{place}/" if place else ""):
-            continue
-        patterns = ignoring.patterns(_content(home, folder, ".gitignore"))
-        if patterns is not None and patterns.match_file(os.path.relpath(path, folder or ".")):
-            return True
-    return False
+    return any(path not in tracked and not is_ignored(path) for path in files)
 
 
 def _entries(index: bytes) -> Iterator[tuple[str, bytes, int]]:

@@ -29,7 +29,7 @@ UNCOUNTED = {
     "accounts.Delivery": "the platform's",
     "accounts.Factor": "a few of a user",
     "accounts.Notice": "the platform's, and read ones go",
-    "accounts.Preference": "one of a user, a word for each kind",
+    "accounts.Preference": "one of a user, a level for each kind",
     "admin.LogEntry": "administrators'",
     "aiops.Alert": "by rules, whose number is limited",
     "aiops.FailureRule": "administrators'",

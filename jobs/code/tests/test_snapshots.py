@@ -13,8 +13,8 @@ from django.db import connection, transaction
 
 from datasets.models import Dataset
 from jobs import reconcile
+from jobs.code import ignoring, store, sweeping, taking, tree
 from jobs.code import manifest as manifests
-from jobs.code import store, sweeping, taking, tree
 from jobs.models import Blob, Capture, Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
@@ -342,6 +342,19 @@ class TestRecorded:
         assert not is_dirty("clean")
         assert not is_dirty("ignored", "a.local", "lib/made.py", "lib/cache")
         assert is_dirty("untracked", "lib/helper.py")
+
+    def test_a_gitignore_is_read_once_for_its_folder(self, home, as_alice, monkeypatch):
+        git = ["git", "-C", str(home), "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+        (home / ".gitignore").write_text("*.local\n")
+        for order in (["init", "-q", "-b", "work"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
+            subprocess.run([*git, *order], check=True)
+        for number in range(40):
+            (home / f"{number}.local").write_text("x = 1\n")
+        read, patterns = [], ignoring.patterns
+        monkeypatch.setattr(ignoring, "patterns", lambda data: read.append(data) or patterns(data))
+        assert as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"}).status_code == 201
+        assert Capture.objects.get().git["dirty"] is False
+        assert len(read) == 1
 
     def test_datasets_have_a_checksum(self, submit, until, alice):
         put(Dataset, alice, "digits", "ready")

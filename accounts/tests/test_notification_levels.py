@@ -1,4 +1,4 @@
-"""What users are told of: choices for each kind, and e-mails that are collected."""
+"""Levels of notification for each kind, and digests by e-mail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def later(minutes: int) -> None:
 
 def choose(user, **fields: str):
     row = Preference.objects.filter(user=user).first() or Preference()
-    return visitor(user).post("/settings", {"email": row.email, **{f"told_{kind}": fields[kind] for kind in fields}})
+    return visitor(user).post("/settings", {"email": row.email, **{f"notify_{kind}": fields[kind] for kind in fields}})
 
 
 def test_without_a_choice_everything_is_told(alice, mailed):
@@ -46,9 +46,9 @@ def test_without_a_choice_everything_is_told(alice, mailed):
     assert notices.unread(alice) == len(mail.outbox) == 1
 
 
-@pytest.mark.parametrize(("told", "heard"), [("failures", ["error"]), ("nothing", [])])
-def test_what_is_not_chosen_is_listed_as_read_and_not_sent(alice, mailed, told, heard):
-    assert choose(alice, job=told).status_code == 302
+@pytest.mark.parametrize(("level", "heard"), [("failures", ["error"]), ("none", [])])
+def test_what_is_not_chosen_is_listed_as_read_and_not_sent(alice, mailed, level, heard):
+    assert choose(alice, job=level).status_code == 302
     for target in ("finished", "error"):
         change("alice", target)
     change("alice", "error", kind="model")
@@ -66,23 +66,23 @@ def test_what_is_not_chosen_is_listed_as_read_and_not_sent(alice, mailed, told, 
 
 
 def test_what_concerns_the_account_is_always_told(alice, mailed):
-    Preference.objects.update(told=dict.fromkeys(notices.CHOICES, "nothing"))
+    Preference.objects.update(notification_levels=dict.fromkeys(notices.LEVELS, "none"))
     notices.tell(alice, Message("your password was changed"))
     assert notices.unread(alice) == 1
 
 
 def test_the_choices_are_kept_and_shown(alice):
-    assert choose(alice, job="failures", alert="nothing").status_code == 302
-    assert Preference.objects.get(user=alice).told == {"job": "failures", "alert": "nothing"}
+    assert choose(alice, job="failures", alert="none").status_code == 302
+    assert Preference.objects.get(user=alice).notification_levels == {"job": "failures", "alert": "none"}
     page = visitor(alice).get("/settings").content.decode()
-    assert page.count('<option value="nothing" selected>') == page.count('<option value="failures" selected>') == 1
+    assert page.count('<option value="none" selected>') == page.count('<option value="failures" selected>') == 1
     assert choose(alice, job="").status_code == 302
-    assert Preference.objects.get(user=alice).told == {}
+    assert Preference.objects.get(user=alice).notification_levels == {}
 
 
-@pytest.mark.parametrize("told", ["no-such", "failures"])  # an alert has no success
-def test_another_choice_is_refused_at_its_field(alice, told):
-    answer = choose(alice, alert=told)
+@pytest.mark.parametrize("level", ["no-such", "failures"])  # an alert has no success
+def test_another_choice_is_refused_at_its_field(alice, level):
+    answer = choose(alice, alert=level)
     assert answer.status_code == 403
     assert "must be one of the choices offered" in answer.content.decode()
     assert not Preference.objects.exists()

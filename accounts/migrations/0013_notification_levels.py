@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField(
             "preference",
-            "told",
-            models.JSONField(blank=True, db_default={}, default=dict, verbose_name="notifications"),
+            "notification_levels",
+            models.JSONField(blank=True, db_default={}, default=dict, verbose_name="notification levels"),
         ),
     ]
