@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import uuid
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 
 from django.conf import settings
@@ -16,6 +16,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing.access import shareable
@@ -180,10 +181,10 @@ def delete(request, name):
 @login_required
 @require_http_methods(["GET", "POST"])
 def scripts(request):
-    """List the files in `.home`, with a form to upload one."""
+    """List the files in `.home`, with a form to upload more."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _upload_script(request), ("path", "file"))
+        problems = problems_of(lambda: _upload_scripts(request), ("path", "file"))
         if not problems:
             return redirect("scripts")
     files = list(islice(storage.files(storage.home_dir(request.user.username)), FILES_SHOWN + 1))
@@ -202,13 +203,38 @@ def scripts(request):
     return render(request, "datasets/scripts.html", context, status=problems.status if problems else 200)
 
 
-def _upload_script(request) -> None:
-    file = request.FILES.get("file")
-    if file is None or file.size > SCRIPT_BYTES:
-        raise Refused("choose a file of at most 5 MB; use the data client for larger files", field="file")
-    path = request.POST.get("path", "").strip() or file.name
-    save_in_home(request.user, path, file.read(), replace=bool(request.POST.get("replace")))
-    messages.success(request, _("%(path)s is saved.") % {"path": path})
+def _upload_scripts(request) -> None:
+    """Store the files of the form, or say how many the page's own script has stored (`stored`).
+
+    Several files are stored below the folder `path`: those that can be, whatever is wrong with others.
+    """
+    if (stored := request.POST.get("stored", "")).isdecimal() and len(stored) < 10:
+        _say_stored(request, int(stored))
+        return
+    files = request.FILES.getlist("file")
+    if not files or any(file.size > SCRIPT_BYTES for file in files):
+        raise Refused("choose files of at most 5 MB each; use the data client for larger files", field="file")
+    given, replace = request.POST.get("path", "").strip(), bool(request.POST.get("replace"))
+    if len(files) == 1:
+        path = given or files[0].name
+        save_in_home(request.user, path, files[0].read(), replace=replace)
+        messages.success(request, _("%(path)s is saved.") % {"path": path})
+        return
+    failed = 0
+    for file in files:
+        path = f"{given.rstrip('/')}/{file.name}" if given else file.name
+        save = partial(save_in_home, request.user, path, file.read(), replace=replace)
+        if problem := problems_of(save):
+            failed += 1
+            messages.error(request, f"{path}: {problem.general}")
+    _say_stored(request, len(files) - failed)
+
+
+def _say_stored(request, count: int) -> None:
+    if count:
+        messages.success(
+            request, ngettext("%(count)d file is saved.", "%(count)d files are saved.", count) % {"count": count}
+        )
 
 
 @login_required

@@ -7,7 +7,7 @@ import stat
 
 from .errors import LOCAL, Failure
 
-# What desktops and version control leave in folders; mlp/static/mlp/upload.js has the same.
+# What desktops and version control leave in folders; mlp/static/mlp/choosing.js has the same.
 LITTER = frozenset({
     ".DS_Store", ".Spotlight-V100", ".Trashes", ".fseventsd", "__MACOSX", "Thumbs.db", "ehthumbs.db", "desktop.ini",
     "$RECYCLE.BIN", "System Volume Information", ".git", ".hg", ".svn",

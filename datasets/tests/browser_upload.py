@@ -2,6 +2,7 @@
 
     browser_upload.py BROWSER URL SESSION FOLDER [SCREENSHOTS]
     browser_upload.py BROWSER URL SESSION FILE model
+    browser_upload.py BROWSER URL SESSION FOLDER scripts
 
 Prints as JSON which parts of the large file were sent before and after the reload.
 """
@@ -101,6 +102,32 @@ def run_model(program: str, url: str, session: str, file: str) -> dict:
     return {"source": source, **sent}
 
 
+def run_scripts(program: str, url: str, session: str, folder: str) -> dict:
+    """Upload a folder of scripts, one of which is there already; then once more, allowed to overwrite it."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(base_url=url, locale="en")
+        page.set_default_timeout(PATIENCE_MS)
+        page.context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
+        page.goto("/scripts")
+        page.locator("input[webkitdirectory]").set_input_files(folder)
+        chosen = page.locator("[data-picked]").inner_text()
+        page.fill("#path", "work")
+        page.locator("[data-upload-button]").click()
+        page.locator("[data-upload-error]").wait_for()
+        state, error = (
+            page.locator("[data-upload-words]").inner_text(),
+            page.locator("[data-upload-error]").inner_text(),
+        )
+        puts: list[str] = []
+        page.on("request", lambda request: puts.append(request.url) if request.method == "PUT" else None)
+        page.check("[name=replace]")
+        page.locator("[data-upload-button]").click()
+        page.wait_for_selector("text=files are saved")
+        browser.close()
+    return {"chosen": chosen, "state": state, "error": error, "again": puts}
+
+
 def part_in(request) -> str:
     """Return which part of the large file the request sends; empty if it sends none."""
     span = request.headers.get("content-range", "")
@@ -117,4 +144,5 @@ def _picture(page, folder: str, name: str) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    print(json.dumps(run_model(*given[:-1]) if given[-1] == "model" else run(*given)))
+    other = {"model": run_model, "scripts": run_scripts}.get(given[-1])
+    print(json.dumps(other(*given[:-1]) if other else run(*given)))

@@ -44,6 +44,6 @@ def test_it_needs_the_standard_library_alone():
 
 
 def test_a_browser_leaves_out_the_same_litter():
-    script = (Path(settings.BASE_DIR) / "mlp/static/mlp/upload.js").read_text()
+    script = (Path(settings.BASE_DIR) / "mlp/static/mlp/choosing.js").read_text()
     [listed] = re.findall(r"const LITTER = new Set\(\[(.+?)\]\)", script, re.DOTALL)
     assert set(re.findall(r'"([^"]+)"', listed)) == LITTER

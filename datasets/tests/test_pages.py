@@ -214,6 +214,17 @@ class TestScripts:
         alice_client.post("/scripts", {"file": SimpleUploadedFile("fit.py", b"print(2)"), "replace": "1"})
         assert (storage.home_dir("alice") / "fit.py").read_bytes() == b"print(2)"
 
+    def test_of_several_files_those_that_can_be_stored_are(self, alice_client, home):
+        files = lambda: [SimpleUploadedFile(name, name.encode()) for name in ("a.py", "bad name?\x01.py", "b.py")]  # noqa: E731
+        text = visible_text(alice_client.post("/scripts", {"file": files(), "path": "lib"}, follow=True))
+        assert "2 files are saved." in text
+        assert "lib/bad name" in text
+        assert {path.name: path.read_text() for path in (home / "lib").iterdir()} == {"a.py": "a.py", "b.py": "b.py"}
+        again = visible_text(alice_client.post("/scripts", {"file": files()[::2], "path": "lib/"}, follow=True))
+        assert "lib/a.py: " in again
+        assert "already exists" in again
+        assert "saved" not in again
+
     def test_an_upload_without_a_file_is_refused(self, alice_client):
         assert alice_client.post("/scripts", {"path": "fit.py"}).status_code == 403
 

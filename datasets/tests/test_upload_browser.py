@@ -77,3 +77,22 @@ def test_the_upload_of_a_models_file_is_resumed_after_a_reload(alice_data, roomy
     in_parts(ranges, 40 * MIB)
     assert ranges["source"] == "home/models/large/large.bin"
     assert roomy.path("alice", ".home", "models/large/large.bin").read_bytes() == file.read_bytes()
+
+
+@pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
+def test_a_folder_of_scripts_is_uploaded_and_what_exists_is_kept_until_told(alice_data, service, alice, tmp_path):
+    folder = tmp_path / "resnet"
+    for path in ("train.py", "lib/ü (1).py", "lib/__pycache__/net.pyc", ".git/HEAD"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(f"new {path}")
+    there = service.path("alice", ".home", "work/resnet/train.py")
+    there.parent.mkdir(parents=True)
+    there.write_text("old")
+    seen = driven(alice, service, str(folder), "scripts")
+    assert "2 · " in seen["chosen"]
+    assert seen["chosen"].endswith(" 2")  # of what tools make, nothing is sent
+    assert seen["state"] == "Uploaded files: 1 / 2"
+    assert seen["error"].strip() == "work/resnet/train.py: a file of that name already exists"
+    assert [url.rpartition("/")[2] for url in seen["again"]] == ["train.py"]
+    kept = {str(path.relative_to(there.parent)): path.read_text() for path in there.parent.rglob("*.*")}
+    assert kept == {path: f"new {path}" for path in ("train.py", "lib/ü (1).py")}

@@ -1,4 +1,4 @@
-// Sends files to the data service, for the forms of datasets and models.
+// Sends files to the data service, for the forms of datasets, scripts and models.
 
 const TRIES = 6;
 const PART = 16 * 1024 * 1024;
@@ -7,12 +7,13 @@ const NOTE = "mlp-upload:"; // localStorage: the modification time of a file who
 export class Refusal extends Error {}
 
 // Resolves to the request, or to null for a part that is not the next one.
-function send(address, token, body, moved, failed, range = "") {
+function send(address, token, body, moved, failed, headers, range = "") {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest(); // fetch does not report upload progress
     request.open("PUT", address);
     request.setRequestHeader("Authorization", `Bearer ${token}`);
     request.setRequestHeader("X-Page-Language", document.documentElement.lang);
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
     if (range) request.setRequestHeader("Content-Range", `bytes ${range}`);
     request.upload.addEventListener("progress", (event) => moved(event.loaded));
     request.addEventListener("load", () => {
@@ -29,7 +30,7 @@ function send(address, token, body, moved, failed, range = "") {
 
 // Returns the number of bytes of a partial upload that have arrived.
 async function arrived(address, token, file, failed) {
-  const answer = await stubbornly(() => send(address, token, null, () => {}, failed, `*/${file.size}`));
+  const answer = await stubbornly(() => send(address, token, null, () => {}, failed, {}, `*/${file.size}`));
   return Number(answer?.getResponseHeader("Upload-Offset") ?? 0);
 }
 
@@ -47,16 +48,16 @@ export async function listing(address, token, depth) {
 }
 
 // Stores a file at its address; a large one in parts, so that it goes on where it was interrupted. `moved` is called with
-// the bytes that have been sent; `failed` is the message of a broken connection.
-export async function sendFile(address, token, file, moved, failed) {
-  if (file.size <= PART) { await stubbornly(() => send(address, token, file, moved, failed)); return; }
+// the bytes that have been sent; `failed` is the message of a broken connection; `headers` go with each request.
+export async function sendFile(address, token, file, moved, failed, headers = {}) {
+  if (file.size <= PART) { await stubbornly(() => send(address, token, file, moved, failed, headers)); return; }
   const note = NOTE + address;
   let at = localStorage.getItem(note) === String(file.lastModified) ? await arrived(address, token, file, failed) : 0;
   localStorage.setItem(note, file.lastModified);
   while (at < file.size) {
     const [first, end] = [at, Math.min(at + PART, file.size)];
     const range = `${first}-${end - 1}/${file.size}`;
-    const taken = await stubbornly(() => send(address, token, file.slice(first, end), (loaded) => moved(first + loaded), failed, range));
+    const taken = await stubbornly(() => send(address, token, file.slice(first, end), (loaded) => moved(first + loaded), failed, headers, range));
     at = taken ? end : await arrived(address, token, file, failed);
     if (!taken && end === file.size && !at && [...(await listing(address, token, "0")).values()][0]?.size === file.size) break; // it has arrived, only the response was lost
   }

@@ -2,6 +2,7 @@
 // reports "ready" when all bytes have arrived. Large files are sent in parts. When the files are selected again after an
 // interruption, files and parts that have arrived are skipped. Without files, the form is submitted as usual.
 
+import { bytes, chooser, escaped, isLitter, numbered } from "./choosing.js";
 import { Refusal, listing, sendFile, stubbornly } from "./sending.js";
 
 const PARALLEL = 3;
@@ -9,39 +10,10 @@ const REPORT_EVERY_MS = 5000;
 
 const form = document.querySelector("form[data-upload]");
 const part = (name) => form.querySelector(`[data-${name}]`);
-const unit = new Intl.NumberFormat(document.documentElement.lang, { maximumFractionDigits: 1 });
 let chosen = [];
 let folder = "";
 let working = false;
 let lastReport = null; // the latest progress report, which may be under way
-
-function bytes(value) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
-  let step = 0;
-  while (value >= 1024 && step < units.length - 1) { value /= 1024; step += 1; }
-  return `${unit.format(value)} ${units[step]}`;
-}
-
-// --- choosing -----------------------------------------------------------------------------------------------------------
-async function entriesOf(entry, base = "") {
-  if (entry.isFile) {
-    const file = await new Promise((resolve, reject) => entry.file(resolve, reject));
-    return [{ path: base + entry.name, file }];
-  }
-  const reader = entry.createReader();
-  const entries = [];
-  for (;;) { // readEntries returns at most a hundred at a time
-    const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    if (!some.length) break;
-    for (const one of some) entries.push(...(await entriesOf(one, `${base}${entry.name}/`)));
-  }
-  return entries;
-}
-
-// What desktops and version control leave in folders, which is no data; datasets/data_client/scan.py has the same.
-const LITTER = new Set([".DS_Store", ".Spotlight-V100", ".Trashes", ".fseventsd", "__MACOSX", "Thumbs.db", "ehthumbs.db",
-  "desktop.ini", "$RECYCLE.BIN", "System Volume Information", ".git", ".hg", ".svn"]);
-const isLitter = (path) => path.split("/").some((name) => LITTER.has(name) || name.startsWith("._"));
 
 // Selects the files. A single folder is the dataset itself: its name is cut off the paths.
 function choose(all) {
@@ -50,8 +22,8 @@ function choose(all) {
   folder = tops.size === 1 ? [...tops][0] : "";
   chosen = entries.map(({ path, file }) => ({ path: folder ? path.slice(folder.length + 1) : path, file }));
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
-  const left = all.length > entries.length ? ` · ${form.dataset.wordSkipped} ${unit.format(all.length - entries.length)}` : "";
-  part("picked").textContent = chosen.length ? `${form.dataset.wordFiles} ${unit.format(chosen.length)} · ${bytes(total)}${left}` : "";
+  const left = all.length > entries.length ? ` · ${form.dataset.wordSkipped} ${numbered(all.length - entries.length)}` : "";
+  part("picked").textContent = chosen.length ? `${form.dataset.wordFiles} ${numbered(chosen.length)} · ${bytes(total)}${left}` : "";
   const [name, size] = [form.querySelector("#name"), form.querySelector("#size")];
   if (size) {
     size.value = chosen.length ? total : "";
@@ -83,11 +55,6 @@ function show(message, percent, detail = "") {
   part("upload-progress").value = percent;
 }
 
-// Escapes as the data service does, so that addresses can be compared.
-function escaped(part) {
-  return encodeURIComponent(part).replace(/[!'()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
-}
-
 async function sendAll(name, token) {
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
   const done = new Map();
@@ -106,8 +73,7 @@ async function sendAll(name, token) {
     }
   };
   for (const entry of chosen) {
-    const path = entry.path.split("/").map(escaped).join("/");
-    entry.address = `/data/${form.dataset.user}/${name}/${path}`;
+    entry.address = `/data/${form.dataset.user}/${name}/${escaped(entry.path)}`;
     const same = there.get(entry.address);
     if (same?.size === entry.file.size && same.time + 1000 > entry.file.lastModified) moved(entry, entry.file.size);
     else waiting.push(entry);
@@ -163,23 +129,7 @@ async function begin(event) {
 }
 
 if (form) {
-  const drop = part("drop");
-  drop.hidden = false;
-  for (const input of form.querySelectorAll("[data-files]")) {
-    input.addEventListener("change", () => {
-      choose([...input.files].map((file) => ({ path: file.webkitRelativePath || file.name, file })));
-    });
-  }
-  for (const kind of ["dragover", "dragleave", "drop"]) {
-    drop.addEventListener(kind, (event) => {
-      event.preventDefault();
-      drop.classList.toggle("is-over", kind === "dragover");
-    });
-  }
-  drop.addEventListener("drop", async (event) => {
-    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
-    choose((await Promise.all(entries.map((entry) => entriesOf(entry)))).flat());
-  });
+  chooser(form, choose);
   form.addEventListener("submit", begin);
   addEventListener("beforeunload", (event) => { if (working) event.preventDefault(); });
 }
