@@ -150,6 +150,27 @@ def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page
     assert [problem for problem in browser_errors if "/log/search" not in problem and "403" not in problem] == []
 
 
+def test_a_match_that_the_view_does_not_know_yet_is_gone_to_once_it_comes(alice, alice_page, browser_errors):
+    put(Job, alice, "fit", "running")
+    log = storage.job_dir("alice", "fit") / "log" / "job.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"before\n" * 300)
+    held, asked = [], []
+    alice_page.route("**/log/lines?*follow=1*", lambda route: held.append(route))
+    alice_page.goto("/jobs/fit/log")
+    sees(alice_page, 300, "before")
+    alice_page.route("**/log/lines?first=*", lambda route: asked.append(route))
+    with log.open("ab") as file:
+        file.write(b"disk 7 is back\n")
+    with alice_page.expect_request("**/log/lines?first=*"):  # for the marks of what is in view
+        alice_page.fill("[data-log-search] input", "is back")
+    alice_page.press("[data-log-search] input", "Enter")
+    expect(alice_page.locator("[data-found]")).to_have_text("1 of 1")
+    asked[0].continue_()
+    sees(alice_page, 301, "disk 7 is back")
+    assert browser_errors == []
+
+
 @pytest.mark.long
 def test_an_answer_that_comes_late_takes_no_new_line_away(alice, alice_page, browser_errors):
     put(Job, alice, "fit", "running")

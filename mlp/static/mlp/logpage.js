@@ -36,7 +36,7 @@ const data = new LogData(address, of, Number(box.dataset.total), (whole) => {
   if (whole) choose(null);
   const many = data.total.toLocaleString(document.documentElement.lang);
   find("length").textContent = words.wordLines.replace("{lines}", many);
-  search.grown(data.total);
+  search.grown(whole);
   ruler.later();
   view.later();
 });

@@ -83,9 +83,10 @@ export class LogSearch {
     }
   }
 
-  // Searches new lines, at most so often.
-  grown(total) {
-    if (total < (this.reached ?? 0)) { this.restart(); return; } // another log than before
+  // Searches new lines, at most so often; all of them when the log is another one than before. A search may know of lines
+  // that the view does not know yet.
+  grown(whole) {
+    if (whole) { this.restart(); return; }
     if (!this.query || this.next !== null || this.form.querySelector("[aria-invalid]") || this.waiting) return;
     this.waiting = setTimeout(() => {
       this.waiting = 0;

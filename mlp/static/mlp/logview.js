@@ -95,7 +95,7 @@ export class LogView {
 
   // Shows the line, a third below the edge if it is not in view.
   show(line) {
-    const wanted = Math.min(Math.max(1, line), Math.max(1, this.total));
+    const wanted = Math.max(1, line); // beyond the end: a search may know of lines that have not come yet
     this.element.scrollIntoView({ block: "nearest" });
     const box = this.drawn.get(wanted)?.element.getBoundingClientRect();
     const frame = this.element.getBoundingClientRect();
@@ -137,7 +137,7 @@ export class LogView {
       if (now === before) break;
       before = now;
     }
-    if ([...this.drawn.values()].every((one) => one.row)) this.wanted = 0;
+    if (this.wanted <= this.total && [...this.drawn.values()].every((one) => one.row)) this.wanted = 0;
     this.atEnd = this.offset(this.total) !== null && this.offset(this.total) + this.height(this.total) <= this.room + 1;
     clearTimeout(this.idle);
     if (this.dragged) this.idle = setTimeout(() => { this.dragged = false; this.align(); }, IDLE_MS);
@@ -146,7 +146,7 @@ export class LogView {
 
   // Puts the anchor where the line that is gone to, or the end, is in view.
   place() {
-    if (this.wanted) { this.line = this.wanted; this.above = 0; this.shift(-Math.floor(this.room / 3)); }
+    if (this.wanted) { this.line = Math.min(this.wanted, this.total); this.above = 0; this.shift(-Math.floor(this.room / 3)); }
     if (this.end || this.line > this.total) { this.line = Math.max(1, this.total); this.above = 0; this.shift(this.height(this.total) - this.room); }
   }
 

@@ -85,7 +85,7 @@ async function sendAll() {
 function list(failures) {
   const error = part("upload-error");
   const lines = failures.slice(0, LISTED).map(([path, message]) => `${path}: ${message}`);
-  if (failures.length > LISTED) lines.push(`… ${numbered(failures.length)}`);
+  if (failures.length > LISTED) lines.push(`… +${numbered(failures.length - LISTED)}`);
   error.replaceChildren(...lines.flatMap((line) => [line, document.createElement("br")]));
   error.hidden = false;
 }
@@ -101,7 +101,7 @@ async function begin(event) {
   try {
     const failures = await sendAll();
     if (failures.length) {
-      show(`${form.dataset.wordStored} ${numbered(sent.size)} / ${numbered(chosen.length)}`, part("upload-progress").value);
+      show(`${form.dataset.wordStored} ${numbered(sent.size)} / ${numbered(chosen.length)}`, Math.floor((100 * sent.size) / chosen.length));
       list(failures);
       return;
     }
