@@ -6,6 +6,7 @@ registry keep addresses that were made before a run was moved.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -20,6 +21,9 @@ FOLDER = "artifacts"
 RUN = re.compile(r"[0-9]{1,19}/([0-9a-fA-F]{32})/artifacts(?:/(.*))?", re.DOTALL)
 MODELS = "models"
 MODEL = re.compile(r"[0-9]{1,19}/models/(m-[0-9a-f]{32})/artifacts(?:/(.*))?", re.DOTALL)
+# Functions that say whether a path of a run, or of its logged model, may be read by all jobs of the owner, given the
+# owner's key, the run, the model or None, and the path: the registry's (models_app.apps).
+READABLE: list[Callable[[int, Job, LoggedModel | None, str], bool]] = []
 BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -44,9 +48,26 @@ def place(call: Call, text: str, *, write: bool = False, file: bool = False) -> 
     key, inner = found[1].lower(), found[2] or ""
     if file and not inner:
         raise WrongField(f"Invalid artifact path '{text[:200]}': must be a file's")
+    if not write and (job := _registered(call, key, inner, logged=bool(logged))):
+        return of_model(job, inner) if isinstance(job, LoggedModel) else of_run(job, inner)
     if logged:
         return of_model(lookup.model(call, key, write=write), inner)
     return of_run(lookup.run(call, write=write, text=key), inner)
+
+
+def _registered(call: Call, key: str, inner: str, *, logged: bool) -> Job | LoggedModel | None:
+    """Return the run, or the logged model, of another project where the path belongs to a registered model of the
+    owner's: a job reads those, too. None for what is looked up as anything else is.
+    """
+    if not call.caller.job_id:
+        return None
+    model = LoggedModel.objects.select_related("job__user", "job__project").filter(key=key).first() if logged else None
+    found = model and model.job if logged else lookup.run_of_owner(call, key)
+    if found is None or found.user_id != call.caller.user_id:
+        return None
+    if not any(says(found.user_id, found, model, inner) for says in READABLE):
+        return None
+    return model or found
 
 
 def of_run(job: Job, inner: str) -> Place:

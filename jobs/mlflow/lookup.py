@@ -44,6 +44,12 @@ def runs(call: Call, *, write: bool = False) -> QuerySet:
     return found.filter(own | Q(project__in=project))
 
 
+def run_of_owner(call: Call, text: str) -> Job | None:
+    """Return the run of the caller's user with that id, also where a job's token does not see it otherwise."""
+    found = Job.objects.filter(user=call.caller.user_id, run_id=run_key(text)).exclude(state=State.DELETING)
+    return found.select_related("user", "project").first()
+
+
 def run(call: Call, *, write: bool = False, trashed: bool = False, text: str | None = None) -> Job:
     """Return the run of a call; to change one in the trash is refused unless `trashed`. Raises MlflowError."""
     text = given_run(call) if text is None else text
