@@ -75,6 +75,7 @@ def check() -> str:
     for number in range(5):
         assert runs[f"child{number}"].data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert mlflow.artifacts.load_text(f"runs:/{parent.info.run_id}/notes/hello ä+b%.txt") == "hello"
+    assert mlflow.artifacts.load_text(f"runs:/{parent.info.run_id}/ckpt/model.pt") == "weights"
     assert parent.inputs.dataset_inputs[0].dataset.name == "zeros"
     assert client.get_model_version_by_alias("churn", "champion").version in ("2", 2)
     model = mlflow.sklearn.load_model("models:/churn@champion")

@@ -156,6 +156,9 @@ def test_a_real_server_comes_here_and_goes_to_another_one(server, alice, tasks, 
     assert again["counts"]["runs"] == {"unchanged": 9, "changed": 1}  # the one that is running
     assert Job.objects.filter(user=alice).count() == Imported.objects.filter(kind="run").count() == 10
 
+    output = storage.job_dir("alice", parent.name) / "ckpt"
+    output.mkdir()
+    (output / "model.pt").write_text("weights")
     target = server("target")
     report = copy("export", target, "alice")
     assert report["complete"], report

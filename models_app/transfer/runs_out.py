@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from accounts.models import User
-from jobs.mlflow import limits, metrics, shown
+from jobs.mlflow import artifact_paths, limits, metrics, shown
 from jobs.mlflow.protocol import Call, Caller
 from jobs.mlflow.reading import Fields
 from jobs.models import Job, Project, State
@@ -159,21 +159,37 @@ class RunsOut:
     def _artifacts(self, job: Job, run: dict, info: dict) -> None:
         if not self.artifacts:
             return
-        top = storage.job_dir(job.user.username, job.name) / "artifacts"
-        self.upload(top, info["run_id"], "", name_of(run))
+        top = storage.job_dir(job.user.username, job.name)
+        self.upload(top / artifact_paths.FOLDER, info["run_id"], "", name_of(run))
+        logged = {path for path, _info in storage.files(top / artifact_paths.FOLDER)}
+        self.upload(
+            top, info["run_id"], "", name_of(run),
+            lambda path: artifact_paths.is_output(path) and path not in logged,
+        )  # fmt: skip
 
-    def upload(self, top, there: str, folder: str, name: str) -> bool:
-        """Send the files of a folder to the artifacts of a run there; return whether all of them are there."""
-        found = list(storage.files(top))
+    def upload(
+        self, top, there: str, folder: str, name: str, wanted: Callable[[str], bool] = lambda path: True
+    ) -> bool:
+        """Send the files of a folder that are `wanted` to the artifacts of a run there; return whether all of them are
+        there.
+        """
+        found, complete = [], True
+        for path, info in storage.files(top, every=True):
+            if not wanted(path):
+                continue
+            if storage.shown(path) != path:
+                self._refused(f"{name}: artifact {storage.shown(path)[:200]}", "a server takes no such name")
+                complete = False
+            else:
+                found.append((path, info))
         uri = self.uris.get(there, "")
         if not found:
-            return True
+            return complete
         if urlsplit(uri).scheme != PROXIED:
             self._refused(f"{name}: {len(found)} artifacts", f"the server does not take files itself, only at {uri}")
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
         have = {one.path: one.size for one in self._listed(there, uri)}
-        complete = True
         for path, info in found:
             self.verified["file"][0] += 1
             inner = "/".join(filter(None, (folder, path)))
