@@ -30,6 +30,8 @@ POST   runs/delete-tag                                      full
 POST   runs/log-metric                                      full submit
 POST   runs/log-batch                                       full submit
 GET    metrics/get-history                                  full read submit
+GET    metrics/get-history-bulk                             full read submit
+GET    metrics/get-history-bulk-interval                    full read submit
 POST   runs/search                                          full read submit
 POST   runs/log-inputs                                      full submit
 POST   runs/outputs                                         full submit
