@@ -6,7 +6,6 @@ registry keep addresses that were made before a run was moved.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -22,9 +21,6 @@ RUN = re.compile(r"[0-9]{1,19}/([0-9a-fA-F]{32})/artifacts(?:/(.*))?", re.DOTALL
 MODELS = "models"
 LOGGED = re.compile(r"models/m-[0-9a-f]{32}(/|$)")
 MODEL = re.compile(r"[0-9]{1,19}/models/(m-[0-9a-f]{32})/artifacts(?:/(.*))?", re.DOTALL)
-# Functions that say whether a path of a run, or of its logged model, may be read by all jobs of the owner, given the
-# owner's key, the run, the model or None, and the path: the registry's (models_app.apps).
-READABLE: list[Callable[[int, Job, LoggedModel | None, str], bool]] = []
 BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
@@ -67,9 +63,7 @@ def _registered(call: Call, key: str, inner: str, *, logged: bool) -> Job | Logg
     found = model and model.job if logged else lookup.run_of_owner(call, key)
     if found is None or found.user_id != call.caller.user_id:
         return None
-    if not any(says(found.user_id, found, model, inner) for says in READABLE):
-        return None
-    return model or found
+    return (model or found) if lookup.is_registered(found, model, inner) else None
 
 
 def of_run(job: Job, inner: str) -> Place:

@@ -135,6 +135,24 @@ def test_a_job_reads_the_files_of_versions_and_no_others(mlflow, inside, job):  
     assert rows() == before
 
 
+def test_a_job_reads_a_logged_model_once_it_is_registered(mlflow, inside):  # noqa: F811
+    key = experiment(mlflow, "elsewhere")
+    run = start(mlflow, key)
+    made = mlflow.call("post", "logged-models", experiment_id=key, name="net", source_run_id=run)["model"]["info"]
+    model, client = made["model_id"], inside()
+    files.put_bytes(Job.objects.get(run_id=run), f"models/{model}/MLmodel", b"flavors: {}")
+    mlflow.call("post", "registered-models/create", name="churn")
+    assert client.refused("get", f"logged-models/{model}") == "RESOURCE_DOES_NOT_EXIST"
+    for path, allowed in ((f"models:/{model}/other", False), (f"models:/{model}", True)):
+        mlflow.call("post", "model-versions/create", name="churn", source=path, model_id=model)
+        assert (client.send("get", f"logged-models/{model}").status_code == 200) is allowed
+    listed = client.call("get", f"logged-models/{model}/artifacts/directories")["files"]
+    assert [one["path"] for one in listed] == ["MLmodel"]
+    assert client.refused("patch", f"logged-models/{model}", status="LOGGED_MODEL_READY") == "RESOURCE_DOES_NOT_EXIST"
+    tags = [{"key": "a", "value": "b"}]
+    assert client.refused("patch", f"logged-models/{model}/tags", tags=tags) == "RESOURCE_DOES_NOT_EXIST"
+
+
 def test_the_registry_of_others_is_none_to_a_job(mlflow_of_bob, inside):  # noqa: F811
     registered(mlflow_of_bob, "theirs")
     client, before = inside("aliases"), rows()
