@@ -12,6 +12,7 @@ from jobs.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F4
 from jobs.mlflow.tests.test_tracking import experiment, start
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import visitor
 from models_app.models import Alias, ModelVersion, RegisteredModel
 
 pytestmark = pytest.mark.django_db
@@ -202,3 +203,19 @@ def test_a_token_for_submission_registers_and_gives_no_job_more_than_it_has(mlfl
     Job.objects.filter(name="a").update(state="error", registry="aliases")
     again = reads.call("post", "users/alice/jobs/a:rerun", {"name": "f"}).json()
     assert again["registry"] == "read"
+
+
+def test_the_forms_give_what_is_chosen_in_them(alice, home):
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "train.py").write_text("print()")
+    client, rights = visitor(alice), {"registry": "aliases", "registry_models": "churn\n two words \n"}
+    job = {"name": "fit", "entry": "train.py", "cpu": "1", "gpu": "0", "ram": "100", **rights}
+    assert client.post("/jobs", job).status_code == 302
+    made = Job.objects.get(name="fit")
+    assert (made.registry, made.registry_models) == ("aliases", ["churn", "two words"])
+    assert b"two words" in client.get("/jobs/fit").content
+    assert b"two words" in client.get("/jobs?from=fit").content
+    assert client.post("/account/tokens", {"name": "ci", "scope": "submit", "days": "7", **rights}).status_code == 200
+    token = alice.tokens.get(name="ci")
+    assert (token.registry, token.registry_models) == ("aliases", ["churn", "two words"])
+    assert b"two words" in client.get("/account/tokens").content
