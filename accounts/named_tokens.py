@@ -6,6 +6,7 @@ The text is shown once; what it is derived from is the row's nonce (accounts.tok
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -16,6 +17,7 @@ from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
+from kernel.registering import Registry, model_names
 
 from . import notices, tokens
 from .models import TARGETED, Scope, Token, User
@@ -28,9 +30,11 @@ WARNED_AT_ONCE = 100
 
 
 def create(
-    *, user: User, name: str, scope: str = Scope.FULL, target: str = "", days: int | None = None, by: str
-) -> tuple[Token, str]:
+    *, user: User, name: str, scope: str = Scope.FULL, target: str = "", days: int | None = None,
+    registry: str = Registry.VERSIONS, registry_models: Sequence[str] = (), by: str,
+) -> tuple[Token, str]:  # fmt: skip
     """Return a new token's row and its text, which cannot be shown again. It ends after `days`, None for never.
+    `registry` and `registry_models` say what one for submission may change in the model registry.
 
     Raises Refused.
     """
@@ -42,6 +46,8 @@ def create(
         (names.dataset_name if scope == Scope.DATASET else names.name)(target, "target")
     elif target:
         raise Refused("must be empty for this scope", field="target")
+    if registry not in Registry.values:
+        raise Refused("must be one of %(choices)s", field="registry", choices=", ".join(Registry.values))
     if days is not None and not 1 <= days <= MOST_DAYS:
         raise Refused("must be from 1 to %(last)s", field="days", last=MOST_DAYS)
     expires = timezone.now() + timedelta(days=days) if days is not None else None
@@ -52,7 +58,14 @@ def create(
             if Token.objects.filter(user=row, kind=Token.Kind.NAMED).count() >= MOST:
                 raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MOST)
             made = Token.objects.create(
-                user=row, kind=Token.Kind.NAMED, name=name, scope=scope, target=target, expires=expires
+                user=row,
+                kind=Token.Kind.NAMED,
+                name=name,
+                scope=scope,
+                target=target,
+                expires=expires,
+                registry=registry,
+                registry_models=model_names(registry_models),
             )
             after_commit.changed(row.username, "user", "")
             notices.tell(row, Message("%(by)s made the token %(name)s.", by=notices.name_of(by), name=name))

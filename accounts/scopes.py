@@ -5,14 +5,14 @@ full one, reads or makes tokens or ends the account, so that it cannot outlive i
 
     full         everything else, also calls that declare no effect
     read         what reads
-    submit       read; what submits, about the user's own objects
+    submit       read; what submits, about the user's own objects; as much of the registry as the token says
     dataset      the calls that declare to be for tokens of one dataset, about that one
     application  calls to one own application (apps/gateway_access.py)
 """
 
 from __future__ import annotations
 
-from kernel.effects import ACCOUNT, READ, SUBMIT, Effect
+from kernel.effects import ACCOUNT, ALIAS, READ, REGISTER, SUBMIT, Effect
 from kernel.errors import Refused
 
 from .models import Scope
@@ -31,7 +31,8 @@ def may(holder: Holder, effect: Effect | None, owner: str, dataset: str = "") ->
         case Scope.READ:
             return effect == READ
         case Scope.SUBMIT:
-            return effect == READ or (effect == SUBMIT and own)
+            changes = effect == SUBMIT or (effect in (REGISTER, ALIAS) and holder.rights.may(effect))
+            return effect == READ or (own and changes)
         case Scope.DATASET:
             return own and dataset == holder.target
     return False

@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from kernel.fields import NameField, StrictInt, StrictSerializer, StrictString
+from kernel.registering import RegistryIn, RegistryOut
 
 from .models import Scope, State
 
@@ -31,7 +32,7 @@ class UserOut(serializers.Serializer):
     created = serializers.DateTimeField()
 
 
-class TokenIn(StrictSerializer):
+class TokenIn(RegistryIn):
     name = StrictString(help_text="1 to 50 letters, digits and . _ -")
     scope = serializers.ChoiceField(choices=Scope.choices, default=Scope.FULL)
     target = StrictString(required=False, default="", allow_blank=True,
@@ -39,7 +40,7 @@ class TokenIn(StrictSerializer):
     days = StrictInt(required=False, allow_null=True, default=None, help_text="when it ends; never by default")
 
 
-class TokenOut(serializers.Serializer):
+class TokenOut(RegistryOut):
     name = serializers.CharField()
     scope = serializers.ChoiceField(choices=Scope.choices)
     target = serializers.CharField(allow_blank=True)

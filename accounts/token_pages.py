@@ -15,13 +15,14 @@ from django.views.decorators.http import require_http_methods, require_POST
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.pages import attempt, number_in, problems_of
+from kernel.registering import Registry, lines_of
 
 from . import named_tokens, service_accounts
 from .models import TARGETED, Scope
 
 DAYS = (7, 30, 90, 365)
 USUAL_DAYS = 90
-FIELDS = ("name", "scope", "target", "days")
+FIELDS = ("name", "scope", "target", "days", "registry", "registry_models")
 
 
 @login_required
@@ -42,9 +43,10 @@ def tokens(request):
         "rows": named_tokens.of(account),
         "account": account,
         "scopes": Scope.choices,
+        "registries": Registry.choices,
         "targeted": " ".join(TARGETED),
         "days": DAYS,
-        "given": given if problems else {"days": str(USUAL_DAYS), "scope": Scope.READ},
+        "given": given if problems else {"days": str(USUAL_DAYS), "scope": Scope.READ, "registry": Registry.VERSIONS},
         "problems": problems,
         "now": timezone.now(),
         "soon": timezone.now() + named_tokens.SOON,
@@ -66,9 +68,11 @@ def _create(request, user, given: dict[str, str]):
     if given["days"] and days is None:
         raise Refused("must be a whole number", field="days")
     target = given["target"] if given["scope"] in TARGETED else ""  # the field is there for every scope
+    registry, names = given["registry"] or Registry.VERSIONS, lines_of(given["registry_models"])
     return named_tokens.create(
-        user=user, name=given["name"], scope=given["scope"], target=target, days=days, by=request.user.username
-    )
+        user=user, name=given["name"], scope=given["scope"], target=target, days=days, registry=registry,
+        registry_models=names, by=request.user.username,
+    )  # fmt: skip
 
 
 @login_required

@@ -26,6 +26,7 @@ from redis.exceptions import RedisError
 
 from kernel.broker import broker
 from kernel.errors import Fault
+from kernel.registering import ALL, Registry, Rights
 
 from .models import Scope, State, Token
 
@@ -35,6 +36,7 @@ LETTERS = {"u": "user", "s": "service", "n": "named"}
 KINDS = {kind: letter for letter, kind in LETTERS.items()}
 CACHE_KEY = "mlp:token:{pk}"
 CACHE_S, CACHE_NAMED_S = 600, 60
+LOADED = ("nonce", "kind", "scope", "target", "registry", "registry_models", "expires", "user_id")
 RECHECK = b"recheck"
 RECHECK_S = 120
 
@@ -43,7 +45,7 @@ RECHECK_S = 120
 class Holder:
     """The user whom a token belongs to. A named token is one of the user's, so its kind is `user`.
 
-    `scope` and `target` say what a named token may do (accounts.scopes).
+    `scope` and `target` say what a named token may do (accounts.scopes), `rights` what of the registry it may change.
     """
 
     user_id: int
@@ -53,6 +55,7 @@ class Holder:
     named: bool = False
     scope: str = Scope.FULL
     target: str = ""
+    rights: Rights = ALL
 
 
 def signature(purpose: str, *parts: object) -> str:
@@ -96,7 +99,10 @@ def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | No
     if entry is None:
         Token.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
     kind = Token.Kind.USER if named else row["kind"]
-    return Holder(row["user_id"], row["username"], row["is_staff"], kind, named, scope, row.get("target", ""))
+    rights = ALL
+    if scope != Scope.FULL:
+        rights = Rights(row.get("registry", Registry.READ), tuple(row.get("registry_models", ())))
+    return Holder(row["user_id"], row["username"], row["is_staff"], kind, named, scope, row.get("target", ""), rights)
 
 
 def user_holder(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
@@ -159,11 +165,8 @@ def _row_of(text: str) -> int | None:
 
 
 def _load(pk: int) -> dict | None:
-    row = (
-        Token.objects.filter(pk=pk, user__state=State.ACTIVED)
-        .values("nonce", "kind", "scope", "target", "expires", "user_id", "user__username", "user__is_staff")
-        .first()
-    )
+    found = Token.objects.filter(pk=pk, user__state=State.ACTIVED)
+    row = found.values(*LOADED, "user__username", "user__is_staff").first()
     if row is None or (row["kind"] == Token.Kind.SERVICE and not row["user__is_staff"]):
         return None
     row["expires"] = row["expires"] and row["expires"].timestamp()

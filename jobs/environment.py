@@ -34,6 +34,14 @@ def log_path(job: Job, worker: int = 0) -> Path:
     return runners.log_of_worker(path, worker)
 
 
+# What torchrun sets, for a job of one worker, so that one script runs with one and with several. The runner chooses the
+# port where runs share those of a machine.
+ALONE = {
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+}  # fmt: skip
+
+
 def workers_with_logs(job: Job) -> list[int]:
     """Return the numbers of the workers that have a log of their own beside that of worker 0."""
     return [worker for worker in range(1, job.workers) if log_path(job, worker).is_file()]
@@ -117,6 +125,7 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "PYTHONUNBUFFERED": "1",
         **({} if job.gpu else {"CUDA_VISIBLE_DEVICES": ""}),  # a job without a GPU must not see one
         "PYTHONPATH": ":".join(filter(None, [runner.place(REPORT_DIR, REPORT), job.env.get("PYTHONPATH", "")])),
+        **(ALONE if job.workers == 1 else {}),
         "MLP_WORKSPACE": seen,
         "MLP_DATASETS": runner.place(links, DATASETS),
         **{f"MLP_INPUT_{name}": runner.place(each.source, each.target) for name, each in _inputs(job, user).items()},

@@ -1,4 +1,9 @@
-"""One file of a job's output in the browser: a preview, or the image itself (contract 7)."""
+"""One file of a job's output in the browser: a preview, the image itself, or an HTML page in a sandbox (contract 7).
+
+The scripts of an HTML page (of plotly or evidently, say) run in an origin of its own, without cookies, storage or a
+network: they can neither act as the visitor nor send anything. It is shown in a frame of the file's page only, so that
+it cannot take the platform's place in a tab.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 from typing import BinaryIO
 from urllib.parse import quote
 
-from django.http import Http404
+from django.http import Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
@@ -18,6 +23,17 @@ from kernel.picture import image_kind, is_showable
 from .frame import own
 from .models import Job
 
+PAGES = (".html", ".htm")
+MOST_PAGE = 16 << 20  # bytes: nginx stores as much of a response
+SANDBOX = {
+    "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' "
+    "data: blob:; style-src 'unsafe-inline' data:; img-src data: blob:; font-src data:; media-src data: blob:; "
+    "worker-src blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'self'",
+    "X-Frame-Options": "SAMEORIGIN",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
 
 @shareable
 @require_GET
@@ -27,7 +43,22 @@ def look(request, name, path):
     with _open(row, path) as file:
         shown = preview.of(file, path)
     folder, _, last = path.rpartition("/")
-    return render(request, "jobs/file.html", {"job": row, "path": path, "folder": folder, "name": last, **shown})
+    page = path.lower().endswith(PAGES) and shown["text"] and shown["size"] <= MOST_PAGE
+    context = {"job": row, "path": path, "folder": folder, "name": last, "page": page, **shown}
+    return render(request, "jobs/file.html", context)
+
+
+@shareable
+@require_GET
+def page(request, name, path):
+    """Send an HTML page for the frame of `look`; a browser that opens it by itself is answered 404."""
+    row = own(request, name)
+    if not path.lower().endswith(PAGES) or request.META.get("HTTP_SEC_FETCH_DEST", "iframe") != "iframe":
+        raise Http404
+    with _open(row, path) as file:
+        if os.fstat(file.fileno()).st_size > MOST_PAGE:
+            raise Http404
+        return HttpResponse(file.read(MOST_PAGE), content_type="text/html; charset=utf-8", headers=SANDBOX)
 
 
 @shareable

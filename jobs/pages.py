@@ -29,6 +29,7 @@ from kernel.pages import (
     read_form,
     remember_made,
 )
+from kernel.registering import Registry, lines_of
 from kernel.textlog import reading
 from resources.models import Network, Tenant
 
@@ -58,6 +59,8 @@ MORE_FIELDS = {
     "workers",
     "network",
     "requirements",
+    "registry",
+    "registry_models",
 }
 FILES_SHOWN = 200
 MEDIA = "media"
@@ -110,6 +113,7 @@ def choices(user) -> dict:
         "ready": sources.offered(user),
         "runtimes": Runtime.choices,
         "many_workers": runners.get().many_workers,
+        "registries": Registry.choices,
         "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
         "tenant_network": Network(tenant.network_policy).label,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
@@ -134,6 +138,7 @@ def _first_values(request) -> dict:
         "priority": 0,
         "workers": 1,
         "runtime": Runtime.PYTHON,
+        "registry": Registry.VERSIONS,
         "datasets": [],
     }
     form["entry"] = request.GET.get("entry", "")
@@ -165,6 +170,7 @@ def _first_values(request) -> dict:
         own = earlier.reading is None
         if own:
             form["tenant"] = earlier.tenant.name
+            form |= {"registry": earlier.registry, "registry_models": "\n".join(earlier.registry_models)}
             form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
         form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items()) if own else ""
         form["hidden"] = cloning.hidden_variables(earlier)
@@ -183,7 +189,8 @@ def _unusual(form: dict) -> bool:
     usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
     usual = usual and str(form.get("workers") or 1) == "1"
     usual = usual and str(form.get("priority") or 0) == "0"
-    more = ("env", "requirements", "hidden", "inputs", "network", "timeout", "preemptible")
+    usual = usual and form.get("registry", Registry.VERSIONS) == Registry.VERSIONS
+    more = ("registry_models", "env", "requirements", "hidden", "inputs", "network", "timeout", "preemptible")
     return not usual or any(form.get(name) for name in more)
 
 
@@ -203,6 +210,7 @@ def _submit(request) -> None:
         args=form_values.arguments,
         env=form_values.variables,
         inputs=form_values.variables,
+        registry_models=lines_of,
         datasets=lambda _text: chosen,
         tags=runs.read_tags,
         script=editing.script_of,

@@ -23,6 +23,7 @@ from kernel.fields import (
     StrictString,
 )
 from kernel.messages import under
+from kernel.registering import RegistryIn, RegistryOut
 from kernel.resource_fields import CpuField, GpuField, RamField
 from resources.models import Network
 
@@ -105,7 +106,7 @@ class PreemptibleField(StrictBool):
         )
 
 
-class JobIn(CodeIn):
+class JobIn(RegistryIn, CodeIn):
     name = NameField()
     entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
@@ -176,7 +177,7 @@ class TrainerIn(LooseSerializer):
     trainerStatus = TrainerStatusIn()
 
 
-class JobOut(serializers.Serializer):
+class JobOut(RegistryOut):
     name = serializers.CharField()
     title = serializers.CharField(allow_blank=True, help_text="what pages call the run; any text")
     run_id = serializers.CharField(source="run_id.hex", help_text="the id of the run for MLflow clients")

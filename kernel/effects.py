@@ -12,6 +12,9 @@ class Effect(StrEnum):
     SUBMIT = "submit"  # uploads, submits, reports, cancels or describes; nothing is lost
     DESTROY = "destroy"  # deletes, or moves to the trash
     ACCOUNT = "account"  # is about the account itself, or its tokens: no named token may
+    REGISTER = "register"  # makes registered models and versions of them
+    ALIAS = "alias"  # sets an alias of a registered model
 
 
-READ, SUBMIT, DESTROY, ACCOUNT = Effect
+READ, SUBMIT, DESTROY, ACCOUNT, REGISTER, ALIAS = Effect
+STORING = (None, SUBMIT, REGISTER, ALIAS)  # effects of calls that take room on the disk

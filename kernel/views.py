@@ -15,12 +15,13 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from . import disk, stored
-from .effects import SUBMIT, Effect
+from .effects import STORING, Effect
 from .errors import Refused
 from .fields import StrictSerializer
 from .locking import Missing
 from .messages import Message, word
 from .names import NAME
+from .registering import narrowed, rights_of
 from .rest import PAGE_LIMIT
 
 BIG = 2**63 - 1
@@ -64,7 +65,7 @@ class Call:
     @property
     def stores(self) -> bool:
         """Return whether it takes room on the disk."""
-        return self.effect in (None, SUBMIT) and not self.frees
+        return self.effect in STORING and not self.frees
 
     @property
     def headers(self) -> tuple[tuple[str, str, bool], ...]:
@@ -141,7 +142,7 @@ class ContractView(APIView):
         if request.method.upper() not in self.calls or self.call.one_or_many or self.call.ignores_body:
             return
         if self.call.body is not None:
-            self._body = self.call.body.read(request.data)
+            self._body = narrowed(rights_of(request.auth), self.call.body.read(request.data))
         elif request.method != "GET" and request.data:
             extra = next(iter(request.data)) if isinstance(request.data, dict) else "body"
             raise Refused(Message("must be empty") if extra == "body" else Message("unknown field"), field=extra)

@@ -112,7 +112,7 @@ class LocalRunner(Runner):
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
             values["network"] = networks.of(self.confinement, spec, self.doors) | {"names": values.pop("names")}
             values["environment"] |= self.confinement.environment(spec, path)
-            values["environment"] |= networks.environment(values["network"])
+            values["environment"] = networks.environment(values["environment"], values["network"])
             _write(path / "spec.json", values)
             if not Path(spec.log).is_relative_to(spec.cwd):  # in `cwd` the shim makes the folders
                 Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
@@ -317,8 +317,8 @@ def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
     environment = omp_environment(spec.cpu) | dict(spec.environment) | {RUN_ID: run_id}
     if devices or spec.owner is not None:  # a run without a GPU must see none
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
-    if spec.workers > 1:
-        environment |= {"MASTER_ADDR": LOOPBACK, "MASTER_PORT": str(_free_port())}
+    if networks.RENDEZVOUS[1] in spec.environment or spec.workers > 1:
+        environment |= dict(zip(networks.RENDEZVOUS, (LOOPBACK, str(_free_port())), strict=True))
     values = asdict(spec) | {"labels": dict(spec.labels), "environment": environment, "run_id": run_id}
     values |= {"cwd": str(spec.cwd), "log": str(Path(spec.log).absolute()), "processes": spec.processes or PROCESSES}
     values |= {"usage": str(Path(spec.usage).absolute()) if spec.usage else ""}

@@ -152,8 +152,20 @@ def _own_proxy(spec: RunSpec) -> dict:
     return {}
 
 
-def environment(network: dict) -> dict[str, str]:
-    """Return the variables by which programs find the proxy, where there is one."""
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
+TORCHRUN = (*RENDEZVOUS, "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+
+
+def environment(given: dict[str, str], network: dict) -> dict[str, str]:
+    """Return the variables with those by which programs find the proxy, where there is one; without those of torchrun
+    where the run cannot listen on a port.
+    """
+    if network["tcp"] is not None:
+        given = {name: value for name, value in given.items() if name not in TORCHRUN}
+    return given | _proxy(network)
+
+
+def _proxy(network: dict) -> dict[str, str]:
     proxy = next((door for door in network["doors"] if not door["host"]), None)
     if proxy is None:
         return {}

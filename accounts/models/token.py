@@ -7,6 +7,8 @@ import secrets
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from kernel.registering import RegistryRights
+
 from .user import User
 
 
@@ -27,7 +29,7 @@ class Scope(models.TextChoices):
 TARGETED = (Scope.DATASET, Scope.APPLICATION)  # which are for one object, by its name
 
 
-class Token(models.Model):
+class Token(RegistryRights):
     """The row that a token is derived from; the token itself is never stored (see accounts.tokens)."""
 
     class Kind(models.TextChoices):

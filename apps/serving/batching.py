@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from described import Statistics
 
 MOST_AT_ONCE = 64
 INTERRUPTED = ("predictor",)  # formats that are; in the libraries of others nobody knows what would stay half done
@@ -68,6 +70,7 @@ class Batcher:
         self.together = None if model.batches else False  # None: not known yet
         self.threads = ThreadPoolExecutor(model.concurrency)
         self.running: list[Computation] = []
+        self.statistics, self.entered = Statistics(), {}  # when each request has come
         self.tasks: set[asyncio.Task] = set()  # the event loop keeps no task alive
 
     async def predict(self, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
@@ -79,6 +82,7 @@ class Batcher:
         done = loop.create_future()
         done.add_done_callback(self._left)
         self.waiting.append((tensors, wanted, done))
+        self.entered[done] = time.monotonic_ns()
         if self.busy < self.model.concurrency:
             self.busy += 1
             task = loop.create_task(self._work())
@@ -88,6 +92,7 @@ class Batcher:
 
     def _left(self, done: asyncio.Future) -> None:
         """End the computation of a request that was given up if nobody else waits for it."""
+        self.entered.pop(done, None)
         if not done.cancelled() or self.model.format not in INTERRUPTED:
             return
         for computation in self.running:
@@ -100,8 +105,11 @@ class Batcher:
             while batch := self._take():
                 computation = Computation(batch, self._compute)
                 self.running.append(computation)
+                began = time.monotonic_ns()
+                waited = [began - self.entered.get(done, began) for *_, done in batch]
                 results = await asyncio.get_running_loop().run_in_executor(self.threads, computation.run)
                 self.running.remove(computation)
+                self.statistics.executed(waited, time.monotonic_ns() - began)
                 for (_tensors, _wanted, done), result in zip(batch, results, strict=True):
                     if done.cancelled():
                         continue

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import bodies
+import described
 import numpy as np
 import orjson
 import scoring
@@ -39,7 +40,7 @@ LARGE_BYTES = 1 << 20
 IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
 STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
-EXTENSIONS = ["binary_tensor_data"]
+EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
 
 
@@ -105,6 +106,9 @@ class Application:
         path = path.replace(f"{base}/versions/1", base, 1)
         computing = {f"{base}/infer": self._infer, "/predict": self._predict, "/invocations": self._invocations}
         compute, answer = computing.get(path), self._read(path, base)
+        if path == "/v2/repository/index" and method == "POST":
+            await self._body(scope, receive)  # only `ready`, which this model is
+            return 200, orjson.dumps(described.index(self.name)), []
         if compute is not None and method == "POST":
             return await compute(scope, receive)
         if answer is not None and method in ("GET", "HEAD"):  # the server leaves the body of a HEAD out
@@ -129,6 +133,10 @@ class Application:
             return 200, orjson.dumps({"name": "mlp-serving", "version": "1", "extensions": EXTENSIONS}), []
         if path == base:
             return 200, orjson.dumps(self._metadata()), []
+        if path == f"{base}/config":
+            return 200, orjson.dumps(described.config(self.name, self.model)), []
+        if path in ("/v2/models/stats", f"{base}/stats"):
+            return 200, orjson.dumps(self.batcher.statistics.shown(self.name)), []
         return (200, orjson.dumps(self._schema()), []) if path in ("", "/schema") else None
 
     def _metadata(self) -> dict:
@@ -160,22 +168,29 @@ class Application:
 
     async def _computed(self, receive, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         """Return the outputs. A model that fails on what does not fit its inputs did not fail: BadRequest."""
-        tensors = self._arranged(tensors)
+        tensors, began = self._arranged(tensors), time.monotonic_ns()
         try:
-            return await self._unless_gone(receive, self.batcher.predict(tensors, wanted))
+            outputs = await self._unless_gone(receive, self.batcher.predict(tensors, wanted))
+            self.batcher.statistics.answered(True, time.monotonic_ns() - began)
+            return outputs
         except Gone:
             raise
-        except self.model.wrong_input as problem:
-            raise BadRequest(str(problem))
         except Exception as problem:
-            declared = {one["name"]: one for one in self.model.inputs}
-            if declared and set(declared) - {one["name"] for one in tensors} - self.model.optional:
-                given = ", ".join(one["name"] for one in tensors)
-                raise BadRequest(f"inputs: the model takes {', '.join(declared)}; given were {given}{_failed(problem)}")
-            for one in tensors:
-                if one["name"] in declared:
-                    _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
+            self.batcher.statistics.answered(False, time.monotonic_ns() - began)
+            self._blame(problem, tensors)
             raise
+
+    def _blame(self, problem: Exception, tensors: list[dict]) -> None:
+        """Raise BadRequest where a model has failed on what does not fit its inputs."""
+        if isinstance(problem, self.model.wrong_input):
+            raise BadRequest(str(problem))
+        declared = {one["name"]: one for one in self.model.inputs}
+        if declared and set(declared) - {one["name"] for one in tensors} - self.model.optional:
+            given = ", ".join(one["name"] for one in tensors)
+            raise BadRequest(f"inputs: the model takes {', '.join(declared)}; given were {given}{_failed(problem)}")
+        for one in tensors:
+            if one["name"] in declared:
+                _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
 
     async def _unless_gone(self, receive, computing) -> list[dict]:
         """Return what is computed. Raises Gone, and gives it up, where the caller disconnects meanwhile."""

@@ -108,7 +108,7 @@ def test_health_and_metadata(served):
     url, _process = served
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/double/ready"):
         assert requests.get(url + path).status_code == 200
-    assert requests.get(f"{url}/v2").json()["extensions"] == ["binary_tensor_data"]
+    assert requests.get(f"{url}/v2").json()["extensions"][0] == "binary_tensor_data"
     metadata = requests.get(f"{url}/v2/models/double").json()
     assert (metadata["name"], metadata["platform"], metadata["inputs"][0]["name"]) == ("double", "torchscript", "x")
 

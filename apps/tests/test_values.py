@@ -214,6 +214,29 @@ def test_tritons_client_reads_back_what_it_sent(url, binary, packed):
     assert np.array_equal(answer.as_numpy("f32"), sent, equal_nan=True)
 
 
+def test_tritons_client_reads_configuration_index_and_statistics(url):
+    with triton.InferenceServerClient(url.removeprefix("http://")) as client:
+        config, listed = client.get_model_config("double"), client.get_model_repository_index()
+        before = client.get_inference_statistics("double")["model_stats"][0]
+        assert infer(url, "f32", [1.0], [1])[0] == 200
+        assert infer(url, "i8", [1.5], [1])[0] == 400  # never reaches the model
+        after = client.get_inference_statistics()["model_stats"][0]
+        assert client.get_model_config("double", "1") == config
+    assert listed == [{"name": "double", "version": "1", "state": "READY", "reason": ""}]
+    wanted = {"name": "f32", "data_type": "TYPE_FP32"}
+    assert (config["name"], config["max_batch_size"]) == ("double", 0)
+    assert [{key: one[key] for key in wanted} for one in config["input"] if one["name"] == "f32"] == [wanted]
+    assert {one["data_type"] for one in config["input"] if one["name"] == "s"} == {"TYPE_STRING"}
+    assert after["inference_count"] == before["inference_count"] + 1
+    assert after["execution_count"] == before["execution_count"] + 1
+    assert after["last_inference"] > 0
+    for stage in ("success", "queue", "compute_infer"):
+        had, has = before["inference_stats"][stage], after["inference_stats"][stage]
+        assert (has["count"], has["ns"] >= had["ns"]) == (had["count"] + 1, True), stage
+    for path, method in (("v2/repository/index", "GET"), ("v2/models/double/config", "POST")):
+        assert requests.request(method, f"{url}/{path}", timeout=LIMIT_S).status_code in (404, 405)
+
+
 def test_packed_bodies_at_predict(url):
     body = json.dumps({"i8": [1, 2]}).encode()
     raw = zlib.compressobj(wbits=-15)

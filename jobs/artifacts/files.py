@@ -101,10 +101,12 @@ def size(job: Job, path: str) -> int:
 
 
 def listing(job: Job, path: str) -> list[Entry] | None:
-    """Return what is in a folder, sorted; None where there is no folder. Links and other kinds are left out."""
+    """Return what is in a folder, the whole output for "", sorted; None where there is no folder. Links and other kinds
+    are left out.
+    """
     found = []
     try:
-        with _folder(job, checked(path).split("/")) as here, os.scandir(here) as entries:
+        with _folder(job, checked(path).split("/") if path else []) as here, os.scandir(here) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError, UnicodeEncodeError):
                     entry.name.encode()
@@ -117,6 +119,13 @@ def listing(job: Job, path: str) -> list[Entry] | None:
     except OSError:
         return None
     return sorted(found)
+
+
+def exists(job: Job, path: str) -> bool:
+    """Return whether there is a file or folder."""
+    with contextlib.suppress(Refused):
+        return storage.look(_top(job), checked(path)) is not None
+    return False
 
 
 def opened(job: Job, path: str) -> BinaryIO | None:

@@ -8,6 +8,7 @@ from jobs.artifacts import outputs
 from jobs.models import Job
 from kernel.errors import Refused
 from kernel.pages import free_name
+from kernel.registering import ALL, Rights
 
 TAKEN_OVER = (
     "entry", "runtime", "gpu", "cpu", "ram", "datasets", "args", "env", "retries", "timeout",
@@ -15,13 +16,15 @@ TAKEN_OVER = (
 )  # fmt: skip
 
 
-def rerun(job: Job, *, by: str, **changes) -> Job:
-    """Create a job like this one and return it; its name is derived from this one unless a name is given. Raises as
-    create_job.
+def rerun(job: Job, rights: Rights = ALL, *, by: str, **changes) -> Job:
+    """Create a job like this one and return it; its name is derived from this one unless a name is given. It gets as
+    much of the registry as this one and the caller's `rights` have, both. Raises as create_job.
     """
     if job.is_client:
         raise Refused("an MLflow client reports this run; the platform cannot run it again", field="name")
     values = {name: getattr(job, name) for name in TAKEN_OVER}
+    kept = rights.narrowed(job.registry, job.registry_models)
+    values["registry"], values["registry_models"] = str(kept.registry), list(kept.models)
     values["inputs"] = job.job_inputs
     values["tenant"] = job.tenant.name
     values["project"] = job.project.name if job.project_id else None

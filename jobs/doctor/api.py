@@ -8,6 +8,7 @@ from jobs.serializers import JobOut
 from kernel.effects import READ, SUBMIT
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
+from kernel.registering import rights_of
 from kernel.views import Call
 
 from . import again, diagnose, waiting
@@ -54,4 +55,4 @@ class JobRerun(JobView):
     calls = {"POST": Call("Run a job again", SUBMIT, body=RerunIn, out=JobOut, status=201)}
 
     def post(self, request, user, name):
-        return self.answer(again.rerun(self.job(name), by=self.by, **self.body()))
+        return self.answer(again.rerun(self.job(name), rights_of(request.auth), by=self.by, **self.body()))

@@ -11,7 +11,7 @@ from kernel.errors import Refused
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, query_int, whole
 
-from .index import FOLDER, KINDS, of_job
+from .index import KINDS, of_job, path_of
 
 
 class MediumOut(serializers.Serializer):
@@ -24,7 +24,7 @@ class MediumOut(serializers.Serializer):
     attempt = serializers.IntegerField()
 
     def get_path(self, item) -> str:
-        return f"{FOLDER}/{item.file}"
+        return path_of(item.file)
 
 
 class JobMedia(JobView):

@@ -1,16 +1,21 @@
-"""The index of a run's media (`media/index.jsonl` in its output), validated and sorted."""
+"""The media of a run: those of `media/index.jsonl` in its output, validated and sorted, and the pictures that MLflow's
+`log_image(key=, step=)` has stored as artifacts, whose names say what they are.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from jobs.artifacts import files
 from jobs.models import Job
 from jobs.serializers import SERIES_NAME
 from kernel import sanitize, storage
+from kernel.errors import Refused
 
 KINDS = ("image", "table", "histogram", "matrix", "audio", "text")
 SEVERAL = ("image", "audio")  # kinds of which one step may have several
@@ -19,8 +24,15 @@ READ_LIMIT = 16 << 20  # bytes of the index
 MOST_ITEMS = 20000
 MOST_CAPTION = 500
 LONGEST_LINE = 8192
-FILE = re.compile(r"[a-z]{1,20}/[A-Za-z0-9_][A-Za-z0-9_-]{0,99}\.[a-z0-9]{1,5}")
+LOGGED, IMAGES = "logged/", "artifacts/images"  # how an item calls MLflow's folder of pictures, and the folder
+# Of a picture of MLflow: releases differ in what stands between the parts, and for `/` in the key.
+PICTURE = re.compile(
+    r"(?P<key>[^/\x00-\x1f]{1,150}?)(?P<by>[%+])step(?P=by)(?P<step>[0-9]{1,15})(?P=by)timestamp(?P=by)"
+    r"(?P<time>[0-9]{1,15})(?P=by)[0-9a-z-]{32,36}\.png"
+)
+FILE = re.compile(rf"[a-z]{{1,20}}/[A-Za-z0-9_][A-Za-z0-9_-]{{0,99}}\.[a-z0-9]{{1,5}}|{LOGGED}(?:{PICTURE.pattern})")
 NAME = re.compile(SERIES_NAME)
+ODD = re.compile(r"[^A-Za-z0-9_.:/ -]")
 
 
 class Item(NamedTuple):
@@ -62,12 +74,42 @@ class Index(NamedTuple):
 def of_job(job: Job) -> Index:
     """Return the run's media; empty if the script has logged none."""
     folder = storage.job_dir(job.user.username, job.name)
+    pictures = _pictures(job, _version(folder, IMAGES))
     file = _open(folder)
     if file is None:
-        return Index((), 0)
+        return Index(pictures, 0)
     with file:
         info = os.fstat(file.fileno())
-    return _read(folder, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
+    found = _read(folder, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
+    return found._replace(items=(*found.items, *pictures)) if pictures else found
+
+
+def path_of(file: str) -> str:
+    """Return the path in the run's output of the file of an item."""
+    return f"{IMAGES}/{file.removeprefix(LOGGED)}" if file.startswith(LOGGED) else f"{FOLDER}/{file}"
+
+
+def _version(folder: Path, path: str) -> tuple:
+    with suppress(Refused):
+        info = storage.look(folder, path)
+        return () if info is None else (info.st_dev, info.st_ino, info.st_mtime_ns)
+    return ()
+
+
+@lru_cache(maxsize=16)
+def _pictures(job: Job, version: tuple) -> tuple[Item, ...]:
+    """Return the pictures that MLflow's client has logged. `version` is that of their folder, for the cache."""
+    found = []
+    if version:
+        with suppress(Refused):
+            for entry in files.listing(job, IMAGES) or ():
+                match = PICTURE.fullmatch(entry.name)
+                if match and len(found) < MOST_ITEMS:
+                    name = ODD.sub("_", match["key"].replace("~", "/").replace("#", "/"))[:100]
+                    name = name if NAME.fullmatch(name) else f"x{name}"[:100]
+                    time = int(match["time"]) / 1000
+                    found.append(Item("image", name, int(match["step"]), f"{LOGGED}{entry.name}", time, 1, "", 0))
+    return tuple(sorted(found, key=lambda item: item.time))
 
 
 def _open(folder: Path) -> BinaryIO | None:

@@ -20,7 +20,7 @@ from jobs.frame import frame, own
 from kernel import downloads
 
 from . import shown
-from .index import FILE, FOLDER, KINDS, Item, of_job
+from .index import FILE, KINDS, Item, of_job, path_of
 
 CARDS = 12  # on one page
 SLIDER_STEPS = 1000  # a slider has at most so many
@@ -97,7 +97,7 @@ def file(request: HttpRequest, name: str, path: str) -> HttpResponse:
     if opened is None:
         raise Http404
     kind = "" if "download" in request.GET else shown.kind_of(opened)
-    return downloads.send(request, opened, path.rpartition("/")[2], output_address(row, f"{FOLDER}/{path}"), kind)
+    return downloads.send(request, opened, path.rpartition("/")[2], output_address(row, path_of(path)), kind)
 
 
 def card(row, key: tuple[str, str], steps: dict[int, list[Item]], chosen: Chosen) -> dict:

@@ -15,7 +15,7 @@ from jobs.models import Job
 from kernel import picture, sanitize, storage
 
 from .charts import ridges, steps_of_bars
-from .index import FOLDER, Item
+from .index import Item, path_of
 
 READ_LIMIT = 8 << 20  # bytes of a table
 MOST_SHOWN = 24  # pictures or sounds of one step
@@ -44,7 +44,7 @@ def at_step(job: Job, kind: str, steps: dict[int, list[Item]], step: int, sort: 
 
 def open_item(job: Job, file: str) -> BinaryIO | None:
     """Open a file of the run's media without following links; None if it does not exist."""
-    return storage.open_file(storage.job_dir(job.user.username, job.name), f"{FOLDER}/{file}")
+    return storage.open_file(storage.job_dir(job.user.username, job.name), path_of(file))
 
 
 def read_value(job: Job, item: Item):

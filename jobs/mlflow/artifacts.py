@@ -48,7 +48,7 @@ def of_run(call: Call) -> dict:
     """List a folder of a run's artifacts, with paths relative to the run's."""
     job = lookup.run(call)
     inner = call.fields.text("path").strip("/")
-    return {"root_uri": shown.artifact_uri(job), "files": entries(artifact_paths.of_run(job, inner), inner)}
+    return {"root_uri": shown.artifact_uri(job), "files": entries(artifact_paths.read_of_run(job, inner), inner)}
 
 
 @effect(READ)
@@ -56,7 +56,7 @@ def of_run(call: Call) -> dict:
 def get_artifact(call: Call) -> HttpResponseBase:
     """Send an artifact of a run, as MLflow's web interface asks for it."""
     inner = call.fields.text("path", required=True)
-    return send(call, artifact_paths.of_run(lookup.run(call), inner))
+    return send(call, artifact_paths.read_of_run(lookup.run(call), inner))
 
 
 def send(call: Call, place: Place) -> HttpResponseBase:
@@ -69,14 +69,23 @@ def send(call: Call, place: Place) -> HttpResponseBase:
 
 
 def entries(place: Place, prefix: str) -> list[dict]:
-    """Return what is in a folder, each path after `prefix`."""
+    """Return what is in a folder, each path after `prefix`. A folder of a run has what clients have logged, and what
+    the script has written to the folder of that name of its output.
+    """
+    found = {}
+    if place.path != place.inner:
+        found = {one.name: one for one in files.listing(place.job, place.path) or ()}
+    if place.path == place.inner or artifact_paths.is_of_run(place):
+        for one in files.listing(place.job, place.inner) or ():
+            if artifact_paths.is_output(f"{place.inner}/{one.name}" if place.inner else one.name):
+                found.setdefault(one.name, one)
     return [
         {
             "path": f"{prefix}/{one.name}" if prefix else one.name,
             "is_dir": one.is_folder,
             **({} if one.is_folder else {"file_size": one.size}),
         }
-        for one in files.listing(place.job, place.path) or ()
+        for one in sorted(found.values())
     ]
 
 

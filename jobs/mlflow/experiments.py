@@ -82,7 +82,8 @@ def create(call: Call) -> dict:
         return {"experiment_id": str(lookup.project(call, lookup.DEFAULT_ID).pk)}
     fields = with_tags(Project(), call.fields.pairs("tags", limits.BATCH_TAGS))
     labels.project_name(name, "name")
-    taken = name == lookup.DEFAULT_NAME or Project.objects.filter(user=call.user, name=name, trashed=None).exists()
+    # as with MLflow's own server, a deleted experiment keeps its name until it is gone for good
+    taken = name == lookup.DEFAULT_NAME or Project.objects.filter(user=call.user, name=name).exists()
     try:
         project = None if taken else projects.create(call.user, name=name, **fields)
     except Refused as refused:

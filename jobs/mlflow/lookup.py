@@ -7,6 +7,7 @@ or being deleted gets one answer.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 
 from django.db.models import Model, Q, QuerySet
 
@@ -16,6 +17,9 @@ from jobs.models import Job, LoggedModel, Project, State
 from .protocol import Call, MlflowError, missing
 from .reading import WrongField, whole_of
 
+# Functions that say whether a path of a run, or of its logged model, may be read by all jobs of the owner, given the
+# owner's key, the run, the model or None, and the path: the registry's (models_app.apps).
+READABLE: list[Callable[[int, Job, LoggedModel | None, str], bool]] = []
 DEFAULT_ID, DEFAULT_NAME = "0", "Default"
 
 
@@ -44,6 +48,12 @@ def runs(call: Call, *, write: bool = False) -> QuerySet:
     return found.filter(own | Q(project__in=project))
 
 
+def run_of_owner(call: Call, text: str) -> Job | None:
+    """Return the run of the caller's user with that id, also where a job's token does not see it otherwise."""
+    found = Job.objects.filter(user=call.caller.user_id, run_id=run_key(text)).exclude(state=State.DELETING)
+    return found.select_related("user", "project").first()
+
+
 def run(call: Call, *, write: bool = False, trashed: bool = False, text: str | None = None) -> Job:
     """Return the run of a call; to change one in the trash is refused unless `trashed`. Raises MlflowError."""
     text = given_run(call) if text is None else text
@@ -65,6 +75,9 @@ def model(call: Call, key: str, *, write: bool = False) -> LoggedModel:
     MlflowError.
     """
     found = LoggedModel.objects.select_related("job__user", "job__project").filter(key=key).first()
+    own = found is not None and call.caller.job_id and found.user_id == call.caller.user_id
+    if own and not write and found.job.state != State.DELETING and is_registered(found.job, found, ""):
+        return found
     try:
         run(call, write=write, text=found.job.run_id.hex if found else "")
     except MlflowError as problem:
@@ -72,6 +85,13 @@ def model(call: Call, key: str, *, write: bool = False) -> LoggedModel:
             raise
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"Logged model with ID '{key[:100]}' not found.") from None
     return found
+
+
+def is_registered(job: Job, model: LoggedModel | None, path: str) -> bool:
+    """Return whether a path of a run, or of its logged model, is of a registered model of its owner's: a job reads
+    those of all projects.
+    """
+    return any(says(job.user_id, job, model, path) for says in READABLE)
 
 
 def refused(call: Call, text: str) -> MlflowError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 
 from django.db import connection
 
 from jobs.metrics.series import CONTRACT
+from jobs.models import Job
 from kernel.effects import READ, SUBMIT
 
 from . import limits, logged, lookup, writing
@@ -16,6 +18,7 @@ from .reading import MOST_MS, Fields, WrongField, number_of, number_out, whole_o
 from .writing import Points
 
 HISTORY = 25_000  # points of one page
+INTERVAL, MOST_RUNS = 2500, 100  # points of each run, and runs of one request
 REPORT, VALUE = "m", "v"  # where a point is: in a report of the contract's four numbers, or a value of its own
 # By the index of names: see blocks.FIRST_VALUES.
 VALUES = """
@@ -132,6 +135,74 @@ def get_history(call: Call) -> dict:
     return answer
 
 
+@effect(READ)
+@for_jobs
+def get_histories(call: Call) -> dict:
+    """Return the points of one metric of several runs, as MLflow's web interface asks for them: by run and time."""
+    keys = sorted(set(_runs_of(call, "run_id")))
+    name = call.fields.text("metric_key", required=True)
+    most, found = min(HISTORY, call.fields.whole("max_results", HISTORY, low=1)), []
+    for job in _jobs_of(call, keys):
+        if len(found) < most:
+            found += _points_of(job, name, most)
+    return {"metrics": found[:most]}
+
+
+@effect(READ)
+@for_jobs
+def get_interval(call: Call) -> dict:
+    """Return points of one metric of several runs between two steps, at most `max_results` of each: the first and the
+    last, and those at equal distances between them.
+    """
+    fields, keys = call.fields, _runs_of(call, "run_ids")
+    name, most = fields.text("metric_key", required=True), fields.whole("max_results", INTERVAL, low=1, high=INTERVAL)
+    first, last = (fields.whole(key, 0, low=-(2**63), high=2**63 - 1) for key in ("start_step", "end_step"))
+    given = [key in fields for key in ("start_step", "end_step")]
+    if given[0] != given[1]:
+        raise WrongField("If either start step or end step are specified, both must be specified.")
+    if first > last:
+        raise WrongField(f"end_step must be greater than start_step. Found start_step={first} and end_step={last}.")
+    found = []
+    for job in _jobs_of(call, keys):
+        rows = [row for row in _points_of(job, name, HISTORY) if not given[0] or first <= row["step"] <= last]
+        found += _sampled(rows, most)
+    return {"metrics": found}
+
+
+def _runs_of(call: Call, field: str) -> list[str]:
+    keys = call.fields.texts(field)
+    if not keys:
+        raise WrongField(f"Missing value for required parameter '{field}'.")
+    if len(keys) > MOST_RUNS:
+        raise WrongField(f"a request cannot specify more than {MOST_RUNS} run_ids. Received {len(keys)} run_ids.")
+    return keys
+
+
+def _jobs_of(call: Call, keys: list[str]) -> Iterator[Job]:
+    for key in keys:
+        yield lookup.run(call, text=key)
+
+
+def _points_of(job: Job, name: str, most: int) -> list[dict]:
+    """Return the points of a metric by time, step and value."""
+    found = _rows(METRICS.format(name=name), REPORT, [job.pk, 0, most]) if name in CONTRACT else []
+    found += _rows(VALUES, VALUE, [job.pk, name, 0, name, most])
+    run = job.run_id.hex
+    rows = sorted((at, step, value) for _kind, _id, value, at, step in found)
+    return [
+        {"key": name, "value": number_out(value), "timestamp": at, "step": step, "run_id": run}
+        for at, step, value in rows
+    ]
+
+
+def _sampled(rows: list[dict], most: int) -> list[dict]:
+    """Return at most that many rows: the first, the last, and those between them at equal distances, by step."""
+    rows = sorted(rows, key=lambda row: (row["step"], row["timestamp"]))
+    if len(rows) <= most:
+        return rows
+    return [rows[at * (len(rows) - 1) // max(most - 1, 1)] for at in range(most)]
+
+
 def _rows(statement: str, kind: str, params: list) -> list[tuple]:
     with connection.cursor() as cursor:
         cursor.execute(statement, params)
@@ -159,4 +230,6 @@ ROUTES: Routes = {
     "runs/log-metric": {"POST": log_metric},
     "runs/log-batch": {"POST": log_batch},
     "metrics/get-history": {"GET": get_history},
+    "metrics/get-history-bulk": {"GET": get_histories},
+    "metrics/get-history-bulk-interval": {"GET": get_interval},
 }

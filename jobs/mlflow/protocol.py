@@ -31,9 +31,10 @@ from jobs.artifacts.space import NoRoom
 from jobs.auth import job_of_token
 from kernel import disk, stored
 from kernel.dispatch import Direct, ViewApplication
-from kernel.effects import SUBMIT, Effect
+from kernel.effects import STORING, Effect
 from kernel.errors import Fault, Refused, TooMany, unlogged, writable
 from kernel.locking import Missing
+from kernel.registering import ALL, Rights
 from kernel.sanitize import check_count
 from resources.models import Tenant
 
@@ -81,12 +82,15 @@ def missing(what: str, name: object) -> MlflowError:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whose token was sent. `job_id` is set for a job's own token, which may do less."""
+    """Whose token was sent. `job_id` is set for a job's own token, which may do less; `rights` are what the token may
+    change in the registry.
+    """
 
     user_id: int
     username: str
     job_id: int = 0
     token: str = field(default="", repr=False)
+    rights: Rights = ALL
 
     @property
     def by(self) -> str:
@@ -140,7 +144,7 @@ def frees(handler: Handler) -> Handler:
 
 def stores(handler: Handler) -> bool:
     """Return whether a call takes room on the disk."""
-    return getattr(handler, "effect", None) in (None, SUBMIT) and not getattr(handler, "frees", False)
+    return getattr(handler, "effect", None) in STORING and not getattr(handler, "frees", False)
 
 
 def patterns(routes: Routes, bases: Sequence[str] = BASES) -> list[URLPattern]:
@@ -243,14 +247,14 @@ def caller_of(request: HttpRequest, does: Effect | None) -> Caller:
 def _caller(request: HttpRequest, token: str, does: Effect | None) -> Caller | None:
     if token.startswith(auth.JOB_PREFIX):
         job = job_of_token(token)
-        return job and Caller(job.user_id, job.user.username, job.pk, token)
+        return job and Caller(job.user_id, job.user.username, job.pk, token, job.registry_rights)
     holder = tokens.user_holder(token, narrow=True, address=throttle.client_address(request))
     if holder is not None:
         try:
             scopes.require(holder, does, holder.username)
         except Refused as refused:
             raise MlflowError("PERMISSION_DENIED", str(refused.msg)) from None
-    return holder and Caller(holder.user_id, holder.username, token=token)
+    return holder and Caller(holder.user_id, holder.username, token=token, rights=holder.rights)
 
 
 def _unauthenticated(message: str) -> MlflowError:

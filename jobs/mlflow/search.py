@@ -24,6 +24,8 @@ KINDS = {
     "attribute": "attribute", "attributes": "attribute", "attr": "attribute", "run": "attribute",
     "dataset": "dataset", "datasets": "dataset",
 }  # fmt: skip
+# Texts and names in quotation marks, blanks, and what is between them.
+TOKENS = re.compile(r"""'[^']*'?|"[^"]*"?|`[^`]*`?|\s+|[^\s'"`]+""", re.DOTALL)
 _ORDER = re.compile(r"\s*(.+?)(?:\s+(asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
 
 
@@ -71,11 +73,28 @@ class Order(NamedTuple):
 
 def terms(text: str) -> list[Term]:
     """Return the comparisons of a filter. Raises WrongField."""
+    if text and not text.strip():
+        raise WrongField(f"Invalid filter '{text[:200]}'. Could not be parsed.")
     try:
-        tree = parse(text, MOST_FILTER, MOST_TERMS)
+        tree = parse(plain(text), MOST_FILTER, MOST_TERMS)
     except FilterError as problem:
         raise WrongField(f"Invalid filter '{text[:200]}': {problem.problem}") from None
     return [_term(node, text) for node in ([] if tree is None else tree.terms if isinstance(tree, All) else [tree])]
+
+
+def plain(text: str) -> str:
+    """Return a filter without the ANDs that join nothing: MLflow's servers ignore them."""
+    parts, joined = [], False
+    for found in TOKENS.finditer(text[:MOST_FILTER]):
+        part = found[0]
+        is_and = part.lower() == "and"
+        if is_and and (joined or not parts):
+            continue
+        parts.append(part)
+        joined = is_and if part.strip() else joined
+    while parts and (not parts[-1].strip() or parts[-1].lower() == "and"):
+        parts.pop()
+    return "".join(parts) + text[MOST_FILTER:]
 
 
 def _term(node: Node, text: str) -> Term:

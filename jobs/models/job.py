@@ -37,6 +37,7 @@ import runners
 from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.registering import RegistryRights
 from resources.models import Network
 
 from . import nesting
@@ -95,7 +96,7 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
     `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.
@@ -126,8 +127,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Lifecycl
         "jobs.Snapshot", on_delete=models.PROTECT, related_name="jobs", null=True, blank=True, verbose_name=_("code")
     )
     network = models.CharField(
-        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default=""
-    )
+        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default="")  # fmt: skip
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
     progress_source = models.CharField(

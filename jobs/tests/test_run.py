@@ -13,6 +13,7 @@ import runners
 from jobs import launching, lifecycle
 from jobs.auth import job_token
 from jobs.conftest import rest
+from jobs.environment import ALONE
 from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
 from kernel import storage
@@ -176,10 +177,14 @@ def test_the_script_gets_the_contracts_environment_and_nothing_of_the_server(as_
         "MLFLOW_TRACKING_URI",
         "MLFLOW_TRACKING_TOKEN",
         "MLFLOW_EXPERIMENT_ID",
+        *ALONE,
     }
     proxies = {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}  # of a run with a network of its own
     allowed |= proxies | {name.upper() for name in proxies}
     assert {key for key in environment if not key.startswith("MLP_")} <= allowed
+    assert {environment[name] for name in ("RANK", "LOCAL_RANK")} == {"0"}, "as torchrun sets them"
+    assert (environment["WORLD_SIZE"], environment["LOCAL_WORLD_SIZE"]) == ("1", "1")
+    assert environment["MASTER_PORT"].isdigit()
     assert "/evil" not in environment["PATH"]
     assert "DATABASE_URL" not in environment
 

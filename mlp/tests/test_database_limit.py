@@ -30,6 +30,7 @@ UNCOUNTED = {
     "accounts.Factor": "a few of a user",
     "accounts.Notice": "the platform's, and read ones go",
     "accounts.Preference": "one of a user, a level for each kind",
+    "accounts.Token": "a hundred of a user, with a hundred names at most",
     "admin.LogEntry": "administrators'",
     "aiops.Alert": "by rules, whose number is limited",
     "aiops.FailureRule": "administrators'",

@@ -37,7 +37,10 @@ OWN = {
     "POST workspaces", "POST runs/search",
 }  # fmt: skip
 # Calls that read an object by the id of its run or experiment, which a share allows.
-READS = {"GET experiments/get", "GET runs/get", "POST runs/search", "GET metrics/get-history"}
+READS = {
+    "GET experiments/get", "GET runs/get", "POST runs/search", "GET metrics/get-history",
+    "GET metrics/get-history-bulk", "GET metrics/get-history-bulk-interval",
+}  # fmt: skip
 FILES = {
     "GET artifacts/list", "GET get-artifact", "GET mlflow-artifacts/artifacts",
     "GET mlflow-artifacts/artifacts/<path:path>",
@@ -108,7 +111,8 @@ def world(mlflow, alice):  # noqa: F811
 def send(client: Mlflow, method: str, address: str, ids: dict):
     """Send a call about the objects with these ids."""
     fields = {
-        **FIELDS, "run_id": ids["run"], "experiment_id": ids["experiment"], "experiment_ids": [ids["experiment"]],
+        **FIELDS, "run_id": ids["run"], "run_ids": ids["run"], "experiment_id": ids["experiment"],
+        "experiment_ids": [ids["experiment"]],
         "experiment_name": ids["name"], "name": ids["name"], "path": "a.txt", "upload_id": "x",
     }  # fmt: skip
     folder = f"{ids['experiment']}/{ids['run']}/artifacts"

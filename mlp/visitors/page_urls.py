@@ -125,6 +125,7 @@ urlpatterns = [
     *shared("jobs/<str:name>/log/download", job_logs.job_log_file, name="job_log_file"),
     *shared("jobs/<str:name>/files/<path:path>", job_files.look, name="job_file"),
     *shared("jobs/<str:name>/pictures/<path:path>", job_files.picture, name="job_picture"),
+    *shared("jobs/<str:name>/html/<path:path>", job_files.page, name="job_html"),
     *shared("jobs/<str:name>/media", job_media.media, name="job_media"),
     *shared("jobs/<str:name>/media/part", job_media.part, name="job_media_part"),
     *shared("jobs/<str:name>/media/file/<path:path>", job_media.file, name="job_media_file"),

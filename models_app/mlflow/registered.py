@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from jobs.mlflow.protocol import Call, MlflowError, effect, for_jobs
 from jobs.mlflow.reading import Fields, WrongField
-from kernel.effects import DESTROY, READ
+from kernel.effects import ALIAS, DESTROY, READ, REGISTER
 from kernel.errors import Refused
 from models_app.models import RegisteredModel
 from models_app.registry import checks, reading, registered
 
-from . import search, shown
+from . import rights, search, shown
 
 MOST_RESULTS, RESULTS = 1000, 100
 PROMPTS = {"mlflow.prompt.is_prompt": "true"}
@@ -45,10 +45,13 @@ def _again(call: Call, name: str) -> dict:
     return _answer(reading.registered().get(user=call.caller.user_id, name=name))
 
 
+@effect(REGISTER)
+@for_jobs
 def create(call: Call) -> dict:
     """Register a model."""
     fields = call.fields
     name = name_of(fields)
+    rights.require(call, REGISTER, name)
     try:
         registered.create(
             call.user, name=name, description=fields.text("description"), tags=tags_of(fields), by=call.caller.by
@@ -132,9 +135,12 @@ def latest(call: Call) -> dict:
 
 
 # --- aliases ---------------------------------------------------------------------------------------------------------
+@effect(ALIAS)
+@for_jobs
 def set_alias(call: Call) -> dict:
     """Set an alias, or move it to another version."""
     row, alias = named(call), call.fields.text("alias", required=True)
+    rights.require(call, ALIAS, row.name)
     number = call.fields.whole("version", low=1, high=2**31 - 1, required=True)
     if not row.versions.filter(number=number).exists():
         raise missing_version(row.name, number)

@@ -7,12 +7,12 @@ from urllib.parse import unquote
 
 from jobs.mlflow.protocol import Call, effect, for_jobs
 from jobs.mlflow.reading import WrongField, whole_of
-from kernel.effects import DESTROY, READ
+from kernel.effects import DESTROY, READ, REGISTER
 from kernel.sanitize import UNSTORABLE
 from models_app.models import ModelVersion
 from models_app.registry import reading, sources, versions
 
-from . import search, shown
+from . import rights, search, shown
 from .registered import PROMPTS, missing_version, named, tags_of
 
 MOST_RESULTS = RESULTS = 10_000
@@ -58,14 +58,18 @@ def _checked(source: str) -> str:
     )
 
 
+@effect(REGISTER)
+@for_jobs
 def create(call: Call) -> dict:
     """Register a version."""
     fields, row = call.fields, named(call)
     source, run_id = _checked(fields.text("source", required=True)), fields.text("run_id")
+    rights.require(call, REGISTER, row.name)
+    rights.require_source(call, source, run_id)
     made = versions.create(
         call.user, row.name, source=source, files=sources.files_of(call.user, source, run_id), run_id=run_id,
         run_link=fields.text("run_link"), logged_model=fields.text("model_id"), tags=tags_of(fields),
-        description=fields.text("description"), by=call.caller.by,
+        description=fields.text("description"), tenant=rights.tenant_of(call), by=call.caller.by,
     )  # fmt: skip
     return _answer(made.pk)
 
@@ -77,9 +81,11 @@ def get(call: Call) -> dict:
     return {"model_version": shown.version(of_call(call))}
 
 
+@for_jobs
 def update(call: Call) -> dict:
     """Change the description."""
     row = of_call(call)
+    rights.require_own(call, row)
     if "description" in call.fields:
         text = call.fields.text("description")
         versions.edit(call.user, row.registered.name, row.number, description=text, by=call.caller.by)
@@ -112,8 +118,10 @@ def find(call: Call) -> dict:
     return {**answer, "next_page_token": token} if token else answer
 
 
+@for_jobs
 def set_tag(call: Call) -> dict:
     """Set a tag."""
+    rights.require_own(call, of_call(call))
     key, value = call.fields.text("key", required=True), call.fields.text("value")
     versions.set_tag(*_at(call), key, value, call.caller.by)
     return {}

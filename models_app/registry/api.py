@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from accounts.sharing.rest import SharedReads
-from kernel.effects import DESTROY, READ
+from kernel.effects import ALIAS, DESTROY, READ, REGISTER
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import NAME as USER
+from kernel.registering import rights_of
 from kernel.views import Call
 from models_app.models import ModelVersion, RegisteredModel
 
@@ -47,11 +48,14 @@ class RegistryView(SharedReads):
 
 class RegistryList(RegistryView):
     calls = {
-        "POST": Call("Register a model: a name for versions", body=RegisteredIn, out=RegisteredOut, status=201),
+        "POST": Call(
+            "Register a model: a name for versions", REGISTER, body=RegisteredIn, out=RegisteredOut, status=201
+        ),
         "GET": Call("List the user's registered models, newest first", READ, out=RegisteredOut, many=True),
     }
 
     def post(self, request, user):
+        rights_of(request.auth).require(REGISTER, self.body()["name"])
         row = registered.create(self.owner, by=self.by, **self.body())
         return self.answer(self.registered(row.name))
 
@@ -88,6 +92,7 @@ class VersionList(RegistryView):
     calls = {
         "POST": Call(
             "Register a version: its files are copied and checked to load",
+            REGISTER,
             body=VersionIn,
             out=ModelVersionOut,
             status=201,
@@ -97,6 +102,7 @@ class VersionList(RegistryView):
 
     def post(self, request, user, name):
         body = self.body()
+        rights_of(request.auth).require(REGISTER, name)
         files = sources.files_of(self.owner, body["source"])
         row = versions.create(self.owner, name, files=files, by=self.by, **body)
         return self.answer(self.version(name, row.number))
@@ -135,7 +141,7 @@ class VersionDetail(RegistryView):
 class AliasDetail(RegistryView):
     calls = {
         "GET": Call("Get the version that an alias names; latest is the newest", READ, out=ModelVersionOut),
-        "PUT": Call("Set an alias, or move it to another version", body=AliasIn, out=ModelVersionOut),
+        "PUT": Call("Set an alias, or move it to another version", ALIAS, body=AliasIn, out=ModelVersionOut),
         "DELETE": Call("Delete an alias", DESTROY),
     }
 
@@ -145,6 +151,7 @@ class AliasDetail(RegistryView):
 
     def put(self, request, user, name, alias):
         number = self.body()["version"]
+        rights_of(request.auth).require(ALIAS, name)
         registered.set_alias(self.owner, name, alias, number, self.by)
         return self.answer(self.version(name, number))
 

@@ -48,8 +48,12 @@ def find(registered: RegisteredModel, number: int) -> ModelVersion:
     return found
 
 
-def create(user, name: str, *, files: Files, source: str, by: str, number: int | None = None, **given) -> ModelVersion:
+def create(
+    user, name: str, *, files: Files, source: str, by: str, number: int | None = None, tenant: str | None = None,
+    **given,
+) -> ModelVersion:  # fmt: skip
     """Create the next version of a registered model. `given` are tags, description, run_id, run_link, logged_model.
+    `tenant` gives the space for the files; None: the user's default one.
     One that is imported has its number; where that was used, it gets the next one.
 
     Raises Missing; Refused where there is not enough space; Fault when the task queue is not available.
@@ -74,7 +78,7 @@ def create(user, name: str, *, files: Files, source: str, by: str, number: int |
             number = row.last + 1
         row.last = max(row.last, number)
         row.save(update_fields=["last", "updated"])
-        model, owned = _model_of(user, row.name, number, files, by)
+        model, owned = _model_of(user, row.name, number, files, by, tenant)
         version = ModelVersion.objects.create(registered=row, number=number, model=model, owns_model=owned, **fields)
         note(row, "version", by, target=version.number)
         events.emit(row, "model_version", "created", **events.of_version(version))
@@ -97,12 +101,14 @@ def attach(user, name: str, number: int, *, files: Files, by: str) -> ModelVersi
     return version
 
 
-def _model_of(user, name: str, number: int, files: Files, by: str) -> tuple[Model | None, bool]:
+def _model_of(
+    user, name: str, number: int, files: Files, by: str, tenant: str | None = None
+) -> tuple[Model | None, bool]:
     """Return the Model of a version's files, and whether it belongs to a version."""
     if files.origin is not None:
         free = _free_name(user, name, number)
         return lifecycle.add_model(
-            user=user, tenant=members.chosen(user, None), name=free, origin=files.origin, by=by
+            user=user, tenant=members.chosen(user, tenant), name=free, origin=files.origin, by=by
         ), True
     owned = files.model is not None and ModelVersion.objects.filter(model=files.model, owns_model=True).exists()
     return files.model, owned

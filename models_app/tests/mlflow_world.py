@@ -42,8 +42,9 @@ def fill() -> str:
     mlflow.set_experiment("models")
     for number in range(2):
         with mlflow.start_run(run_name=f"fit{number}"):
-            mlflow.sklearn.log_model(model, name="model", registered_model_name="churn", pip_requirements=["skops"])
-            mlflow.log_metric("acc", 0.9)
+            given = {"registered_model_name": "churn", "pip_requirements": ["skops"], "params": {"depth": "3"}}
+            logged = mlflow.sklearn.log_model(model, name="model", **given)
+            mlflow.log_metric("acc", 0.9, model_id=logged.model_id)
     client.set_registered_model_alias("churn", "champion", 2)
     client.create_registered_model("elsewhere", {"a": "b"}, "described")
     for number in range(3):
@@ -75,6 +76,7 @@ def check() -> str:
     for number in range(5):
         assert runs[f"child{number}"].data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert mlflow.artifacts.load_text(f"runs:/{parent.info.run_id}/notes/hello ä+b%.txt") == "hello"
+    assert mlflow.artifacts.load_text(f"runs:/{parent.info.run_id}/ckpt/model.pt") == "weights"
     assert parent.inputs.dataset_inputs[0].dataset.name == "zeros"
     assert client.get_model_version_by_alias("churn", "champion").version in ("2", 2)
     model = mlflow.sklearn.load_model("models:/churn@champion")
@@ -82,7 +84,23 @@ def check() -> str:
     versions = {str(one.version): one for one in client.search_model_versions("name='elsewhere'")}
     assert {number: one.current_stage for number, one in versions.items()} == {"1": "None", "3": "Production"}
     assert client.get_run(client.search_runs([client.get_experiment_by_name("open").experiment_id])[0].info.run_id)
+    found = client.search_logged_models([client.get_experiment_by_name("models").experiment_id])
+    assert [(one.name, one.status.value, one.params["depth"]) for one in found] == [("model", "READY", "3")] * 2, found
+    assert {(one.key, one.value) for model in found for one in model.metrics} == {("acc", 0.9)}
+    made = {one.model_id for one in found}
+    outputs = {client.get_run(one.source_run_id).outputs.model_outputs[0].model_id for one in found}
+    sources = [client.get_model_version("churn", number).source for number in ("1", "2")]
+    assert made == outputs, (made, outputs)
+    assert all(any(key in source for source in sources) for key in made), (made, sources)
     return "as it was"
 
 
-print({"fill": fill, "check": check}[what]())
+def trace() -> str:
+    mlflow.set_experiment("models")
+    with mlflow.start_span("question"):
+        pass
+    mlflow.flush_trace_async_logging()
+    return "traced"
+
+
+print({"fill": fill, "check": check, "trace": trace}[what]())

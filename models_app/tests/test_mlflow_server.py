@@ -156,9 +156,20 @@ def test_a_real_server_comes_here_and_goes_to_another_one(server, alice, tasks, 
     assert again["counts"]["runs"] == {"unchanged": 9, "changed": 1}  # the one that is running
     assert Job.objects.filter(user=alice).count() == Imported.objects.filter(kind="run").count() == 10
 
-    target = server("target")
+    exported(source, server("target"), storage.job_dir("alice", parent.name))
+
+
+def exported(source: MlflowServer, target: MlflowServer, folder: Path) -> None:
+    """Export all, and look at it by MLflow's client; what a job has written to its `folder` is there, too."""
+    output = folder / "ckpt"
+    output.mkdir()
+    (output / "model.pt").write_text("weights")
     report = copy("export", target, "alice")
     assert report["complete"], report
     assert target.script("check", str(POINTS)) == "as it was"
+    source.script("trace", "0")
+    traced = copy("import", source, "alice")
+    assert not traced["complete"]
+    assert ["traces" in one["what"] for one in traced["not_copied"]] == [True], traced["not_copied"]
     again = copy("export", target, "alice")
     assert again["counts"]["runs"] == {"unchanged": 9, "changed": 1}

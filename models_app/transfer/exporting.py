@@ -10,6 +10,7 @@ from jobs.mlflow.runs import moment
 from jobs.models import Project
 
 from .importing import Options
+from .logged_out import LoggedOut
 from .registry_out import RegistryOut
 from .report import NEW, SAME, Report
 from .runs_out import RunsOut
@@ -22,6 +23,7 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
     target = Source(server)
     there = {str(one.get("name")): one for one in target.experiments(deleted=True)}
     runs = RunsOut(target, user, report, options.again, options.artifacts)
+    logged = LoggedOut(runs, options.dry)
     for project in Project.objects.filter(user=user, trashed=None).order_by("pk"):
         name = lookup.DEFAULT_NAME if project.default else project.name
         if not options.wants(project.name):
@@ -30,16 +32,18 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
             key = _experiment(server, project, name, there, report, options.dry)
             report.say(f"project {project.name[:100]}")
             runs.send(project, "" if options.dry else key, moment(options.since))
+            logged.send(project, key, moment(options.since))
         except Away:
             raise
         except ServerError as problem:
             report.problem(f"project {project.name[:100]}", problem)
     if options.registry:
         report.say("registered models")
-        registry = RegistryOut(runs, user, report, options.dry)
+        registry = RegistryOut(runs, user, report, options.dry, logged.there)
         registry.send()
     if not options.dry:
         runs.finish()
+        logged.finish()
 
 
 def _experiment(server: Server, project: Project, name: str, there: dict[str, dict], report: Report, dry: bool) -> str:

@@ -29,7 +29,7 @@ from .memory import Kind, Memory, checksum
 from .registry_in import Registry
 from .report import CHANGED, LEFT, NEW, SAME, Report
 from .runs_in import BY, WRONG, Runs, link_parents
-from .server import Away, Server
+from .server import Away, Server, ServerError
 from .source import Source
 
 TOGETHER = 1000
@@ -78,7 +78,7 @@ class Import:
         self.memory = Memory(user, name)
         files = Files(source, report, self.memory, options.again) if options.artifacts else None
         self.runs = Runs(source, self.memory, report, files and files.of_run, options.again)
-        self.logged = Logged(source, self.memory, report, files, options.dry) if files else None
+        self.logged = Logged(source, self.memory, report, files, options.dry, options.again)
         self.seen: list[str] = []
 
     def run(self) -> None:
@@ -93,9 +93,9 @@ class Import:
         if self.options.dry:
             return
         link_parents(self.memory)
+        self.logged.link()
         self._verify()
-        if self.logged is not None:
-            self.logged.verify()
+        self.logged.verify()
         registry.verify()
 
     # --- experiments -------------------------------------------------------------------------------------------------
@@ -118,8 +118,8 @@ class Import:
             raise
         except WRONG as problem:
             self.report.problem(f"runs of experiment {key} ({name[:100]})", problem)
-        if self.logged is not None:
-            self.logged.take(key)
+        self.logged.take(key)
+        report_traces(self.source, self.report, key, name)
         if made and row.get("lifecycle_stage") == experiments.DELETED:
             projects.delete(self.user, project.pk, BY)
 
@@ -127,6 +127,7 @@ class Import:
         for number, row in enumerate(runs, 1):
             info = row.get("info") or {}
             self.seen.append(str(info.get("run_id") or info.get("run_uuid") or ""))
+            self.logged.note_uses(self.seen[-1], row)
             yield row
             if number % TOGETHER == 0:
                 self.report.say(f"  {number} runs")
@@ -200,6 +201,19 @@ class Import:
                     there[kind] += number
                     here[kind] += min(number, found[kind].get(row.object_id, 0))
         self.report.verified += [(kind, there[kind], here[kind]) for kind in there if there[kind]]
+
+
+def report_traces(source: Source, report: Report, key: str, name: str) -> None:
+    """Name the traces of an experiment, which the platform does not keep."""
+    try:
+        number, more = source.traces(key)
+    except ServerError as problem:
+        if problem.status not in (404, 405, 501):  # servers of earlier releases have none
+            report.problem(f"traces of experiment {key} ({name[:100]})", problem)
+        return
+    if number:
+        count = f"{number} or more" if more else str(number)
+        report.problem(f"experiment {key} ({name[:100]}): {count} traces", "the platform does not keep traces")
 
 
 def _counts(jobs: list[int]) -> dict[str, dict[int, int]]:

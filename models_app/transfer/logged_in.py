@@ -1,12 +1,19 @@
-"""Brings the models that runs of MLflow 3 have logged: their files become artifacts of the run, in a folder of the
-model's name, where earlier releases of MLflow keep them. A version of the registry finds them there.
+"""Brings the models that runs of MLflow 3 have logged, with their parameters, tags, metrics and files. A model keeps
+its id, unless that is in use here. Those of earlier imports are artifacts of their run, in a folder of its name.
 """
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterable
+
 from django.db import transaction
 
-from jobs.models import Job
+from jobs.mlflow import limits
+from jobs.mlflow.logged import NUMBERED
+from jobs.mlflow.reading import WrongField, number_of, number_out, whole_of
+from jobs.models import Job, LoggedModel, ModelUse
 from kernel.errors import Refused
 from models_app.models import Imported
 
@@ -16,16 +23,30 @@ from .report import CHANGED, NEW, SAME, Report
 from .server import Away, ServerError
 from .source import Source
 
-FOLDER = "artifacts"
-READY = ("LOGGED_MODEL_READY", "READY", 2)
+ARTIFACTS, MODELS = "artifacts", "models"  # folders of a run's output
+KEY = re.compile(r"m-[0-9a-f]{32}")
+OF_MODEL = re.compile(r"(?:models:/+|.*/models/)(m-[0-9a-f]{32})(?:/artifacts)?(?:/(.*))?", re.DOTALL)
+EXTRA = ("dataset_name", "dataset_digest")  # of a metric
+USES = (("inputs", "model_inputs", ModelUse.Kind.INPUT), ("outputs", "model_outputs", ModelUse.Kind.OUTPUT))
 
 
 class Logged:
-    """Takes the logged models of experiments."""
+    """Takes the logged models of experiments. Without `files` their files are left out."""
 
-    def __init__(self, source: Source, memory: Memory, report: Report, files: Files, dry: bool = False):
-        self.source, self.memory, self.report, self.files, self.dry = source, memory, report, files, dry
+    def __init__(
+        self, source: Source, memory: Memory, report: Report, files: Files | None, dry: bool = False,
+        again: bool = False,
+    ):  # fmt: skip
+        self.source, self.memory, self.report, self.files = source, memory, report, files
+        self.dry, self.again = dry, again
         self.seen: list[str] = []
+        self.uses: list[tuple[str, str, str, int]] = []  # run, model, kind and step
+
+    def note_uses(self, run: str, row: dict) -> None:
+        """Remember which models a run has read and made: they come after it."""
+        for part, field, kind in USES:
+            for one in (row.get(part) or {}).get(field) or []:
+                self.uses.append((run, str(one.get("model_id", "")), kind, whole_of(one.get("step")) or 0))
 
     def take(self, experiment: str) -> None:
         """Take the logged models of an experiment; a server of MLflow 2 has none."""
@@ -41,14 +62,14 @@ class Logged:
                 self._one(row, info)
             except Away:
                 raise
-            except (ServerError, Refused, OSError) as problem:
+            except (ServerError, Refused, WrongField, OSError) as problem:
                 self.report.problem(_name(info), getattr(problem, "msg", problem))
 
     def _one(self, row: dict, info: dict) -> None:
         key, mark = str(info.get("model_id", "")), checksum(row)
         self.seen.append(key)
         known = self.memory.find(Kind.LOGGED, key)
-        if known is not None and known.mark == mark and not self.files.again:
+        if known is not None and known.mark == mark and not self.again:
             self.report.count("logged", SAME)
             return
         self.report.count("logged", NEW if known is None else CHANGED)
@@ -62,12 +83,74 @@ class Logged:
             return
         if known is None:
             with transaction.atomic():
+                model = _created(job, key, info)
                 known = self.memory.remember(Kind.LOGGED, key, job.pk)
-                known.counts = {"path": self._free_folder(job, str(info.get("name") or "model"), key)}
+                known.counts = {"model": model.key}
                 known.save(update_fields=["counts"])
-        folder = Folder(job, f"{FOLDER}/{known.counts['path']}", _name(info))
-        number, size, clean = self.files.take(folder, self.source.model_files(key, str(info.get("artifact_uri") or "")))
-        self.memory.complete(known, mark if clean else "", file=number, byte=size)
+        clean = self._dress(known, row, info)
+        counts = {}
+        if self.files is not None:
+            path = f"{MODELS}/{known.counts['model']}" if "model" in known.counts else (
+                f"{ARTIFACTS}/{known.counts['path']}"
+            )  # fmt: skip
+            found = self.source.model_files(key, str(info.get("artifact_uri") or ""))
+            number, size, complete = self.files.take(Folder(job, path, _name(info)), found)
+            counts, clean = {"file": number, "byte": size}, clean and complete
+        self.memory.complete(known, mark if clean else "", **counts)
+
+    def _dress(self, known: Imported, row: dict, info: dict) -> bool:
+        """Give a model what the server says of it; return whether all of it is there."""
+        model, clean = LoggedModel.objects.filter(key=known.counts.get("model", "")).first(), True
+        if model is None:
+            return True
+        data = row.get("data") or {}
+        for field, rows, check in (
+            ("params", data.get("params"), limits.key),
+            ("tags", info.get("tags"), limits.tag_key),
+        ):
+            most = limits.MOST_PARAM if field == "params" else limits.MOST_TAG
+            for one in rows or []:
+                try:
+                    name, value = check(str(one.get("key"))), str(one.get("value", ""))
+                except WrongField as problem:
+                    self.report.problem(f"{_name(info)}: {field} {str(one.get('key'))[:200]}", problem)
+                    clean = False
+                    continue
+                getattr(model, field)[name] = value[:most]
+                if len(value) > most:
+                    self.report.note(f"{field} of logged models are cut to {most} characters")
+        for one in data.get("metrics") or []:
+            model.metrics[str(one.get("key"))] = self._metric(one)
+        model.status = NUMBERED.get(info.get("status"), str(info.get("status") or model.status))
+        if model.status not in LoggedModel.Status.values:
+            model.status = LoggedModel.Status.READY
+        model.save()
+        return clean
+
+    def _metric(self, row: dict) -> dict:
+        run = self.memory.find(Kind.RUN, str(row.get("run_id") or ""))
+        job = Job.objects.filter(pk=run.object_id).first() if run else None
+        number = number_of(row.get("value"))
+        found = {
+            "value": number_out(math.nan if number is None else number),
+            "timestamp": whole_of(row.get("timestamp") or 0),
+            "step": whole_of(row.get("step") or 0),
+            "run_id": job.run_id.hex if job else str(row.get("run_id") or ""),
+        }
+        return found | {name: str(row[name])[:500] for name in EXTRA if row.get(name)}
+
+    def link(self) -> None:
+        """Record which runs have read and made the models that were taken."""
+        runs = self.memory.several(Kind.RUN, list({run for run, *_rest in self.uses}))
+        models = self.memory.several(Kind.LOGGED, list({model for _run, model, *_rest in self.uses}))
+        keys = LoggedModel.objects.in_bulk(_keys(models.values()), field_name="key")
+        here = set(Job.objects.filter(pk__in=[row.object_id for row in runs.values()]).values_list("pk", flat=True))
+        for run, key, kind, step in self.uses:
+            model = keys.get(models[key].counts.get("model", "")) if key in models else None
+            if model is not None and run in runs and runs[run].object_id in here:
+                ModelUse.objects.get_or_create(
+                    job_id=runs[run].object_id, model=model, kind=kind, defaults={"step": step}
+                )
 
     def verify(self) -> None:
         """Compare the number of logged models with those of which all files have come."""
@@ -75,19 +158,33 @@ class Logged:
         if self.seen:
             self.report.verified.append(("logged", len(self.seen), here))
 
-    def _free_folder(self, job: Job, name: str, key: str) -> str:
-        """Return the folder of a model: that of its name, unless another one of the run has it."""
-        name = name.strip("/") or "model"
-        taken = self.memory.rows(Kind.LOGGED).filter(object_id=job.pk).values_list("counts", flat=True)
-        return f"models/{key}" if any(counts.get("path") == name for counts in taken) else name
+
+def _created(job: Job, key: str, info: dict) -> LoggedModel:
+    """Return the row of a model, under its own id where no model here has that."""
+    own = {"key": key} if KEY.fullmatch(key) and not LoggedModel.objects.filter(key=key).exists() else {}
+    return LoggedModel.objects.create(
+        user=job.user, job=job, name=str(info.get("name") or "model")[: limits.MOST_NAME],
+        model_type=str(info.get("model_type") or "")[:500], **own,
+    )  # fmt: skip
 
 
-def of_version(memory: Memory, source: str) -> tuple[Job, str] | None:
-    """Return the run and the folder of the logged model that a version's source `models:/m-…` names."""
-    key = source.removeprefix("models:/")
-    known: Imported | None = memory.find(Kind.LOGGED, key) if source != key else None
-    job = Job.objects.filter(pk=known.object_id).first() if known else None
-    return (job, known.counts["path"]) if job else None
+def _keys(rows: Iterable[Imported]) -> list[str]:
+    return [row.counts["model"] for row in rows if "model" in row.counts]
+
+
+def of_version(memory: Memory, source: str, model: str = "") -> tuple[Job, str, str] | None:
+    """Return the run, the source as it is here, and the id here of the logged model that a version's source names:
+    `models:/m-…`, or its folder in whichever store. `model` is the id that the version says.
+    """
+    found = OF_MODEL.fullmatch(source)
+    key, inner = (found[1], found[2] or "") if found else (model, "")
+    known: Imported | None = memory.find(Kind.LOGGED, key) if key else None
+    job = Job.objects.filter(pk=known.object_id).first() if known and found else None
+    if job is None:
+        return None
+    if own := known.counts.get("model"):
+        return job, f"models:/{own}/{inner}".rstrip("/"), own
+    return job, f"runs:/{job.run_id.hex}/{known.counts['path']}/{inner}".rstrip("/"), ""
 
 
 def _name(info: dict) -> str:

@@ -126,14 +126,14 @@ class Registry:
             versions.set_stage(self.user, model.name, version.number, stage, archive=False, by=BY)
 
     def _create(self, model: RegisteredModel, row: dict, key: str) -> ModelVersion:
-        place, job, here = self._place(row)
+        place, job, here, logged = self._place(row)
         files = sources.files_of(self.user, place, job.run_id.hex if job else "")
         number = int(row["version"])
         with transaction.atomic():
             version = versions.create(
                 self.user, model.name, files=files, source=place, by=BY, number=number, tags=pairs(row),
                 description=str(row.get("description") or ""), run_id=job.run_id.hex if job else row.get("run_id"),
-                run_link=row.get("run_link"), logged_model=row.get("model_id"),
+                run_link=row.get("run_link"), logged_model=logged or row.get("model_id"),
             )  # fmt: skip
             self.memory.remember(Kind.VERSION, key, version.pk)
         self.report.count("version", NEW)
@@ -152,7 +152,7 @@ class Registry:
         if text and text != version.description:
             versions.edit(self.user, model.name, version.number, description=text, by=BY)
         if version.model is None:
-            place, job, here = self._place(row)
+            place, job, here, _logged = self._place(row)
             files = sources.files_of(self.user, place, job.run_id.hex if job else "")
             if files.origin is not None or files.model is not None:
                 version = versions.attach(self.user, model.name, version.number, files=files, by=BY)
@@ -166,16 +166,19 @@ class Registry:
         else:
             self.report.note(f"version {key} cannot be deployed: its files are at {version.source[:200]}")
 
-    def _place(self, row: dict) -> tuple[str, Job | None, bool]:
-        """Return the source of a version as it is here, its run, and whether its files belong to a run that is here."""
+    def _place(self, row: dict) -> tuple[str, Job | None, bool, str]:
+        """Return the source of a version as it is here, its run, whether its files belong to a run that is here, and
+        the id of its logged model.
+        """
         source = str(row.get("source") or "")
         found = OF_RUN.fullmatch(source) or IN_FOLDER.search(source)
         job = self._run(str(row.get("run_id") or "")) or (self._run(found[1]) if found else None)
         if found and (owner := self._run(found[1])):
-            return f"runs:/{owner.run_id.hex}/{found[2]}", job, True
+            return f"runs:/{owner.run_id.hex}/{found[2]}", job, True, ""
         if logged := logged_in.of_version(self.memory, source):
-            return f"runs:/{logged[0].run_id.hex}/{logged[1]}", logged[0], True
-        return source, job, False
+            owner, place, key = logged
+            return place, owner, True, key
+        return source, job, False, ""
 
     def _run(self, run_id: str) -> Job | None:
         row = self.memory.find(Kind.RUN, run_id) if run_id else None

@@ -24,9 +24,14 @@ UNUSED = "s3://unused/number"  # a source that servers accept, since they do not
 
 
 class RegistryOut:
-    """Sends the registered models of a user. `runs` has sent the runs."""
+    """Sends the registered models of a user. `runs` has sent the runs; `logged` are the logged models there, by their
+    id here.
+    """
 
-    def __init__(self, runs: RunsOut, user: User, report: Report, dry: bool = False):
+    def __init__(
+        self, runs: RunsOut, user: User, report: Report, dry: bool = False, logged: dict[str, dict] | None = None
+    ):
+        self.logged = logged or {}
         self.runs, self.server, self.user, self.report, self.dry = runs, runs.server, user, report, dry
         self.verified = {"registered": [0, 0], "version": [0, 0], "alias": [0, 0]}
 
@@ -102,9 +107,11 @@ class RegistryOut:
     def _created(self, row: RegisteredModel, version: ModelVersion, key: str) -> dict:
         self._fill_gap(row, version.number)
         source, run = self._place(version, key)
+        model = self._logged(version)
+        own = {"model_id": model[0]["model_id"]} if model else {}
         return self.server.post(
             "model-versions/create", name=row.name, source=source, run_id=run or None, run_link=version.run_link,
-            description=version.description, tags=_pairs({**version.tags, OURS: key}),
+            description=version.description, tags=_pairs({**version.tags, OURS: key}), **own,
         )["model_version"]  # fmt: skip
 
     def _change(self, row: RegisteredModel, version: ModelVersion, there: dict) -> None:
@@ -136,6 +143,10 @@ class RegistryOut:
 
     def _place(self, version: ModelVersion, key: str) -> tuple[str, str]:
         """Return the source of a version as it is there, and its run there."""
+        if logged := self._logged(version):
+            info, inner = logged
+            run = self.runs.there.get(version.job.run_id.hex, "") if version.job else ""
+            return "/".join(filter(None, (str(info.get("artifact_uri") or ""), inner))), run
         found = sources.RUN.fullmatch(version.source) or sources.PROXIED.fullmatch(version.source)
         if found is not None:
             run = self.runs.there.get(found[1 if version.source.startswith("runs:") else 2].lower(), "")
@@ -152,6 +163,12 @@ class RegistryOut:
         elif version.model is not None:
             self.report.problem(f"version {key}", "its files cannot be sent: its run is not among those exported")
         return version.source or "unknown", run
+
+    def _logged(self, version: ModelVersion) -> tuple[dict, str] | None:
+        """Return the logged model there that a version is of, and the path in it."""
+        found = sources.LOGGED.fullmatch(version.source)
+        info = self.logged.get(found[1]) if found else None
+        return (info, found[2] or "") if info else None
 
     def _uri(self, run: str) -> str:
         if run not in self.runs.uris:

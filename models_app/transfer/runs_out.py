@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from accounts.models import User
-from jobs.mlflow import limits, metrics, shown
+from jobs.mlflow import artifact_paths, limits, metrics, shown
 from jobs.mlflow.protocol import Call, Caller
 from jobs.mlflow.reading import Fields
 from jobs.models import Job, Project, State
@@ -122,7 +122,7 @@ class RunsOut:
                 self._batches(run, there, "metrics", page, limits.BATCH_METRICS)
                 points += len(page)
         for one in run["inputs"]["dataset_inputs"]:
-            self._try(f"{name_of(run)}: dataset", lambda one=one: self.server.post(
+            self.try_to(f"{name_of(run)}: dataset", lambda one=one: self.server.post(
                 "runs/log-inputs", run_id=there, datasets=[one]))  # fmt: skip
             self.report.count("input", NEW)
         self._artifacts(job, run, info)
@@ -145,7 +145,7 @@ class RunsOut:
                 self._batch(run, there, kind, rows[: len(rows) // 2])
                 self._batch(run, there, kind, rows[len(rows) // 2 :])
             else:
-                self._refused(f"{name_of(run)}: {kind} {rows[0]['key'][:200]}", problem)
+                self.give_up(f"{name_of(run)}: {kind} {rows[0]['key'][:200]}", problem)
 
     def _history(self, job: Job, key: str) -> Iterator[list[dict]]:
         token = ""
@@ -159,21 +159,37 @@ class RunsOut:
     def _artifacts(self, job: Job, run: dict, info: dict) -> None:
         if not self.artifacts:
             return
-        top = storage.job_dir(job.user.username, job.name) / "artifacts"
-        self.upload(top, info["run_id"], "", name_of(run))
+        top = storage.job_dir(job.user.username, job.name)
+        self.upload(top / artifact_paths.FOLDER, info["run_id"], "", name_of(run))
+        logged = {path for path, _info in storage.files(top / artifact_paths.FOLDER)}
+        self.upload(
+            top, info["run_id"], "", name_of(run),
+            lambda path: artifact_paths.is_output(path) and path not in logged,
+        )  # fmt: skip
 
-    def upload(self, top, there: str, folder: str, name: str) -> bool:
-        """Send the files of a folder to the artifacts of a run there; return whether all of them are there."""
-        found = list(storage.files(top))
-        uri = self.uris.get(there, "")
+    def upload(
+        self, top, there: str, folder: str, name: str, wanted: Callable[[str], bool] = lambda path: True, uri: str = ""
+    ) -> bool:
+        """Send the files of a folder that are `wanted` to the artifacts of a run there, or of the logged model at
+        `uri`; return whether all of them are there.
+        """
+        found, complete = [], True
+        for path, info in storage.files(top, every=True):
+            if not wanted(path):
+                continue
+            if storage.shown(path) != path:
+                self.give_up(f"{name}: artifact {storage.shown(path)[:200]}", "a server takes no such name")
+                complete = False
+            else:
+                found.append((path, info))
+        of_model, uri = bool(uri), uri or self.uris.get(there, "")
         if not found:
-            return True
+            return complete
         if urlsplit(uri).scheme != PROXIED:
-            self._refused(f"{name}: {len(found)} artifacts", f"the server does not take files itself, only at {uri}")
+            self.give_up(f"{name}: {len(found)} artifacts", f"the server does not take files itself, only at {uri}")
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
-        have = {one.path: one.size for one in self._listed(there, uri)}
-        complete = True
+        have = {one.path: one.size for one in self._listed(there, uri, of_model)}
         for path, info in found:
             self.verified["file"][0] += 1
             inner = "/".join(filter(None, (folder, path)))
@@ -181,7 +197,7 @@ class RunsOut:
                 self.verified["file"][1] += 1
                 self.report.count("file", SAME)
                 continue
-            sent = self._try(f"{name}: artifact {path[:200]}", lambda path=path, info=info: self.server.upload(
+            sent = self.try_to(f"{name}: artifact {path[:200]}", lambda path=path, info=info: self.server.upload(
                 f"{PROXY}/{quote(f'{root}/{path}')}", lambda: storage.open_file(top, path), info.st_size))  # fmt: skip
             complete = complete and sent
             if sent:
@@ -190,9 +206,9 @@ class RunsOut:
                 self.report.count("byte", NEW, info.st_size)
         return complete
 
-    def _listed(self, there: str, uri: str):
+    def _listed(self, there: str, uri: str, of_model: bool):
         try:
-            return list(self.target.artifacts(there, uri))
+            return list((self.target.model_files if of_model else self.target.artifacts)(there, uri))
         except Away:
             raise
         except ServerError:
@@ -216,20 +232,22 @@ class RunsOut:
         """Link runs to their parent where that was sent after them, and give the report the comparison."""
         for there, parent in self.orphans:
             if parent in self.there:
-                self._try(f"run {there}: parent", lambda there=there, parent=parent: self.server.post(
+                self.try_to(f"run {there}: parent", lambda there=there, parent=parent: self.server.post(
                     "runs/set-tag", run_id=there, run_uuid=there, key=PARENT, value=self.there[parent]))  # fmt: skip
         self.report.verified += [(kind, *numbers) for kind, numbers in self.verified.items() if numbers[0]]
 
-    def _try(self, what: str, call: Callable[[], Any]) -> bool:
+    def try_to(self, what: str, call: Callable[[], Any]) -> bool:
+        """Make a call; record what is refused. Return whether it was not."""
         try:
             call()
         except Away:
             raise
         except (ServerError, OSError) as problem:
-            self._refused(what, problem)
+            self.give_up(what, problem)
             return False
         return True
 
-    def _refused(self, what: str, why: object) -> None:
+    def give_up(self, what: str, why: object) -> None:
+        """Record what could not be sent of the current run or model."""
         self.clean = False
         self.report.problem(what, why)

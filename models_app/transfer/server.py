@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 API = "api/2.0/mlflow/"
+API_3 = "api/3.0/mlflow/"
 PROXY = "api/2.0/mlflow-artifacts/artifacts"
 LIMIT_S = 120.0  # without a byte
 MOST_ANSWER = 512 << 20  # bytes of an answer in JSON
@@ -90,6 +91,10 @@ class Server:
             before, token = token, answer.get("next_page_token") or ""
             if not token or token == before:
                 return
+
+    def post_3(self, route: str, **body: Any) -> dict:
+        """Return the answer of a call of MLflow 3 with a body by POST. Raises ServerError."""
+        return self._json("POST", API_3 + route, json.dumps(body, allow_nan=False).encode())
 
     # --- files -------------------------------------------------------------------------------------------------------
     def proxied(self, path: str, **query: Any) -> dict:

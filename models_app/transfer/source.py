@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from .server import Server, ServerError
 
-EXPERIMENTS, RUNS, POINTS, MODELS, VERSIONS, LOGGED = 1000, 500, 25_000, 100, 1000, 50  # of one page
+EXPERIMENTS, RUNS, POINTS, MODELS, VERSIONS, LOGGED, TRACES = 1000, 500, 25_000, 100, 1000, 50, 100  # of one page
 LEVELS = 100  # of folders of artifacts
 PROXIED = "mlflow-artifacts"
 PROMPT = "mlflow.prompt.is_prompt"  # the tag of a registered model that is a prompt
@@ -134,6 +134,20 @@ class Source:
             )
 
         return self.server.pages(ask, "models")
+
+    def traces(self, experiment: str) -> tuple[int, bool]:
+        """Return how many traces an experiment has on the first page, and whether there are more. Raises
+        ServerError.
+        """
+        place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}
+        try:
+            answer = self.server.post_3("traces/search", locations=[place], max_results=TRACES)
+        except ServerError as problem:
+            if problem.status not in (404, 405):
+                raise
+            answer = self.server.get("traces", experiment_ids=experiment, max_results=TRACES)
+        found = answer.get("traces")
+        return len(found) if isinstance(found, list) else 0, bool(answer.get("next_page_token"))
 
     # --- the registry ------------------------------------------------------------------------------------------------
     def registered(self) -> Iterator[dict]:

@@ -52,6 +52,10 @@ def search(mlflow, key: str, filter: str = "", **fields) -> str:
     few([
         ("", "abc"),
         ("metrics.loss < 1", "a"),
+        ("metrics.loss < 1 and", "a"),
+        ("and metrics.loss < 1 AND and params.lr = '0.0' and ", "a"),
+        ("and", "abc"),
+        ("tags.team = 'Team a' and", "a"),
         ("metric.loss >= 0.5 and metrics.loss != 2", "a"),
         ("metrics.loss > 0.1", "ab"),
         ("metrics.loss != 0.5", "bc"),

@@ -30,6 +30,8 @@ POST   runs/delete-tag                                      full
 POST   runs/log-metric                                      full submit
 POST   runs/log-batch                                       full submit
 GET    metrics/get-history                                  full read submit
+GET    metrics/get-history-bulk                             full read submit
+GET    metrics/get-history-bulk-interval                    full read submit
 POST   runs/search                                          full read submit
 POST   runs/log-inputs                                      full submit
 POST   runs/outputs                                         full submit
@@ -58,8 +60,8 @@ POST   mlflow-artifacts/mpu/complete/<path:path>            full submit
 POST   mlflow-artifacts/mpu/abort/<path:path>               full submit
 GET    get-artifact                                         full read submit
 
-# The registry: reads, by POST too; its changes are not submission.
-POST   registered-models/create                             full
+# The registry: reads, by POST too; a token for submission registers, and sets aliases where its user says so.
+POST   registered-models/create                             full submit
 GET    registered-models/get                                full read submit
 GET    registered-models/search                             full read submit
 POST   registered-models/search                             full read submit
@@ -73,7 +75,7 @@ GET    registered-models/get-latest-versions                full read submit
 POST   registered-models/alias                              full
 GET    registered-models/alias                              full read submit
 DELETE registered-models/alias                              full
-POST   model-versions/create                                full
+POST   model-versions/create                                full submit
 GET    model-versions/get                                   full read submit
 GET    model-versions/search                                full read submit
 POST   model-versions/search                                full read submit

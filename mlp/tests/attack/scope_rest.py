@@ -223,7 +223,7 @@ DELETE /users/{user}/models/{name}                                              
 GET    /users/{user}/models/{name}/download                                       full read submit
 PUT    /users/{user}/models/{name}/notes                                          full
 GET    /users/{user}/registry                                                     full read submit
-POST   /users/{user}/registry                                                     full
+POST   /users/{user}/registry                                                     full submit
 GET    /users/{user}/registry-webhooks                                            full read submit
 POST   /users/{user}/registry-webhooks                                            full
 GET    /users/{user}/registry-webhooks/{key}                                      full read submit
@@ -239,7 +239,7 @@ GET    /users/{user}/registry/{name}/aliases/{alias}                            
 PUT    /users/{user}/registry/{name}/aliases/{alias}                              full
 DELETE /users/{user}/registry/{name}/aliases/{alias}                              full
 GET    /users/{user}/registry/{name}/versions                                     full read submit
-POST   /users/{user}/registry/{name}/versions                                     full
+POST   /users/{user}/registry/{name}/versions                                     full submit
 GET    /users/{user}/registry/{name}/versions/{number}                            full read submit
 PUT    /users/{user}/registry/{name}/versions/{number}                            full
 DELETE /users/{user}/registry/{name}/versions/{number}                            full
