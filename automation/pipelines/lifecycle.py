@@ -224,7 +224,7 @@ def begin_step(pk: int, job: Job, key: str) -> None:
     step.start(by=BY)
     step.job, step.key = job, key
     step.save()
-    job.title = f"{step.run.pipeline.name} {step.run.number}: {step.name}"
+    job.title = f"{step.run.pipeline.name} {step.run.number}: {job.title or step.name}"
     job.save(update_fields=["title"])
     after_commit.changed(job.user.username, "pipeline", step.run.pipeline.name)
 

@@ -270,7 +270,7 @@ def begin(pk: int, job: Job) -> None:
     trial.start(by=BY)
     trial.job, trial.started = job, timezone.now()
     trial.save()
-    job.title = f"{sweep.name} #{trial.number}"
+    job.title = f"{job.title or sweep.name} #{trial.number}"
     job.save(update_fields=["title"])
     known = arguments.parsed(job.args)
     texts = {name: space.text_of(value) for name, value in trial.ordered(sweep).items() if name not in known}

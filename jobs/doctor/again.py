@@ -11,7 +11,7 @@ from kernel.pages import free_name
 
 TAKEN_OVER = (
     "entry", "runtime", "gpu", "cpu", "ram", "datasets", "args", "env", "retries", "timeout",
-    "priority", "preemptible", "workers", "network", "tags", "group", "requirements",
+    "priority", "preemptible", "workers", "network", "tags", "group", "requirements", "title",
 )  # fmt: skip
 
 
