@@ -14,8 +14,8 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from rest_framework import exceptions as drf
@@ -24,7 +24,7 @@ from . import names
 from .errors import Fault, Refused, TooMany, flatten
 from .fields import StrictSerializer
 from .messages import joined, translate, under
-from .titles import Titled
+from .titles import Titled, TitleIn, set_title
 from .trash import purged_at
 
 ROWS = 50
@@ -129,6 +129,17 @@ def fill_name(request: HttpRequest, model: type[Titled]) -> None:
         raise Refused("no free name was found; enter one", field="name")
     request.POST = request.POST.copy()
     request.POST["name"] = name
+
+
+def retitle(request: HttpRequest, model: type[Titled], name: str) -> HttpResponse:
+    """Save the title that the owner has entered on the object's page, and show that page again."""
+    if not model.objects.filter(user=request.user, name=name).exists():
+        raise Http404
+    given = {"title": request.POST.get("title", "")}
+    problem = attempt(lambda: set_title(model, user=request.user, name=name, **TitleIn.read(given)))
+    if problem:
+        messages.error(request, problem)
+    return redirect(model._meta.model_name, name=name)
 
 
 def remember_made(request: HttpRequest, name: str) -> None:

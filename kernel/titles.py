@@ -1,9 +1,16 @@
-"""The title of an object: any text, which pages show in place of its name. The name stays the key."""
+"""The title of an object: any text, which pages show in place of its name. The name stays the key.
+
+Used by the models of every app, and by the calls and pages that change the title of any of them.
+"""
 
 from __future__ import annotations
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+
+from . import after_commit
+from .fields import StrictSerializer, TitleField
+from .locking import locked
 
 
 class Titled(models.Model):
@@ -23,3 +30,16 @@ class Titled(models.Model):
     def shown_name(self) -> str:
         """Return what pages call it: the title that was given, else the name."""
         return self.title or self.name
+
+
+class TitleIn(StrictSerializer):
+    title = TitleField()
+
+
+def set_title(model: type[Titled], *, user, name: str, title: str = "") -> Titled:
+    """Save the title of the user's object, in any state. Raises Missing."""
+    with locked(model, user=user, name=name) as row:
+        row.title = title
+        row.save(update_fields=["title"])
+        after_commit.changed(user.username, model._meta.model_name, name)
+    return row

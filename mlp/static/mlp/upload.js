@@ -57,7 +57,7 @@ function choose(all) {
     size.value = chosen.length ? total : "";
     size.readOnly = chosen.length > 0;
     const proposal = (folder || chosen[0]?.path || "").toLowerCase().replace(/[^a-z.]/g, "").replace(/^\.+/, "").slice(0, 50);
-    if (!name.value) name.value = proposal;
+    if (!name.value && !form.querySelector("#title").value) name.value = proposal;
   }
   const submit = part("upload-submit");
   if (submit) submit.hidden = chosen.length === 0;
@@ -125,8 +125,10 @@ async function upload() {
   const token = await stubbornly(() => call("GET", "/token"));
   let name = form.dataset.into;
   if (!name) {
-    name = form.querySelector("#name").value.trim();
-    const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
+    const field = form.querySelector("#name");
+    field.value = name = field.value.trim() || field.placeholder || "dataset";
+    const title = form.querySelector("#title").value;
+    const row = await stubbornly(() => call("POST", "/datasets", token, { name, title, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
     form.dataset.into = row.name; // a further attempt continues this dataset
   }
   await sendAll(name, token);

@@ -97,6 +97,7 @@ GET    /users/{user}/datasets                                                   
 POST   /users/{user}/datasets                                                     full submit
 GET    /users/{user}/datasets/{name}                                              full read submit dataset
 DELETE /users/{user}/datasets/{name}                                              full
+PUT    /users/{user}/datasets/{name}:edit                                         full submit
 PUT    /users/{user}/datasets/{name}/notes                                        full submit
 GET    /users/{user}/datasets/{name}/uses                                         full read submit
 GET    /users/{user}/datasets/{name}/versions                                     full read submit
@@ -208,6 +209,7 @@ PUT    /users/{user}/apps/{name}/rollout                                        
 DELETE /users/{user}/apps/{name}/rollout                                          full
 GET    /users/{user}/apps/{name}/runs                                             full read submit
 GET    /users/{user}/apps/{name}/uptime                                           full read submit
+PUT    /users/{user}/apps/{name}:edit                                             full
 PUT    /users/{user}/apps/{name}:restart                                          full
 PUT    /users/{user}/apps/{name}:start                                            full
 PUT    /users/{user}/apps/{name}:stop                                             full
@@ -221,6 +223,7 @@ POST   /users/{user}/models                                                     
 GET    /users/{user}/models/{name}                                                full read submit
 DELETE /users/{user}/models/{name}                                                full
 GET    /users/{user}/models/{name}/download                                       full read submit
+PUT    /users/{user}/models/{name}:edit                                           full
 PUT    /users/{user}/models/{name}/notes                                          full
 GET    /users/{user}/registry                                                     full read submit
 POST   /users/{user}/registry                                                     full
