@@ -163,6 +163,7 @@ POST   /users/{user}/pipelines                                                  
 GET    /users/{user}/pipelines/{name}                                             full read submit
 PUT    /users/{user}/pipelines/{name}                                             full submit
 DELETE /users/{user}/pipelines/{name}                                             full
+PUT    /users/{user}/pipelines/{name}:edit                                        full submit
 GET    /users/{user}/pipelines/{name}/runs                                        full read submit
 POST   /users/{user}/pipelines/{name}/runs                                        full submit
 GET    /users/{user}/pipelines/{name}/runs/{number}                               full read submit
@@ -176,6 +177,7 @@ GET    /users/{user}/schedules/{name}                                           
 PUT    /users/{user}/schedules/{name}                                             full submit
 DELETE /users/{user}/schedules/{name}                                             full
 GET    /users/{user}/schedules/{name}/firings                                     full read submit
+PUT    /users/{user}/schedules/{name}:edit                                        full submit
 PUT    /users/{user}/schedules/{name}:pause                                       full submit
 PUT    /users/{user}/schedules/{name}:resume                                      full submit
 PUT    /users/{user}/schedules/{name}:run                                         full submit
@@ -187,6 +189,7 @@ DELETE /users/{user}/sweeps/{name}                                              
 GET    /users/{user}/sweeps/{name}/trials                                         full read submit
 POST   /users/{user}/sweeps/{name}/trials                                         full submit
 PUT    /users/{user}/sweeps/{name}:cancel                                         full submit
+PUT    /users/{user}/sweeps/{name}:edit                                           full submit
 PUT    /users/{user}/sweeps/{name}:extend                                         full submit
 PUT    /users/{user}/sweeps/{name}:pause                                          full submit
 PUT    /users/{user}/sweeps/{name}:resume                                         full submit
