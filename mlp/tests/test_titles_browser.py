@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from datasets.models import Dataset
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 
@@ -36,3 +37,15 @@ def test_long_titles_are_cut_where_jobs_are_compared(alice_page, alice):
         alice_page.goto(address)
         expect(alice_page.locator("main")).not_to_contain_text("#}")
         assert alice_page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+
+
+def test_an_upload_with_a_title_alone_gets_a_free_name(alice_page, alice, tmp_path):
+    put(Dataset, alice, "dataset", "ready")
+    alice_page.goto("/datasets?new=1")
+    alice_page.fill("#title", "训练")
+    (tmp_path / "a.csv").write_text("1")
+    alice_page.locator("input[type=file]:not([webkitdirectory])").set_input_files(tmp_path / "a.csv")
+    with alice_page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/datasets")) as made:
+        alice_page.click("[data-upload-button]")
+    assert made.value.status == 201
+    assert Dataset.objects.get(name="datasetb").title == "训练"

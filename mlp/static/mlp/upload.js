@@ -121,12 +121,18 @@ async function sendAll(name, token) {
   await Promise.all(Array.from({ length: PARALLEL }, lane));
 }
 
+// Returns the first free one of the names that the server makes, too: stem, stemb, stemc, …
+async function freeName(stem, token) {
+  const taken = new Set((await stubbornly(() => call("GET", "/datasets?limit=1000", token))).map((row) => row.name));
+  return ["", ..."bcdefghijklmnopqrstuvwxyz"].map((letter) => stem + letter).find((name) => !taken.has(name)) ?? stem;
+}
+
 async function upload() {
   const token = await stubbornly(() => call("GET", "/token"));
   let name = form.dataset.into;
   if (!name) {
     const field = form.querySelector("#name");
-    field.value = name = field.value.trim() || field.placeholder || "dataset";
+    field.value = name = field.value.trim() || (await freeName(field.placeholder || "dataset", token));
     const title = form.querySelector("#title").value;
     const row = await stubbornly(() => call("POST", "/datasets", token, { name, title, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
     form.dataset.into = row.name; // a further attempt continues this dataset
