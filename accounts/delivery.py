@@ -202,6 +202,7 @@ def as_object(notice: Notice) -> dict:
         "user": notice.user.username,
         "kind": notice.kind,
         "name": notice.name,
+        "title": notice.title,
         "event": notice.event,
         "reason": notice.reason,
         "diagnosis": notice.advice,
@@ -223,7 +224,7 @@ def _mail(notices: list[Notice], preference: Preference) -> None:
 
 
 def _subject(notice: Notice) -> str:
-    return f"{gettext(notice.kind)} {notice.name}: {gettext(notice.event)}"
+    return f"{gettext(notice.kind)} {notice.shown_name}: {gettext(notice.event)}"
 
 
 def _text(notice: Notice) -> str:

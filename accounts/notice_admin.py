@@ -21,8 +21,8 @@ class NoticeAdmin(LifecycleAdmin):
     list_display = ("at_text", "user_link", "what", "event_text", "read", "why")
     list_display_links = ("at_text",)
     list_filter = ("kind", "event", "read")
-    search_fields = ("user__username", "name", "reason")
-    search_help_text = _("Username, name or reason")
+    search_fields = ("user__username", "name", "title", "reason")
+    search_help_text = _("Username, name, title or reason")
     date_hierarchy = "at"
     ordering = ("-id",)
     list_select_related = ("user",)
@@ -39,7 +39,7 @@ class NoticeAdmin(LifecycleAdmin):
 
     @display(description=_("object"), ordering="name")
     def what(self, row: Notice) -> str:
-        return f"{word_of_kind(row.kind)} {row.name}"
+        return f"{word_of_kind(row.kind)} {row.shown_name}"
 
     @display(description=_("event"), ordering="event")
     def event_text(self, row: Notice) -> str:

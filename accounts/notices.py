@@ -35,7 +35,9 @@ DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails
 SILENT: list[Callable[[StateChange], bool]] = []  # return whether a change has no notice of its own
 
 
-def notify(*, user: User, kind: str, name: str, event: str, reason: str = "", link: str = "") -> Notice:
+def notify(
+    *, user: User, kind: str, name: str, event: str, reason: str = "", link: str = "", title: str = ""
+) -> Notice:
     """Write a notice and its deliveries. Called inside the transaction of the event. What is below the
     user's level for its kind is listed as read, and is not sent.
 
@@ -45,7 +47,7 @@ def notify(*, user: User, kind: str, name: str, event: str, reason: str = "", li
     wanted = _is_wanted(preference, kind, event)
     notice = Notice.objects.create(
         user=user, kind=kind, name=name[:64], event=event[:16], reason=clip(reason, REASON_LENGTH), link=link,
-        read=not wanted,
+        read=not wanted, title=" ".join(title.split()),
     )  # fmt: skip
     if wanted and preference.email:
         _deliver(notice, Delivery.Channel.MAIL, _next_mail(user))
@@ -106,7 +108,8 @@ def _of_change(sender, instance: StateChange, created: bool, **_others) -> None:
         if down and _in_cooldown(user, instance):
             return
         event = "down" if down else instance.shown_target if instance.transition == "stop" else instance.target
-        notify(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason)
+        notify(user=user, kind=instance.kind, name=instance.name, event=event, reason=instance.reason,
+               title=instance.title)  # fmt: skip
 
 
 def silence(check: Callable[[StateChange], bool]) -> None:

@@ -44,11 +44,12 @@ def start(app: Application, *, by: str) -> None:
 class ApplicationAdmin(OwnedAdmin):
     icon = "rocket_launch"
     list_display = (
-        "name", "user_link", "state_badge", "model_link", "asked", "port", "public", "failures", "why", "created_at",
+        "name", "title", "user_link", "state_badge", "model_link", "asked", "port", "public", "failures", "why",
+        "created_at",
     )  # fmt: skip
     list_filter = ("state", TrashFilter, "public", "tenant")
-    search_fields = ("name", "user__username", "model__name", "reason", "=port")
-    search_help_text = _("Name, username, model, reason or port")
+    search_fields = ("name", "title", "user__username", "model__name", "reason", "=port")
+    search_help_text = _("Name, title, username, model, reason or port")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user", "tenant", "model__user")

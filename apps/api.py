@@ -10,6 +10,7 @@ from jobs.logs import TEXT
 from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
+from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
 from . import launching, lifecycle, logs, queueing, rollouts, runs, trash
@@ -70,6 +71,14 @@ class AppDetail(AppView):
     def delete(self, request, user, name):
         verb = trash.trash if to_trash(request) else lifecycle.delete_app
         return self.answer(verb(user=self.owner, name=name, by=self.by))
+
+
+class AppEdit(AppView):
+    calls = {"PUT": Call("Set the title", body=TitleIn, out=AppOut)}
+
+    def put(self, request, user, name):
+        set_title(Application, user=self.owner, name=name, **self.body())
+        return self.answer(self.application(name))
 
 
 class AppLog(AppView):

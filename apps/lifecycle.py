@@ -46,8 +46,8 @@ def request_id(pk: int) -> str:
 
 
 def create_app(
-    *, user, name: str, model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1, ram: int = 512,
-    public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,
+    *, user, name: str, title: str = "", model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1,
+    ram: int = 512, public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,
 ) -> Application:  # fmt: skip
     """Create the row with a free port, reserve its resources and enqueue its start; without free ones it is queued.
 
@@ -80,7 +80,7 @@ def create_app(
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
             tcc.never_fits(held, user.username, **values)
             app = _insert(
-                user=user, tenant=held, model=model, name=name, public=public, alias=alias,
+                user=user, tenant=held, model=model, name=name, title=title, public=public, alias=alias,
                 may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
             )  # fmt: skip
             record_created(app, by=by)

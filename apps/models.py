@@ -27,6 +27,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 from kernel.trash import Trashable
 
 PORTS = range(31000, 50001)
@@ -42,10 +43,11 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Application(ConcurrentTransitionMixin, Trashable, Lifecycle):
+class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     """A model served behind the application gateway. cpu in cores, gpu in devices, ram in MiB."""
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "app"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="applications", verbose_name=_("user")

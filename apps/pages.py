@@ -18,6 +18,7 @@ from kernel.pages import (
     Problems,
     app_address,
     attempt,
+    fill_name,
     filtered,
     form_mark,
     free_name,
@@ -26,6 +27,7 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    retitle,
     say_trashed,
     shown_in_trash,
 )
@@ -85,6 +87,7 @@ def _is_one(text: str) -> bool:
 
 
 def _create(request) -> None:
+    fill_name(request, Application)
     fields = read_form(request, AppIn, gpu=int, cpu=float, ram=int, public=_is_one, may_restart=_is_one)
     row = lifecycle.create_app(user=request.user, by=request.user.username, **fields)
     remember_made(request, row.name)
@@ -188,6 +191,12 @@ def application_log(request, name):
 def application_log_file(request, name):
     """Send the whole log as a file."""
     return log_pages.download(launching.log_file(_own(request, name)), name)
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Application, name)
 
 
 @login_required

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString
+from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString, TitleField
 from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .models import Application, AppRun, Rollout, State
@@ -14,6 +14,7 @@ from .models import Application, AppRun, Rollout, State
 
 class AppIn(StrictSerializer):
     name = NameField()
+    title = TitleField()
     model_name = NameField(required=False)
     follows = StrictString(
         required=False, max_length=520, help_text="an alias such as models:/churn@champion, instead of model_name"
@@ -90,6 +91,7 @@ class RolloutOut(serializers.Serializer):
 
 class AppOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     gpu = serializers.IntegerField()

@@ -11,6 +11,7 @@ APP = "users/<seg:user>/apps/<seg:name>"
 urlpatterns = [
     path("users/<seg:user>/apps", api.AppList.as_view()),
     path(APP, api.AppDetail.as_view()),
+    path(f"{APP}:edit", api.AppEdit.as_view()),
     path(f"{APP}:restart", api.AppRestart.as_view()),
     path(f"{APP}:stop", api.AppStop.as_view()),
     path(f"{APP}:start", api.AppStart.as_view()),

@@ -29,10 +29,20 @@ def end_upload(dataset: Dataset, *, by: str) -> None:
 @admin.register(Dataset)
 class DatasetAdmin(OwnedAdmin):
     icon = "database"
-    list_display = ("name", "user_link", "state_badge", "stored_bar", "size_text", "why", "tenant", "created_at")
+    list_display = (
+        "name",
+        "title",
+        "user_link",
+        "state_badge",
+        "stored_bar",
+        "size_text",
+        "why",
+        "tenant",
+        "created_at",
+    )
     list_filter = ("state", TrashFilter, "tenant")
-    search_fields = ("name", "user__username", "reason")
-    search_help_text = _("Name, username or reason")
+    search_fields = ("name", "title", "user__username", "reason")
+    search_help_text = _("Name, title, username or reason")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user", "tenant")

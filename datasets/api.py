@@ -12,6 +12,7 @@ from kernel.locking import Missing
 from kernel.names import DATASET_NAME, NAME
 from kernel.notes import NotesIn
 from kernel.rest import PAGE_LIMIT
+from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, ContractView, query_int, to_trash
 
 from . import lifecycle, publishing, trash, uses, versions
@@ -72,6 +73,15 @@ class DatasetHeartbeat(ContractView):
     def put(self, request, user, name):
         lifecycle.heartbeat(user=self.owner, name=name, by=self.by, **self.body())
         return self.answer()
+
+
+class DatasetEdit(ContractView):
+    kind = "dataset"
+    segments = SEGMENTS
+    calls = {"PUT": Call("Set the title", SUBMIT, body=TitleIn, out=DatasetOut)}
+
+    def put(self, request, user, name):
+        return self.answer(set_title(Dataset, user=self.owner, name=name, **self.body()))
 
 
 class DatasetNotes(ContractView):

@@ -30,13 +30,13 @@ REPORTED = Message("reported by the uploader")
 CANCELLED = Message("cancelled")
 
 
-def create_dataset(*, user, name: str, size: int, tenant: str | None = None, by: str) -> Dataset:
+def create_dataset(*, user, name: str, size: int, title: str = "", tenant: str | None = None, by: str) -> Dataset:
     """Reserve `size` bytes of the tenant's rom and create the dataset. Raises Refused, which names the field."""
     names.dataset_name(name)
     try:
         with transaction.atomic():
             held = members.hold(user, tenant)
-            dataset = Dataset.objects.create(user=user, tenant=held, name=name, size=size)
+            dataset = Dataset.objects.create(user=user, tenant=held, name=name, title=title, size=size)
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),

@@ -17,6 +17,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 from kernel.trash import Trashable
 
 
@@ -27,10 +28,11 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Dataset(ConcurrentTransitionMixin, Trashable, Lifecycle):
+class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "dataset"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets", verbose_name=_("user")

@@ -28,6 +28,7 @@ from kernel.pages import (
     Problems,
     address,
     attempt,
+    fill_name,
     filtered,
     form_mark,
     made_by,
@@ -35,6 +36,7 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    retitle,
     say_trashed,
     shown_in_trash,
 )
@@ -63,7 +65,7 @@ VERSIONS_SHOWN = 100
 def datasets(request):
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("name", "size", "tenant"))
+        problems = problems_of(lambda: _create(request), ("title", "name", "size", "tenant"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("dataset", name=name)
@@ -84,6 +86,7 @@ def datasets(request):
 
 
 def _create(request) -> None:
+    fill_name(request, Dataset)
     fields = read_form(request, DatasetIn, size=int)
     fields.pop("user", None)
     row = lifecycle.create_dataset(user=request.user, by=request.user.username, **fields)
@@ -127,6 +130,12 @@ def _publishable(request, row: Dataset) -> list[str]:
         return []
     rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY).exclude(pk=row.pk)
     return list(rows.order_by("-pk").values_list("name", flat=True)[:VERSIONS_SHOWN])
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Dataset, name)
 
 
 @login_required

@@ -5,7 +5,15 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from kernel import notes
-from kernel.fields import DatasetNameField, NameField, StrictChoice, StrictInt, StrictSerializer, StrictString
+from kernel.fields import (
+    DatasetNameField,
+    NameField,
+    StrictChoice,
+    StrictInt,
+    StrictSerializer,
+    StrictString,
+    TitleField,
+)
 
 from .models import State
 from .uses import KINDS
@@ -15,6 +23,7 @@ BIG = 2**63 - 1
 
 class DatasetIn(StrictSerializer):
     name = DatasetNameField()
+    title = TitleField()
     size = StrictInt(min_value=0, max_value=BIG, help_text="total size of all files in bytes")
     user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
@@ -48,6 +57,7 @@ class DatasetVersionOut(serializers.Serializer):
 
 class DatasetOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     size = serializers.IntegerField()

@@ -10,6 +10,7 @@ urlpatterns = [
     path("users/<seg:user>/datasets", api.DatasetList.as_view()),
     path("users/<seg:user>/datasets/<seg:name>", api.DatasetDetail.as_view()),
     path("users/<seg:user>/datasets/<seg:name>:heartbeat", api.DatasetHeartbeat.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>:edit", api.DatasetEdit.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/notes", api.DatasetNotes.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/uses", api.DatasetUses.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/versions", api.DatasetVersions.as_view()),

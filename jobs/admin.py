@@ -39,14 +39,14 @@ def delete(job: Job, *, by: str) -> None:
 class JobAdmin(OwnedAdmin):
     icon = "model_training"
     list_display = (
-        "name", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
+        "name", "title", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
     )  # fmt: skip
     list_filter = (
         runs_admin.StateFilter, runs_admin.TrashFilter, "origin", "runtime", "tenant", "reserved", "preemptible",
         "favourite",
     )  # fmt: skip
     search_fields = ("name", "title", "user__username", "entry", "reason", "project__name", "group", "tags")
-    search_help_text = _("Name, username, script, reason, project, group or tag")
+    search_help_text = _("Name, title, username, script, reason, project, group or tag")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user", "tenant")

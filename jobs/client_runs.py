@@ -7,7 +7,6 @@ Nobody knows whether a client that is silent still runs, so its run stays runnin
 from __future__ import annotations
 
 import re
-import unicodedata
 import uuid
 from datetime import datetime
 
@@ -24,6 +23,7 @@ from kernel.errors import Refused
 from kernel.locking import locked
 from kernel.messages import Message
 from kernel.models import record_created
+from kernel.names import letters_of
 from resources.models import Tenant
 
 from . import lifecycle
@@ -105,8 +105,7 @@ def _insert(user: User, tenant: str | None, within: Tenant | None, name: str, by
 
 def _slug(title: str) -> str:
     """Return the letters of a title, from which the run's name is made."""
-    plain = unicodedata.normalize("NFKD", title[:MOST_NAME].lower())
-    return re.sub("[^a-z]+", "", plain)[:MOST_SLUG] or "run"
+    return letters_of(title[:MOST_NAME])[:MOST_SLUG] or "run"
 
 
 def _mark(run_id: uuid.UUID) -> str:

@@ -151,7 +151,7 @@ def warn(pk: int, run_name: str, kind: str, now: datetime) -> None:
             reason=_reason(job, kind), minutes=job.tenant.idle_grace_minutes,
         )  # fmt: skip
         record_change(job, transition="warn", source=job.state, target=job.state, by="reconcile", reason=reason)
-        notices.notify(user=job.user, kind="job", name=job.name, event=EVENT, reason=reason)
+        notices.notify(user=job.user, kind="job", name=job.name, event=EVENT, reason=reason, title=job.title)
         after_commit.wake("job", job.pk)
 
 

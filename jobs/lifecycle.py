@@ -47,12 +47,12 @@ def request_id(pk: int) -> str:
 
 
 def create_job(
-    *, user, name: str, entry: str, runtime: str = "python", gpu: int = 0, cpu: float = 1, ram: int = 512,
-    tenant: str | None = None, datasets: tuple | list = (), inputs: dict | None = None, args: tuple | list = (),
-    env: dict | None = None, retries: int = 0, timeout: int | None = None, priority: int = 0, preemptible: bool = False,
-    workers: int = 1, network: str = "", project: str | None = None, tags: dict | None = None, notes: str = "",
-    group: str = "", requirements: str = "", registry: str = "versions", registry_models: tuple | list = (),
-    code_from: str | None = None, script: str | None = None,
+    *, user, name: str, entry: str, title: str = "", runtime: str = "python", gpu: int = 0, cpu: float = 1,
+    ram: int = 512, tenant: str | None = None, datasets: tuple | list = (), inputs: dict | None = None,
+    args: tuple | list = (), env: dict | None = None, retries: int = 0, timeout: int | None = None, priority: int = 0,
+    preemptible: bool = False, workers: int = 1, network: str = "", project: str | None = None,
+    tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "", registry: str = "versions",
+    registry_models: tuple | list = (), code_from: str | None = None, script: str | None = None,
     snapshot: Snapshot | None = None,
     visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
@@ -80,11 +80,11 @@ def create_job(
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(
-                user=user, tenant=chosen, name=name, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu, ram=ram,
-                datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}), retries=retries,
-                job_inputs=dict(inputs or {}), timeout=timeout, priority=priority, preemptible=preemptible,
-                workers=workers, network=network, registry=registry, registry_models=list(registry_models),
-                project=_project(user, project),
+                user=user, tenant=chosen, name=name, title=title, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu,
+                ram=ram, datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}),
+                retries=retries, job_inputs=dict(inputs or {}), timeout=timeout, priority=priority,
+                preemptible=preemptible, workers=workers, network=network, registry=registry,
+                registry_models=list(registry_models), project=_project(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, requirements=requirements,
                 snapshot=taking.record(user, code), colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip

@@ -22,6 +22,7 @@ from kernel.models import history_of
 from kernel.pages import (
     Problems,
     attempt,
+    fill_name,
     form_mark,
     free_name,
     made_by,
@@ -150,6 +151,7 @@ def _first_values(request) -> dict:
         form["refused"] = wanted[:200]
     if earlier is not None:
         for name in (
+            "title",
             "entry",
             "runtime",
             "gpu",
@@ -195,6 +197,7 @@ def _unusual(form: dict) -> bool:
 
 
 def _submit(request) -> None:
+    fill_name(request, Job)
     chosen = [name for name in request.POST.getlist("datasets") if name]
     fields = read_form(
         request,

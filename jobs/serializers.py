@@ -21,6 +21,7 @@ from kernel.fields import (
     StrictNumber,
     StrictSerializer,
     StrictString,
+    TitleField,
 )
 from kernel.messages import under
 from kernel.registering import RegistryIn, RegistryOut
@@ -108,6 +109,7 @@ class PreemptibleField(StrictBool):
 
 class JobIn(RegistryIn, CodeIn):
     name = NameField()
+    title = TitleField()
     entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
     runtime = StrictChoice(choices=Runtime.values, required=False)
@@ -179,7 +181,7 @@ class TrainerIn(LooseSerializer):
 
 class JobOut(RegistryOut):
     name = serializers.CharField()
-    title = serializers.CharField(allow_blank=True, help_text="what pages call the run; any text")
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     run_id = serializers.CharField(source="run_id.hex", help_text="the id of the run for MLflow clients")
     origin = serializers.ChoiceField(choices=Origin.choices, help_text="client: an MLflow client reports the run")
     user = serializers.CharField(source="user.username")

@@ -133,6 +133,17 @@ class NameField(PatternField):
     pass
 
 
+class TitleField(PatternField):
+    """What pages call an object; empty for its name."""
+
+    check = staticmethod(names.title)
+    pattern = names.TITLE
+
+    def __init__(self, **kwargs):
+        kwargs.setdefault("help_text", "what pages call it; any text of at most 200 characters")
+        super().__init__(required=False, allow_blank=True, **kwargs)
+
+
 class DatasetNameField(PatternField):
     check = staticmethod(names.dataset_name)
     pattern = names.DATASET_NAME

@@ -27,6 +27,7 @@ class StateChange(models.Model):
     target = models.CharField(_("to"), max_length=16)
     by = models.CharField(_("who"), max_length=80)
     reason = ReasonField(_("reason"), blank=True)
+    title = ""  # that the object has now, for those who are told of the change
 
     class Meta:
         db_table = "state_change"
@@ -118,7 +119,7 @@ def _write(instance, transition: str, source: str, target: str, by: str, reason:
     after_commit.changed(instance.history_owner, instance._meta.model_name, instance.history_name)
     counter = meters.STATE_CHANGES.labels(instance._meta.model_name, target)
     after_commit.run("count a change of state", counter.inc)
-    return StateChange.objects.create(
+    change = StateChange(
         kind=instance._meta.model_name,
         owner=instance.history_owner,
         name=instance.history_name,
@@ -129,6 +130,9 @@ def _write(instance, transition: str, source: str, target: str, by: str, reason:
         by=by,
         reason=reason,
     )
+    change.title = getattr(instance, "title", "")
+    change.save()
+    return change
 
 
 def _after_transition(sender, instance, name, source, target, method_kwargs=None, **_others):

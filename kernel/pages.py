@@ -5,7 +5,6 @@ Used by every app's pages.py.
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -14,21 +13,24 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from rest_framework import exceptions as drf
 
+from . import names
 from .errors import Fault, Refused, TooMany, flatten
 from .fields import StrictSerializer
 from .messages import joined, translate, under
+from .titles import Titled, TitleIn, set_title
 from .trash import purged_at
 
 ROWS = 50
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 FORMS_REMEMBERED = 20
-MADE = "forms"  # in the session: {form mark: name of what it created}
+MADE = "forms"  # in the session: {form mark: name of what it created, and its title in a second line}
 
 
 @dataclass
@@ -102,14 +104,48 @@ def form_mark(request: HttpRequest) -> str:
 
 def made_by(request: HttpRequest) -> str:
     """Return the name of what this form has created before, or "". With another name filled in it is another form."""
-    made = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
+    made, _title = _made(request)
     return made if made == request.POST.get("name", "").strip() else ""
+
+
+def _made(request: HttpRequest) -> tuple[str, str]:
+    """Return the name of what a form with this mark has created, and the title that was filled in."""
+    made = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
+    return made.partition("\n")[::2]
+
+
+def fill_name(request: HttpRequest, model: type[Titled]) -> None:
+    """Add the name that the form leaves empty: a free one of the user's, made from the title."""
+    title = request.POST.get("title", "").strip()
+    if request.POST.get("name", "").strip() or not title:
+        return
+    made, of_title = _made(request)
+    name = (
+        made
+        if made and of_title == title
+        else free_name(model.objects.filter(user=request.user), title, model.untitled)
+    )
+    if not name:
+        raise Refused("no free name was found; enter one", field="name")
+    request.POST = request.POST.copy()
+    request.POST["name"] = name
+
+
+def retitle(request: HttpRequest, model: type[Titled], name: str) -> HttpResponse:
+    """Save the title that the owner has entered on the object's page, and show that page again."""
+    if not model.objects.filter(user=request.user, name=name).exists():
+        raise Http404
+    given = {"title": request.POST.get("title", "")}
+    problem = attempt(lambda: set_title(model, user=request.user, name=name, **TitleIn.read(given)))
+    if problem:
+        messages.error(request, problem)
+    return redirect(model._meta.model_name, name=name)
 
 
 def remember_made(request: HttpRequest, name: str) -> None:
     mark = request.POST.get("mark", "")[:40]
     if mark:
-        made = {**request.session.get(MADE, {}), mark: name}
+        made = {**request.session.get(MADE, {}), mark: f"{name}\n{request.POST.get('title', '').strip()}"}
         request.session[MADE] = dict(list(made.items())[-FORMS_REMEMBERED:])
 
 
@@ -124,16 +160,18 @@ def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dic
     if state in states:
         rows = rows.filter(state=state)
     if query and "\x00" not in query:
-        rows = rows.filter(name__contains=query.lower())
+        found = Q(name__contains=query.lower())
+        rows = rows.filter(found | Q(title__icontains=query) if issubclass(rows.model, Titled) else found)
     return rows, {"state": state if state in states else "", "q": query}
 
 
-def free_name(rows, name: str) -> str:
+def free_name(rows, name: str, otherwise: str = "") -> str:
     """Return the name if none of the rows has it, else the first free of trainb, trainc, …: names have letters only.
 
-    `name` may be any text; characters that no name can have are dropped. Returns "" when nothing is left or free.
+    `name` may be any text; characters that no name can have are dropped, and `otherwise` is taken where nothing is
+    left. Returns "" when nothing is left or free.
     """
-    stem = re.sub("[^a-z]", "", name.lower())[:48]
+    stem = names.letters_of(name)[:48] or otherwise
     if not stem:
         return ""
     taken = set(rows.filter(name__startswith=stem).values_list("name", flat=True))
@@ -181,7 +219,7 @@ def safe_next(request: HttpRequest, default: str) -> str:
 
 def say_trashed(request: HttpRequest, row) -> None:
     """Add a message that an object was moved to the trash, with a button that restores it."""
-    text = _("%(name)s moved to the trash.") % {"name": row.name}
+    text = _("%(name)s moved to the trash.") % {"name": getattr(row, "shown_name", row.name)}
     messages.success(request, text, extra_tags=f"restore-{row._meta.model_name}/{row.name}")
 
 

@@ -30,10 +30,10 @@ def end(model: Model, *, by: str) -> None:
 @admin.register(Model)
 class ModelAdmin(OwnedAdmin):
     icon = "deployed_code"
-    list_display = ("name", "user_link", "state_badge", "format", "size_text", "src", "why", "created_at")
+    list_display = ("name", "title", "user_link", "state_badge", "format", "size_text", "src", "why", "created_at")
     list_filter = ("state", TrashFilter, "format", "tenant")
-    search_fields = ("name", "user__username", "src", "reason")
-    search_help_text = _("Name, username, source or reason")
+    search_fields = ("name", "title", "user__username", "src", "reason")
+    search_help_text = _("Name, title, username, source or reason")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user", "tenant")

@@ -10,6 +10,7 @@ from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.notes import NotesIn
+from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, to_trash
 from kernel.zips import zipped
 
@@ -68,6 +69,13 @@ class ModelDetail(ModelView):
     def delete(self, request, user, name):
         verb = in_trash.trash if to_trash(request) else lifecycle.delete_model
         return self.answer(verb(user=self.owner, name=name, by=self.by))
+
+
+class ModelEdit(ModelView):
+    calls = {"PUT": Call("Set the title", body=TitleIn, out=ModelOut)}
+
+    def put(self, request, user, name):
+        return self.answer(set_title(Model, user=self.owner, name=name, **self.body()))
 
 
 class ModelNotes(ModelView):

@@ -50,7 +50,7 @@ class Origin:
     size: int
 
 
-def create_model(*, user, name: str, src: str, tenant: str | None = None, by: str) -> Model:
+def create_model(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Model:
     """Create the row, reserve disk space for its files and enqueue the copy.
 
     Raises Refused: the name is taken, the source does not exist, the job has not finished, not enough space.
@@ -63,7 +63,7 @@ def create_model(*, user, name: str, src: str, tenant: str | None = None, by: st
     broker.require()
     with transaction.atomic():
         held = members.hold(user, tenant)
-        return add_model(user=user, tenant=held, name=name, origin=origin, by=by)
+        return add_model(user=user, tenant=held, name=name, title=title, origin=origin, by=by)
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:
@@ -77,13 +77,14 @@ def measured(user, src: str, job: Job | None = None) -> Origin:
     return Origin(src, job, size)
 
 
-def add_model(*, user, tenant: Tenant, name: str, origin: Origin, by: str) -> Model:
+def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origin, by: str) -> Model:
     """Create a model in the caller's transaction, which holds the user in that tenant. Raises Refused."""
     try:
         with transaction.atomic():
             model = Model.objects.create(
-                user=user, tenant=tenant, name=name, src=origin.src, size=origin.size, lineage=_lineage(origin.job)
-            )
+                user=user, tenant=tenant, name=name, title=title, src=origin.src, size=origin.size,
+                lineage=_lineage(origin.job),
+            )  # fmt: skip
             record_created(model, by=by)
             tcc.try_(
                 id=request_id(model.pk), applier=APPLIER, request_type="request", tenant=tenant.name,

@@ -21,6 +21,7 @@ from kernel.pages import (
     Problems,
     address,
     attempt,
+    fill_name,
     filtered,
     form_mark,
     free_name,
@@ -29,6 +30,7 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    retitle,
     say_trashed,
     shown_in_trash,
 )
@@ -53,7 +55,7 @@ def models(request):
     """Show the user's models; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("name", "src", "file", "tenant"))
+        problems = problems_of(lambda: _create(request), ("title", "name", "src", "file", "tenant"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
@@ -77,8 +79,9 @@ def models(request):
 
 
 def _create(request) -> None:
+    fill_name(request, Model)
     if request.FILES.get("file"):
-        given = {name: request.POST.get(name, "").strip() for name in ("name", "tenant")}
+        given = {name: request.POST.get(name, "").strip() for name in ("name", "title", "tenant")}
         fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
                                "src": _uploaded(request)})  # fmt: skip
     else:
@@ -161,6 +164,12 @@ def cpu_that_fits(tenant: Tenant) -> float:
     """Return the CPU to propose for an application: one core, or what is left of one; one also if nothing is left."""
     left = math.floor(10 * float(tenant.left("cpu"))) / 10
     return min(1.0, left) if left >= 0.1 else 1.0
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Model, name)
 
 
 @login_required

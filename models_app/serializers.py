@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from kernel.errors import Refused
-from kernel.fields import Invalid, NameField, StrictSerializer, StrictString
+from kernel.fields import Invalid, NameField, StrictSerializer, StrictString, TitleField
 from kernel.names import FILE_PART
 
 from .copying import parse
@@ -28,12 +28,14 @@ class SourceField(StrictString):
 
 class ModelIn(StrictSerializer):
     name = NameField()
+    title = TitleField()
     src = SourceField(max_length=500, help_text="jobs/{job}, jobs/{job}/{path} or home/{path}")
     tenant = NameField(required=False)
 
 
 class ModelOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     size = serializers.IntegerField()

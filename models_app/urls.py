@@ -15,6 +15,7 @@ WEBHOOKS = "users/<seg:user>/registry-webhooks"
 urlpatterns = [
     path("users/<seg:user>/models", api.ModelList.as_view()),
     path(MODEL, api.ModelDetail.as_view()),
+    path(f"{MODEL}:edit", api.ModelEdit.as_view()),
     path(f"{MODEL}/notes", api.ModelNotes.as_view()),
     path(f"{MODEL}/download", api.ModelDownload.as_view()),
     path(REGISTRY, registry.RegistryList.as_view()),

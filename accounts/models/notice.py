@@ -6,6 +6,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from kernel.messages import ReasonField
+from kernel.titles import Titled
 
 from .user import User
 
@@ -30,7 +31,7 @@ class Preference(models.Model):
         return self.user.username
 
 
-class Notice(models.Model):
+class Notice(Titled):
     """A notification: `kind` and `name` identify the object, `event` is its new state, `link` the path of a page about
     it, where it has none of its own.
     """

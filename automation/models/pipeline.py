@@ -25,6 +25,7 @@ from django_fsm import RETURN_VALUE, ConcurrentTransitionMixin, FSMField, transi
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 
 
 class RunState(models.TextChoices):
@@ -50,10 +51,11 @@ DONE_STEPS = (StepState.COMPLETE, StepState.CACHED)
 ENDS = (StepState.COMPLETE, StepState.CACHED, StepState.SKIPPED, StepState.FAILED, StepState.CANCELLED)
 
 
-class Pipeline(models.Model):
+class Pipeline(Titled):
     """A graph of steps. `steps` is a list of [name, step] in an order in which none comes before what it needs."""
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "pipeline"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="pipelines", verbose_name=_("user")
@@ -117,6 +119,15 @@ class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
     def name(self) -> str:
         """Return what the run is called where it stands beside jobs and sweeps."""
         return self.history_name
+
+    @property
+    def title(self) -> str:
+        """Return the title of its pipeline with its number, "" where that has none."""
+        return f"{self.pipeline.title} {self.number}" if self.pipeline.title else ""
+
+    @property
+    def shown_name(self) -> str:
+        return self.title or self.name
 
     @property
     def shown_state(self) -> str:

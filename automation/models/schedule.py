@@ -19,6 +19,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 
 
 class ScheduleState(models.TextChoices):
@@ -35,7 +36,7 @@ class FiringState(models.TextChoices):
     MISSED = "missed", _("missed")
 
 
-class Schedule(ConcurrentTransitionMixin, Lifecycle):
+class Schedule(ConcurrentTransitionMixin, Titled, Lifecycle):
     """Submits a job, a sweep or a run of a pipeline at the times of a cron expression, or on an event.
 
     `kind` is job, sweep or pipeline; `spec` its body (automation.spec), whose `space` is a list of [name,
@@ -45,6 +46,7 @@ class Schedule(ConcurrentTransitionMixin, Lifecycle):
     """
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "schedule"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="schedules", verbose_name=_("user")

@@ -27,6 +27,7 @@ from django_fsm import RETURN_VALUE, ConcurrentTransitionMixin, FSMField, transi
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 
 
 class SweepState(models.TextChoices):
@@ -52,7 +53,7 @@ OPEN = (SweepState.RUNNING, SweepState.PAUSED)
 ENDED = (SweepState.FINISHED, SweepState.ERROR)
 
 
-class Sweep(ConcurrentTransitionMixin, Lifecycle):
+class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
     """A search for the best arguments of a script.
 
     `job` is what each trial submits (automation.spec), `snapshot` its code. `objectives`, `sampler`, `pruner` and
@@ -61,6 +62,7 @@ class Sweep(ConcurrentTransitionMixin, Lifecycle):
     """
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "sweep"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="sweeps", verbose_name=_("user")

@@ -19,9 +19,9 @@ from . import lifecycle
 @admin.register(Pipeline)
 class PipelineAdmin(LifecycleAdmin):
     icon = "account_tree"
-    list_display = ("name", "user_link", "count", "runs_link", "changed_at")
-    search_fields = ("name", "user__username")
-    search_help_text = _("Pipeline or username")
+    list_display = ("name", "title", "user_link", "count", "runs_link", "changed_at")
+    search_fields = ("name", "title", "user__username")
+    search_help_text = _("Pipeline, title or username")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user",)

@@ -8,6 +8,7 @@ from automation.models import Pipeline, PipelineRun, RunState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
+from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
 from kernel.yaml_input import YamlParser
 
@@ -79,6 +80,15 @@ class PipelineDetail(PipelineView):
         row = self.pipeline(name)
         lifecycle.delete_pipeline(user=self.owner, name=name, by=self.by)
         return self.shown(row)
+
+
+class PipelineEdit(PipelineView):
+    calls = {"PUT": Call("Set the title", SUBMIT, body=TitleIn, out=PipelineOut)}
+
+    def put(self, request, user, name):
+        self.pipeline(name)
+        set_title(Pipeline, user=self.owner, name=name, **self.body())
+        return self.shown(self.pipeline(name))
 
 
 class PipelineRuns(PipelineView):

@@ -38,7 +38,9 @@ class Begun(Exception):
     """The step has its job, or may not have one any more: raised inside the transaction that would create another."""
 
 
-def save_pipeline(*, user, name: str, params: dict, steps: dict, notes: str = "", new: bool = True) -> Pipeline:
+def save_pipeline(
+    *, user, name: str, params: dict, steps: dict, title: str | None = None, notes: str = "", new: bool = True
+) -> Pipeline:
     """Store a pipeline, or what replaces the one of that name. Runs that have begun are not affected.
 
     Raises Refused: a graph that cannot be (automation.pipelines.graph), a job that cannot be submitted, a name taken.
@@ -49,6 +51,7 @@ def save_pipeline(*, user, name: str, params: dict, steps: dict, notes: str = ""
         if "job" in step:
             spec.at(f"steps.{step_name}", lambda step=step: spec.need_possible(user, step["job"]))
     fields = {"params": params, "steps": list(ordered.items()), "notes": notes, "updated": timezone.now()}
+    fields |= {} if title is None else {"title": title}
     try:
         with transaction.atomic():
             accounts.hold_active(user)
@@ -224,7 +227,7 @@ def begin_step(pk: int, job: Job, key: str) -> None:
     step.start(by=BY)
     step.job, step.key = job, key
     step.save()
-    job.title = f"{step.run.pipeline.name} {step.run.number}: {step.name}"
+    job.title = f"{step.run.pipeline.shown_name} {step.run.number}: {job.title or step.name}"
     job.save(update_fields=["title"])
     after_commit.changed(job.user.username, "pipeline", step.run.pipeline.name)
 
@@ -260,7 +263,12 @@ def ask(pk: int) -> None:
         step.save()
         run = step.run
         notices.notify(
-            user=run.user, kind="pipeline", name=run.pipeline.name, event="approval", reason=step.spec["approve"]
+            user=run.user,
+            kind="pipeline",
+            name=run.pipeline.name,
+            event="approval",
+            reason=step.spec["approve"],
+            title=run.pipeline.title,
         )
         after_commit.changed(run.user.username, "pipeline", run.pipeline.name)
 

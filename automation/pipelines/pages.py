@@ -17,7 +17,7 @@ from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Problems, attempt, form_mark, made_by, page_of, problems_of, remember_made
+from kernel.pages import Problems, attempt, form_mark, made_by, page_of, problems_of, remember_made, retitle
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -98,7 +98,7 @@ def as_yaml(row: Pipeline) -> str:
         name: {**step.get("job", {}), **{key: each for key, each in step.items() if _is_shown(key, each)}}
         for name, step in row.steps
     }
-    body = {"name": row.name, **({"notes": row.notes} if row.notes else {})}
+    body = {"name": row.name} | {name: text for name in ("title", "notes") if (text := getattr(row, name))}
     body |= {"params": row.params} if row.params else {}
     body["steps"] = steps
     return yaml_input.write(body)
@@ -174,6 +174,12 @@ def _picture(steps: dict, rows: dict) -> dict:
             word = _("approval")
         boxes.append({"name": name, "x": x, "y": y, "tone": tone, "word": word, "job": step.job if step else None})
     return {**made, "boxes": boxes, "wide": graph.WIDE, "high": graph.HIGH}
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Pipeline, name)
 
 
 @login_required

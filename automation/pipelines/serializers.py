@@ -10,7 +10,7 @@ from automation.spec import SpecIn, at
 from automation.sweeps.serializers import SCALAR, AnyObject
 from jobs.serializers import EntryField, NotesField, StrictList
 from kernel.errors import Refused
-from kernel.fields import Invalid, NameField, StrictBool, StrictSerializer, StrictString
+from kernel.fields import Invalid, NameField, StrictBool, StrictSerializer, StrictString, TitleField
 
 from . import graph
 
@@ -83,6 +83,7 @@ class StepsField(serializers.Field):
 
 
 class PipelineChangeIn(StrictSerializer):
+    title = TitleField()
     notes = NotesField(required=False, allow_blank=True, help_text="Markdown")
     params = ParamsField(required=False, help_text="parameters with their defaults: ${name} in args and env")
     steps = StepsField(help_text="steps by name")
@@ -99,6 +100,7 @@ class PipelineRunIn(StrictSerializer):
 
 class PipelineOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     notes = serializers.CharField(allow_blank=True)
     params = AnyObject()

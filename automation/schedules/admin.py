@@ -22,10 +22,10 @@ def _verb(function):
 @admin.register(Schedule)
 class ScheduleAdmin(LifecycleAdmin):
     icon = "schedule"
-    list_display = ("name", "user_link", "state_badge", "kind", "when", "next_one", "firings_link", "why")
+    list_display = ("name", "title", "user_link", "state_badge", "kind", "when", "next_one", "firings_link", "why")
     list_filter = ("state", "kind")
-    search_fields = ("name", "user__username", "reason")
-    search_help_text = _("Name, username or reason")
+    search_fields = ("name", "title", "user__username", "reason")
+    search_help_text = _("Name, title, username or reason")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user",)

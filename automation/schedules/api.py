@@ -9,6 +9,7 @@ from automation.models import Firing, FiringState, Schedule, ScheduleState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
+from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
 from kernel.yaml_input import YamlParser
 
@@ -77,6 +78,14 @@ class ScheduleDetail(ScheduleView):
 
     def delete(self, request, user, name):
         return self.shown(lifecycle.delete_schedule(user=self.owner, name=name, by=self.by))
+
+
+class ScheduleEdit(ScheduleView):
+    calls = {"PUT": Call("Set the title", SUBMIT, body=TitleIn, out=ScheduleOut)}
+
+    def put(self, request, user, name):
+        set_title(Schedule, user=self.owner, name=name, **self.body())
+        return self.shown(self.schedule(name))
 
 
 class SchedulePause(ScheduleView):

@@ -191,6 +191,8 @@ def _create(schedule: Schedule, key: str, planned: datetime, now: datetime) -> N
     """Create the job, sweep or run, and the firing's row with it. Raises Refused."""
     body = lifecycle.body_of(schedule)
     number = Schedule.objects.values_list("submitted", flat=True).get(pk=schedule.pk)
+    if schedule.title and schedule.kind != "pipeline":
+        body = {"title": f"{schedule.title} #{number}", **body}
     create = {"job": _job, "sweep": _sweep, "pipeline": _run}[schedule.kind]
 
     def noted(**made) -> None:

@@ -88,7 +88,7 @@ def entry_of(schedule: Schedule) -> str:
 
 
 def _set(schedule: Schedule, fields: dict) -> None:
-    for name in ("cron", "time_zone", "event", "overlap", "catch_up", "notes"):
+    for name in ("cron", "time_zone", "event", "overlap", "catch_up", "notes", "title"):
         if name in fields:
             setattr(schedule, name, fields[name])
 
@@ -206,7 +206,8 @@ def note(pk: int, key: str, planned: datetime, now: datetime, state: str, reason
         row.state, row.at, row.reason = state, now, reason
         row.save()
         if state == FiringState.MISSED:
-            notices.notify(user=schedule.user, kind="schedule", name=schedule.name, event="missed", reason=reason)
+            notices.notify(user=schedule.user, kind="schedule", name=schedule.name, event="missed", reason=reason,
+                           title=schedule.title)  # fmt: skip
         if state == FiringState.FAILED:
             _count_failure(schedule, reason)
         after_commit.changed(schedule.user.username, "schedule", schedule.name)
@@ -223,7 +224,8 @@ def _count_failure(schedule: Schedule, reason: str) -> None:
         reason = schedule.reason
     schedule.save()
     if schedule.failures in (1, MOST_FAILURES):
-        notices.notify(user=schedule.user, kind="schedule", name=schedule.name, event="error", reason=reason)
+        notices.notify(user=schedule.user, kind="schedule", name=schedule.name, event="error", reason=reason,
+                         title=schedule.title)  # fmt: skip
 
 
 def move_on(pk: int, was: datetime, next_at: datetime | None) -> None:

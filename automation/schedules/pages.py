@@ -22,6 +22,7 @@ from kernel.models import history_of
 from kernel.pages import (
     Problems,
     attempt,
+    fill_name,
     filtered,
     form_mark,
     free_name,
@@ -30,14 +31,15 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    retitle,
 )
 
 from . import events, firing, lifecycle, reading
 from .serializers import CATCH_UPS, OVERLAPS, ChangeIn, ScheduleIn
 
 FIELDS = {
-    "name", "yaml", "cron", "time_zone", "event.name", "job.entry", "job.args", "job.cpu", "job.gpu", "job.ram", "args",
-    "job.datasets",
+    "title", "name", "yaml", "cron", "time_zone", "event.name", "job.entry", "job.args", "job.cpu", "job.gpu",
+    "job.ram", "args", "job.datasets",
 }  # fmt: skip
 FIRST = {"cpu": 1, "gpu": 0, "ram": 512, "cron": "0 3 * * *", "overlap": "skip", "catch_up": "latest", "code": "latest"}
 HISTORY_SHOWN = 20
@@ -95,6 +97,7 @@ def _with_last(rows: list[Schedule]) -> list[Schedule]:
 
 
 def _create(request) -> None:
+    fill_name(request, Schedule)
     fields = ScheduleIn.read(_body_of(request.POST))
     row = lifecycle.create_schedule(
         user=request.user, by=request.user.username, visitor=visitor_of(request), **fields
@@ -109,7 +112,7 @@ def _body_of(post: QueryDict) -> dict:
         if len(post["yaml"]) > MOST_YAML:
             raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MOST_YAML)
         return yaml_input.read(post["yaml"], "yaml")
-    made = {"name": post.get("name", "").strip(), "job": job_of(post)}
+    made = {"name": post.get("name", "").strip(), "title": post.get("title", ""), "job": job_of(post)}
     made |= {name: post[name] for name in ("overlap", "catch_up", "code") if post.get(name)}
     if on := post.get("on", ""):
         named = post.get("event_name", "").strip()
@@ -134,7 +137,7 @@ def _first_values(request) -> dict:
     job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
     if job is not None:
         form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
-        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name)}
+        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "title": job.title}
     return form
 
 
@@ -143,7 +146,7 @@ def as_yaml(row: Schedule, name: str) -> str:
     when = {"event": row.event} if row.event else {"cron": row.cron, "time_zone": row.time_zone}
     code = "kept" if row.snapshot_id else "latest"
     body = {"name": name, **when, "overlap": row.overlap, "catch_up": row.catch_up, "code": code}
-    body |= {"notes": row.notes} if row.notes else {}
+    body |= {name: text for name in ("title", "notes") if (text := getattr(row, name))}
     body[row.kind] = lifecycle.body_of(row)
     return yaml_input.write(body)
 
@@ -169,6 +172,12 @@ def schedule(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
     }
     return render(request, "automation/schedule.html", context)
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Schedule, name)
 
 
 @login_required

@@ -11,7 +11,7 @@ from automation.spec import SpecIn
 from automation.sweeps.serializers import AnyObject, SweepIn
 from jobs.serializers import NotesField
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictChoice, StrictSerializer, StrictString
+from kernel.fields import NameField, StrictChoice, StrictSerializer, StrictString, TitleField
 
 from . import events, times
 from .lifecycle import KINDS
@@ -79,6 +79,7 @@ class ChangeIn(TimingIn):
 
 class ScheduleIn(ChangeIn):
     name = NameField()
+    title = TitleField()
     job = SpecIn(required=False, help_text="what is submitted: a job without a name")
     sweep = SweepSpecIn(required=False, help_text="instead of a job: a sweep without a name")
     pipeline = PipelineSpecIn(required=False, help_text="instead of a job: a run of a pipeline")
@@ -123,6 +124,7 @@ class BodyField(AnyObject):
 
 class ScheduleOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     state = serializers.ChoiceField(choices=ScheduleState.choices)
     reason = serializers.CharField(allow_blank=True)

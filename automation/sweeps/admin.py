@@ -25,10 +25,12 @@ def _verb(function):
 @admin.register(Sweep)
 class SweepAdmin(LifecycleAdmin):
     icon = "tune"
-    list_display = ("name", "user_link", "state_badge", "trials_link", "metrics", "sampler_name", "why", "created_at")
+    list_display = (
+        "name", "title", "user_link", "state_badge", "trials_link", "metrics", "sampler_name", "why", "created_at",
+    )  # fmt: skip
     list_filter = ("state",)
-    search_fields = ("name", "user__username", "reason")
-    search_help_text = _("Name, username or reason")
+    search_fields = ("name", "title", "user__username", "reason")
+    search_help_text = _("Name, title, username or reason")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user",)

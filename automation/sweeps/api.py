@@ -9,6 +9,7 @@ from automation.models import Sweep, SweepState, TrialState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
+from kernel.titles import TitleIn, set_title
 from kernel.views import Call, query_int
 from kernel.yaml_input import YamlParser
 
@@ -72,6 +73,14 @@ class SweepDetail(SweepView):
     def delete(self, request, user, name):
         trash = bool(query_int(request, "trash", 0, 0, 1))
         return self.shown(lifecycle.delete_sweep(user=self.owner, name=name, by=self.by, trash_runs=trash))
+
+
+class SweepEdit(SweepView):
+    calls = {"PUT": Call("Set the title", SUBMIT, body=TitleIn, out=SweepOut)}
+
+    def put(self, request, user, name):
+        set_title(Sweep, user=self.owner, name=name, **self.body())
+        return self.shown(self.sweep(name))
 
 
 class SweepPause(SweepView):

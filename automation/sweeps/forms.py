@@ -33,6 +33,7 @@ def body_of(post: QueryDict) -> dict:
         return yaml_input.read(post["yaml"], "yaml")
     made = {
         "name": post.get("name", "").strip(),
+        "title": post.get("title", ""),
         "job": job_of(post),
         "space": yaml_input.read(post["space"], "space"),
     }
@@ -101,6 +102,7 @@ def as_yaml(sweep: Sweep, job: dict) -> str:
     objectives = sweep.objectives
     body = {
         "name": sweep.name,
+        **({"title": sweep.title} if sweep.title else {}),
         **({"notes": sweep.notes} if sweep.notes else {}),
         "job": job,
         "space": sweep.space,

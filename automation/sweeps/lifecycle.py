@@ -64,7 +64,7 @@ def create_sweep(
             if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MOST_OPEN:
                 raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MOST_OPEN)
             sweep = Sweep.objects.create(
-                user=user, name=name, job=spec.without_code(job), snapshot=code(),
+                user=user, name=name, title=fields.get("title", ""), job=spec.without_code(job), snapshot=code(),
                 parameters=list(fields["space"].items()),
                 notes=fields.get("notes", ""), pass_as=fields["pass_as"], objectives=fields["objectives"],
                 sampler=fields["sampler"], pruner=fields["pruner"], stop=fields["stop"],
@@ -270,7 +270,7 @@ def begin(pk: int, job: Job) -> None:
     trial.start(by=BY)
     trial.job, trial.started = job, timezone.now()
     trial.save()
-    job.title = f"{sweep.name} #{trial.number}"
+    job.title = f"{job.title or sweep.shown_name} #{trial.number}"
     job.save(update_fields=["title"])
     known = arguments.parsed(job.args)
     texts = {name: space.text_of(value) for name, value in trial.ordered(sweep).items() if name not in known}

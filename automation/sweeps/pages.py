@@ -24,6 +24,7 @@ from kernel.models import history_of
 from kernel.pages import (
     Problems,
     attempt,
+    fill_name,
     filtered,
     form_mark,
     free_name,
@@ -32,14 +33,15 @@ from kernel.pages import (
     problems_of,
     read_form,
     remember_made,
+    retitle,
 )
 
 from . import forms, lifecycle, options, plots, reading
 from .serializers import ExtendIn, SweepIn, TrialIn
 
 FIELDS = {
-    "name", "space", "trials", "parallel", "sampler", "pruner", "yaml", "job.entry", "job.args", "job.cpu", "job.gpu",
-    "job.ram", "job.datasets", "env", "timeout", "args",
+    "title", "name", "space", "trials", "parallel", "sampler", "pruner", "yaml", "job.entry", "job.args", "job.cpu",
+    "job.gpu", "job.ram", "job.datasets", "env", "timeout", "args",
 }  # fmt: skip
 HISTORY_SHOWN = 20
 COMPARED = 10
@@ -82,6 +84,7 @@ def sweeps(request):
 
 
 def _create(request) -> None:
+    fill_name(request, Sweep)
     fields = SweepIn.read(forms.body_of(request.POST))
     visitor = visitor_of(request)
     row = lifecycle.create_sweep(user=request.user, by=request.user.username, visitor=visitor, **fields)
@@ -104,7 +107,7 @@ def _first_values(request) -> dict:
     job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
     if job is not None:
         form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
-        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name)}
+        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "title": job.title}
         form["project"] = job.project.name if job.project else ""
     return form
 
@@ -160,6 +163,12 @@ def _compared(row: Sweep) -> list[str]:
     """Return the jobs of the best trials, for the comparison of runs."""
     rows = _ordered(row, "best")[0].exclude(job=None).exclude(values__isnull=True)
     return list(rows.values_list("job__name", flat=True)[:COMPARED])
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Sweep, name)
 
 
 @login_required

@@ -11,7 +11,16 @@ from automation.models import SweepState, TrialState
 from automation.spec import SpecIn
 from jobs.serializers import SERIES_NAME, NotesField, NumberOut
 from kernel.errors import Refused
-from kernel.fields import Invalid, NameField, StrictChoice, StrictInt, StrictNumber, StrictSerializer, StrictString
+from kernel.fields import (
+    Invalid,
+    NameField,
+    StrictChoice,
+    StrictInt,
+    StrictNumber,
+    StrictSerializer,
+    StrictString,
+    TitleField,
+)
 
 from . import options, space
 
@@ -111,6 +120,7 @@ class StopIn(StrictSerializer):
 
 class SweepIn(StrictSerializer):
     name = NameField()
+    title = TitleField()
     notes = NotesField(required=False, allow_blank=True, help_text="Markdown")
     job = SpecIn(help_text="what each trial submits: a job without a name")
     space = SpaceField(help_text="parameters by name, each with type, range and condition")
@@ -218,6 +228,7 @@ class AnyObject(serializers.Field):
 
 class SweepOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     state = serializers.ChoiceField(choices=SweepState.choices)
     reason = serializers.CharField(allow_blank=True)

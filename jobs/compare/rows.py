@@ -148,7 +148,7 @@ def plotted(jobs: list[Job], params: dict, summaries: dict) -> dict:
     The values of an argument are numbers if they are numbers for every run that has it, else texts.
     """
     return {
-        "runs": [job.name for job in jobs],
+        "runs": [job.shown_name for job in jobs],
         "axes": [*_argument_axes(jobs, params), *_metric_axes(jobs, summaries)],
     }
 

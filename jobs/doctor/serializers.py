@@ -16,6 +16,7 @@ from kernel.fields import (
     StrictInt,
     StrictSerializer,
     StrictString,
+    TitleField,
 )
 from kernel.resource_fields import CpuField, GpuField, RamField
 from resources.models import Network
@@ -113,6 +114,7 @@ class RerunIn(StrictSerializer):
     """What the new job has in place of the ended one's; everything else is taken over, and a free name is found."""
 
     name = NameField(required=False)
+    title = TitleField()
     gpu = GpuField()
     cpu = CpuField()
     ram = RamField()

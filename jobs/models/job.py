@@ -38,6 +38,7 @@ from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.registering import RegistryRights
+from kernel.titles import Titled
 from resources.models import Network
 
 from . import nesting
@@ -96,11 +97,14 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Titled, Lifecycle):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
-    `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value.
+    `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value. `title` is the run
+    name of MLflow's clients, too.
     """
+
+    untitled = "job"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", verbose_name=_("user")
@@ -168,7 +172,6 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     origin = models.CharField(
         _("origin"), max_length=10, choices=Origin.choices, default=Origin.JOB, db_default=Origin.JOB
     )
-    title = models.CharField(_("title"), max_length=500, blank=True, default="", db_default="")  # MLflow's run name
     system_tags = models.JSONField(default=dict, blank=True, db_default={})  # those named mlflow.…
     parent = models.ForeignKey(
         "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="children", db_index=False,
@@ -275,11 +278,6 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     def is_client(self) -> bool:
         """Return whether it is reported from elsewhere: the platform has no process of it."""
         return self.origin == Origin.CLIENT
-
-    @property
-    def shown_name(self) -> str:
-        """Return what pages call it: the title that was given, else the name."""
-        return self.title or self.name
 
     @property
     def has_ended(self) -> bool:

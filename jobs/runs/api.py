@@ -160,7 +160,7 @@ class RunsDelete(_Action):
 class JobEdit(JobView):
     calls = {
         "PUT": Call(
-            "Change a job's project, tags, notes, group, favourite mark, colour or visibility in charts, "
+            "Change a job's title, project, tags, notes, group, favourite mark, colour or visibility in charts, "
             "or its priority while it is queued",
             SUBMIT,
             body=RunEditIn,

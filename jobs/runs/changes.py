@@ -127,8 +127,8 @@ def one_by_one(runs: QuerySet, change: Callable[[Job], object]) -> Done:
 
 
 def edit(user, name: str, **fields) -> Job:
-    """Change what users say of a run: tags, notes, favourite, group, colour, visibility, project (by name), and its
-    priority. Raises Refused for the priority of a job that is not in the queue.
+    """Change what users say of a run: title, tags, notes, favourite, group, colour, visibility, project (by name),
+    and its priority. Raises Refused for the priority of a job that is not in the queue.
     """
     with transaction.atomic():
         if "project" in fields:

@@ -18,6 +18,7 @@ from accounts.sharing import access
 from accounts.sharing.access import shareable
 from jobs.models import Job, Project
 from jobs.summaries import labels
+from kernel.names import title as title_in
 from kernel.pages import attempt, number_in, page_of, safe_next
 
 from . import changes, pages, panel_pages, panels, projects
@@ -153,12 +154,14 @@ CHANGES = {
 @login_required
 @require_POST
 def edit_run(request, name: str):
-    """Change tags, notes, group, project, favourite mark, colour, visibility or priority of one run."""
+    """Change title, tags, notes, group, project, favourite mark, colour, visibility or priority of one run."""
     post, fields = request.POST, {}
     if not Job.objects.filter(user=request.user, name=name).exists():
         raise Http404
 
     def edit() -> None:
+        if "title" in post:
+            fields["title"] = title_in(post["title"])
         if "tags" in post:
             fields["tags"] = pages.read_tags(post["tags"])
         if "notes" in post:

@@ -21,6 +21,7 @@ from kernel.fields import (
     StrictInt,
     StrictSerializer,
     StrictString,
+    TitleField,
 )  # fmt: skip
 from kernel.sanitize import UNSTORABLE
 
@@ -113,6 +114,7 @@ class DoneOut(serializers.Serializer):
 
 
 class RunEditIn(StrictSerializer):
+    title = TitleField()
     project = ProjectField(required=False, help_text="name of a project")
     tags = TagsField(required=False)
     notes = NotesField(required=False, allow_blank=True)

@@ -45,7 +45,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
     found = [*CONTRACT] if compact else in_order({name for _job, name, _last in last})
     many = len(found) > MOST_CHARTS
     names = [[name] for name in found[:MOST_CHARTS]] if groups is None else groups
-    several = {job.pk: job.name for job in sorted(jobs, key=lambda job: job.pk)}
+    several = {job.pk: job.shown_name for job in sorted(jobs, key=lambda job: job.pk)}
     bad = [(pk, name) for pk, name, value in last if math.isnan(value)]
     return {
         **_board(jobs, names, {"find": part, "limit": MOST_CHARTS} if many or part else {}),

@@ -43,6 +43,7 @@ EXAMPLES = (
     "loss < 0.1 and lr = 0.01 and tag = baseline",
     "state = failed",
     "sweep",
+    "ResNet-50 lr=0.1 #3",
 )  # are code
 
 

@@ -52,10 +52,15 @@ class Entry:
 
     kind: str
     name: str
+    title: str
     size: int | None
     trashed: datetime
     purged: datetime
     state: str
+
+    @property
+    def shown_name(self) -> str:
+        return self.title or self.name
 
     @property
     def shown_kind(self) -> str:
@@ -63,7 +68,7 @@ class Entry:
 
 
 def rows(user) -> QuerySet:
-    """Return what is in the user's trash as (kind, pk, name, size, trashed, state, days), the newest first."""
+    """Return what is in the user's trash as (kind, pk, name, title, size, trashed, state, days), the newest first."""
     parts = [_part(name, kind, Q(user=user)) for name, kind in KINDS.items()]
     return parts[0].union(*parts[1:], all=True).order_by("-trashed", "kind", "-pk")
 
@@ -72,14 +77,14 @@ def _part(name: str, kind: Kind, condition: Q) -> QuerySet:
     there = kind.model.objects.filter(condition, trashed__isnull=False).exclude(state=DELETING)
     size = F(kind.size) if kind.size else Value(None, output_field=BigIntegerField())
     shown = there.annotate(kind=Value(name, output_field=CharField()), bytes=size).order_by()
-    return shown.values_list("kind", "pk", "name", "bytes", "trashed", "state", "tenant__trash_days")
+    return shown.values_list("kind", "pk", "name", "title", "bytes", "trashed", "state", "tenant__trash_days")
 
 
 def entries(found: list[tuple]) -> list[Entry]:
     """Return rows as entries."""
     return [
-        Entry(kind, name, size, trashed, purged_at(trashed, days), state)
-        for kind, _pk, name, size, trashed, state, days in found
+        Entry(kind, name, title, size, trashed, purged_at(trashed, days), state)
+        for kind, _pk, name, title, size, trashed, state, days in found
     ]
 
 

@@ -6,12 +6,14 @@ from itertools import islice
 
 from django.apps import apps
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
 from kernel import storage
+from kernel.titles import Titled
 
 MOST = 8  # of each kind in the list below the search field
 MOST_ON_PAGE = 50
@@ -35,8 +37,14 @@ def results(user, query: str, most: int) -> list[dict]:
     groups = []
     for model in searchable_models():
         shown = getattr(model, "kept", model._default_manager)  # not what is in the trash
-        rows = shown.filter(user=user, name__icontains=query).order_by("-pk")[:most]
-        matches = [(row.name, reverse(model._meta.model_name, args=[row.name]), row) for row in rows]
+        named = Q(name__icontains=query)
+        if issubclass(model, Titled):
+            named |= Q(title__icontains=query)
+        rows = shown.filter(named, user=user).order_by("-pk")[:most]
+        matches = [
+            (getattr(row, "shown_name", row.name), reverse(model._meta.model_name, args=[row.name]), row)
+            for row in rows
+        ]
         groups.append({"kind": model._meta.verbose_name_plural, "rows": matches})
     paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MOST_SCRIPTS))
     scripts = islice((path for path in paths if query.lower() in path.lower()), most)

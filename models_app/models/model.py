@@ -18,6 +18,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.titles import Titled
 from kernel.trash import Trashable
 
 
@@ -28,10 +29,11 @@ class State(models.TextChoices):
     DELETING = "deleting", _("deleting")
 
 
-class Model(ConcurrentTransitionMixin, Trashable, Lifecycle):
+class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     """A trained model of one user: files, proven to load. `size` in bytes."""
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "model"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="models", verbose_name=_("user")

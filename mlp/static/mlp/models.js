@@ -11,7 +11,7 @@ const words = form.dataset;
 
 file.addEventListener("change", () => {
   const chosen = file.files[0];
-  if (chosen && !name.value) name.value = chosen.name.split(".")[0].toLowerCase().replace(/[^a-z]/g, "").slice(0, 50);
+  if (chosen && !name.value && !form.querySelector("#title").value) name.value = chosen.name.split(".")[0].toLowerCase().replace(/[^a-z]/g, "").slice(0, 50);
 });
 
 async function token() {
@@ -36,7 +36,7 @@ form.addEventListener("submit", async (event) => {
   part("state").hidden = false;
   part("error").hidden = true;
   try {
-    const path = `models/${name.value.trim()}/${chosen.name.replace(/[^A-Za-z0-9._-]/g, "-").slice(-100)}`;
+    const path = `models/${name.value.trim() || name.placeholder || "model"}/${chosen.name.replace(/[^A-Za-z0-9._-]/g, "-").slice(-100)}`;
     const moved = (loaded) => show(Math.floor((100 * Math.min(loaded, chosen.size)) / (chosen.size || 1)));
     moved(0);
     await sendFile(`/data/${words.user}/.home/${path}`, await token(), chosen, moved, words.wordFailed);

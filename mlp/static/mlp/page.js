@@ -117,6 +117,16 @@ if (!document.querySelector("#regist_login, .wrong")) {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(DRAFT)) sessionStorage.removeItem(key);
 }
 
+// --- names: the server makes one from the title where none is entered; this one is shown, as far as it is free --------
+for (const name of document.querySelectorAll("[data-named-by]")) {
+  const title = document.getElementById(name.dataset.namedBy);
+  const show = () => {
+    name.placeholder = title.value.toLowerCase().normalize("NFKD").replace(/[^a-z]/g, "").slice(0, 48);
+  };
+  title.addEventListener("input", show);
+  show();
+}
+
 // --- times: in the browser's time zone; recent ones as "3 minutes ago" ------------------------------------------------
 const whole = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "medium" });
 const near = new Intl.RelativeTimeFormat(root.lang, { numeric: "auto" });

@@ -29,7 +29,7 @@ function choose(all) {
     size.value = chosen.length ? total : "";
     size.readOnly = chosen.length > 0;
     const proposal = (folder || chosen[0]?.path || "").toLowerCase().replace(/[^a-z.]/g, "").replace(/^\.+/, "").slice(0, 50);
-    if (!name.value) name.value = proposal;
+    if (!name.value && !form.querySelector("#title").value) name.value = proposal;
   }
   const submit = part("upload-submit");
   if (submit) submit.hidden = chosen.length === 0;
@@ -87,12 +87,20 @@ async function sendAll(name, token) {
   await Promise.all(Array.from({ length: PARALLEL }, lane));
 }
 
+// Returns the first free one of the names that the server makes, too: stem, stemb, stemc, …
+async function freeName(stem, token) {
+  const taken = new Set((await stubbornly(() => call("GET", "/datasets?limit=1000", token))).map((row) => row.name));
+  return ["", ..."bcdefghijklmnopqrstuvwxyz"].map((letter) => stem + letter).find((name) => !taken.has(name)) ?? stem;
+}
+
 async function upload() {
   const token = await stubbornly(() => call("GET", "/token"));
   let name = form.dataset.into;
   if (!name) {
-    name = form.querySelector("#name").value.trim();
-    const row = await stubbornly(() => call("POST", "/datasets", token, { name, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
+    const field = form.querySelector("#name");
+    field.value = name = field.value.trim() || (await freeName(field.placeholder || "dataset", token));
+    const title = form.querySelector("#title").value;
+    const row = await stubbornly(() => call("POST", "/datasets", token, { name, title, size: Number(form.querySelector("#size").value), tenant: form.querySelector("#tenant")?.value }));
     form.dataset.into = row.name; // a further attempt continues this dataset
   }
   await sendAll(name, token);

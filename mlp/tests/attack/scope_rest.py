@@ -97,6 +97,7 @@ GET    /users/{user}/datasets                                                   
 POST   /users/{user}/datasets                                                     full submit
 GET    /users/{user}/datasets/{name}                                              full read submit dataset
 DELETE /users/{user}/datasets/{name}                                              full
+PUT    /users/{user}/datasets/{name}:edit                                         full submit
 PUT    /users/{user}/datasets/{name}/notes                                        full submit
 GET    /users/{user}/datasets/{name}/uses                                         full read submit
 GET    /users/{user}/datasets/{name}/versions                                     full read submit
@@ -162,6 +163,7 @@ POST   /users/{user}/pipelines                                                  
 GET    /users/{user}/pipelines/{name}                                             full read submit
 PUT    /users/{user}/pipelines/{name}                                             full submit
 DELETE /users/{user}/pipelines/{name}                                             full
+PUT    /users/{user}/pipelines/{name}:edit                                        full submit
 GET    /users/{user}/pipelines/{name}/runs                                        full read submit
 POST   /users/{user}/pipelines/{name}/runs                                        full submit
 GET    /users/{user}/pipelines/{name}/runs/{number}                               full read submit
@@ -175,6 +177,7 @@ GET    /users/{user}/schedules/{name}                                           
 PUT    /users/{user}/schedules/{name}                                             full submit
 DELETE /users/{user}/schedules/{name}                                             full
 GET    /users/{user}/schedules/{name}/firings                                     full read submit
+PUT    /users/{user}/schedules/{name}:edit                                        full submit
 PUT    /users/{user}/schedules/{name}:pause                                       full submit
 PUT    /users/{user}/schedules/{name}:resume                                      full submit
 PUT    /users/{user}/schedules/{name}:run                                         full submit
@@ -186,6 +189,7 @@ DELETE /users/{user}/sweeps/{name}                                              
 GET    /users/{user}/sweeps/{name}/trials                                         full read submit
 POST   /users/{user}/sweeps/{name}/trials                                         full submit
 PUT    /users/{user}/sweeps/{name}:cancel                                         full submit
+PUT    /users/{user}/sweeps/{name}:edit                                           full submit
 PUT    /users/{user}/sweeps/{name}:extend                                         full submit
 PUT    /users/{user}/sweeps/{name}:pause                                          full submit
 PUT    /users/{user}/sweeps/{name}:resume                                         full submit
@@ -208,6 +212,7 @@ PUT    /users/{user}/apps/{name}/rollout                                        
 DELETE /users/{user}/apps/{name}/rollout                                          full
 GET    /users/{user}/apps/{name}/runs                                             full read submit
 GET    /users/{user}/apps/{name}/uptime                                           full read submit
+PUT    /users/{user}/apps/{name}:edit                                             full
 PUT    /users/{user}/apps/{name}:restart                                          full
 PUT    /users/{user}/apps/{name}:start                                            full
 PUT    /users/{user}/apps/{name}:stop                                             full
@@ -221,6 +226,7 @@ POST   /users/{user}/models                                                     
 GET    /users/{user}/models/{name}                                                full read submit
 DELETE /users/{user}/models/{name}                                                full
 GET    /users/{user}/models/{name}/download                                       full read submit
+PUT    /users/{user}/models/{name}:edit                                           full
 PUT    /users/{user}/models/{name}/notes                                          full
 GET    /users/{user}/registry                                                     full read submit
 POST   /users/{user}/registry                                                     full submit

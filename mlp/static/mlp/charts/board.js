@@ -207,7 +207,7 @@ export class Board {
       const [key, only] = [document.createElement("button"), document.createElement("button")];
       key.type = only.type = "button";
       key.className = `key c${run.colour % 10}`;
-      key.dataset.run = run.label;
+      key.dataset.run = key.title = run.label;
       key.textContent = run.label;
       only.className = "quiet small";
       only.textContent = this.words.only;
