@@ -102,8 +102,7 @@ class PriorityField(StrictInt):
 class PreemptibleField(StrictBool):
     def __init__(self):
         super().__init__(
-            required=False,
-            help_text="may be interrupted for a job that waits: SIGTERM, then it is queued again; default false",
+            required=False, help_text="may be interrupted for a waiting job: SIGTERM, then queued again; default false"
         )
 
 
