@@ -46,6 +46,9 @@ def test_scripts_of_a_page_run_without_cookies_and_network(alice_page, alice, si
     found = json.loads(result.text_content())
     assert len(found) == 9
     assert {name: value for name, value in found.items() if value} == {}
+    frame = alice_page.locator("iframe.html-page").bounding_box()
+    assert frame["width"] > 600  # of 1,280: without its style it would be as small as frames are by themselves
+    assert frame["height"] > 300
     assert alice_page.url.endswith("/jobs/fit/files/report.html")
     assert not [path for path in asked if path.startswith(("/api/", "/favicon.ico?", "/logout"))]
     answer = alice_page.goto("/jobs/fit/html/report.html")

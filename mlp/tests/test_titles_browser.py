@@ -37,6 +37,9 @@ def test_long_titles_are_cut_where_jobs_are_compared(alice_page, alice):
         alice_page.goto(address)
         expect(alice_page.locator("main")).not_to_contain_text("#}")
         assert alice_page.evaluate("document.documentElement.scrollWidth <= innerWidth"), address
+        if address == "/jobs":
+            state = alice_page.locator("form[data-runs] tbody .state").first.bounding_box()
+            assert state["x"] + state["width"] <= 390  # in sight beside the name
 
 
 def test_an_upload_with_a_title_alone_gets_a_free_name(alice_page, alice, tmp_path):
