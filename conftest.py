@@ -6,7 +6,11 @@ The servers themselves (PostgreSQL, Valkey, NATS) are started once for the whole
 from __future__ import annotations
 
 import gc
+import importlib
+import os
+import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,22 +53,45 @@ TransactionTestCase._should_reload_connections = lambda self: False  # what woul
 settings.WHITENOISE_AUTOREFRESH = True  # else each test's first request lists all static files
 
 
+ALL_LONG = re.compile(r"^pytestmark = .*\bpytest\.mark\.long\b", re.MULTILINE)
+
+
 def pytest_ignore_collect(collection_path, config):
-    """Do not even load files that are not asked for: the slow ones, or all but the attacks."""
+    """Do not even load files that are not asked for: the long ones, the slow ones, or all but the attacks."""
     path, wanted = collection_path.relative_to(config.rootpath).as_posix(), config.option.markexpr
     if "not slow" in wanted and is_slow(path):
+        return True
+    if "not long" in wanted and collection_path.suffix == ".py" and ALL_LONG.search(collection_path.read_text()):
         return True
     if wanted == "attack" and collection_path.name.startswith("test_") and not is_attack(path):
         return True
     return None  # let pytest decide
 
 
+def load(config) -> None:
+    """Load the test files in an order of this worker's own, each beginning with another part of them: in a new clone
+    each worker compiles that part, and the others find it compiled, instead of all compiling all of them.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker:
+        return
+    ignored = {config.rootpath / path for path in config.getoption("ignore") or ()}
+    places = [path for one in config.args if (path := config.rootpath / one).is_dir()]
+    found = [path for place in places for path in sorted(place.rglob("test_*.py"))]
+    files = [path for path in found if path not in ignored and not pytest_ignore_collect(path, config)]
+    begin = len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    for path in files[begin:] + files[:begin]:
+        with suppress(Exception, pytest.skip.Exception):  # pytest will say what is wrong with it
+            importlib.import_module(".".join(path.relative_to(config.rootpath).with_suffix("").parts))
+
+
 @pytest.hookimpl(hookwrapper=True)
-def pytest_collection():
+def pytest_collection(session):
     """Load the tests without the garbage collector's rounds, and leave what was loaded out of all later ones. These are
     rarer than usual: they took a tenth of the tests' processor time.
     """
     gc.disable()
+    load(session.config)
     yield
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)

@@ -233,9 +233,9 @@ def _upload_scripts(request) -> None:
     for file in files:
         path = f"{given.rstrip('/')}/{file.name}" if given else file.name
         save = partial(save_in_home, request.user, path, file.read(), replace=replace)
-        if problem := problems_of(save):
+        if problem := problems_of(save, ("path",)):
             failed += 1
-            messages.error(request, f"{path}: {problem.general}")
+            messages.error(request, f"{path}: {problem.fields.get('path') or problem.general}")
     _say_stored(request, len(files) - failed)
 
 

@@ -27,7 +27,7 @@ class StateChange(models.Model):
     target = models.CharField(_("to"), max_length=16)
     by = models.CharField(_("who"), max_length=80)
     reason = ReasonField(_("reason"), blank=True)
-    title = ""  # that the object has now, for those who are told of the change
+    title = ""  # the current title, for notifications
 
     class Meta:
         db_table = "state_change"

@@ -61,7 +61,7 @@ ALL = Rights(Registry.ALIASES)
 
 
 class RegistryRights(models.Model):
-    """The columns of what holds such rights."""
+    """Fields of a model that holds registry rights."""
 
     registry = models.CharField(
         _("model registry"), max_length=8, choices=Registry.choices, default=Registry.VERSIONS,

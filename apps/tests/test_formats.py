@@ -151,6 +151,7 @@ def make(codes: dict[str, str]) -> None:
     subprocess.run([sys.executable, "-c", MAKE_ALL], input=json.dumps(codes), text=True, check=True, env=one_thread)
 
 
+@pytest.mark.long
 def test_a_classifier_returns_the_requested_outputs(files):
     with serving(files / "classifier", "net") as (url, _process):
         client = triton.InferenceServerClient(url.removeprefix("http://"))
@@ -198,7 +199,7 @@ def infer(front: str, headers: dict, app, datatype: str, name: str, *, binary: b
 KINDS = [pytest.param(kind, marks=[pytest.mark.long] * (kind == EXPORTED)) for kind in MAKE]
 
 
-@pytest.mark.parametrize("kind", few(KINDS, 2))
+@pytest.mark.parametrize("kind", few(KINDS, 1))
 def test_each_format_is_checked_and_served_with_the_right_numbers(home, files, served, ask, front, alice, kind):
     code, datatype, name = MAKE[kind]
     if kind == EXPORTED:

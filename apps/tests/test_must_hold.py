@@ -67,6 +67,7 @@ class Load(threading.Thread):
         self.join(LIMIT_S)
 
 
+@pytest.mark.long
 def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, deploy, ready, until, alice):
     app, other = deploy(next(NAMES)), deploy(next(NAMES))
     ready(app)

@@ -56,6 +56,7 @@ def test_the_alias_moves_and_no_request_is_refused(front, followed, alice, churn
     assert tcc.allocated(default_tenant)["ram"] == default_tenant.ram_inuse == 400
 
 
+@pytest.mark.long
 def test_a_version_that_does_not_start_changes_nothing(front, followed, as_alice, alice, churn, until):
     app = followed()
     registered.set_alias(alice, "churn", "champion", 3, "test")

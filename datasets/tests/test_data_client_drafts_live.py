@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from mlp.tests.tiers import later
+
 from .test_data_client_live import client, many, same  # noqa: F401 (fixture)
 
 FILES = {".mlp-download/a": b"one", ".mlp-download-": b"two", "b": b"three", ".mlp-download/" + "0" * 64: b"four"}
 
 
-@pytest.mark.parametrize("draft_like", [FILES, {".MLP-Download": b"one", "b": b"two"}])
+@pytest.mark.parametrize("draft_like", [FILES, later({".MLP-Download": b"one", "b": b"two"})])
 def test_a_dataset_with_such_a_folder_is_downloaded_completely(client, alice_data, service, tmp_path, draft_like):  # noqa: F811
     alice_data.create("odd", sum(map(len, draft_like.values())))
     for path, data in draft_like.items():

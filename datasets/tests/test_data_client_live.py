@@ -118,7 +118,7 @@ def test_a_download_equals_the_upload(client, tree, tmp_path, service):
     assert [row["name"] for row in client.json("list")] == ["photos"]
 
 
-@pytest.mark.parametrize("version", ["python3.8", later("python3.9"), later("python3.12"), "python3.13"])
+@pytest.mark.parametrize("version", ["python3.8", later("python3.9"), later("python3.12"), later("python3.13")])
 def test_it_runs_on_other_pythons(client, tree, tmp_path, version):
     kept = Path("~/.pyenv/versions").expanduser().glob(version.removeprefix("python") + ".*/bin/python")
     client.python = next(map(str, kept), None) or shutil.which(version)
@@ -192,6 +192,7 @@ def test_a_download_survives_a_restart_of_the_platform(client, tmp_path, service
     assert same(folder, tmp_path / "got")
 
 
+@pytest.mark.long
 def test_a_killed_download_fetches_only_the_rest(client, tmp_path):
     folder = many(tmp_path / "many", 2, 60 << 20)
     client.run("upload", folder, "--name", "photos")

@@ -223,6 +223,7 @@ class TestScripts:
         again = visible_text(alice_client.post("/scripts", {"file": files()[::2], "path": "lib/"}, follow=True))
         assert "lib/a.py: " in again
         assert "already exists" in again
+        assert "path:" not in text + again
         assert "saved" not in again
 
     def test_an_upload_without_a_file_is_refused(self, alice_client):

@@ -17,6 +17,7 @@ def in_flight(number: int) -> None:
     wait_until(lambda: broker().client.hlen(inflight.KEY) >= number)
 
 
+@pytest.mark.long
 def test_a_home_takes_no_more_than_its_limit_however_many_come_at_once(alice_data, service):
     size = int(service.home_limit * 0.4)
     first = [Slow(alice_data, f"/data/alice/.home/{name}", size) for name in "ab"]

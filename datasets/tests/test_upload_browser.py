@@ -79,6 +79,7 @@ def test_the_upload_of_a_models_file_is_resumed_after_a_reload(alice_data, roomy
     assert roomy.path("alice", ".home", "models/large/large.bin").read_bytes() == file.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(chromium.program() is None and "CI" not in os.environ, reason=chromium.MISSING)
 def test_a_folder_of_scripts_is_uploaded_and_what_exists_is_kept_until_told(alice_data, service, alice, tmp_path):
     folder = tmp_path / "resnet"

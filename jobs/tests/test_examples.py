@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from runners import RunSpec, RunStatus, tail
 from runners.local import LocalRunner
 
@@ -106,7 +107,8 @@ def test_torch_reports_an_invalid_dataset(job):
     assert "nothing/train/digits_x.csv not found" in log
 
 
-@pytest.mark.parametrize("dataset", ["digits", "nothing"])
+@pytest.mark.long
+@pytest.mark.parametrize("dataset", ["digits", later("nothing")])
 def test_scikit_learn_learns_the_digits(job, digits, tmp_path, dataset):
     status, log = job("sklearn_digits", "--epochs", "8", "--dataset", dataset)
     assert status.succeeded, log

@@ -10,6 +10,8 @@ from django.http import HttpResponse, StreamingHttpResponse
 from kernel.dispatch import ViewApplication
 from kernel.streams import NGINX_KEEPS, OF_ALL, BoundStreams
 
+pytestmark = pytest.mark.django_db  # the end of a response looks at the connection
+
 
 @pytest.fixture
 def ask(rf, settings):
@@ -51,7 +53,6 @@ def test_what_nginx_takes_at_once_does_not_count(ask):
     assert [one.status_code for one in held] == [200, 200, 403]
 
 
-@pytest.mark.django_db
 def test_it_holds_where_django_is_bypassed(rf, settings):
     settings.DOWNLOADS_PER_USER = 2
     application = ViewApplication(lambda request: StreamingHttpResponse([b"a"]))

@@ -34,6 +34,8 @@ SLOTS = 8  # processes of tests that may run at the same time: workers of a para
 
 def pytest_configure(config) -> None:
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # the browser's driver keeps a loop in the main thread
+    if getattr(config.option, "numprocesses", None) and ours():  # the process that only waits for the workers
+        begin([sys.executable, "-m", "mlp.tests.template"], _folder / "template.log")  # while they load the tests
 
 
 def slot() -> int:

@@ -1,12 +1,14 @@
 """The migrated database of which each process of a test run gets a copy, which takes a tenth of a second.
 
-The first process that needs it makes it, and the others wait. Used by the fixture `django_db_modify_db_settings`.
+The first process that needs it makes it, and the others wait. Used by the fixture `django_db_modify_db_settings`; as a
+program it makes it for those that come later.
 """
 
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
 
+import django
 import psycopg
 from django.core.management import call_command
 from django.db import connection
@@ -43,3 +45,8 @@ def using(name: str):
     finally:
         connection.close()
         connection.settings_dict["NAME"] = before
+
+
+if __name__ == "__main__":
+    django.setup()
+    make()

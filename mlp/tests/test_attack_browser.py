@@ -81,6 +81,7 @@ def test_nothing_that_a_job_has_written_runs_in_a_page(alice_page, hostile, alar
         alarms.clear()
 
 
+@pytest.mark.long
 def test_a_file_of_a_job_is_never_opened_as_a_page(alice_page, hostile, alarms):
     alice_page.goto("/jobs/fit")
     files = [f"/api/v1/users/alice/jobs/fit/artifacts/{name}" for name in FILES]

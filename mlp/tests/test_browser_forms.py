@@ -68,7 +68,7 @@ class Form:
             button.click()
 
 
-@pytest.fixture(params=few(FORMS, 2))
+@pytest.fixture(params=few(FORMS, 1))
 def form(request, alice_page):
     return Form(alice_page, request.param)
 

@@ -115,6 +115,7 @@ def walks(browser, platform):
         walk.context.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("look", [later(LOOKS[0], id="desk in English"), pytest.param(LOOKS[1], id="phone in Chinese")])
 def test_from_registration_to_live_metrics(walks, look, tmp_path):
     user, operator = walks(look, "user"), walks(look, "operator")

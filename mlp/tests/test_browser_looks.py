@@ -63,6 +63,7 @@ class TestLooks:
             expect(root).to_have_attribute("data-theme", "dark")
             assert alice_page.locator("body").evaluate("body => getComputedStyle(body).backgroundColor") != light
 
+    @pytest.mark.long
     def test_the_language_is_remembered(self, alice_page):
         alice_page.goto("/jobs?state=running")
         alice_page.click("button[name=language]")

@@ -10,16 +10,13 @@ from django.apps import apps
 from django.db import connection
 
 from accounts import lifecycle as accounts
-from automation.models import Pipeline, Sweep
 from conftest import Api
 from jobs.metrics import recording
 from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
-from jobs.models import Job, RunParam, View
+from jobs.models import Job, RunParam
 from kernel import bus, stored
 from mlp.operators.tests.admin_world import put
-from mlp.tests.attack.test_tokens import attacked
 from mlp.tests.page_world import visitor
-from models_app.models import RegisteredModel
 
 pytestmark = pytest.mark.django_db
 
@@ -125,38 +122,6 @@ def test_values_of_a_job_count_and_are_not_kept_beyond_the_limit(alice, small):
     assert recording.record([delivery(job, 2)]) == 0
     job.refresh_from_db()
     assert "MLP_DATABASE_LIMIT_MIB" in job.metrics_notice
-
-
-@pytest.fixture(scope="module")
-def attacked_files(keep_files):
-    return keep_files(attacked)
-
-
-def test_every_change_counts_and_what_is_deleted_is_given_back(attacked_files, alice):
-    attacked_files()
-    full = stored.used(alice.pk)
-    assert full == counted_anew(alice) > 10_000
-    Job.objects.filter(user=alice).update(notes="y" * 5000, values_kept=7)
-    assert stored.used(alice.pk) == counted_anew(alice) > full
-    with connection.cursor() as cursor:
-        cursor.execute(stored.COLLAPSE, [0])
-    assert stored.used(alice.pk) == counted_anew(alice)
-    before = stored.used(alice.pk)
-    for model in (RegisteredModel, RunParam, Sweep, Pipeline, View):
-        model.objects.filter(user=alice).delete()
-    assert stored.used(alice.pk) == counted_anew(alice) < before
-
-
-def test_rows_of_an_older_release_are_counted_once(attacked_files, alice):
-    attacked_files()
-    full = stored.used(alice.pk)
-    with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        cursor.execute("DROP TRIGGER stored_insert ON job")
-        cursor.execute("DELETE FROM stored_bytes")
-    stored.make_triggers()
-    stored.make_triggers()
-    assert stored.used(alice.pk) == full
 
 
 def test_every_table_with_text_counts_to_somebody_or_says_why_not():

@@ -113,7 +113,7 @@ JSON = st.recursive(
 FIELDS = st.sampled_from(["name", "entry", "size", "state", "progress", "gpu", "cpu", "ram", "env", "args", "datasets"])
 
 
-@pytest.mark.parametrize("most", [15, later(100)])
+@pytest.mark.parametrize("most", [4, later(100)])
 def test_no_body_causes_a_server_error(as_alice, most):
     @settings(max_examples=most, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(body=st.dictionaries(FIELDS, JSON, max_size=6))

@@ -46,6 +46,7 @@ def test_a_key_of_a_session_cannot_be_guessed():
     assert len(set("".join(keys))) == 36, "each character occurs, so a key has 32 times 5 bits"
 
 
+@pytest.mark.long
 def test_the_check_of_a_deployment_finds_nothing():
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "DJANGO"))}
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]

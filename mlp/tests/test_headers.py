@@ -33,6 +33,7 @@ def test_no_other_origin_may_read_an_answer(address):
         assert ("no-store" if address.startswith("/api/v1/a") else "no-") in response["Cache-Control"]
 
 
+@pytest.mark.long
 def test_under_tls_browsers_are_told_to_use_nothing_else():
     environment = {**os.environ, "MLP_URL": "https://mlp.example.org", "DJANGO_SETTINGS_MODULE": "mlp.settings"}
     done = subprocess.run(

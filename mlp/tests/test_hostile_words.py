@@ -26,7 +26,7 @@ from kernel import storage
 from kernel.admin_display import list_address, url_of
 from kernel.models import StateChange
 from mlp.operators.tests import admin_world
-from mlp.tests.tiers import THIRD
+from mlp.tests.tiers import TENTH
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 
 from .page_world import EVIL, PAGES, Markup, fill, markup, visitor
@@ -154,7 +154,7 @@ def harmless(response, address: str) -> Markup:
     return page
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_hostile_text_on_the_owners_pages(hostile, alice, part):
     owner = visitor(alice)
     for address in [*PAGES, "/aiops/line?id=evil"][part]:
@@ -169,6 +169,7 @@ def test_hostile_text_is_shown_unchanged(hostile, alice, staff):
         assert EVIL[:20] in html.unescape(operator.get(address).content.decode()), address
 
 
+@pytest.mark.long
 def test_hostile_text_on_the_operators_pages(hostile, staff):
     operator = visitor(staff)
     for address in OPERATORS_PAGES:
@@ -179,7 +180,7 @@ def history(label: str, row) -> str:
     return reverse(f"admin:{label.replace('.', '_')}_history", args=[row.pk])
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_hostile_text_in_the_admin(hostile, staff, part):
     operator, models = visitor(staff), list(admin.site._registry)[part]
     assert models

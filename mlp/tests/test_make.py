@@ -132,6 +132,7 @@ def test_after_an_upgrade_it_is_ready_again(copy):
     assert copy.bootstraps(RUN) == []
 
 
+@pytest.mark.long
 def test_an_installation_is_for_running_too_and_without_the_tests_of_large_packages(copy):
     right = {target: stamp.read_text() for target, stamp in copy.stamps.items()}
     packages = copy.venv / "lib" / f"python3.{sys.version_info[1]}" / "site-packages"

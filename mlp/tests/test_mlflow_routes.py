@@ -18,7 +18,7 @@ from django.urls import URLResolver, get_resolver
 from accounts.models import Share
 from jobs.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
 from jobs.models import Job, Project
-from mlp.tests.tiers import THIRD
+from mlp.tests.tiers import TENTH
 from models_app.models import RegistryWebhook
 
 pytestmark = pytest.mark.django_db
@@ -183,7 +183,7 @@ def test_every_address_is_a_call_or_a_page_and_the_web_interfaces_is_the_same_ca
             assert view.methods == other.methods
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_another_users_objects_answer_as_those_that_do_not_exist(world, mlflow_of_bob, alice, bob, part):  # noqa: F811
     before, wrong = stored(alice), []
     assert len(before) > 8

@@ -116,6 +116,7 @@ def check(user, visits: list[tuple]) -> None:
     assert growing == {}
 
 
+@pytest.mark.long
 def test_the_pages_that_are_opened_most(alice, staff):
     assert set(QUICK) <= set(PAGES)
     assert set(OPERATORS_QUICK) <= set(OPERATORS_PAGES)

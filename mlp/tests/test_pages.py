@@ -19,7 +19,7 @@ from datasets.models import Dataset
 from jobs.models import Job, RunMetric
 from kernel import storage
 from mlp.operators.tests.admin_world import put
-from mlp.tests.tiers import THIRD, few
+from mlp.tests.tiers import TENTH, few
 from mlp.visitors import page_urls
 from models_app.models import Model
 from resources import limits, tcc
@@ -83,7 +83,7 @@ DRAWN, PARSED = {}, {}
 
 
 @pytest.fixture
-def drawn(request):
+def drawn(request, files_shown):  # whose world must be made before the test's own transaction begins
     """Return address -> page, as its owner sees it; all are rendered once, for the tests that only read them."""
     if not DRAWN:
         request.getfixturevalue("shown")
@@ -122,7 +122,7 @@ class TestAccess:
             alice_client.cookies["sessionid"] = cookie
             assert alice_client.get(address)["Location"].startswith("/regist_login"), address
 
-    @pytest.mark.parametrize("part", THIRD)
+    @pytest.mark.parametrize("part", TENTH)
     def test_no_data_of_other_users_is_shown(self, alice, bob, shown, part):
         """Texts that only alice's objects contain; bob, who has none, requests every page."""
         words = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"]
@@ -133,7 +133,7 @@ class TestAccess:
     def test_the_owner_can_open_every_page(self, drawn):
         assert {address: drawn[address].status_code for address in PAGES} == dict.fromkeys(PAGES, 200)
 
-    @pytest.mark.parametrize("part", THIRD)
+    @pytest.mark.parametrize("part", TENTH)
     def test_pages_accept_only_their_methods(self, alice_client, shown, part):
         for address in PAGES[part]:
             assert alice_client.delete(address).status_code == 405, address
@@ -364,7 +364,7 @@ class TestInvalidAddresses:
 
 
 class TestQueries:
-    @pytest.mark.parametrize("part", THIRD)
+    @pytest.mark.parametrize("part", TENTH)
     def test_the_number_of_queries_is_bounded(self, alice_client, alice, shown, part):
         few = {address: self.count(alice_client, address) for address in list(QUERIES)[part]}
         for number in range(12):

@@ -91,7 +91,7 @@ def try_out(operation, token: str, most: int) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("training_controller")
-@pytest.mark.parametrize(("part", "most"), [(slice(None, None, 3), 1), later(slice(None), 3)])
+@pytest.mark.parametrize(("part", "most"), [(slice(None, None, 10), 1), later(slice(None), 3)])
 def test_answers_match_the_schema(as_alice, as_staff, home, part, most):
     """Alice's objects are made once; what the requests to an operation do to them is undone before the next."""
     assert as_alice.call("post", "users/alice/datasets", {"name": "x", "size": 0}).status_code == 201
@@ -132,6 +132,7 @@ def test_every_call_is_in_the_schema_with_its_statuses_and_no_other(client):
     assert all(statuses in ({"200", "403", "503"}, {"201", "403", "503"}) for statuses in operations.values())
 
 
+@pytest.mark.long
 @pytest.mark.django_db
 def test_strangers_make_the_platform_generate_the_schema_once(client, as_alice, monkeypatch):
     """It takes a second of a processor, and anybody may ask for it: in any language, and with any other parameters."""
@@ -153,6 +154,7 @@ def test_strangers_make_the_platform_generate_the_schema_once(client, as_alice, 
     assert (client.post("/api/v1/schema").status_code, len(generated)) == (403, 2)
 
 
+@pytest.mark.long
 def test_the_schema_is_generated_without_warnings(capsys):
     call_command("spectacular", "--validate", "--fail-on-warn", "--file", "/dev/null")
 

@@ -49,7 +49,7 @@ def runs(alice):
             ("/compare?job=run-1&job=run-2&job=run-3", 3),
             ("/jobs/run-1/log", 0),
         ],
-        3,
+        1,
     ),
 )
 def test_a_page_does_not_move_while_it_loads(alice_page, runs, address, charts, width):

@@ -109,6 +109,7 @@ def test_what_fails_twice_is_red(suite, name):
     assert "test_fails" not in suite.flaky.read_text()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "broken", few(["import nothing_of_that_name\n", "import os\n\ndef test_dies(): os._exit(3)\n"], 1)
 )

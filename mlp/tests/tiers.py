@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 later = partial(pytest.param, marks=pytest.mark.long)  # a case for the long tier: one like it is tried always
-EACH = [6, later(1)]  # steps in a list of pages: each sixth is tried always
-THIRD = [pytest.param(slice(None, None, 3), id="a third"), later(slice(None), id="all")]  # of a list
+EACH = [12, later(1)]  # steps in a list of pages: each twelfth is tried always
+TENTH = [pytest.param(slice(None, None, 10), id="a tenth"), later(slice(None), id="all")]  # of a list
 
 
 def few(cases: Iterable, kept: int, names: int = 2) -> list:

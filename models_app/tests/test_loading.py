@@ -58,6 +58,7 @@ def test_a_predictor_that_describes_itself_wrongly_does_not_load(tmp_path):
     assert (code, "float is no datatype" in words) == (1, True)
 
 
+@pytest.mark.long
 def test_torchscript_can_contain_its_signature(tmp_path):
     signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}], "outputs": []}
     code = (

@@ -17,6 +17,7 @@ from .test_mlflow_import import START, tags, world  # noqa: F401 (a fixture)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_logged_models_arrive_with_all_that_they_have_and_are_those_of_versions(world, alice):  # noqa: F811
     call, digits = world.bob.call, world.experiment("digits")
     run = world.run(digits, "fit")

@@ -24,7 +24,7 @@ from resources.models import KINDS, ResourceRequest, Tenant
 from .reference import OK, REFUSED, Reference
 
 EXAMPLES = int(os.environ.get("MLP_MODEL_EXAMPLES", "100"))
-FEW = 8
+FEW = 4
 CAPACITY = {"gpu": Decimal(3), "cpu": Decimal(8), "ram": Decimal(4000), "rom": Decimal(100)}
 LIMITS = {("default", "alice"): {"cpu": Decimal(3), "gpu": Decimal(1)}, ("default", "bob"): {"cpu": Decimal(1)}}
 CRASHED = "crashed"

@@ -31,6 +31,7 @@ def busy(samples: list[dict]) -> bool:
     return max(row["cpu"] for row in samples) > 0.01  # of a machine that is busy with others
 
 
+@pytest.mark.long
 def test_cpu_and_memory_are_recorded_over_time(watched, tmp_path):
     path = tmp_path / "work/log/usage.jsonl"
     watched.start(spec(tmp_path, BUSY, usage=path))

@@ -87,6 +87,7 @@ class InstalledPlatform(Platform):
         return [str(self.programs / "mlp"), "up", *arguments]
 
 
+@pytest.mark.long
 def test_the_wheel_adds_one_name_to_site_packages(wheel):
     """`datasets`, `jobs`, `apps`: other packages use these names too."""
     names = zipfile.ZipFile(wheel).namelist()

@@ -70,6 +70,7 @@ def test_it_ends_gracefully_and_leaves_no_process(platform, tmp_path):
     runner.forget("probe")
 
 
+@pytest.mark.long
 def test_a_port_in_use_is_reported_with_its_setting(stopped):
     with closing(socket.socket()) as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

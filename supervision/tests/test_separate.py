@@ -181,6 +181,7 @@ def test_a_replica_that_stands_by_ends_when_it_is_asked(parts):
         parts.start(part, 1)
 
 
+@pytest.mark.long
 def test_a_part_waits_for_the_first_set_up(tmp_path):
     alone = Separate(tmp_path)
     try:

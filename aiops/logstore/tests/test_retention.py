@@ -63,6 +63,7 @@ def test_the_size_is_about_that_of_a_table_without_gaps(store):
     assert 0.75 < retention.size() / on_disk() < 1.25
 
 
+@pytest.mark.long
 def test_only_the_excess_is_deleted_oldest_first(store):
     before = retention.size()
     limit = before // MIB - 1

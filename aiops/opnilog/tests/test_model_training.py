@@ -152,6 +152,7 @@ def test_progress_is_reported_to_the_end(trained):
     assert all({"stage", "epoch", "epochs", "percent", "elapsed", "eta", "loss"} == row.keys() for row in rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("texts", "fits"), few([(1, 1), (2, 1), (40, 5)], 1))
 def test_progress_is_relative_to_the_actual_work(tmp_path, monkeypatch, texts, fits):
     """With a few frequent texts, every fold has the same ones: there is only one fit, which is all of the work."""
@@ -208,11 +209,13 @@ def test_a_failure_reports_the_reason_and_leaves_no_files(tmp_path, content, rea
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_an_unknown_parameter_is_refused(tmp_path):
     assert train.main(order(tmp_path, lines(), widht=3)) == 1
     assert "widht" in progress(tmp_path)[-1]["error"]
 
 
+@pytest.mark.long
 def test_a_single_line_is_enough(tmp_path):
     assert train.main(order(tmp_path, [{"log": "hello world"}], least_steps=3, most_steps=3)) == 0
     scorer = Scorer.open(tmp_path / "out", device="cpu")

@@ -170,6 +170,7 @@ def test_another_trainer_finds_the_bucket_empty(bucket, version, exchange):
     until(lambda: names(bucket) == {"other"})
 
 
+@pytest.mark.long
 def test_a_bucket_that_does_not_answer_does_not_stop_a_version_from_serving(bucket, version, settings):
     settings.AIOPS_S3_SECRET_KEY = Secret("wrong")
     assert versions.files().serving() is None

@@ -32,6 +32,7 @@ def test_every_subscription_matches_the_table(name):
         assert documented.get(name) == queue, (name, subject)
 
 
+@pytest.mark.long
 def test_every_subject_of_ours_has_a_subscriber():
     heard = {subject for name in SERVICES for subject in make(name).subjects}
     ours = {name for name, entry in SUBJECTS.items() if not entry.subscriber.startswith("(")}

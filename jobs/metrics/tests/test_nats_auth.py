@@ -100,14 +100,14 @@ def test_a_job_reports_on_its_own_subjects(running, answering):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    "subject", [later("job_metrics.alice.other"), "job_metrics.bob.fit", later("raw_logs"), "$JS.API.INFO"]
+    "subject", [later("job_metrics.alice.other"), "job_metrics.bob.fit", later("raw_logs"), later("$JS.API.INFO")]
 )
 def test_a_job_may_publish_nothing_else(running, answering, subject):  # noqa: F811
     refused = asyncio.run(_refusal(running, lambda client: client.publish(subject, b"{}")))
     assert "permissions violation" in refused.lower()
 
 
-@pytest.mark.parametrize("subject", few([">", "_INBOX.>", "job_metrics.>", "$SYS.>"], 2))
+@pytest.mark.parametrize("subject", few([">", "_INBOX.>", "job_metrics.>", "$SYS.>"], 1))
 def test_a_job_cannot_subscribe_to_other_subjects(running, answering, subject):  # noqa: F811
     refused = asyncio.run(_refusal(running, lambda client: client.subscribe(subject)))
     assert "permissions violation" in refused.lower()
@@ -137,7 +137,7 @@ def test_a_job_beyond_its_limits_is_disconnected(running, answering):  # noqa: F
 
 
 @pytest.mark.parametrize(
-    "reply", [later("$JS.API.STREAM.INFO.JOB_METRICS"), "$KV.mlp-aiops.key", later("raw_logs"), "job_metrics.bob.fit"]
+    "reply", few(["$KV.mlp-aiops.key", "$JS.API.STREAM.INFO.JOB_METRICS", "raw_logs", "job_metrics.bob.fit"], 1)
 )
 def test_a_reply_does_not_reach_other_subjects(running, answering, reply):  # noqa: F811
     """JetStream acknowledges to whatever subject a message names for its reply, with the server's own rights."""

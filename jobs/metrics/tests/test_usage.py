@@ -38,6 +38,7 @@ def usage_of(client, query: str = "?points=100") -> dict:
     return {one["name"]: one for one in answer.json()}
 
 
+@pytest.mark.long
 def test_cpu_memory_and_disk_are_measured(as_alice, submit, until):
     until(submit(WORK, ram=512, args=["0"]), "finished")
     used = usage_of(as_alice)

@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from supervision.tests.shared import Shared
 from supervision.tests.visitor import USER, Feed, Visitor
 
@@ -123,7 +124,7 @@ def test_every_metric_that_is_asked_for_exists(scraped):
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("part", ["web", "worker", "reconcile"])
+@pytest.mark.parametrize("part", ["web", later("worker"), later("reconcile")])
 def test_a_kill_takes_nothing_from_the_counts(scraped, part):
     def counted() -> dict[tuple, float]:
         return {key: value for key, value in scraped.samples().items() if key[0].endswith(("_total", "_count"))

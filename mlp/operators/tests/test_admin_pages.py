@@ -19,7 +19,7 @@ from datasets.models import Dataset
 from jobs.models import Job, Metrics
 from kernel.admin import LifecycleAdmin
 from kernel.admin_display import url_of
-from mlp.tests.tiers import THIRD, few, later
+from mlp.tests.tiers import TENTH, few, later
 from resources import tcc
 from resources.models import UsageSample, UserLimit
 
@@ -80,7 +80,7 @@ def wrong_answers(client, pages: dict, query: dict | None = None) -> dict[str, i
     return {label: status for label, status in answers.items() if status != 200}
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_every_list_can_be_searched(staff_client, world, part):
     """That each opens without a search is seen below, where its queries are counted."""
     assert [label for label in MODELS if label not in world] == [], "mlp/operators/tests/admin_world.py makes none"
@@ -95,7 +95,7 @@ def test_every_list_says_that_nothing_is_found(staff_client):
     assert wrong_answers(staff_client, pages, {"q": "no-such-thing"}) == {}
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_no_object_is_changed_by_a_form(staff_client, world, part):
     answers = {label: staff_client.post(url_of(world[label]), {"name": "other"}).status_code for label in MODELS[part]}
     assert answers == dict.fromkeys(MODELS[part], 403)
@@ -190,7 +190,7 @@ def add_rows(make_user, staff, first: str, number: int) -> None:
         UserLimit.objects.create(tenant=user.tenant, user=name)
 
 
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_lists_of_ten_rows_cost_no_more_queries_than_short_ones(staff_client, world, make_user, staff, part):
     add_rows(make_user, staff, "few", 2)
 

@@ -19,7 +19,7 @@ from jobs.models import Job
 from mlp.tests.attack.test_tokens import OPEN, VALUES, answer, attacked, let_in, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
-from mlp.tests.tiers import THIRD, later
+from mlp.tests.tiers import TENTH, later
 from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db
@@ -151,7 +151,9 @@ def test_of_a_tenants_calls_a_role_has_those_that_it_was_given(world, role):
     assert tried[True] > (9 if role == "lead" else 0)
 
 
-@pytest.mark.parametrize("role", ["lead", "elsewhere", later("viewer"), later("stranger")])  # a member: see test_tokens
+@pytest.mark.parametrize(
+    "role", ["lead", later("elsewhere"), later("viewer"), later("stranger")]
+)  # test_tokens: member
 def test_of_another_users_objects_only_the_tenants_administrator_reads_and_nobody_changes(world, role):
     before, read = state(), set()
     for method, path, body in calls():
@@ -181,6 +183,7 @@ def test_a_role_in_a_tenant_gives_nothing_beside_it(world, role):
         assert theirs.status_code == members_.status_code, (method, path)
 
 
+@pytest.mark.long
 def test_its_administrator_opens_the_pages_of_the_tenants_objects_only(world, alice):
     lead, stranger = world["lead"].pages, world["elsewhere"].pages
     for kind, addresses in shared_pages().items():
@@ -195,7 +198,7 @@ def test_its_administrator_opens_the_pages_of_the_tenants_objects_only(world, al
 
 
 @pytest.mark.parametrize("role", ["lead", later("elsewhere")])  # who has most; test_tokens asks as a member
-@pytest.mark.parametrize("part", THIRD)
+@pytest.mark.parametrize("part", TENTH)
 def test_no_page_of_operators_opens_and_no_post_changes_what_is_alices(world, role, part):
     before = state()
     for address in list(pages())[part]:
