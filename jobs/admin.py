@@ -163,6 +163,10 @@ class JobAdmin(OwnedAdmin):
         return render_to_string("admin/jobs/log.html", {"text": tail(environment.log_path(job), lines=LOG_LINES)})
 
 
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
 @admin.register(Metrics)
 class MetricsAdmin(LifecycleAdmin):
     icon = "monitoring"
@@ -188,11 +192,11 @@ class MetricsAdmin(LifecycleAdmin):
 
     @display(description=_("accuracy"), ordering="accuracy")
     def accuracy_text(self, row: Metrics) -> str:
-        return f"{row.accuracy:.4g}"
+        return _number(row.accuracy)
 
     @display(description=_("loss"), ordering="loss")
     def loss_text(self, row: Metrics) -> str:
-        return f"{row.loss:.4g}"
+        return _number(row.loss)
 
     @display(description=_("job"), ordering="job")
     def job_link(self, row: Metrics) -> str:

@@ -218,11 +218,12 @@ class _Connection:
         """Run the coroutine with the shared connection and return its result. Raises Fault. For keyvalue.py."""
 
         async def run():
-            return await work(await self.ready())
+            async with asyncio.timeout(timeout_s):
+                return await work(await self.ready())
 
         if SERVER.hangs:
             raise Fault(UNAVAILABLE)
-        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(run(), timeout_s), self.loop)
+        future = asyncio.run_coroutine_threadsafe(run(), self.loop)
         try:
             return SERVER.result(future, timeout_s + 1)
         except (NatsError, APIError, OSError, TimeoutError) as problem:

@@ -63,7 +63,8 @@ async def consume(
                 await room.make()
                 if await gate.is_shut():  # what waits is in the stream, and stays there
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(stop.wait(), LOW_S)
+                        async with asyncio.timeout(LOW_S):
+                            await stop.wait()
                     continue
                 try:
                     messages = await pull.fetch(batch, timeout=1)

@@ -108,7 +108,8 @@ class OwnServerOnly(TcpTransport):
             ssl_handshake_timeout=connect_timeout,
             ssl_shutdown_timeout=1,
         )
-        self._io_reader, self._io_writer = await asyncio.wait_for(opening, connect_timeout)
+        async with asyncio.timeout(connect_timeout):
+            self._io_reader, self._io_writer = await opening
 
     async def connect_tls(self, *_) -> None:
         """Do nothing: the library asks for TLS, which is there since the connection began."""

@@ -223,7 +223,8 @@ async def _connected(stop: asyncio.Event) -> Client | None:
                 log.warning("message bus: %s; waiting for it", problem or type(problem).__name__)
             logged = True
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
+                async with asyncio.timeout(RETRY_S):
+                    await stop.wait()
     return None
 
 
@@ -242,7 +243,8 @@ async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.T
     connected = host.client.is_connected
     ending = [bus.end_interest(host.client, each.inner) for each in opened if each.inner is not None and connected]
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*ending, return_exceptions=True), DRAIN_S)
+        async with asyncio.timeout(DRAIN_S):
+            await asyncio.gather(*ending, return_exceptions=True)
     while loop.time() < end and not all(subscription.idle for subscription in opened):
         await asyncio.sleep(0.02)
     for task in tasks:
@@ -254,5 +256,6 @@ async def _close(host: _Host, opened: list[_Subscription], tasks: list[asyncio.T
     if connected:
         await host.publish((), flush=True)
     with contextlib.suppress(NatsError, OSError, TimeoutError):
-        await asyncio.wait_for(host.client.close(), 1)
+        async with asyncio.timeout(1):
+            await host.client.close()
     await loop.run_in_executor(None, host.end_threads)

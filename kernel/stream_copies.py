@@ -128,7 +128,8 @@ def _refuse(name: str, answer: dict) -> None:
 
 def _run(work: Callable[[Client], Awaitable]):
     async def whole():
-        client = await asyncio.wait_for(bus.connect(), CONNECT_S)
+        async with asyncio.timeout(CONNECT_S):
+            client = await bus.connect()
         try:
             return await work(client)
         finally:

@@ -5,18 +5,20 @@ The tenant's rom is tried when the model is created, confirmed when it is ready,
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Max
+from django.db.models import F
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
 from jobs.code import capture
+from jobs.metrics.series import CONTRACT
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import after_commit, broker, trash
@@ -286,13 +288,22 @@ def _pin(version: int | None) -> dict:
     return {"version": version} if version is not None else {}
 
 
+def _last_metrics(job: Job) -> dict:
+    """Return the last accuracy and loss that the job has reported, the best accuracy, and the epoch of the last report;
+    what was not reported, or is not finite, is left out.
+    """
+    found = {row.name: row for row in job.summaries.filter(name__in=CONTRACT) if math.isfinite(row.last)}
+    last = {name: row.last for name, row in found.items()}
+    steps = [row.step for row in found.values()]
+    best = {"best_accuracy": found["accuracy"].max} if "accuracy" in found else {}  # finite, as the last one is
+    return {**({"epoch": max(steps)} if steps else {}), **last, **best}
+
+
 def _lineage(job: Job | None) -> dict:
     """Return the origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
     if job is None:
         return {}
     pins = capture.pinned(job)
-    last = job.metrics.order_by("-seq").values("epoch", "accuracy", "loss").first()
-    best = job.metrics.aggregate(best=Max("accuracy"))["best"]
     return {
         "job": job.name,
         "entry": job.entry,
@@ -302,6 +313,6 @@ def _lineage(job: Job | None) -> dict:
             {"name": name, "size": sources.size_of(job.user, name, pins.get(name)), **_pin(pins.get(name))}
             for name in job.datasets
         ],
-        "metrics": {**(last or {}), **({"best_accuracy": best} if best is not None else {})},
+        "metrics": _last_metrics(job),
         "ended": job.ended.isoformat() if job.ended else None,
     }

@@ -84,7 +84,8 @@ def new_steps(sweep: Sweep, trial: Trial) -> tuple[list[list], int]:
     """
     metric, job = sweep.objectives[0]["metric"], trial.job_id
     if metric in CONTRACT:
-        rows = Metrics.objects.filter(job=job, seq__gt=trial.seen).order_by("seq").values_list("seq", "epoch", metric)
+        rows = Metrics.objects.filter(job=job, seq__gt=trial.seen, **{f"{metric}__isnull": False}).order_by("seq")
+        rows = rows.values_list("seq", "epoch", metric)
     else:
         rows = Value.objects.filter(job=job, name=metric, id__gt=trial.seen).order_by("id")
         rows = rows.values_list("id", "step", "value")

@@ -9,7 +9,8 @@ from rest_framework import serializers
 
 from automation.models import SweepState, TrialState
 from automation.spec import SpecIn
-from jobs.serializers import SERIES_NAME, NotesField, NumberOut
+from jobs.metrics.serializers import SERIES_NAME, NumberOut
+from jobs.serializers import NotesField
 from kernel.errors import Refused
 from kernel.fields import (
     Invalid,

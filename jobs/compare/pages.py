@@ -127,6 +127,7 @@ def _all_values(jobs: list[Job]) -> Iterator[tuple]:
     for job in jobs:
         for row in job.metrics.order_by("seq").iterator():
             for name in series.CONTRACT:
-                yield job.name, name, row.epoch, getattr(row, name), row.at.isoformat(), row.attempt
+                if (value := getattr(row, name)) is not None:
+                    yield job.name, name, row.epoch, value, row.at.isoformat(), row.attempt
         for row in job.values.order_by("pk").iterator():
             yield job.name, row.name, row.step, row.value, row.at.isoformat(), row.attempt

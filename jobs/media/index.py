@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from jobs.artifacts import files
+from jobs.metrics.serializers import SERIES_NAME
 from jobs.models import Job
-from jobs.serializers import SERIES_NAME
 from kernel import sanitize, storage
 from kernel.errors import Refused
 

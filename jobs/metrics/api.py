@@ -13,16 +13,15 @@ from rest_framework.exceptions import ValidationError
 from jobs.api import JobView
 from jobs.auth import message_prefix, require_own_job
 from jobs.models import Job, Metrics
-from jobs.serializers import MetricsIn, MetricsOut
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer
 from kernel.views import Call
 
 from . import recording, resending
+from .serializers import MEASURED, MetricsIn, MetricsOut
 
 MOST = 1000
-NUMBERS = ("accuracy", "loss")
 MESSAGE_ID_LENGTH = 100
 
 
@@ -82,11 +81,11 @@ class JobMetricsReport(JobView):
     def _keep_not_finite(self, request, user: str, name: str) -> None:
         """Publish the rows with a NaN or an infinity as values, if nothing else is wrong with the report."""
         given = request.data if isinstance(request.data, list) else [request.data]
-        bad = [row for row in given if isinstance(row, dict) and any(map(_is_not_finite, map(row.get, NUMBERS)))]
+        bad = [row for row in given if isinstance(row, dict) and any(map(_is_not_finite, map(row.get, MEASURED)))]
         if not bad:
             return
         made_finite = [
-            {key: 0 if key in NUMBERS and _is_not_finite(value) else value for key, value in row.items()}
+            {key: 0 if key in MEASURED and _is_not_finite(value) else value for key, value in row.items()}
             if isinstance(row, dict)
             else row
             for row in given
@@ -96,7 +95,7 @@ class JobMetricsReport(JobView):
         require_own_job(request, job)
         if not job.is_live or job.values_kept >= settings.JOB_VALUES:
             return
-        values = [{"step": row["epoch"], "values": {key: row[key] for key in NUMBERS}} for row in bad]
+        values = [{"step": row["epoch"], "values": {key: row[key] for key in MEASURED if key in row}} for row in bad]
         bodies = [json.dumps([row]).encode() for row in values]
         _publish(request, job, recording.values_subject(user, name), bodies, "bad.")
 

@@ -35,7 +35,7 @@ WHERE job_id = %(job)s AND (name, id) > (%(name)s, %(after)s) AND name <= %(name
 """
 METRICS = """
 SELECT seq AS id, epoch AS step, {name} AS value, at, attempt FROM metrics
-WHERE job_id = %(job)s AND seq > %(after)s AND seq <= %(last)s
+WHERE job_id = %(job)s AND seq > %(after)s AND seq <= %(last)s AND {name} IS NOT NULL
 """
 
 # The packed columns of the buckets, in the order of COLUMNS; `bad` is the step of the first value that is not finite.

@@ -261,7 +261,8 @@ class Feed:
     async def _work(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.woken.wait(), self.ending or AGAIN_S)
+                async with asyncio.timeout(self.ending or AGAIN_S):
+                    await self.woken.wait()
             self.woken.clear()
             try:
                 await self._look()

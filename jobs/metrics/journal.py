@@ -19,8 +19,8 @@ from typing import BinaryIO
 from django.utils import timezone
 
 from jobs.auth import message_prefix
+from jobs.metrics.serializers import MetricsIn, ValuesIn
 from jobs.models import Job
-from jobs.serializers import MetricsIn, ValuesIn
 from kernel import sanitize, storage
 from kernel.bus import Delivery
 from kernel.errors import Fault

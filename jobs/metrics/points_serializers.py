@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from jobs.serializers import NOT_FINITE, NumberOut
+from .serializers import NOT_FINITE, NumberOut
 
 
 class FirstBadOut(serializers.Serializer):

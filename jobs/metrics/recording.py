@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import defaultdict
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import DatabaseError, DataError, transaction
@@ -18,7 +19,6 @@ from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.models import Job, Metrics, ProgressSource, Value
-from jobs.serializers import MetricsIn, ValuesIn
 from jobs.summaries import metrics as summaries
 from kernel import after_commit, bus, nats_jwt, sanitize, stored
 from kernel.bus import Delivery, Stream
@@ -28,6 +28,7 @@ from kernel.messages import Message
 from kernel.models import StateChange
 
 from . import blocks, series
+from .serializers import MEASURED, MetricsIn, ValuesIn
 
 log = logging.getLogger(__name__)
 
@@ -196,8 +197,9 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]], room: int) -> int:
             continue
         known.add(_id(sent))
         seq += 1
-        numbers = {key: row[key] for key in ("epoch", "accuracy", "loss", "progress")}
-        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=attempt, **numbers))
+        numbers = {key: row.get(key) for key in ("epoch", *MEASURED, "progress")}
+        at = datetime.fromtimestamp(row["time"], UTC) if "time" in row else sent.sent
+        fresh.append(Metrics(job=job, seq=seq, msg_id=_id(sent), attempt=attempt, at=at, **numbers))
         job.progress = max(job.progress, row["progress"])
         if row["progress"] > 0 and job.progress_source in ("", ProgressSource.LOG):
             job.progress_source, job.expected_end = ProgressSource.SCRIPT, None
@@ -206,11 +208,15 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]], room: int) -> int:
             if attempt == job.attempt:
                 job.metrics_until = sent.sent
     Metrics.objects.bulk_create(fresh)
-    if fresh:
-        step = fresh[-1].epoch
-        summaries.add(
-            job, [summaries.summary_of(name, [getattr(row, name) for row in fresh], step) for name in series.CONTRACT]
-        )
+    measured = {name: [row for row in fresh if getattr(row, name) is not None] for name in MEASURED}
+    summaries.add(
+        job,
+        [
+            summaries.summary_of(name, [getattr(row, name) for row in rows], rows[-1].epoch)
+            for name, rows in measured.items()
+            if rows
+        ],
+    )
     job.save(update_fields=[*lifecycle.PROGRESS, "metrics_until"])
     return len(fresh)
 

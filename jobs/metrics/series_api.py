@@ -10,8 +10,8 @@ from rest_framework.response import Response
 
 from jobs.api import JobView
 from jobs.auth import require_own_job
+from jobs.metrics.serializers import SeriesOut, ValueOut, ValuesIn
 from jobs.models import Value
-from jobs.serializers import SeriesOut, ValueOut, ValuesIn
 from kernel.effects import READ, SUBMIT
 from kernel.errors import Refused
 from kernel.rest import PAGE_LIMIT

@@ -55,11 +55,13 @@ class JobTrainer(JobView):
 
 
 def _publish(job: Job, user: str, metrics: dict[str, str]) -> None:
-    """Publish the metrics as reports at the trainer's step, unless they were published before."""
-    values = {}
+    """Publish the metrics as reports at the trainer's step, unless they were published before. What the script reports
+    itself under the trainer's name, by MLflow's callback for example, is not reported twice.
+    """
+    values, own = {}, set(job.summaries.filter(name__in=list(metrics)).values_list("name", flat=True))
     for name, text in metrics.items():
         number = _number(text)
-        if number is not None and name not in COUNTERS and len(values) < MOST:
+        if number is not None and name not in COUNTERS | own and len(values) < MOST:
             values[shown_name(name)] = number
     if not values:
         return

@@ -27,7 +27,7 @@ WHERE job_id = %s AND (name, id) > (%s, %s) AND name <= %s ORDER BY name, id LIM
 """
 METRICS = """
 SELECT seq, {name}, (extract(epoch FROM at) * 1000)::bigint, epoch FROM metrics
-WHERE job_id = %s AND seq > %s ORDER BY seq LIMIT %s
+WHERE job_id = %s AND seq > %s AND {name} IS NOT NULL ORDER BY seq LIMIT %s
 """
 
 

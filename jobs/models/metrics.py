@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import Q
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from .job import Job
@@ -15,12 +16,12 @@ class Metrics(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metrics", verbose_name=_("job"))
     seq = models.PositiveIntegerField(_("number"))
     epoch = models.BigIntegerField(_("epoch"))
-    accuracy = models.FloatField(_("accuracy"))
-    loss = models.FloatField(_("loss"))
+    accuracy = models.FloatField(_("accuracy"), null=True)  # null: the script did not report it
+    loss = models.FloatField(_("loss"), null=True)
     progress = models.SmallIntegerField(_("progress"))
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
     msg_id = models.CharField(_("message"), max_length=200)
-    at = models.DateTimeField(_("at"), auto_now_add=True)
+    at = models.DateTimeField(_("at"), default=timezone.now)
 
     class Meta:
         db_table = "metrics"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from jobs.serializers import ValuesIn
+from jobs.metrics.serializers import ValuesIn
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
 
@@ -115,3 +117,20 @@ def test_a_platform_that_refuses_everything_is_not_called_for_each_object(fast, 
     reporter.report(epoch=5)
     assert reporter.flush(LIMIT_S)
     assert [line["epoch"] for line in platform.taken()] == [5]
+
+
+def test_what_a_script_does_not_give_is_not_reported(fast, platform):  # noqa: F811
+    reporter, before = fast.Reporter(environment(platform.port)), time.time()
+    reporter.report(loss=2, lr=0.1)
+    reporter.report(accuracy=0.5, progress=10)
+    reporter.report(epoch=7, loss=1, accuracy=0.75)
+    reporter.report()
+    assert reporter.flush(LIMIT_S)
+    own = [{key: line[key] for key in line if key not in ("user", "name", "time")} for line in platform.taken()]
+    assert own == [
+        {"epoch": 0, "progress": 0, "loss": 2.0, "reported": ["loss"]},
+        {"epoch": 1, "progress": 10, "accuracy": 0.5, "reported": ["accuracy"]},
+        {"epoch": 7, "progress": 10, "accuracy": 0.75, "loss": 1.0},
+        {"epoch": 8, "progress": 10, "reported": []},
+    ]
+    assert all(before - 0.001 <= line["time"] <= time.time() + 0.001 for line in platform.taken())  # milliseconds

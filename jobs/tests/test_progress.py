@@ -94,6 +94,14 @@ class TestTrainer:
         running.refresh_from_db()
         assert (running.progress, running.state) == (99, "running")
 
+    def test_a_metric_that_the_script_reports_itself_is_stored_under_its_name_only(self, as_alice, running, ingesting):  # noqa: F811
+        """As the callback for MLflow does, in the same script."""
+        as_alice.call("post", "users/alice/jobs/fit/values", {"step": 5, "values": {"eval_loss": 0.6}})
+        wait_for(lambda: Value.objects.exists())
+        as_alice.call("post", TRAINER, status(50, 5, current_step=5, eval_loss=0.6, grad_norm=2))
+        wait_for(lambda: Value.objects.filter(name="train/grad_norm").exists())
+        assert set(Value.objects.values_list("name", flat=True)) == {"eval_loss", "train/grad_norm"}
+
     @pytest.mark.parametrize(
         ("body", "words"),
         [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from django import template
 from django.conf import settings
 from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
 
@@ -127,6 +131,21 @@ def plain(number) -> str:
 def short(number) -> str:
     """Format a measured number with about four significant digits; very large and small ones as powers of ten."""
     return units.short(number)
+
+
+@register.simple_tag
+def ticking(words: str, seconds: float, step: int = 1) -> SafeString:
+    """Return words with a duration for their {}, which the page's script counts on, or down to 0 (`step` -1)."""
+    return format_html(
+        '<span data-ticking="{}" data-step="{}" data-words="{}">{}</span>',
+        int(seconds), step, words, words.replace("{}", duration(seconds)),
+    )  # fmt: skip
+
+
+@register.simple_tag
+def durations() -> str:
+    """Return the forms of `duration` as JSON, for durations that the page's script counts on (page.js)."""
+    return json.dumps([_("%(s)d s"), _("%(m)d min %(s)d s"), _("%(h)d h %(m)d min"), _("%(d)d d %(h)d h")])
 
 
 @register.filter

@@ -25,7 +25,7 @@ from jobs.runs.columns import Column
 from jobs.runs.exports import text_of
 from jobs.runs.table import Row
 
-from .pages import brief, duration, first_line, say, short
+from .pages import brief, duration, first_line, say, short, ticking
 from .runs import tags_text
 
 register = template.Library()
@@ -127,7 +127,7 @@ def _hint(job: Job) -> SafeString:
     """Return what is said below the progress: the time left, why it waits, why it failed."""
     kind, left = "hint", job.left_for
     if left:
-        text = _("about %(time)s left") % {"time": duration(left)}
+        text = ticking(_("about %(time)s left") % {"time": "{}"}, left, -1)
     elif getattr(job, "place", None):
         text = say(job.place)
     elif job.failure:

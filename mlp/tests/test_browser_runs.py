@@ -64,6 +64,37 @@ def test_runs_are_filtered_tagged_deleted_and_restored(alice_page, runs):
     expect(page.locator(ROWS)).to_have_count(6)
 
 
+def test_what_is_done_to_runs_keeps_the_place_and_the_selection(alice_page, alice):
+    """The bar with the buttons is in sight beside a selected run, however long the table is; Enter adds the tags."""
+    page = alice_page
+    Job.objects.bulk_create(
+        Job(user=alice, tenant=alice.tenant, name=f"run{chr(97 + place // 26)}{chr(97 + place % 26)}", entry="train.py",
+            state="finished", progress=100)
+        for place in range(45)
+    )  # fmt: skip
+    page.goto("/jobs")
+    expect(page.locator(ROWS)).to_have_count(45)
+    tick = page.locator(f"{ROWS} input[value=runam]")
+    tick.scroll_into_view_if_needed()
+    tick.check()
+    expect(page.locator(".bulk")).to_be_in_viewport(ratio=1)
+    page.locator(".bulk summary", has_text="Tag").click()
+    expect(page.locator("#bulk-tags")).to_be_in_viewport(ratio=1)
+    page.fill("#bulk-tags", "good")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("1 run changed.")).to_be_attached()
+    expect(tick).to_be_checked()
+    expect(tick).to_be_in_viewport()
+    expect(page.locator(".bulk [data-selected]")).to_have_text("Selected: 1")
+    page.fill("#filter", "state = finished")
+    page.locator("#filter").press("Enter")
+    page.wait_for_url("**/jobs?*filter=*")
+    expect(tick).to_be_checked()
+    page.locator("thead a", has_text="Name").click()
+    page.wait_for_url("**/jobs?*sort=*")
+    expect(tick).to_be_checked()
+
+
 @pytest.mark.long
 def test_columns_are_moved_and_tags_and_notes_edited_in_the_table(alice_page, alice, runs, browser_errors):
     page = alice_page

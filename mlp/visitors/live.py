@@ -59,8 +59,8 @@ from django.db.utils import DatabaseError
 from accounts.auth import user_and_entry_of_session
 from aiops.intake import tail
 from jobs.metrics import feed
+from jobs.metrics.serializers import finite
 from jobs.models import Metrics
-from jobs.serializers import finite
 from kernel import ansi
 from kernel.after_commit import OPERATORS_PAGES, group, pages_of
 from kernel.errors import Refused

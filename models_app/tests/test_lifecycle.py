@@ -12,7 +12,8 @@ from accounts.models import User
 from apps.models import Application
 from conftest import move
 from datasets.models import Dataset
-from jobs.models import Job, Metrics
+from jobs.models import Job
+from jobs.summaries import metrics as summaries
 from kernel import storage
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, WrongState, locked
@@ -123,10 +124,8 @@ class TestLineage:
             Dataset.objects.create(user=owner, tenant=owner.tenant, name=name, size=size, state="ready")
         ended = timezone.now()
         Job.objects.filter(pk=job.pk).update(datasets=["digits", "gone"], ended=ended)
-        for seq, accuracy in enumerate((0.5, 0.9, 0.8), start=1):
-            Metrics.objects.create(
-                job=job, seq=seq, epoch=seq, accuracy=accuracy, loss=1 / seq, progress=seq, msg_id=str(seq)
-            )
+        reported = {"accuracy": [0.5, 0.9, 0.8], "loss": [1, 1 / 2, 1 / 3], "lr": [0.1]}
+        summaries.add(job, [summaries.summary_of(name, values, len(values)) for name, values in reported.items()])
         model = create(alice, src="jobs/fit")
         assert model.size == 4
         assert fresh(model).lineage == {

@@ -6,7 +6,8 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from apps.models import Application
-from jobs.models import Job, Metrics
+from jobs.models import Job
+from jobs.summaries import metrics as summaries
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
@@ -27,7 +28,7 @@ def alice_client(alice, home):
 def trained(alice):
     """A finished job of alice's with a model in its output."""
     job = put(Job, alice, "fit", "finished")
-    Metrics.objects.create(job=job, seq=1, epoch=3, accuracy=0.875, loss=0.25, progress=100, msg_id="one")
+    summaries.add(job, [summaries.summary_of("accuracy", [0.875], 3), summaries.summary_of("loss", [0.25], 3)])
     folder = storage.job_dir("alice", "fit") / "ckpt"
     folder.mkdir(parents=True)
     for name in ("model.pt", "epoch.pt", "notes.txt"):

@@ -1,7 +1,8 @@
 """Sends what a script reports: a bounded queue, and a thread that posts batches of it.
 
 On the wire: `POST {MLP_API_URL}/api/v1/users/{user}/job_metrics/{job}` with a list of objects (user, name, epoch,
-accuracy, loss, progress), `POST .../jobs/{job}/values` with a list of objects (step, values, time), and
+accuracy, loss, progress, time; accuracy and loss only if the script gave them, and `reported` names them unless it gave
+both), `POST .../jobs/{job}/values` with a list of objects (step, values, time), and
 `PUT .../jobs/{job}:heartbeat` with {"state", "progress"}. Each POST carries the header
 `X-Message-Id: {job}:{attempt}:{run}:{counter}`; `run` is drawn once per process and `counter` is that of the list's
 first object, all of that address being counted from 0. A POST that is tried again is the same list under the same id,
@@ -26,6 +27,7 @@ from .keeping import Channel, Journal, copied, seconds_of
 QUEUE_SIZE, BATCH_SIZE, TRY_AGAIN = 10000, 1000, (408, 425, 429)
 BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_WAIT_S = 0.5, 10.0, 0.5, 15.0, 10.0
 MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
+OWN, MEASURED = ("epoch", "accuracy", "loss", "progress"), ("accuracy", "loss")
 UNUSABLE = "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
 
@@ -47,8 +49,7 @@ class Reporter:
         if self.token and not self.online:
             why = "the network policy of this job is none" if get("MLP_NETWORK") == "none" else UNUSABLE
             self.warn("environment", why + ": nothing is sent")
-        self.last = {"epoch": -1, "accuracy": 0.0, "loss": 0.0, "progress": 0}
-        self.journal = None
+        self.last, self.journal = {"epoch": -1, "progress": 0}, None
         self.reset()
 
     def _usable(self):
@@ -78,7 +79,7 @@ class Reporter:
 
     # --- what a script calls ------------------------------------------------------------------------------------
     def report(self, epoch=None, accuracy=None, loss=None, progress=None, **extra):
-        """Report one line of metrics. The epoch defaults to the next one, the others to their last values.
+        """Report one line of metrics. The epoch defaults to the next one, the progress to its last value.
 
         Numbers under other names go beside it, at this epoch; where only such are given, no line is made.
         """
@@ -86,34 +87,35 @@ class Reporter:
         checked = {name: self._metric(name, value) for name, value in given.items() if value is not None}
         if None in checked.values():
             return
-        both = {name: checked[name] for name in ("accuracy", "loss") if name in checked}
+        both, now = {name: checked[name] for name in MEASURED if name in checked}, round(time.time(), 3)
         finite = all(map(math.isfinite, both.values()))  # a line has finite numbers only; values may be NaN or infinite
         with self.changed:
             if checked or not extra:
-                checked.setdefault("epoch", self.last["epoch"] + 1)
-                self.last.update((name, value) for name, value in checked.items() if math.isfinite(value))
+                checked = {"epoch": self.last["epoch"] + 1, **checked}
+                self.last.update((name, checked[name]) for name in self.last if name in checked)
                 if self.online:
                     if finite:
-                        self._enqueue(self.metrics, dict(self.last, user=self.user, name=self.job))
+                        part = {"reported": list(both)} if len(both) < len(MEASURED) else {}
+                        named = {"user": self.user, "name": self.job, "time": now}
+                        self._enqueue(self.metrics, {**self.last, **both, **part, **named})
                     if self.last["progress"] >= 0:
                         self._set_heartbeat("running", self.last["progress"])
             step = max(0, self.last["epoch"])
-        shown = {name: checked[name] for name in self.last if name in checked}
-        self._numbers(shown, step, extra, {} if finite else both)
+        self._numbers(checked, step, extra, now, {} if finite else both)
 
     def values(self, step, **numbers):
         """Report numbers under your own names at a step (a whole number from 0): learning rate, gradient norm, …"""
         step = self._metric("step", step)
         if step is not None:
-            self._numbers({"step": step}, step, numbers)
+            self._numbers({"step": step}, step, numbers, round(time.time(), 3))
 
-    def _numbers(self, shown, step, numbers, more=()):
+    def _numbers(self, shown, step, numbers, now, more=()):
         """Send the valid numbers and those in `more`; outside the platform, print them after `shown`."""
         numbers = {name: self._number(name, value) for name, value in numbers.items() if self._named(name)}
         pairs = [(name, value) for name, value in numbers.items() if value is not None]
         if not self.online:
             return self.say("  ".join(f"{name} {value:g}" for name, value in [*shown.items(), *pairs]))
-        pairs, now = [*dict(more).items(), *pairs], round(time.time(), 3)
+        pairs = [*dict(more).items(), *pairs]
         with self.changed:
             for at in range(0, len(pairs), MOST_NUMBERS):
                 self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MOST_NUMBERS]), "time": now})
@@ -194,7 +196,7 @@ class Reporter:
     def _metric(self, name, value):
         """Return the same for the platform's own names: a progress is a percentage, a step a whole number."""
         number = self._number(name, value)
-        if number is None or name in ("accuracy", "loss"):
+        if number is None or name in MEASURED:
             return number
         if not math.isfinite(number):
             return self.warn("finite " + name, f"{name} is {number}; such reports are not sent")
@@ -206,8 +208,8 @@ class Reporter:
 
     def _named(self, name):
         """Return whether the platform accepts numbers under this name."""
-        good = self.is_name(name) and name not in self.last
-        why = f"goes by report({name}=...)" if name in self.last else "is no name (letters, digits, _.:/- and spaces)"
+        good = self.is_name(name) and name not in OWN
+        why = f"goes by report({name}=...)" if name in OWN else "is no name (letters, digits, _.:/- and spaces)"
         return good or self.warn("name " + name, f"{ascii(name)[:120]} {why}; values under it are not sent")
 
     @staticmethod

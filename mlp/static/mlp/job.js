@@ -5,7 +5,7 @@ import { LiveJob } from "./live.js";
 import { Log } from "./log.js";
 import { refresh, watch } from "./refresh.js";
 
-const USED_EVERY_MS = 15000; // how often the resource usage of an active job is fetched
+const EVERY_MS = 15000; // how often the usage of an active job, its remaining time and its output are fetched
 
 const active = () => Boolean(document.querySelector(".page-head [data-unsteady]"));
 const shown = document.querySelector("[data-log]"); // a run that a client reports has none
@@ -29,5 +29,5 @@ async function ended() {
 
 new LiveJob(document.querySelector("[data-live]"), ended);
 used();
-setInterval(() => { if (active() && !document.hidden) used(); }, USED_EVERY_MS);
-watch({ then: attach, jobs: 60000 });
+setInterval(() => { if (active() && !document.hidden) { used(); refresh(); } }, EVERY_MS);
+watch({ then: attach, jobs: EVERY_MS });

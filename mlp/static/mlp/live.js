@@ -32,7 +32,7 @@ export class LiveRun {
     if (message.type === "metrics") {
       const fresh = message.rows.filter((row) => row.seq > run.after.metrics);
       if (fresh.length) run.after.metrics = fresh.at(-1).seq;
-      this.board.add(run, fresh.flatMap((row) => ["accuracy", "loss"].map((name) => [name, row.epoch, row[name], row.time, row.attempt])));
+      this.board.add(run, fresh.flatMap((row) => ["accuracy", "loss"].filter((name) => row[name] !== null).map((name) => [name, row.epoch, row[name], row.time, row.attempt])));
     }
     if (message.type === "values") {
       if (message.behind) this.reload();

@@ -156,6 +156,32 @@ export function hydrate(part) {
 hydrate(document);
 setInterval(() => { if (!document.hidden) hydrate(document); }, 20000);
 
+// --- durations of what is running: counted on, from what the server has said of them -----------------------------------
+const FORMS = JSON.parse(root.dataset.durations ?? "[]"); // the administration's pages have none, and nothing that ticks
+
+function duration(seconds) {
+  const units = { d: Math.floor(seconds / 86400), h: Math.floor(seconds / 3600), m: Math.floor(seconds / 60), s: seconds };
+  const form = FORMS[seconds < 60 ? 0 : seconds < 3600 ? 1 : seconds < 172800 ? 2 : 3];
+  if (seconds >= 172800) units.h %= 24;
+  units.m %= 60;
+  units.s %= 60;
+  return form.replace(/%\((\w)\)d/g, (_, unit) => units[unit]);
+}
+
+function tick() {
+  if (document.hidden) return;
+  for (const element of document.querySelectorAll("[data-ticking]")) {
+    const { ticking, step, words } = element.dataset;
+    if (element.counted !== ticking) Object.assign(element, { counted: ticking, began: performance.now() }); // a new word of the server
+    const seconds = Number(ticking) + Number(step) * Math.floor((performance.now() - element.began) / 1000);
+    const text = words.replace("{}", duration(Math.max(0, seconds)));
+    if (element.textContent !== text) element.textContent = text;
+  }
+}
+
+setInterval(tick, 1000);
+tick();
+
 // On a phone the navigation is a row that may be wider than the screen.
 document.querySelector(".main-nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 

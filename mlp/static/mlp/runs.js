@@ -7,6 +7,8 @@ import "./runs/editing.js";
 import "./runs/lines.js";
 
 const MOST_NAMED = 5;
+const PLACE = "mlp-runs"; // in the session's storage: where the table was left for another version of itself
+const PLACE_MS = 60000;
 
 function ticks(form) {
   return [...form.querySelectorAll("input[name=job]")];
@@ -55,11 +57,39 @@ document.addEventListener("submit", (event) => {
   if (askBack) form.dataset.confirmBack = askBack;
 });
 
+// Keeps the selection and how far the page is scrolled, for the page that comes: the same table filtered, sorted or changed.
+function leave() {
+  const names = [...document.querySelectorAll("form[data-runs] input[name=job]:checked")].map((tick) => tick.value);
+  sessionStorage.setItem(PLACE, JSON.stringify({ path: location.pathname, at: Date.now(), y: scrollY, names }));
+}
+
+function comeBack() {
+  const left = JSON.parse(sessionStorage.getItem(PLACE) ?? "null");
+  sessionStorage.removeItem(PLACE);
+  if (left?.path !== location.pathname || Date.now() - left.at > PLACE_MS) return;
+  for (const form of document.querySelectorAll("form[data-runs]")) {
+    for (const tick of ticks(form)) tick.checked ||= left.names.includes(tick.value);
+  }
+  scrollTo(0, left.y);
+}
+
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented || !event.target.matches("form[data-runs], form.filter, .runs-tools form")) return;
+  if (event.submitter?.value !== "compare") leave();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.target.id !== "bulk-tags") return;
+  event.preventDefault(); // it would press the form's first button
+  event.target.closest("form").requestSubmit(event.target.parentElement.querySelector("button[value=tag]"));
+});
+
 document.addEventListener("click", (event) => {
+  if (event.target.closest(".runs-tools .chips a, form[data-runs] thead a")) leave();
   for (const menu of document.querySelectorAll("details.menu[open]")) {
     if (!menu.contains(event.target)) menu.open = false;
   }
 });
 
 watch({ then: () => document.querySelectorAll("form[data-runs]").forEach(count) });
+comeBack();
 document.querySelectorAll("form[data-runs]").forEach(count);

@@ -1,0 +1,48 @@
+"""What time alone changes on a page of what runs: it moves without a reload, and without an event."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import expect
+
+from jobs.models import Job
+from kernel import storage
+from mlp.operators.tests.admin_world import put
+
+from .browser_world import LIVE_MS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def running(alice) -> Job:
+    job = put(Job, alice, "fit", "running")
+    job.started, job.progress = timezone.now() - timedelta(hours=1), 25
+    job.save()
+    return job
+
+
+def test_the_remaining_time_in_the_list_is_counted_down(alice_page, running, browser_errors):
+    alice_page.clock.install()
+    alice_page.goto("/jobs")
+    left = alice_page.locator("table [data-ticking]")
+    expect(left).to_have_text(re.compile("^about (3 h 0|2 h 59) min left$"), timeout=LIVE_MS)
+    alice_page.clock.fast_forward("01:30:00")
+    expect(left).to_have_text(re.compile("^about 1 h (30|2[0-9]) min left$"), timeout=LIVE_MS)
+    assert browser_errors == []
+
+
+def test_a_running_jobs_page_counts_and_finds_new_output(alice_page, running, browser_errors):
+    alice_page.clock.install()
+    alice_page.goto("/jobs/fit")
+    ran = alice_page.locator(".page-head [data-ticking]").first
+    expect(ran).to_have_text(re.compile("^running for 1 h [0-9]+ min$"), timeout=LIVE_MS)
+    (storage.job_dir("alice", "fit") / "ckpt").mkdir(parents=True)
+    (storage.job_dir("alice", "fit") / "ckpt" / "epoch-3.pt").write_text("weights")
+    alice_page.clock.fast_forward("00:16")
+    expect(alice_page.locator("main")).to_contain_text("epoch-3.pt", timeout=LIVE_MS)
+    assert browser_errors == []
