@@ -212,7 +212,7 @@ def _store(job: Job, rows: list[tuple[Delivery, dict]], room: int) -> int:
     summaries.add(
         job,
         [
-            summaries.summary_of(name, [getattr(row, name) for row in rows], rows[-1].epoch)
+            summaries.summary_of(name, [getattr(row, name) for row in rows], rows[-1].epoch, rows[-1].at)
             for name, rows in measured.items()
             if rows
         ],

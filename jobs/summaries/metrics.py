@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db import connection
@@ -30,7 +31,8 @@ count(*), (array_agg(step ORDER BY id DESC))[1], (array_agg(at ORDER BY id DESC)
 """
 ADD = f"""
 INSERT INTO run_metric (job_id, user_id, name, last, min, max, count, step, at)
-SELECT %s, %s, *, now() FROM unnest(%s::text[], %s::float8[], %s::float8[], %s::float8[], %s::bigint[], %s::bigint[])
+SELECT %s, %s, *
+FROM unnest(%s::text[], %s::float8[], %s::float8[], %s::float8[], %s::bigint[], %s::bigint[], %s::timestamptz[])
 ORDER BY 3
 {ADDED}
 """
@@ -48,12 +50,13 @@ class Summary(NamedTuple):
     max: float
     count: int
     step: int
+    at: datetime
 
 
-def summary_of(name: str, values: list[float], step: int) -> Summary:
-    """Return the summary of a series' new values, in the order of their reports."""
+def summary_of(name: str, values: list[float], step: int, at: datetime) -> Summary:
+    """Return the summary of a series' new values, in the order of their reports; `step` and `at` are the last one's."""
     numbers = [float(value) for value in values if value == value] or [math.nan]
-    return Summary(name, float(values[-1]), min(numbers), max(numbers), len(values), step)
+    return Summary(name, float(values[-1]), min(numbers), max(numbers), len(values), step, at)
 
 
 def add(job: Job, summaries: Iterable[Summary]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
 
 from apps.models import Application
 from jobs.models import Job
@@ -28,7 +29,8 @@ def alice_client(alice, home):
 def trained(alice):
     """A finished job of alice's with a model in its output."""
     job = put(Job, alice, "fit", "finished")
-    summaries.add(job, [summaries.summary_of("accuracy", [0.875], 3), summaries.summary_of("loss", [0.25], 3)])
+    reported = {"accuracy": 0.875, "loss": 0.25}
+    summaries.add(job, [summaries.summary_of(name, [value], 3, timezone.now()) for name, value in reported.items()])
     folder = storage.job_dir("alice", "fit") / "ckpt"
     folder.mkdir(parents=True)
     for name in ("model.pt", "epoch.pt", "notes.txt"):

@@ -40,9 +40,20 @@ def begin(job: Job) -> None:
 def report(job: Job, metric: str, *values: float, first: int = 0) -> None:
     """Store values of a running job as the ingest part does."""
     rows = [{"step": first + step, "values": {metric: value}} for step, value in enumerate(values)]
-    target, sent = recording.values_subject(job.user.username, job.name), job.created + timedelta(seconds=1)
+    _record(job, recording.values_subject(job.user.username, job.name), rows)
+
+
+def report_lines(job: Job, *lines: dict) -> None:
+    """Store lines of a running job, one for each epoch, that have what is given of accuracy and loss."""
+    usual = {"user": job.user.username, "name": job.name, "progress": 1}
+    rows = [{**usual, "epoch": epoch, **line, "reported": sorted(line)} for epoch, line in enumerate(lines)]
+    _record(job, recording.subject(job.user.username, job.name), rows)
+
+
+def _record(job: Job, subject: str, rows: list[dict]) -> None:
+    sent = job.created + timedelta(seconds=1)
     deliveries = [
-        bus.Delivery(target, json.dumps(row).encode(), f"v{(number := next(NUMBERS))}", number, sent) for row in rows
+        bus.Delivery(subject, json.dumps(row).encode(), f"v{(number := next(NUMBERS))}", number, sent) for row in rows
     ]
     assert recording.record(deliveries) == len(rows)
 

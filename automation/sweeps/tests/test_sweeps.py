@@ -252,6 +252,18 @@ class TestEarlyEnds:
         sweep.refresh_from_db()
         assert (sweep.every, len(trial.steps), trial.steps[1]) == (4, 300, [4, 4.0])
 
+    def test_lines_without_the_objective_are_no_steps(self, world):
+        sweep = world.make(trials=1, pruner="median", objective={"metric": "accuracy", "direction": "maximize"})
+        (trial,) = world.running()
+        begin(trial.job)
+        report_lines(trial.job, {"accuracy": 0.5, "loss": 2.0}, {"loss": 1.0}, {"accuracy": 0.75, "loss": 1.0}, {})
+        driving.advance(sweep.pk)
+        trial.refresh_from_db()
+        assert trial.steps == [[0, 0.5], [2, 0.75]]
+        finish(trial.job)
+        world.look()
+        assert world.get("search/trials")[0]["values"] == [0.75]
+
 
 class TestByHand:
     def test_a_pause_lets_running_trials_end(self, world, as_alice):

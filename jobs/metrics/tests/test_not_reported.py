@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
 
 import pytest
 
-from jobs.models import Metrics
+from accounts import lifecycle as accounts
+from jobs.mlflow.tests.conftest import Mlflow
+from jobs.models import Job, Metrics
+from models_app import lifecycle as models
+from models_app.models import Model
 
 from .test_metrics import URL, ingesting, row, running, stream, wait_for  # noqa: F401
 
@@ -42,3 +48,32 @@ def test_points_have_the_time_of_their_report(as_alice, running, ingesting):  # 
     wait_for(lambda: Metrics.objects.count() == 2)
     points = as_alice.call("get", "users/alice/jobs/fit/points?name=loss").json()
     assert points[0]["time"] == [began - 20, began - 10.5]
+
+
+def test_mlflow_shows_what_was_reported_at_its_time(as_alice, alice, running, ingesting):  # noqa: F811
+    began = int(time.time())
+    rows = [{"epoch": at, "loss": 1.0 / (at + 1), "progress": 1, "time": began - 20 + at} for at in range(3)]
+    as_alice.call("post", URL, [{**one, "reported": ["loss"]} for one in rows])
+    wait_for(lambda: Metrics.objects.count() == 3)
+    mlflow, run = Mlflow(accounts.token_of(alice)), running.run_id.hex
+    history = mlflow.call("get", "metrics/get-history", run_id=run, metric_key="loss")["metrics"]
+    assert [(one["step"], one["timestamp"]) for one in history] == [(at, (began - 20 + at) * 1000) for at in range(3)]
+    assert mlflow.call("get", "metrics/get-history", run_id=run, metric_key="accuracy").get("metrics", []) == []
+    assert mlflow.call("get", "runs/get", run_id=run)["run"]["data"]["metrics"] == history[-1:]
+
+
+def test_the_csv_and_a_model_have_what_was_reported(as_alice, alice, client, running, until, ingesting):  # noqa: F811
+    """By each way that a script reports: this platform's own, and MLflow's."""
+    as_alice.call("post", URL, {"epoch": 4, "loss": 0.25, "progress": 1, "reported": ["loss"]})
+    wait_for(lambda: Metrics.objects.count() == 1)
+    mlflow = Mlflow(accounts.token_of(alice))
+    mlflow.call("post", "runs/log-metric", run_id=running.run_id.hex, key="f1", value=0.75, timestamp=1, step=4)
+    client.force_login(alice)
+    answer = client.get("/compare.csv?job=fit")
+    text = b"".join(answer.streaming_content).decode("utf-8-sig")
+    found = [(one["series"], one["step"], one["value"]) for one in csv.DictReader(io.StringIO(text))]
+    assert found == [("loss", "4", "0.25"), ("f1", "4", "0.75")]
+    as_alice.call("put", "users/alice/jobs/fit:cancel")
+    until(running, "error")
+    models.create_model(user=alice, name="net", src="jobs/fit", by="test")
+    assert Model.objects.get().lineage["metrics"] == {"epoch": 4, "loss": 0.25, "f1": 0.75}
