@@ -19,7 +19,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
     gateway_key              proves to the application that X-Real-IP is nginx's own word, not the client's
-    peer                     address:port of the connection's other end, whether or not that is a proxy
+    peer                     the connection: address:port of its other end, whether or not that is a proxy, and our port
     real_ip                  the directives that take the client's address from trusted proxies, when there are any
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
@@ -130,7 +130,7 @@ def variables() -> dict[str, str]:
         "internal_key": internal_key(),
         "gateway_key": gateway_key(),
         "real_ip": real_ip(),
-        "peer": f"${prefix}remote_addr:${prefix}remote_port",
+        "peer": f"${prefix}remote_addr:${prefix}remote_port>$server_port",
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),

@@ -57,19 +57,41 @@ def test_an_upload_is_in_flight_while_its_connection_is_open(db, family):
     with socket.create_server(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0), family=family) as listener:
         client = socket.create_connection(listener.getsockname()[:2])
         server, far = listener.accept()
-        inflight.begin(f"{far[0]}:{far[1]}", ["alice/one"], "one/x", 100_000)
+        upload = f"{far[0]}:{far[1]}>{listener.getsockname()[1]}"
+        inflight.begin(upload, ["alice/one"], "one/x", 100_000)
         inflight.begin("127.0.0.1:1", ["alice/two"], "two/x", 100_000)  # its process has been killed
         others = inflight.begin("127.0.0.1:2", ["alice/one"], "one/y", 1)
         assert (others.at("alice/one"), others.at("alice/one", "one/x"), others.at("alice/two")) == (100_000, 0, 0)
-        inflight.end(f"{far[0]}:{far[1]}")
+        inflight.end(upload)
         assert (others.at("alice/one"), others.coming()) == (0, 0)  # it is stored
-        inflight.begin(f"{far[0]}:{far[1]}", ["alice/one"], "one/x", 100_000)
+        inflight.begin(upload, ["alice/one"], "one/x", 100_000)
         inflight.keep_alive()
-        assert inflight.broker().client.hkeys(inflight.KEY) == [f"{far[0]}:{far[1]}".encode()]
+        assert inflight.broker().client.hkeys(inflight.KEY) == [upload.encode()]
         server.close()
         client.close()
     inflight.keep_alive()
     assert inflight.broker().client.hlen(inflight.KEY) == 0
+
+
+def test_another_connection_of_the_same_client_port_is_not_the_upload(db):
+    """Clients use a port for connections to several servers at the same time, and so do this machine's own parts."""
+    with socket.create_server(("127.0.0.1", 0)) as gateway, socket.create_server(("127.0.0.1", 0)) as other:
+        first = socket.create_connection(gateway.getsockname())
+        upload, far = gateway.accept()
+        connection = f"{far[0]}:{far[1]}>{gateway.getsockname()[1]}"
+        second = socket.socket()
+        for one in (first, second):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        second.bind(first.getsockname())
+        second.connect(other.getsockname())
+        inflight.begin(connection, ["alice/one"], "one/x", 100_000)
+        inflight.keep_alive()
+        assert inflight.broker().client.hlen(inflight.KEY) == 1
+        upload.close()
+        first.close()
+        inflight.keep_alive()
+        assert inflight.broker().client.hlen(inflight.KEY) == 0
+        second.close()
 
 
 def test_without_a_connection_list_uploads_count_as_in_flight_for_a_limited_time(db, monkeypatch):

@@ -79,7 +79,7 @@ NONE = Others({})
 
 def begin(peer: str, places: list[str], path: str, size: int) -> Others:
     """Record an upload of `size` bytes to a path, which counts in these places, and return the others. `peer` is the
-    client's `{address}:{port}`; a dataset's place is `{user}/{dataset}`.
+    connection, `{address}:{port}>{our port}`; a dataset's place is `{user}/{dataset}`.
     """
     if not peer:
         return NONE
@@ -153,21 +153,24 @@ def keep_alive() -> None:
 
 
 def connections() -> set[str] | None:
-    """Return the remote ends of this machine's TCP connections as `{address}:{port}`; None if not listed."""
-    peers = set()
+    """Return this machine's TCP connections as `{remote address}:{remote port}>{local port}`; None if not listed.
+
+    A client uses one port for connections to several servers, so the remote end alone does not tell them apart.
+    """
+    found = set()
     for table in TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
         except OSError:
             continue
         for line in lines:
-            _, _, remote, state, *_ = line.split()
+            _, local, remote, state, *_ = line.split()
             if state == ESTABLISHED:
-                peers.add(_peer(remote))
-    return peers or None
+                found.add(f"{_address(remote)}>{int(local.rpartition(':')[2], 16)}")
+    return found or None
 
 
-def _peer(written: str) -> str:
+def _address(written: str) -> str:
     """Convert the kernel's `0100007F:7531` (words in the machine's byte order) to nginx's `{address}:{port}`."""
     address, _, port = written.partition(":")
     raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))

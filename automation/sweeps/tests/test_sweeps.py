@@ -18,7 +18,7 @@ from mlp.tests.tiers import few, later
 from resources import tcc
 from resources.models import Tenant
 
-from .conftest import begin, finish, report
+from .conftest import begin, finish, report, report_lines
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

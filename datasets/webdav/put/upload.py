@@ -43,7 +43,7 @@ class Upload:
     digest      `Repr-Digest` as `sha-256=:{base64}:`; empty when none was sent
     length      bytes of the body; None when the client has not declared it
     chunked     the body comes with `Transfer-Encoding: chunked`
-    peer        the client's `{address}:{port}`, which identifies its connection
+    peer        the client's connection, `{address}:{port}>{our port}`
     spooled     path of the body that nginx has written; empty before that, and for an empty body
     """
 

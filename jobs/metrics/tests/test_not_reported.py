@@ -10,7 +10,8 @@ import pytest
 
 from accounts import lifecycle as accounts
 from jobs.mlflow.tests.conftest import Mlflow
-from jobs.models import Job, Metrics
+from jobs.models import Metrics
+from kernel import storage
 from models_app import lifecycle as models
 from models_app.models import Model
 
@@ -67,13 +68,14 @@ def test_the_csv_and_a_model_have_what_was_reported(as_alice, alice, client, run
     as_alice.call("post", URL, {"epoch": 4, "loss": 0.25, "progress": 1, "reported": ["loss"]})
     wait_for(lambda: Metrics.objects.count() == 1)
     mlflow = Mlflow(accounts.token_of(alice))
-    mlflow.call("post", "runs/log-metric", run_id=running.run_id.hex, key="f1", value=0.75, timestamp=1, step=4)
+    mlflow.call("post", "runs/log-metric", run_id=running.run_id.hex, key="accuracy", value=0.75, timestamp=1, step=4)
     client.force_login(alice)
     answer = client.get("/compare.csv?job=fit")
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
     found = [(one["series"], one["step"], one["value"]) for one in csv.DictReader(io.StringIO(text))]
-    assert found == [("loss", "4", "0.25"), ("f1", "4", "0.75")]
-    as_alice.call("put", "users/alice/jobs/fit:cancel")
-    until(running, "error")
+    assert found == [("loss", "4", "0.25"), ("accuracy", "4", "0.75")]
+    as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})
+    until(running, "finished")
+    (storage.job_dir("alice", "fit") / "model.pt").write_bytes(b"not really")
     models.create_model(user=alice, name="net", src="jobs/fit", by="test")
-    assert Model.objects.get().lineage["metrics"] == {"epoch": 4, "loss": 0.25, "f1": 0.75}
+    assert Model.objects.get().lineage["metrics"] == {"epoch": 4, "loss": 0.25, "accuracy": 0.75, "best_accuracy": 0.75}
