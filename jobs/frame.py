@@ -12,6 +12,7 @@ from resources import retention
 
 from .code import reading
 from .doctor import diagnose, waiting
+from .log.differences import earlier_runs
 from .models import Diagnosis, Job, State
 
 ACTIVE = (State.CREATING, State.RUNNING)
@@ -36,6 +37,7 @@ def frame(row: Job, tab: str) -> dict:
         "diagnosis": found,
         "diagnosis_address": _script_address(row, found),
         "failure_address": _failure_address(row, found),
+        "earlier": (row.state == State.ERROR or tab == "job_log") and earlier_runs(row).exists(),
         "waiting": waiting.explain(row, all_names=row.reading is not None and row.reading.audience == access.STAFF),
         "tabs": [
             {"address": access.address(row, name), "title": title, "current": name == tab}

@@ -31,6 +31,7 @@ urlpatterns = [
     path(f"{JOB}/log", api.JobLog.as_view()),
     path(f"{JOB}/log/lines", log_api.JobLogLines.as_view()),
     path(f"{JOB}/log/search", log_api.JobLogSearch.as_view()),
+    path(f"{JOB}/log/differences", log_api.JobLogDifferences.as_view()),
     path(f"{JOB}/metrics", metrics_api.JobMetricsRows.as_view()),
     path(f"{JOB}/values", series_api.JobValues.as_view()),
     path(f"{JOB}/series", series_api.JobSeries.as_view()),

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+from rest_framework import serializers
+
+from accounts.sharing import access
 from jobs.api import JobView
 from jobs.environment import log_file
 from jobs.logs import MOST_WORKERS, WORKER, is_over, worker_of
 from jobs.models import Job
+from kernel.effects import READ
 from kernel.textlog.files import LogFile
-from kernel.views import query_int
+from kernel.views import Call, query_int
 
 from .calls import HITS, LINES, answer_hits, answer_lines
+from .differences import MOST_RUNS, SHOWN, differences
+
+
+class LineOut(serializers.Serializer):
+    job = serializers.CharField(help_text="name of the job in whose log it is")
+    line = serializers.IntegerField(help_text="its number there, from 1")
+    text = serializers.CharField(help_text="at most 500 characters")
+    count = serializers.IntegerField(help_text="lines of that run which differ from it in numbers only")
+
+
+class LogDifferencesOut(serializers.Serializer):
+    compared = serializers.ListField(
+        child=serializers.CharField(), help_text=f"the earlier runs, the latest first, at most {MOST_RUNS}"
+    )
+    last = LineOut(allow_null=True, help_text="the last line that one of them has, too")
+    then = LineOut(allow_null=True, help_text="what followed it; null at the end of the log")
+    usual = LineOut(allow_null=True, help_text="what usually follows it; all three are null where nothing is unusual")
+    new = LineOut(many=True, help_text=f"lines that none of them has, the first of each kind, at most {SHOWN}")
+    missing = LineOut(many=True, help_text=f"lines that all of them have and this run lacks, at most {SHOWN}")
+    new_total = serializers.IntegerField(help_text="kinds of new lines")
+    missing_total = serializers.IntegerField(help_text="kinds of missing lines")
+    cut = serializers.BooleanField(help_text="whether only the beginning and the end of a long log were compared")
 
 
 class JobLogLines(JobView):
@@ -31,6 +58,19 @@ class JobLogSearch(JobView):
 
     def get(self, request, user, name):
         return answer_hits(request, _log(request, self.job(name)))
+
+
+class JobLogDifferences(JobView):
+    """How the log of a job's last run differs from those of earlier finished jobs with the same script. Numbers, times
+    and ids are no differences. While the job runs, nothing is missing.
+    """
+
+    calls = {"GET": Call("Compare the log with earlier runs", READ, out=LogDifferencesOut)}
+
+    def get(self, request, user, name):
+        job = self.job(name)
+        others = partial(access.readable, request) if self.reading else list
+        return self.answer(differences(job, others))
 
 
 def _log(request, job: Job) -> LogFile:

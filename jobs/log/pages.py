@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 from django.http import FileResponse, Http404, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
+from accounts.sharing import access
 from accounts.sharing.access import shareable
 from jobs.environment import log_file, workers_with_logs
 from jobs.frame import frame, own
 from jobs.models import Job
 from kernel.textlog import reading
 from kernel.textlog.files import LogFile
+
+from .differences import differences
 
 TAIL = 8  # lines on an object's own page
 SHOWN = 200  # lines in the page as it is sent
@@ -39,6 +43,15 @@ def job_log_file(request, name):
     row = own(request, name)
     worker = _worker(request, row)
     return download(log_file(row, worker), f"{name}-worker-{worker}" if worker else name)
+
+
+@shareable
+@require_GET
+def job_log_differences(request, name):
+    """Show how the log differs from those of earlier finished runs of the script."""
+    row = own(request, name)
+    found = differences(row, partial(access.readable, request) if request.reading else list)
+    return render(request, "jobs/log_differences.html", {**frame(row, "job_log"), "found": found, "earlier": False})
 
 
 def _worker(request, row: Job) -> int:
