@@ -18,7 +18,7 @@ from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
 from jobs.code import capture
-from jobs.metrics.series import CONTRACT
+from jobs.metrics.series import MEASURED
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import after_commit, broker, trash
@@ -292,7 +292,7 @@ def _last_metrics(job: Job) -> dict:
     """Return the last accuracy and loss that the job has reported, the best accuracy, and the epoch of the last report;
     what was not reported, or is not finite, is left out.
     """
-    found = {row.name: row for row in job.summaries.filter(name__in=CONTRACT) if math.isfinite(row.last)}
+    found = {row.name: row for row in job.summaries.filter(name__in=MEASURED) if math.isfinite(row.last)}
     last = {name: row.last for name, row in found.items()}
     steps = [row.step for row in found.values()]
     best = {"best_accuracy": found["accuracy"].max} if "accuracy" in found else {}  # finite, as the last one is

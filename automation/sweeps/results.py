@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from automation.models import Sweep, Trial, TrialState
 from jobs.metrics import recording
-from jobs.metrics.series import CONTRACT
+from jobs.metrics.series import MEASURED
 from jobs.models import ENDED, Job, Metrics, RunMetric, State, Value
 from kernel.errors import Fault
 from kernel.messages import Message
@@ -83,7 +83,7 @@ def new_steps(sweep: Sweep, trial: Trial) -> tuple[list[list], int]:
     Values that are not finite are texts, as in the row.
     """
     metric, job = sweep.objectives[0]["metric"], trial.job_id
-    if metric in CONTRACT:
+    if metric in MEASURED:
         rows = Metrics.objects.filter(job=job, seq__gt=trial.seen, **{f"{metric}__isnull": False}).order_by("seq")
         rows = rows.values_list("seq", "epoch", metric)
     else:

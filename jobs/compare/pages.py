@@ -126,7 +126,7 @@ def _all_values(jobs: list[Job]) -> Iterator[tuple]:
     yield COLUMNS
     for job in jobs:
         for row in job.metrics.order_by("seq").iterator():
-            for name in series.CONTRACT:
+            for name in series.MEASURED:
                 if (value := getattr(row, name)) is not None:
                     yield job.name, name, row.epoch, value, row.at.isoformat(), row.attempt
         for row in job.values.order_by("pk").iterator():

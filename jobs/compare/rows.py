@@ -76,7 +76,7 @@ def summaries_of(jobs: list[Job]) -> dict[int, dict[str, RunMetric]]:
     rows = series.summarised(jobs)
     if sum(job.values_kept for job in jobs) > MOST_NAMES:  # else there are not so many
         last = rows.values_list("name", flat=True).order_by("name").distinct()[MOST_NAMES : MOST_NAMES + 1]
-        rows = rows.filter(Q(name__in=series.CONTRACT) | Q(name__lt=last[0])) if last else rows
+        rows = rows.filter(Q(name__in=series.MEASURED) | Q(name__lt=last[0])) if last else rows
     for summary in rows:
         found[summary.job_id][summary.name] = summary
     return found
@@ -90,10 +90,9 @@ def best_column(jobs: list[Job], name: str) -> str:
 
 def _names(jobs: list[Job], by_job: dict[int, dict]) -> list[str]:
     """Return the names that any of the runs has, alphabetically; accuracy and loss first."""
-    return sorted({name for job in jobs for name in by_job[job.pk]}, key=lambda name: (name not in FIRST, name))
-
-
-FIRST = ("accuracy", "loss")
+    return sorted(
+        {name for job in jobs for name in by_job[job.pk]}, key=lambda name: (name not in series.MEASURED, name)
+    )
 
 
 def _settings(jobs: list[Job]) -> Iterator[tuple[str, list[str]]]:

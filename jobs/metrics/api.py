@@ -19,7 +19,8 @@ from kernel.fields import StrictSerializer
 from kernel.views import Call
 
 from . import recording, resending
-from .serializers import MEASURED, MetricsIn, MetricsOut
+from .serializers import MetricsIn, MetricsOut
+from .series import MEASURED
 
 MOST = 1000
 MESSAGE_ID_LENGTH = 100

@@ -117,7 +117,7 @@ def fill_all(job_id: int) -> None:
     long = RunMetric.objects.filter(job=job_id, count__gte=SIZE).values_list("name", flat=True)
     for name in series.names_of(job_id, series.MOST_FOLLOWED).union(long):
         fill(job_id, Block.Source.VALUES, name)
-    for name in series.CONTRACT:
+    for name in series.MEASURED:
         fill(job_id, Block.Source.METRICS, name)
 
 

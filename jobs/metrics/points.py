@@ -24,7 +24,7 @@ from jobs.models import Block, Job, Metrics
 from . import blocks
 from .blocks import BIG
 from .buckets import Buckets, mean
-from .series import CONTRACT, NEWEST
+from .series import MEASURED, NEWEST
 
 MOST_POINTS = 5000  # buckets of one answer
 WORDS = {"nan": "NaN", "inf": "Infinity", "ninf": "-Infinity"}
@@ -91,12 +91,12 @@ class Points:
 
 def sources_of(name: str) -> tuple[int, ...]:
     """Return where the points of a series are stored: accuracy and loss that are not finite are named values."""
-    return (Block.Source.METRICS, Block.Source.VALUES) if name in CONTRACT else (Block.Source.VALUES,)
+    return (Block.Source.METRICS, Block.Source.VALUES) if name in MEASURED else (Block.Source.VALUES,)
 
 
 def in_order(names: set[str]) -> list[str]:
     """Return the names of series as they are listed: accuracy and loss first."""
-    return [*(name for name in CONTRACT if name in names), *sorted(names - set(CONTRACT))]
+    return [*(name for name in MEASURED if name in names), *sorted(names - set(MEASURED))]
 
 
 def of_job(job: Job, names: list[str], where: dict[str, Range], most: int, after: dict[str, int]) -> list[Points]:
@@ -155,7 +155,7 @@ def range_of(job: Job, name: str, x: str, low: float | None, high: float | None)
         return Range(
             early=0.0 if low is None else max(0.0, zero + low), late=2e11 if high is None else min(2e11, zero + high)
         )
-    if x == "epoch" and name not in CONTRACT:
+    if x == "epoch" and name not in MEASURED:
         return _times_of_epochs(job, low, high)
     first = -BIG if low is None else math.ceil(max(-BIG, min(low, BIG)))
     return Range(low=first, high=BIG if high is None else math.floor(max(-BIG, min(high, BIG))))

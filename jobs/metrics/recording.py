@@ -28,7 +28,8 @@ from kernel.messages import Message
 from kernel.models import StateChange
 
 from . import blocks, series
-from .serializers import MEASURED, MetricsIn, ValuesIn
+from .serializers import MetricsIn, ValuesIn
+from .series import MEASURED
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from jobs.serializers import StrictList
 from kernel.fields import Invalid, StrictChoice, StrictInt, StrictNumber, StrictSerializer, StrictString
 from kernel.messages import under
 
-MEASURED = ("accuracy", "loss")
+from .series import MEASURED
+
 SERIES_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}"
 RESERVED = ("epoch", "accuracy", "loss", "progress")  # these are JobMetrics
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -165,7 +166,7 @@ class NumbersField(serializers.Field):
             raise Invalid("must be an object of 1 to 100 numbers")
         numbers = {key: _value_of(value) for key, value in data.items()}
         reserved = RESERVED
-        if any(number is not None and not math.isfinite(number) for number in map(numbers.get, ("accuracy", "loss"))):
+        if any(number is not None and not math.isfinite(number) for number in map(numbers.get, MEASURED)):
             reserved = ("epoch", "progress")
         for key, number in numbers.items():
             if not re.fullmatch(SERIES_NAME, key) or key in reserved:

@@ -22,7 +22,7 @@ from jobs.summaries import metrics as summaries
 
 MOST_POINTS = 2000
 MOST_NAMES = 500  # different names in one job: a name with a counter in it would fill the table
-CONTRACT = ("accuracy", "loss")
+MEASURED = ("accuracy", "loss")  # what a line of JobMetrics has besides its epoch and progress
 ACCURACY_AND_LOSS = "accuracy_and_loss"  # the attribute of a job that has the summaries of both
 MOST_FOLLOWED = 1000  # names of one run that a live page follows
 TITLES = {"accuracy": _("Accuracy"), "loss": _("Loss")}  # of the series that every job has
@@ -133,12 +133,12 @@ def summarised(jobs: Iterable[Job], part: str = "") -> QuerySet:
     rows = RunMetric.objects.filter(job__in=jobs)
     if part:
         rows = rows.filter(name__icontains=part)
-    return rows.order_by(Case(When(name__in=CONTRACT, then=0), default=1), "name", "job")
+    return rows.order_by(Case(When(name__in=MEASURED, then=0), default=1), "name", "job")
 
 
 def accuracy_and_loss() -> Prefetch:
     """Return what fetches all that compact boards of several jobs need."""
-    return Prefetch("summaries", RunMetric.objects.filter(name__in=CONTRACT).order_by("name"), ACCURACY_AND_LOSS)
+    return Prefetch("summaries", RunMetric.objects.filter(name__in=MEASURED).order_by("name"), ACCURACY_AND_LOSS)
 
 
 def of_job(job: Job, begin: int, end: int) -> list[Series]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from django.db import connection
 
-from jobs.metrics.series import CONTRACT
+from jobs.metrics.series import MEASURED
 from jobs.models import Job
 from kernel.effects import READ, SUBMIT
 
@@ -119,7 +119,7 @@ def get_history(call: Call) -> dict:
     kind, after = _place(call.fields.text("page_token"))
     found: list[tuple] = []
     if kind == REPORT:
-        if name in CONTRACT:
+        if name in MEASURED:
             found = _rows(METRICS.format(name=name), REPORT, [job.pk, after, most + 1])
         after = 0
     if len(found) <= most:
@@ -185,7 +185,7 @@ def _jobs_of(call: Call, keys: list[str]) -> Iterator[Job]:
 
 def _points_of(job: Job, name: str, most: int) -> list[dict]:
     """Return the points of a metric by time, step and value."""
-    found = _rows(METRICS.format(name=name), REPORT, [job.pk, 0, most]) if name in CONTRACT else []
+    found = _rows(METRICS.format(name=name), REPORT, [job.pk, 0, most]) if name in MEASURED else []
     found += _rows(VALUES, VALUE, [job.pk, name, 0, name, most])
     run = job.run_id.hex
     rows = sorted((at, step, value) for _kind, _id, value, at, step in found)

@@ -13,7 +13,7 @@ from django.db.models import Exists, F, Max, Min, OuterRef, Q, QuerySet
 from django.http import QueryDict
 from django.utils.translation import gettext as _
 
-from jobs.metrics.series import CONTRACT
+from jobs.metrics.series import MEASURED
 from jobs.models import Job, Project, RunMetric, RunParam, View
 from kernel.messages import translate
 
@@ -41,7 +41,7 @@ def suggested(project: Project) -> list[dict]:
     """Return the charts that a project without a board shows: the metrics that most of its newest runs have."""
     newest = Job.kept.filter(project=project).order_by("-pk").values("pk")[:LOOKED_AT]
     found = names.frequent(newest, SUGGESTED)[1]
-    first = [name for name in CONTRACT if name in found]
+    first = [name for name in MEASURED if name in found]
     return [{"kind": "chart", "metrics": [name]} for name in (*first, *(name for name in found if name not in first))]
 
 

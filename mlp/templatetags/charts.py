@@ -16,7 +16,7 @@ from django.http import QueryDict
 
 from jobs.metrics import usage_series
 from jobs.metrics.points import in_order
-from jobs.metrics.series import ACCURACY_AND_LOSS, CONTRACT, TITLES, accuracy_and_loss, summarised
+from jobs.metrics.series import ACCURACY_AND_LOSS, MEASURED, TITLES, accuracy_and_loss, summarised
 from jobs.models import Job
 from jobs.summaries import colours
 
@@ -42,7 +42,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
     else:
         # So many rows have the first MOST_CHARTS names of all jobs, and of one more.
         last = list(rows.values_list("job", "name", "last")[: (MOST_CHARTS + 1) * len(jobs)])
-    found = [*CONTRACT] if compact else in_order({name for _job, name, _last in last})
+    found = [*MEASURED] if compact else in_order({name for _job, name, _last in last})
     many = len(found) > MOST_CHARTS
     names = [[name] for name in found[:MOST_CHARTS]] if groups is None else groups
     several = {job.pk: job.shown_name for job in sorted(jobs, key=lambda job: job.pk)}
