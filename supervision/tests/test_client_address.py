@@ -113,9 +113,9 @@ def test_only_a_trusted_proxys_word_counts_and_of_it_the_last(gateway, rf, setti
 def test_uploads_name_the_connection_also_behind_a_proxy(gateway, rf, settings):
     """The open connections of this machine are compared with it: a client behind the proxy has none."""
     settings.TRUSTED_PROXIES = ["127.0.0.1"]
-    assert nginx.variables()["peer"] == "$realip_remote_addr:$realip_remote_port"
+    assert nginx.variables()["peer"] == "$realip_remote_addr:$realip_remote_port>$server_port"
     settings.TRUSTED_PROXIES = []
-    assert nginx.variables()["peer"] == "$remote_addr:$remote_port"
+    assert nginx.variables()["peer"] == "$remote_addr:$remote_port>$server_port"
 
 
 def test_answers_name_no_version(gateway):
