@@ -20,7 +20,7 @@ from .calls import HITS, LINES, answer_hits, answer_lines
 from .differences import MOST_RUNS, SHOWN, differences
 
 
-class LineOut(serializers.Serializer):
+class ComparedLineOut(serializers.Serializer):
     job = serializers.CharField(help_text="name of the job in whose log it is")
     line = serializers.IntegerField(help_text="its number there, from 1")
     text = serializers.CharField(help_text="at most 500 characters")
@@ -31,11 +31,13 @@ class LogDifferencesOut(serializers.Serializer):
     compared = serializers.ListField(
         child=serializers.CharField(), help_text=f"the earlier runs, the latest first, at most {MOST_RUNS}"
     )
-    last = LineOut(allow_null=True, help_text="the last line that one of them has, too")
-    then = LineOut(allow_null=True, help_text="what followed it; null at the end of the log")
-    usual = LineOut(allow_null=True, help_text="what usually follows it; all three are null where nothing is unusual")
-    new = LineOut(many=True, help_text=f"lines that none of them has, the first of each kind, at most {SHOWN}")
-    missing = LineOut(many=True, help_text=f"lines that all of them have and this run lacks, at most {SHOWN}")
+    last = ComparedLineOut(allow_null=True, help_text="the last line that one of them has, too")
+    then = ComparedLineOut(allow_null=True, help_text="what followed it; null at the end of the log")
+    usual = ComparedLineOut(
+        allow_null=True, help_text="what usually follows it; all three are null where nothing is unusual"
+    )
+    new = ComparedLineOut(many=True, help_text=f"lines that none of them has, the first of each kind, at most {SHOWN}")
+    missing = ComparedLineOut(many=True, help_text=f"lines that all of them have and this run lacks, at most {SHOWN}")
     new_total = serializers.IntegerField(help_text="kinds of new lines")
     missing_total = serializers.IntegerField(help_text="kinds of missing lines")
     cut = serializers.BooleanField(help_text="whether only the beginning and the end of a long log were compared")
