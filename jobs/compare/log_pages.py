@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 
 from django.http import Http404
@@ -11,7 +12,6 @@ from django.views.decorators.http import require_GET
 
 from accounts.sharing.access import shareable
 from jobs import logs
-from jobs.log.shapes import NUMBER
 from jobs.models import Job
 from kernel import ansi
 
@@ -22,6 +22,8 @@ MOST_LINES = 4000
 MOST_COLUMNS = 1000
 SHOWN = 2000  # lines of the difference
 CONTEXT = 3
+# What differs in any two runs of the same program: times, durations, addresses, process ids.
+NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?:(?<=[\s=:(\[,])-)?\d+(?:[.:,]\d+)*(?:[eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)

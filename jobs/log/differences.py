@@ -18,10 +18,10 @@ from kernel import ansi
 from kernel.textlog import reading
 from kernel.textlog.times import Times
 
-from .shapes import shape
+from .shapes import shapes
 
 MOST_RUNS = 5
-HALF = 1 << 20  # bytes of a run that are compared, from its beginning and from its end
+HALF = 512 << 10  # bytes of a run that are compared, from its beginning and from its end
 MOST_COLUMNS = 500
 SHOWN = 100  # lines of each kind
 
@@ -81,7 +81,7 @@ def earlier_runs(job: Job) -> QuerySet[Job]:
 def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list) -> Differences:
     """Compare the job's log with those of the latest of its earlier runs that `may_read` returns and that have one."""
     runs = may_read(earlier_runs(job)[: 2 * MOST_RUNS])
-    names = re.compile(rf"(?<![a-z])(?:{'|'.join(one.name for one in [job, *runs])})(?![a-z])")
+    names = [one.name for one in [job, *runs]]
     others = [text for one in runs if (text := _read(one, names)).lines][:MOST_RUNS]
     own = _read(job, names)
     if not others or not own.lines:
@@ -133,7 +133,7 @@ def _follower(form: str, others: list[Text]) -> Line | None:
     return text.show(place + 1) if place + 1 < len(text.lines) else None
 
 
-def _read(job: Job, names: re.Pattern) -> Text:
+def _read(job: Job, names: list[str]) -> Text:
     """Return the text of the job's last run. The names of the compared jobs are no differences."""
     log = log_file(job)
     with Times(log.open_times()) as times:
@@ -157,9 +157,17 @@ def _read(job: Job, names: re.Pattern) -> Text:
         rows = ansi.plain(piece).decode(errors="replace").split("\n")
         if cut:  # the last line of the first part and the first line of the second one are not whole
             rows, number = (rows[:-1], number) if place == 0 else (rows[1:], number + 1)
-        lines += [
-            (number + at, row.rstrip("\r")[:MOST_COLUMNS], form)
-            for at, row in enumerate(rows)
-            if (form := shape(names.sub("#", row[:MOST_COLUMNS])))
-        ]
+        rows = [row[:MOST_COLUMNS] for row in rows]
+        forms = shapes(_without(names, rows))
+        found = zip(range(number, number + len(rows)), rows, forms, strict=True)
+        lines += [(at, row, form) for at, row, form in found if form]
     return Text(job, lines, cut)
+
+
+def _without(names: list[str], rows: list[str]) -> list[str]:
+    """Return the rows with a sign in place of each of the names."""
+    text = "\n".join(rows)
+    for name in names:
+        if name in text:
+            text = re.sub(rf"(?<![a-z]){name}(?![a-z])", "#", text)
+    return text.split("\n")
