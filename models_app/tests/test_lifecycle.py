@@ -125,7 +125,9 @@ class TestLineage:
         ended = timezone.now()
         Job.objects.filter(pk=job.pk).update(datasets=["digits", "gone"], ended=ended)
         reported = {"accuracy": [0.5, 0.9, 0.8], "loss": [1, 1 / 2, 1 / 3], "lr": [0.1]}
-        summaries.add(job, [summaries.summary_of(name, values, len(values), ended) for name, values in reported.items()])
+        summaries.add(
+            job, [summaries.summary_of(name, values, len(values), ended) for name, values in reported.items()]
+        )
         model = create(alice, src="jobs/fit")
         assert model.size == 4
         assert fresh(model).lineage == {
