@@ -113,13 +113,19 @@ def size(table: str = "aiops_log") -> int:
     """Return the bytes of all lines with their index entries; for a large table estimated from a
     sample of its blocks.
     """
+    share, text = sample(table)
+    with connection.cursor() as cursor:
+        cursor.execute(SIZE.format(table), {"share": share, "text": text})
+        return int(int(cursor.fetchone()[0]) * 100 / share)
+
+
+def sample(table: str = "aiops_log") -> tuple[float, float]:
+    """Return the percentage of the table's blocks that a sample has, and the share of the indexes of its text."""
     blocks, text = _on_disk(table)
     share = 100.0
     while blocks * share / 100 > SAMPLED:
         share /= 2
-    with connection.cursor() as cursor:
-        cursor.execute(SIZE.format(table), {"share": share, "text": text})
-        return int(int(cursor.fetchone()[0]) * 100 / share)
+    return share, text
 
 
 def _on_disk(table: str) -> tuple[int, float]:

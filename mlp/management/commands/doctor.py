@@ -43,6 +43,7 @@ CHECKS = (
     Check("runs", state.runs, DATABASE),
     Check("stream", state.stream, BOTH),
     Check("tasks", state.tasks, frozenset({"valkey"})),
+    Check("logs", state.logs, frozenset({"valkey"})),
     Check("backups", state.backups),
 )
 THOROUGH = (Check("files", state.files, DATABASE),)
