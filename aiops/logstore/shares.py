@@ -2,7 +2,8 @@
 the database.
 
 A user's lines are those of the namespace of that name in the local cluster. Administrators, who send lines of any
-namespace, are not limited, nor are namespaces that are no user's. The sizes are estimated from a sample of the table's blocks, as in `retention`, for all users by one query.
+namespace, are not limited, nor are namespaces that are no user's. The sizes are estimated from a sample of the table's
+blocks, as in `retention`, for all users by one query.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from aiops.intake import accept, quota
 from aiops.judging import alerts, watching
 from aiops.training import unjudged
 from aiops.wire import kv
+from kernel import clock
 from kernel.database import reachable
 from kernel.errors import Fault
 from kernel.singleton import Holder
@@ -118,7 +119,9 @@ class Housekeeping:
         if not self.active.hold():
             return
         try:
-            gone = logstore.get().retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
+            gone = logstore.get().retain(
+                clock.settled_days(settings.AIOPS_RETENTION_DAYS), settings.AIOPS_RETENTION_MIB
+            )
             found = logstore.get().retain_shares(settings.AIOPS_USER_MIB)
         except Fault as problem:
             log.warning("old log lines could not be removed: %s", problem.msg)
