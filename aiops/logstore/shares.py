@@ -14,7 +14,7 @@ from accounts.models import User
 from kernel import names
 
 from .base import Share
-from .retention import BYTES, EMPTY_MINUTES, MOST, PORTION, RETURNED, SETTLED, sample
+from .retention import BYTES, MOST, PORTION, RETURNED, SETTLED, forget_empty, sample
 
 LOCAL = "local"
 USERS = "cluster = %(cluster)s AND namespace <> '' AND namespace <> %(platform)s"
@@ -64,7 +64,5 @@ def remove(megabytes: int, most: int = MOST, portion: int = PORTION) -> dict[str
                 lines, freed = cursor.fetchone()
             removed, left, size = removed + lines, left - lines, size - int(freed)
         found[namespace] = Share(size, removed)
-    if left < most:
-        with connection.cursor() as cursor:
-            cursor.execute(EMPTY_MINUTES)
+    forget_empty(most - left)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from django.core.cache import cache
@@ -103,3 +104,18 @@ def test_without_the_cache_nobody_waits(keeper, client, alice, settings):
     quota.measured({"alice": quota.Share(2 << 20)})
     cache.delete(quota.KEPT)
     assert push(client, alice, ROUTES[0]).status_code == 204
+
+
+def test_a_workload_for_each_line_leaves_nothing_behind(keeper, alice, settings):
+    """Workloads are named by the senders, and counted in rows of their own."""
+    settings.AIOPS_RETENTION_DAYS = 1
+    at = {"shop": int(time.time() * 1000), "old": BEGUN * 1000}
+    for kind, at_ms in at.items():
+        lines = [
+            accept.line("one", namespace="alice", deployment=f"{kind}{number}", id=f"{kind}{number}", at_ms=at_ms)
+            for number in range(20)
+        ]
+        accept.append(lines)
+    assert Workload.objects.count() == 40
+    keeper.retain()
+    assert set(Workload.objects.values_list("deployment", flat=True)) == {f"shop{number}" for number in range(20)}
