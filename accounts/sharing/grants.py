@@ -20,7 +20,7 @@ from django.utils.translation import gettext_noop
 
 from accounts import notices
 from accounts.models import Membership, Share, State, User
-from kernel import after_commit
+from kernel import after_commit, clock
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
 from kernel.messages import Message, word
@@ -187,7 +187,7 @@ def moment(text: str) -> datetime | None:
 
 def tidy() -> None:
     """Delete the records of shares that expired or were revoked long ago."""
-    before = timezone.now() - KEPT
+    before = clock.settled(timezone.now()) - KEPT
     old = Share.objects.filter(Q(revoked__lt=before) | Q(expires__lt=before)).values_list("pk", flat=True)
     Share.objects.filter(pk__in=list(old[:TIDIED_AT_ONCE])).delete()
 

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 import accounts.reconcile
+from accounts.models import LoginAddress
 from aiops.intake import accept
 from aiops.models import LogLine
 from aiops.services.housekeeping import Housekeeping
@@ -20,7 +21,8 @@ from mlp.checkup import machine
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
-from resources.models import Tenant
+from resources import usage
+from resources.models import Tenant, UsageSample
 
 from .test_trash import KINDS, age, listed, purge, thing
 
@@ -126,6 +128,8 @@ def test_nothing_else_that_is_old_is_removed_by_a_jump(alice, tasks, clocks, mon
     put(Job, alice, "fit", "finished")
     Job.objects.update(ended=clocks.real())
     session = Session.objects.create(session_key="a" * 32, expire_date=clocks.real() + timedelta(days=10))
+    sample = UsageSample.objects.create(tenant=alice.tenant, at=clocks.real())
+    address = LoginAddress.objects.create(user=alice, network="192.0.2.1", succeeded=clocks.real())
     settings.AIOPS_RETENTION_DAYS = 1
     at_ms = int((time.time() - 2 * DAY) * 1000)  # removed by the real clock, which stands for the one that has jumped
     accept.append([accept.line("old", namespace="alice", deployment="fit", id="old", at_ms=at_ms)])
@@ -133,17 +137,19 @@ def test_nothing_else_that_is_old_is_removed_by_a_jump(alice, tasks, clocks, mon
     def rounds() -> list[int]:
         monkeypatch.setattr(accounts.reconcile, "_tidied", 0.0)
         accounts.reconcile.run()
+        usage.record()
         purge()
         keeper = Housekeeping()
         keeper.retain()
         keeper.stop()
         left = Job.objects.filter(log_removed=None, metrics_removed=None, output_removed=None).count()
-        return [left, Session.objects.filter(pk=session.pk).count(), LogLine.objects.count()]
+        rows = [type(row).objects.filter(pk=row.pk).count() for row in (session, sample, address)]
+        return [left, *rows, LogLine.objects.count()]
 
-    clocks.jump(40 * DAY)
-    assert rounds() == [1, 1, 1]
+    clocks.jump(100 * DAY)
+    assert rounds() == [1] * 5
     clock.confirm()
-    assert rounds() == [0, 0, 0]
+    assert rounds() == [0] * 5
 
 
 @pytest.mark.parametrize(
