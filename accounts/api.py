@@ -81,7 +81,13 @@ class UserToken(ContractView):
 class UserTokenRotate(ContractView):
     """An administrator who replaces the token of somebody else does not get the new one."""
 
-    calls = {"PUT": Call("Rotate the token: the old one no longer works", ACCOUNT, out=str)}
+    calls = {
+        "PUT": Call(
+            "Rotate the token: the old one no longer works; only its owner gets the new one, others an empty text",
+            ACCOUNT,
+            out=str,
+        )
+    }
 
     def put(self, request, user):
         token = lifecycle.rotate_token(user=self.owner, by=self.by)

@@ -20,7 +20,7 @@ from django.db.models import F, Sum
 from django.http import HttpResponse
 from django.utils import timezone
 
-from kernel import names
+from kernel import clock, names
 from kernel.errors import Refused, TooMany
 from kernel.messages import Message
 
@@ -215,7 +215,7 @@ def report(user: User) -> None:
 
 def tidy() -> None:
     """Delete the networks from which there was neither a log-in nor a failure for a long time."""
-    old = timezone.now() - KEPT
+    old = clock.settled(timezone.now()) - KEPT
     LoginAddress.objects.exclude(succeeded__gte=old).exclude(failed__gte=old).delete()
 
 

@@ -21,6 +21,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from kernel import clock
 from kernel.errors import TooMany
 
 from .models import Throttle
@@ -191,4 +192,4 @@ def hashing() -> Iterator[None]:
 
 def tidy() -> None:
     """Delete the rows whose attempts are forgotten."""
-    Throttle.objects.filter(at__lt=timezone.now() - KEPT).delete()
+    Throttle.objects.filter(at__lt=clock.settled(timezone.now()) - KEPT).delete()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.utils import timezone
 
-from kernel import after_commit, healing
+from kernel import after_commit, clock, healing
 from kernel.messages import Message
 from kernel.models import StateChange
 
@@ -22,7 +22,8 @@ SPOOL_KEPT_S = 24 * 3600
 def run() -> None:
     """Run one round."""
     now = timezone.now()
-    since = now - timedelta(seconds=settings.DATASET_SILENCE_S)
+    since = clock.settled(now) - timedelta(seconds=settings.DATASET_SILENCE_S)
+    kept_s = SPOOL_KEPT_S + clock.ahead_s()
     reason = Message("no heartbeat and no bytes for %(seconds)s s", seconds=settings.DATASET_SILENCE_S)
     for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
@@ -33,5 +34,5 @@ def run() -> None:
     healing.attempt(versions.heal)
     healing.attempt(trash.purge, now)
     healing.attempt(lock_store.sweep)
-    healing.attempt(spool.sweep, SPOOL_KEPT_S)
-    healing.attempt(spool.sweep_parts, SPOOL_KEPT_S)
+    healing.attempt(spool.sweep, kept_s)
+    healing.attempt(spool.sweep_parts, kept_s)

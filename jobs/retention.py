@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from kernel import after_commit, healing, storage, trash
+from kernel import after_commit, clock, healing, storage, trash
 from kernel.locking import Missing, locked
 from resources.models import Tenant
 
@@ -28,11 +28,11 @@ USAGE = "usage.jsonl"  # beside the log
 
 def run(now: datetime) -> None:
     """Remove what is due, as much as ROUND_S allow."""
-    end = time.monotonic() + ROUND_S
+    end, settled = time.monotonic() + ROUND_S, clock.settled(now)
     for part, remove in REMOVED.items():
         tenants = Tenant.objects.exclude(**{f"{part}_days": None}).order_by("pk")
         for pk, days in tenants.values_list("pk", f"{part}_days"):
-            before = {"tenant": pk, "ended__lt": now - timedelta(days=days), f"{part}_removed": None}
+            before = {"tenant": pk, "ended__lt": settled - timedelta(days=days), f"{part}_removed": None}
             due = Job.objects.filter(**before, state__in=ENDED, run_name="").select_related("user")
             for job in due.order_by("ended")[:MOST]:
                 healing.attempt(_remove, job, part, remove, now)

@@ -48,6 +48,12 @@ class Rights:
         if not self.may(effect, name):
             raise Refused("this token may not do that with the registered model %(name)s", field="token", name=name)
 
+    def covers(self, others: Rights) -> bool:
+        """Return whether these rights have all that the others have."""
+        both = self.narrowed(others.registry, others.models)
+        same = both.registry == others.registry and set(both.models) == set(others.models)
+        return same or others.registry == Registry.READ
+
     def narrowed(self, registry: str, names: Sequence[str]) -> Rights:
         """Return those of the rights that this one has, too."""
         least = min(Registry(registry), Registry(self.registry), key=ORDER.index)

@@ -20,6 +20,13 @@ AIOPS_RETENTION_DAYS = LOGS.integer(
 AIOPS_RETENTION_MIB = LOGS.integer(
     "MLP_AIOPS_RETENTION_MIB", 4096, 16, unit="MiB", help="the total size of the stored log lines"
 )
+AIOPS_USER_MIB = LOGS.integer(
+    "MLP_AIOPS_USER_MIB",
+    2048,
+    16,
+    unit="MiB",
+    help="the size of one user's stored log lines; beyond it the user's oldest are removed",
+)
 AIOPS_SUBJECT = LOGS.choice(
     "MLP_AIOPS_SUBJECT",
     "mlp.aiops.stored_logs",

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db.models import Q
 
+from kernel import clock
+
 from .models import Tenant
 
 PARTS = ("log", "metrics", "output")  # of an ended job, each with a policy `…_days` and a column `…_removed`
@@ -22,7 +24,10 @@ class Removal(NamedTuple):
 
 
 def trash_due(now: datetime) -> Q:
-    """Return the condition of what has been in the trash for long enough, by its tenant's policy."""
+    """Return the condition of what has been in the trash for long enough, by its tenant's policy and a clock that can
+    be believed.
+    """
+    now = clock.settled(now)
     due = Q(tenant__trash_days=None, trashed__lt=now - timedelta(days=settings.TRASH_DAYS))
     own = Tenant.objects.exclude(trash_days=None).values_list("trash_days", flat=True)
     for days in sorted(set(own)):

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Sum
 from django.utils import timezone
 
+from kernel import clock
 from kernel.models import StateChange
 
 from .models import GIVEN_BACK, KINDS, LIVE, ResourceRequest, Tenant, UsageSample
@@ -88,7 +89,7 @@ def record(now: datetime | None = None) -> int:
         with transaction.atomic():
             UsageSample.objects.bulk_create(rows or [UsageSample(tenant_id=pk, at=now)])
         taken += 1
-    UsageSample.objects.filter(at__lt=now - KEPT).delete()
+    UsageSample.objects.filter(at__lt=clock.settled(now) - KEPT).delete()
     return taken
 
 

@@ -16,10 +16,11 @@ from django.db import transaction
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext_noop
 
 from accounts import notices
 from accounts.models import Membership, Share, State, User
-from kernel import after_commit
+from kernel import after_commit, clock
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
 from kernel.messages import Message, word
@@ -93,7 +94,9 @@ def make(
         what = Message("with %(who)s: %(right)s", who=whom(share), right=word(Right(right).label))
         record_change(share, transition="share", source="", target="shared", by=by, reason=what)
         if share.user is not None:
-            _tell(share, "shared", Message("%(owner)s shares this with you.", owner=owner.username))
+            _tell(share.user, share, "shared", Message("%(owner)s shares this with you.", owner=owner.username))
+        if notices.name_of(by) != owner.username:
+            _tell_owner(share, "shared", gettext_noop("%(by)s shared this in your name (%(who)s: %(right)s)."), by)
     return share, token
 
 
@@ -107,6 +110,8 @@ def revoke(share: Share, *, by: str) -> None:
         row.save(update_fields=["revoked"])
         why = Message("with %(who)s", who=whom(row))
         record_change(row, transition="revoke", source="shared", target="revoked", by=by, reason=why)
+        if notices.name_of(by) != row.owner.username:
+            _tell_owner(row, "revoked", gettext_noop("%(by)s revoked your share (%(who)s: %(right)s)."), by)
 
 
 def whom(share: Share) -> str:
@@ -182,7 +187,7 @@ def moment(text: str) -> datetime | None:
 
 def tidy() -> None:
     """Delete the records of shares that expired or were revoked long ago."""
-    before = timezone.now() - KEPT
+    before = clock.settled(timezone.now()) - KEPT
     old = Share.objects.filter(Q(revoked__lt=before) | Q(expires__lt=before)).values_list("pk", flat=True)
     Share.objects.filter(pk__in=list(old[:TIDIED_AT_ONCE])).delete()
 
@@ -211,6 +216,13 @@ def _other(owner: User, username: str) -> User:
     return user
 
 
-def _tell(share: Share, event: str, what: Message) -> None:
-    notices.notify(user=share.user, kind="share", name=share.name, event=event, reason=what)
-    after_commit.changed(share.user.username, "share", "")
+def _tell_owner(share: Share, event: str, words: str, by: str) -> None:
+    """Notify the owner of what somebody else did in their name: who makes a link has its key."""
+    right = word(Right(share.right).label)
+    what = Message(words, by=notices.name_of(by), who=whom(share), right=right)
+    _tell(share.owner.owner or share.owner, share, event, what)
+
+
+def _tell(user: User, share: Share, event: str, what: Message) -> None:
+    notices.notify(user=user, kind="share", name=share.name, event=event, reason=what)
+    after_commit.changed(user.username, "share", "")

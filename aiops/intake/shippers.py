@@ -26,12 +26,13 @@ from aiops.wire.lenient import text_of
 from kernel.database import reachable
 from kernel.errors import AWAY, Fault, Refused, writable
 
-from . import accept
+from . import accept, quota
 
 log = logging.getLogger(__name__)
 
 OTLP = "/v1/logs"
 CHUNK = 5000  # lines that are stored at a time
+RETRY_AFTER_S = 5
 PROTOBUF = "application/x-protobuf"
 BARE = b"\n"  # a PushRequest begins with the tag of its first stream
 # Attributes that name a workload; the first one present counts.
@@ -146,7 +147,7 @@ def _take(request: HttpRequest, read, store: Store | None, kind: str) -> tuple[H
         if not isinstance(problem, Fault):
             log.exception("a request with log lines failed")
         answer = _refusal(503, problem.msg if isinstance(problem, Fault) else AWAY)
-        answer["Retry-After"] = "5"
+        answer["Retry-After"] = str(getattr(problem, "retry_after_s", RETRY_AFTER_S))
         return answer, reading
     return None, reading
 
@@ -164,6 +165,7 @@ def _store(lines: Iterator[dict], reading: Reading, store: Store) -> None:
         except ValueError as odd:
             problem = Unreadable(str(odd))
         more = len(chunk) == CHUNK
+        quota.require(reading.user, chunk)
         reading.taken += len(chunk)
         store([one for one in chunk if one["log"]])
     if problem is not None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -38,6 +39,13 @@ UNAVAILABLE = Message("the log store is not available; try again later")
 
 
 Names = tuple[str, str, str]  # cluster, namespace, deployment
+
+
+class Share(NamedTuple):
+    """The bytes of a user's lines, and how many were removed because there were more."""
+
+    size: int
+    removed: int = 0
 
 
 class LogStore(ABC):
@@ -142,6 +150,13 @@ class LogStore(ABC):
         """Remove lines older than the days, and the oldest above the size limit; return how many lines. It may leave
         some to the next call.
         """
+
+    def retain_shares(self, megabytes: int) -> dict[str, Share]:
+        """Remove the oldest lines of each user who has more than so many MiB; return what each has then.
+
+        A store that does not know it limits nobody.
+        """
+        return {}
 
     def upkeep(self) -> None:
         """Do what keeps the store fast. May take minutes; called every few seconds, never twice at a time."""

@@ -16,8 +16,8 @@ from aiops.models import LogLine, Template, Workload
 from kernel.database import execute_prepared, reachable
 from kernel.errors import Refused
 
-from . import conditions, counting, partitions, retention, searching
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean
+from . import conditions, counting, partitions, retention, searching, shares
+from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
 from .query import parse
 from .statements import APPEND, COLUMNS, LINE, NAMES, PLACES, UPDATE, VERDICT, change_of, columns_of, key_of, owner_of
 
@@ -177,6 +177,10 @@ class DatabaseStore(LogStore):
     def retain(self, days: int, megabytes: int) -> int:
         """Remove lines older than the days, and the oldest above the size limit; return how many lines."""
         return retention.remove(days, megabytes)
+
+    @reachable(UNAVAILABLE)
+    def retain_shares(self, megabytes: int) -> dict[str, Share]:
+        return shares.remove(megabytes)
 
     @reachable(UNAVAILABLE)
     def upkeep(self) -> None:

@@ -107,19 +107,32 @@ SELECT count(*) FROM gone
 KEYS_OF = f"DELETE FROM aiops_log_key USING {{0}} AS gone WHERE key = {KEY.replace('line_id', 'gone.line_id')}"
 EMPTIED = f"WITH gone AS (SELECT * FROM {{0}}), {SETTLED} SELECT count(*) FROM gone"
 EMPTY_MINUTES = "DELETE FROM aiops_log_minute WHERE unjudged = 0 AND normal = 0 AND anomalies = 0"
+# Senders name workloads as they like, perhaps each line another one. Those to which lines are being added stay.
+EMPTY_WORKLOADS = """
+DELETE FROM aiops_workload WHERE id IN (
+    SELECT id FROM aiops_workload WHERE lines = 0 ORDER BY cluster, namespace, deployment
+    LIMIT %(most)s FOR UPDATE SKIP LOCKED
+)
+"""
 
 
 def size(table: str = "aiops_log") -> int:
     """Return the bytes of all lines with their index entries; for a large table estimated from a
     sample of its blocks.
     """
+    share, text = sample(table)
+    with connection.cursor() as cursor:
+        cursor.execute(SIZE.format(table), {"share": share, "text": text})
+        return int(int(cursor.fetchone()[0]) * 100 / share)
+
+
+def sample(table: str = "aiops_log") -> tuple[float, float]:
+    """Return the percentage of the table's blocks that a sample has, and the share of the indexes of its text."""
     blocks, text = _on_disk(table)
     share = 100.0
     while blocks * share / 100 > SAMPLED:
         share /= 2
-    with connection.cursor() as cursor:
-        cursor.execute(SIZE.format(table), {"share": share, "text": text})
-        return int(int(cursor.fetchone()[0]) * 100 / share)
+    return share, text
 
 
 def _on_disk(table: str) -> tuple[int, float]:
@@ -147,10 +160,16 @@ def remove(days: int, megabytes: int, most: int = MOST, portion: int = PORTION) 
         removed, excess = removed + lines, excess - int(freed)
         if lines < portion:
             break
-    if removed:
-        with connection.cursor() as cursor:
-            cursor.execute(EMPTY_MINUTES)
+    forget_empty(removed)
     return removed
+
+
+def forget_empty(removed: int) -> None:
+    """Remove the counts of what has no lines any more, after so many lines have been removed."""
+    with connection.cursor() as cursor:
+        if removed:
+            cursor.execute(EMPTY_MINUTES)
+        cursor.execute(EMPTY_WORKLOADS, {"most": PORTION})
 
 
 def _whole(before: int, excess: int, limit: int) -> tuple[int, int]:

@@ -14,10 +14,11 @@ from django.db import DatabaseError, connections
 from django.utils import timezone
 
 from aiops import lifecycle, logstore
-from aiops.intake import accept
+from aiops.intake import accept, quota
 from aiops.judging import alerts, watching
 from aiops.training import unjudged
 from aiops.wire import kv
+from kernel import clock
 from kernel.database import reachable
 from kernel.errors import Fault
 from kernel.singleton import Holder
@@ -114,16 +115,23 @@ class Housekeeping:
             self.keeper.start()
 
     def retain(self) -> None:
-        """Remove the lines that are too old or too many."""
+        """Remove the lines that are too old or too many, of all users or of one."""
         if not self.active.hold():
             return
         try:
-            gone = logstore.get().retain(settings.AIOPS_RETENTION_DAYS, settings.AIOPS_RETENTION_MIB)
+            gone = logstore.get().retain(
+                clock.settled_days(settings.AIOPS_RETENTION_DAYS), settings.AIOPS_RETENTION_MIB
+            )
+            found = logstore.get().retain_shares(settings.AIOPS_USER_MIB)
         except Fault as problem:
             log.warning("old log lines could not be removed: %s", problem.msg)
             return
         if gone:
             log.info("%s old log lines were removed", gone)
+        for name, share in found.items():
+            if share.removed:
+                log.info("%s of the oldest log lines of %s were removed: there were too many", share.removed, name)
+        quota.measured(found)
 
 
 def _upkeep() -> None:

@@ -13,7 +13,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
 from aiops import logstore
-from aiops.intake import accept, bodies
+from aiops.intake import accept, bodies, quota
 from aiops.judging import log_search
 from aiops.wire import coding
 from kernel.effects import READ
@@ -118,6 +118,7 @@ class Logs(ContractView):
             lines = list(self._good(chunk, odd))
             total += len(chunk)
             taken += len(lines)
+            quota.require(request.user, lines)
             new += accept.store(lines)
         if odd.refused and not taken:
             number, problem, _stored = odd.first[0]

@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 
 from aiops import logstore
+from aiops.intake import quota
 from aiops.judging import feedback, log_search, searches, severity, watching
 from aiops.judging import insights as charts
 from kernel.errors import Fault, Refused
@@ -73,7 +74,7 @@ def insights(request):
     given = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     hours = _hours(request)
     context = {"given": given, "levels": log_search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
-    context["severities"] = SEVERITIES
+    context["severities"], context["notice"] = SEVERITIES, quota.told(request.user.username)
     try:
         body, mark = log_search.body(request.user, **given), _mark(request.GET.get("after", ""))
         rows, more = logstore.get().search(body, SHOWN, mark)

@@ -31,10 +31,12 @@ from accounts.sharing import access, grants
 from accounts.tokens import Holder
 from kernel import disk, storage
 from kernel.broker import broker
-from kernel.effects import Effect
+from kernel.effects import SUBMIT, Effect
 from kernel.locking import lock_row
 from kernel.messages import Message, word
+from kernel.registering import ALL
 
+from .. import home
 from ..models import Dataset, State
 from . import tree
 from .errors import HttpError
@@ -61,10 +63,14 @@ def find_dataset(target: Target) -> Dataset | None:
 
 def require_scope(holder: Holder, target: Target, effect: Effect, *, whole: bool = False) -> None:
     """Raise HttpError 403 unless the holder's token is for this. A token of one dataset may do everything to its files,
-    and nothing to the `whole` of it.
+    and nothing to the `whole` of it. In `.home` a token writes no code that runs with more rights than it has.
     """
     if not scopes.may(holder, effect, target.user, "" if whole else target.dataset):
         raise HttpError(403, scopes.refused(holder).msg, field="token")
+    if target.is_home and effect == SUBMIT and holder.rights != ALL:
+        problem = home.refusal(target.user, target.parts, holder.rights)
+        if problem is not None:
+            raise HttpError(403, problem, field="token")
 
 
 def require_owner(holder: Holder, target: Target) -> None:

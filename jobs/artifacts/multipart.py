@@ -23,7 +23,7 @@ from datasets.webdav import tree
 from datasets.webdav.admission import clear
 from datasets.webdav.spool import ARTIFACTS
 from jobs.models import Job
-from kernel import disk, storage
+from kernel import clock, disk, storage
 from kernel.errors import Refused
 from kernel.locking import Missing
 
@@ -156,7 +156,7 @@ def abort(upload: Upload, job: Job) -> None:
 
 def sweep(older_than_s: float = KEEP_S, receipts_s: float = RECEIPT_S) -> int:
     """Remove the uploads to which nothing has been added for so long, and old receipts; return how many."""
-    now, removed = time.time(), 0
+    now, removed = time.time() - clock.ahead_s(), 0
     for folder in storage.spool_dir().joinpath(ARTIFACTS).glob("*/*"):
         with contextlib.suppress(FileNotFoundError):
             age = now - folder.lstat().st_mtime

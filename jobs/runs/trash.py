@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from jobs import lifecycle
 from jobs.models import ENDED, Job, Origin, Project, State
-from kernel import healing
+from kernel import clock, healing
 from kernel.errors import Refused
 from kernel.locking import WrongState
 from kernel.models import StateChange
@@ -91,7 +91,7 @@ def delete_one(job: Job, by: str) -> None:
 def purge() -> None:
     """Delete what has been in the trash for long enough; called by reconcile in each round."""
     now = timezone.now()
-    before = now - timedelta(days=settings.TRASH_DAYS)
+    before = clock.settled(now) - timedelta(days=settings.TRASH_DAYS)
     due = Job.objects.filter(MOVABLE, retention.trash_due(now)).select_related("user").order_by("trashed")
     healing.each(lambda job: _delete(job, "reconcile"), due[:PURGED])
     empty = Project.objects.filter(trashed__lt=before, jobs=None)

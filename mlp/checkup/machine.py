@@ -16,7 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 
 from jobs.metrics.recording import STREAM
-from kernel import bus
+from kernel import bus, clock
 from supervision import binaries, ports
 from supervision import root as roots
 from supervision.parts import platform_parts
@@ -119,6 +119,16 @@ def clock_of_files() -> Iterator[Finding]:
             return os.fstat(file.fileno()).st_mtime
 
     yield _compared("the file system", ask)
+
+
+def clock_of_rounds() -> Iterator[Finding]:
+    """Ask whether the clock has jumped ahead, so that nothing is deleted for its age."""
+    ahead = clock.ahead_s()
+    if ahead:
+        what = f"the clock has jumped ahead by {ahead:.0f} s: nothing is deleted for its age by that, for a day at most"
+        yield Finding("clocks", "problem", what, "set the clock, or confirm it: manage.py clock --confirm")
+    else:
+        yield Finding("clocks", "ok", "the clock has not jumped ahead")
 
 
 def _compared(name: str, ask: Callable[[], float]) -> Finding:

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 import runners
+from aiops.intake import quota
 from aiops.models import TrainingRun
 from apps.models import Application, Rollout
 from datasets import orphans
@@ -132,6 +133,16 @@ def tasks() -> Iterator[Finding]:
         yield Finding("tasks", "warning", f"many tasks wait: {told}", "see {root}/log/worker/worker.log")
     else:
         yield Finding("tasks", "ok", f"waiting tasks: {told}")
+
+
+def logs() -> Iterator[Finding]:
+    """Ask whose log lines take all that a user's may, so that their oldest are removed."""
+    full = quota.nearly_full()
+    for name, use in sorted(full.items()):
+        what = f"the lines of {name} take {use.mib} MiB of {use.limit} MiB: the oldest are removed"
+        yield Finding("logs", "warning", what, "have them log less, or raise MLP_AIOPS_USER_MIB (docs/aiops.md)")
+    if not full:
+        yield Finding("logs", "ok", "no user's lines take what one user's may")
 
 
 def sessions() -> Iterator[Finding]:

@@ -23,8 +23,9 @@ from unfold.dataclasses import SearchResult
 
 from accounts.admin import waiting
 from aiops.models import Alert, ModelVersion, Workload
-from kernel import storage
+from kernel import clock, storage
 from kernel.admin_display import TONES, acted, bar, changed, list_address, state_name, url_of
+from kernel.messages import translate
 from kernel.models import StateChange
 from mlp.operators import audit, largest, machine, operator_logs
 from mlp.operators.admin_theme import GROUPS
@@ -50,7 +51,7 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
         **context,
         "title": gettext("Overview"),
         "kinds": kinds(request),
-        "warnings": certificate_warnings(),
+        "warnings": [*certificate_warnings(), *clock_warnings()],
         "waiting": waiting().order_by("created")[:WAITING],
         "waiting_count": waiting().count(),
         "waiting_url": list_address("accounts_user", waiting="yes"),
@@ -75,6 +76,12 @@ def certificate_warnings() -> list[str]:
         end = f"{served.ends:%Y-%m-%d %H:%M} UTC"
         found.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
     return found
+
+
+def clock_warnings() -> list[str]:
+    """Return what is to be done about a clock that has jumped ahead."""
+    found = clock.warning()
+    return [translate(found)] if found else []
 
 
 def kinds(request: HttpRequest) -> list[dict]:

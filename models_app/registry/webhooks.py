@@ -22,7 +22,7 @@ from django.utils import timezone
 
 from accounts import delivery
 from accounts import lifecycle as accounts
-from kernel import after_commit, outbound, sanitize, sealing
+from kernel import after_commit, clock, outbound, sanitize, sealing
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message, clip, message_of, storable
@@ -149,7 +149,7 @@ def deliver(pk: int) -> None:
 
 def due() -> list[int]:
     """Return the deliveries that are due, and forget old ones."""
-    RegistryDelivery.objects.filter(open=False, created__lt=timezone.now() - KEPT).delete()
+    RegistryDelivery.objects.filter(open=False, created__lt=clock.settled(timezone.now()) - KEPT).delete()
     rows = RegistryDelivery.objects.filter(open=True, not_before__lte=timezone.now()).order_by("not_before", "pk")
     return list(rows.values_list("pk", flat=True)[:DUE])
 

@@ -9,6 +9,7 @@ import io
 import os
 import socket
 import zipfile
+from pathlib import Path
 
 import pytest
 import requests
@@ -65,8 +66,14 @@ def unread(service, path: str, count: int, **headers: str):
 
 
 def stored_by_nginx(service) -> int:
-    found = [path for path in (service.folder / "temp").rglob("*") if path.is_file()]
-    return sum(path.stat().st_blocks * 512 for path in found)
+    """Return the bytes of its temporary files, which have no names any more: they are its open descriptors."""
+    found = {}
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{service.folder / 'temp'}/"):
+                info = link.stat()
+                found[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(found.values())
 
 
 @pytest.mark.parametrize("path", few(["models/one/download", "models/two/download", "jobs/fit/artifacts/large.bin"], 1))
@@ -98,6 +105,9 @@ def test_slow_archives_of_one_user_leave_room_for_others(filled, alice, bob):
             assert "MLP_DOWNLOADS_PER_USER" in refused.json()["msg"]
         with ask(bob) as other:
             assert (other.status_code, next(other.iter_content(512))[:6]) == (200, b"up/lar")
+            # By then as much has passed as nginx would store of the others if it stored what is not read.
+            assert sum(map(len, other.iter_content(1 << 20))) > LARGE - 512
+        assert stored_by_nginx(filled) < 1 << 20
     wait_until(lambda: ask(alice).status_code == 200)
 
 

@@ -28,6 +28,7 @@ CHECKS = (
     Check("ports", machine.free_ports),
     Check("versions", machine.versions),
     Check("clocks", machine.clock_of_files),
+    Check("clocks", machine.clock_of_rounds),
     Check("clocks", machine.clock_of_database, DATABASE),
     Check("clocks", machine.clock_of_nats, NATS),
     Check("secrets", secrecy.permissions),
@@ -43,6 +44,7 @@ CHECKS = (
     Check("runs", state.runs, DATABASE),
     Check("stream", state.stream, BOTH),
     Check("tasks", state.tasks, frozenset({"valkey"})),
+    Check("logs", state.logs, frozenset({"valkey"})),
     Check("backups", state.backups),
 )
 THOROUGH = (Check("files", state.files, DATABASE),)

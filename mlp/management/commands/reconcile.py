@@ -30,7 +30,7 @@ from aiops.models import TrainingRun
 from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job
-from kernel import after_commit, heartbeats
+from kernel import after_commit, clock, heartbeats
 from kernel.singleton import only_one
 from kernel.telemetry import meters
 from models_app.models import Model
@@ -113,6 +113,7 @@ class Command(BaseCommand):
 
     def _round(self, rounds: Rounds, changed: bool) -> None:
         whole = True
+        clock.look()
         with suppress(Exception):  # the runner or the database does not answer: then all steps are tried
             whole = rounds.is_whole(changed)
         for step in STEPS:
