@@ -58,24 +58,30 @@ def measured(shares: Mapping[str, Share]) -> None:
         cache.set(KEPT, (time.time_ns(), {name: share.size for name, share in shares.items()}), KEPT_S)
 
 
-def require(user, lines: Sequence[dict]) -> None:
-    """Count lines that a user sends; raise TooMany where those that are there already are too many. Administrators have
-    no limit.
+def require(user) -> None:
+    """Raise TooMany where a user's lines are too many already. Administrators have no limit.
+
+    Asked once for each request, before any of its lines are stored: what is sent again would be stored twice.
     """
     if user.is_staff:
         return
     round_of, sizes = _kept()
-    key, arrived = f"{ARRIVED}:{round_of}:{user.username}", 0
+    limit, arrived = settings.AIOPS_USER_MIB << 20, 0
+    with _or_nothing():
+        arrived = cache.get(_arrived(round_of, user), 0)
+    if sizes.get(user.username, 0) + arrived > limit + limit // SLACK:
+        raise TooMany(
+            "your log lines take more than %(limit)s MiB (%(setting)s), and the oldest are being removed; "
+            "try again in %(seconds)s s",
+            limit=settings.AIOPS_USER_MIB, setting="MLP_AIOPS_USER_MIB", seconds=ROUND_S,
+        )  # fmt: skip
+
+
+def count(user, lines: Sequence[dict]) -> None:
+    """Add lines of a user to those that have arrived since the last round."""
+    key = _arrived(_kept()[0], user)
     with _or_nothing():
         cache.add(key, 0, KEPT_S)
-        arrived = cache.incr(key, 0)
-        limit = settings.AIOPS_USER_MIB << 20
-        if sizes.get(user.username, 0) + arrived > limit + limit // SLACK:
-            raise TooMany(
-                "your log lines take more than %(limit)s MiB (%(setting)s), and the oldest are being removed; "
-                "try again in %(seconds)s s",
-                limit=settings.AIOPS_USER_MIB, setting="MLP_AIOPS_USER_MIB", seconds=ROUND_S,
-            )  # fmt: skip
         cache.incr(key, sum(map(_size, lines)))
 
 
@@ -99,6 +105,10 @@ def told(username: str) -> Message | None:
         "Your log lines take %(size)s MiB of %(limit)s MiB (%(setting)s). Your oldest lines are removed first.",
         size=use.mib, limit=use.limit, setting="MLP_AIOPS_USER_MIB",
     )  # fmt: skip
+
+
+def _arrived(round_of: int, user) -> str:
+    return f"{ARRIVED}:{round_of}:{user.username}"
 
 
 def _size(line: dict) -> int:

@@ -130,6 +130,7 @@ def _take(request: HttpRequest, read, store: Store | None, kind: str) -> tuple[H
         if user is None:
             words = "send the API token: Authorization: Bearer {token}, or Basic with it as the password"
             return _refusal(401, words), None
+        quota.require(user)
         reading, data = Reading(user), _body(request)
         reading.is_json = _is_json(request, data)
         _store(read(data, reading), reading, store or accept.store)
@@ -165,7 +166,7 @@ def _store(lines: Iterator[dict], reading: Reading, store: Store) -> None:
         except ValueError as odd:
             problem = Unreadable(str(odd))
         more = len(chunk) == CHUNK
-        quota.require(reading.user, chunk)
+        quota.count(reading.user, chunk)
         reading.taken += len(chunk)
         store([one for one in chunk if one["log"]])
     if problem is not None:

@@ -111,6 +111,7 @@ class Logs(ContractView):
         return response
 
     def post(self, request):
+        quota.require(request.user)
         given = request.data  # without a body there is no parser, and it is an empty form
         rows, taken, new, total = given if isinstance(given, Iterator) else iter([(1, {})]), 0, 0, 0
         odd = Odd()
@@ -118,7 +119,7 @@ class Logs(ContractView):
             lines = list(self._good(chunk, odd))
             total += len(chunk)
             taken += len(lines)
-            quota.require(request.user, lines)
+            quota.count(request.user, lines)
             new += accept.store(lines)
         if odd.refused and not taken:
             number, problem, _stored = odd.first[0]

@@ -100,6 +100,21 @@ def test_what_arrives_between_two_rounds_counts(keeper, client, alice, monkeypat
     assert statuses == [204, 204, 503, 503]
 
 
+def test_a_request_is_stored_as_a_whole_or_not_at_all(keeper, client, alice, monkeypatch):
+    """Whoever is asked to wait sends all of it again."""
+    quota.measured({})
+    monkeypatch.setattr(quota, "ROW", 700 << 10)
+    monkeypatch.setattr("aiops.web.logs_api.CHUNK", 1)
+    body = [{"log": f"line {number}", "deployment": "shop"} for number in range(5)]
+    token = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+    answers = [
+        client.post(ROUTES[2], json.dumps(body), content_type="application/json", headers=token).status_code
+        for _again in range(2)
+    ]
+    assert answers == [200, 503]
+    assert LogLine.objects.count() == 5
+
+
 def test_without_the_cache_nobody_waits(keeper, client, alice, settings):
     quota.measured({"alice": quota.Share(2 << 20)})
     cache.delete(quota.KEPT)
