@@ -16,6 +16,7 @@ from jobs.mlflow.tests.conftest import Mlflow
 from jobs.models import Job, LoggedModel
 from kernel import storage
 from models_app.transfer.server import Server
+from models_app.transfer.source import Source
 
 from .test_mlflow_import import START, world  # noqa: F401 (a fixture)
 
@@ -169,3 +170,28 @@ def test_links_and_deep_folders_of_an_output_are_exported_or_named(world, export
         ("artifact outside", link), ("artifact round", link),
     ]  # fmt: skip
     assert sent == dict.fromkeys(("ckpt/newest.pt", "ckpt/step9.pt", "last.pt"), b"weights")
+
+
+def test_times_of_runs_are_those_of_the_server_or_named(world, alice, monkeypatch):  # noqa: F811
+    digits, real = world.experiment("digits"), Source.runs
+    given = {
+        "epoch": {"start_time": 0, "end_time": 5000},
+        "open end": {"end_time": None},
+        "early": {"start_time": -1, "end_time": 5000},
+        "micro": {"end_time": START * 1000},
+    }
+    for name in given:
+        world.run(digits, name)
+
+    def runs(self, *arguments):
+        for row in real(self, *arguments):
+            yield {**row, "info": {**row["info"], **given[row["info"]["run_name"]]}}
+
+    monkeypatch.setattr(Source, "runs", runs)
+    unfit = "cannot be stored: it is not within the years 1970 to 9999, in milliseconds"
+    named = {("start time -1", unfit), (f"end time {START * 1000}", unfit)}
+    assert set(lost(world.take("--experiments", "digits"))) == named
+    times = {job.title: (job.started.timestamp() * 1000, job.ended.timestamp() * 1000) for job in
+             Job.objects.filter(user=alice)}  # fmt: skip
+    assert times == {"epoch": (0, 5000), "open end": (START, START), "early": (5000, 5000), "micro": (START, START)}
+    assert set(lost(world.take("--experiments", "digits"))) == named  # not only the first time
