@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from accounts.sharing.rest import SharedReads
 from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
-from jobs.logs import TEXT
+from jobs.logs import EVENTS, TEXT
 from kernel.effects import DESTROY, READ
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
@@ -84,7 +84,8 @@ class AppEdit(AppView):
 class AppLog(AppView):
     """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset is the offset of the next request.
 
-    With `follow=1` new output is sent until the application has ended; there is no X-Next-Offset.
+    With `follow=1` new output is sent until the application has ended; there is no X-Next-Offset. Nothing is sent while
+    nothing is written, unless the client accepts `text/event-stream`.
     """
 
     calls = {
@@ -92,6 +93,7 @@ class AppLog(AppView):
             "Get the log",
             READ,
             media=("text/plain",),
+            stream=EVENTS,
             query=(("offset", whole(), "first byte to return"), ("follow", whole(0, 1), "1: follow the log")),
             next_offset=True,
         ),

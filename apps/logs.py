@@ -50,8 +50,7 @@ def end(app: Application, limit: int) -> tuple[str, int, int, bool]:
 
 def follow(request: HttpRequest, app: Application, offset: int) -> HttpResponse:
     """Return a response that streams the log from `offset` on, until the application should no longer be up."""
-    reader = logs.Follower(lambda at, most: read(app, at, most), is_over(app), offset)
-    return logs.followed(request, app, reader)
+    return logs.followed_text(request, app, lambda at, most: read(app, at, most), is_over(app), offset)
 
 
 def is_over(app: Application) -> Callable[[], bool]:

@@ -97,7 +97,8 @@ class JobCancel(JobView):
 class JobLog(JobView):
     """stdout and stderr together, from byte `offset`, 16 MiB at most; X-Next-Offset is the offset of the next request.
 
-    With `follow=1` new output is sent until the job has ended; there is no X-Next-Offset.
+    With `follow=1` new output is sent until the job has ended; there is no X-Next-Offset. Nothing is sent while nothing
+    is written, unless the client accepts `text/event-stream`.
     """
 
     calls = {
@@ -105,6 +106,7 @@ class JobLog(JobView):
             "Get the log",
             READ,
             media=("text/plain",),
+            stream=logs.EVENTS,
             query=(
                 ("offset", whole(), "first byte to return"),
                 ("follow", whole(0, 1), "1: follow the log"),

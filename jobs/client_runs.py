@@ -10,7 +10,7 @@ import re
 import uuid
 from datetime import datetime
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -18,7 +18,6 @@ from accounts import lifecycle as accounts
 from accounts.models import User
 from accounts.tenancy import members
 from kernel import after_commit
-from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import locked
 from kernel.messages import Message
@@ -33,7 +32,7 @@ from .summaries import colours
 
 FAILED = Message("reported by the MLflow client")
 MOST_NAME = 500
-MOST_SLUG, MARK = 40, 10  # letters of a name, and of the run's id where the name is taken
+MOST_SLUG, MARK = 40, 10  # letters of a run's name: of its title, and of its id
 RUNNING, SCHEDULED, FINISHED, ERROR, KILLED = "running", "scheduled", "finished", "error", "killed"
 MARKED = "platform.scheduled"  # a system tag of a running run that its client calls scheduled
 
@@ -61,21 +60,13 @@ def create(
     has its id and its end from there. Raises Refused.
     """
     run_id = run_id or uuid.uuid4()
-    name = _slug(title)
     fields = {
         "user": user, "project": project, "origin": Origin.CLIENT, "state": State.RUNNING,
         "title": title, "started": started, "tags": tags or {}, "system_tags": system_tags or {}, "notes": notes,
         "parent": parent, "entry": entry, "run_id": run_id, "attempt": 1, "heard": timezone.now(),
         "gpu": 0, "cpu": 0, "ram": 0, "diagnosed": True, **_end_of(state, ended),
     }  # fmt: skip
-    if Job.objects.filter(user=user, name=name).exists():
-        name += _mark(run_id)
-    try:
-        return _insert(user, tenant, within, name, by, fields)
-    except IntegrityError as problem:
-        if violated(problem) != "job_name_once_per_user":
-            raise
-    return _insert(user, tenant, within, _slug(title) + _mark(run_id), by, fields)
+    return _insert(user, tenant, within, _name(title, run_id), by, fields)
 
 
 def _end_of(state: str, ended: datetime | None) -> dict:
@@ -103,17 +94,15 @@ def _insert(user: User, tenant: str | None, within: Tenant | None, name: str, by
     return job
 
 
-def _slug(title: str) -> str:
-    """Return the letters of a title, from which the run's name is made."""
-    return letters_of(title[:MOST_NAME])[:MOST_SLUG] or "run"
-
-
-def _mark(run_id: uuid.UUID) -> str:
-    number, letters = run_id.int, ""
+def _name(title: str, run_id: uuid.UUID) -> str:
+    """Return the name of a run: the letters of its title, and ten that its id gives. So a run, which may be called as
+    any other, never takes a name that its user may want for a job, and none that a job has.
+    """
+    name, number = letters_of(title[:MOST_NAME])[:MOST_SLUG] or "run", run_id.int
     for _ in range(MARK):
         number, rest = divmod(number, 26)
-        letters += chr(ord("a") + rest)
-    return letters
+        name += chr(ord("a") + rest)
+    return name
 
 
 def report(pk: int, *, state: str = "", ended: datetime | None = None, title: str | None = None, by: str) -> Job:

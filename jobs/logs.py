@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import json
 import os
 import re
 import time
@@ -36,6 +37,8 @@ JUDGE_EVERY_S = 2.0  # how often the reader's access is checked
 QUIET_S = 15.0  # proxies end a response without data, many after 30 or 60 s
 LONGEST_S = 3000  # of one response; a client that wants more asks again from the next offset
 TEXT = "text/plain; charset=utf-8"
+EVENTS = "text/event-stream"
+OFFSET = re.compile("[0-9]{1,15}")
 MOST_WORKERS = 16
 WORKER = (
     "worker",
@@ -79,7 +82,17 @@ def read(job: Job, offset: int, most: int = CHUNK, worker: int = 0) -> bytes:
 
 def follow(request: HttpRequest, job: Job, offset: int, worker: int = 0) -> HttpResponse:
     """Stream what is there from `offset` on, then what is written, until the job and its run have ended."""
-    return followed(request, job, Follower(lambda at, most: read(job, at, most, worker), is_over(job), offset))
+    return followed_text(request, job, lambda at, most: read(job, at, most, worker), is_over(job), offset)
+
+
+def followed_text(
+    request: HttpRequest, row: Model, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int
+) -> HttpResponse:
+    """Stream the log of that job or application as text, or as events where the client accepts those."""
+    if EVENTS not in request.headers.get("Accept", ""):
+        return followed(request, row, Follower(read, over, offset))
+    last = request.headers.get("Last-Event-ID", "")
+    return followed(request, row, EventFollower(read, over, int(last) if OFFSET.fullmatch(last) else offset), EVENTS)
 
 
 def followed(request: HttpRequest, row: Model, reader: Follower, media: str = TEXT) -> HttpResponse:
@@ -157,6 +170,26 @@ class Follower:
         data = self.read(self.offset, PIECE)
         self.offset += len(data)
         return data
+
+
+class EventFollower(Follower):
+    """Sends a log as server-sent events: pieces of its text as JSON strings, whose ids are the offsets after them. A
+    comment says that nothing was written; the event `end` says that the run has ended.
+    """
+
+    nothing = b":\n\n"
+
+    def __init__(self, read: Callable[[int, int], bytes], over: Callable[[], bool], offset: int):
+        super().__init__(read, over, offset)
+        self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def step(self) -> bytes:
+        data = super().step()
+        ended = self.done and self.over and not data
+        text = self.decoder.decode(data, ended)
+        half = len(self.decoder.getstate()[0])  # bytes of a character that is not written completely yet
+        event = f"id: {self.offset - half}\ndata: {json.dumps(text, ensure_ascii=False)}\n\n" if text else ""
+        return f"{event}event: end\ndata: {self.offset}\n\n".encode() if ended else event.encode()
 
 
 def is_over(job: Job) -> Callable[[], bool]:

@@ -134,7 +134,8 @@ class ContractSchema(AutoSchema):
         else:
             success = {call.status: OpenApiResponse(call.out(many=True) if call.many else call.out, "success")}
         if call.stream:
-            success = {(call.status, "application/json"): success[call.status]}
+            if not call.media:
+                success = {(call.status, "application/json"): success[call.status]}
             success[call.status, call.stream] = OpenApiResponse(OpenApiTypes.STR, "success, followed")
         return {
             **success,

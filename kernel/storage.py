@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from django.conf import settings
 
@@ -193,7 +193,7 @@ def files(base: Path, every: bool = False) -> Iterator[tuple[str, os.stat_result
     Names that are not UTF-8 are left out unless `every` is set, and so is what is nested more than LEVELS deep: a
     process that writes below `base` may nest without end.
     """
-    for folder, filenames, here in _folders(base):
+    for folder, _folders_here, filenames, here in _folders(base):
         for filename in sorted(filenames):
             path = os.path.normpath(os.path.join(folder, filename))
             if not every and any(0xD800 <= ord(char) <= 0xDFFF for char in path):
@@ -204,8 +204,35 @@ def files(base: Path, every: bool = False) -> Iterator[tuple[str, os.stat_result
                     yield path, info
 
 
-def _folders(base: Path) -> Iterator[tuple[str, list[str], int]]:
-    """Yield (path relative to `base`, names of what is no folder, descriptor) of `base` and of each folder below.
+class LeftOut(NamedTuple):
+    """What `files` does not return: its path, and where it leads if it is a link. `deep` is a folder at LEVELS."""
+
+    path: str
+    target: str = ""
+    deep: bool = False
+
+
+def left_out(base: Path) -> Iterator[LeftOut]:
+    """Yield the links, the sockets and other special files, and the folders below `base` that `files` leaves out, with
+    all names.
+    """
+    for folder, folders, filenames, here in _folders(base):
+        for name in sorted([*folders, *filenames]):
+            path = os.path.normpath(os.path.join(folder, name))
+            with contextlib.suppress(OSError):  # removed meanwhile
+                info = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISLNK(info.st_mode):
+                    yield LeftOut(path, os.readlink(name, dir_fd=here))
+                elif stat.S_ISDIR(info.st_mode):
+                    if folder.count("/") >= LEVELS:
+                        yield LeftOut(path, deep=True)
+                elif not stat.S_ISREG(info.st_mode):
+                    yield LeftOut(path)
+
+
+def _folders(base: Path) -> Iterator[tuple[str, list[str], list[str], int]]:
+    """Yield (path relative to `base`, names of folders and links to folders, other names, descriptor) of `base` and of
+    each folder below.
 
     Folders are opened from the one above, so none can be swapped for a link in the meantime.
     """
@@ -216,7 +243,7 @@ def _folders(base: Path) -> Iterator[tuple[str, list[str], int]]:
     try:
         for folder, folders, filenames, here in os.fwalk(".", dir_fd=top, follow_symlinks=False):
             folders.sort()
-            yield folder, filenames, here
+            yield folder, folders, filenames, here
             if folder.count("/") >= LEVELS:
                 folders.clear()
     finally:
@@ -236,7 +263,7 @@ def tree_size(base: Path, on_disk: bool = False) -> int:
     `on_disk` holes of sparse files do not count.
     """
     total = 0
-    for _folder, filenames, here in _folders(base):
+    for _folder, _folders_here, filenames, here in _folders(base):
         for filename in filenames:
             with contextlib.suppress(OSError):
                 info = os.stat(filename, dir_fd=here, follow_symlinks=False)

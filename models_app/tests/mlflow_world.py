@@ -14,6 +14,7 @@ import mlflow
 import numpy as np
 from mlflow import MlflowClient
 from mlflow.entities import Metric
+from mlflow.entities.webhook import WebhookEvent
 from sklearn.linear_model import LogisticRegression
 
 what, points = sys.argv[1], int(sys.argv[2])
@@ -56,6 +57,11 @@ def fill() -> str:
         pass
     client.set_terminated(run.info.run_id, "KILLED")
     client.create_run(client.create_experiment("open", tags={"x": "y"}), run_name="open")
+    mlflow.set_experiment("loose")
+    mlflow.create_external_model(name="outside")
+    with mlflow.start_run() as gone:
+        client.finalize_logged_model(mlflow.initialize_logged_model(name="left").model_id, "READY")
+    client.delete_run(gone.info.run_id)
     return parent.info.run_id
 
 
@@ -92,15 +98,22 @@ def check() -> str:
     sources = [client.get_model_version("churn", number).source for number in ("1", "2")]
     assert made == outputs, (made, outputs)
     assert all(any(key in source for source in sources) for key in made), (made, sources)
+    loose = client.search_logged_models([client.get_experiment_by_name("loose").experiment_id])
+    assert {one.name for one in loose} == {"outside", "left"}, loose
     return "as it was"
 
 
-def trace() -> str:
-    mlflow.set_experiment("models")
+def evaluate() -> str:
+    """Make what the platform does not keep."""
+    experiment = mlflow.set_experiment("models").experiment_id
     with mlflow.start_span("question"):
         pass
     mlflow.flush_trace_async_logging()
-    return "traced"
+    mlflow.genai.datasets.create_dataset(name="questions", experiment_id=[experiment])
+    mlflow.genai.datasets.create_dataset(name="elsewhere", experiment_id=[])
+    events = [WebhookEvent.from_str("model_version.created")]
+    client.create_webhook("hook", "https://93.184.216.34/hook", events)
+    return "made"
 
 
-print({"fill": fill, "check": check, "trace": trace}[what]())
+print({"fill": fill, "check": check, "evaluate": evaluate}[what]())

@@ -8,9 +8,11 @@ from accounts.models import User
 from jobs.mlflow import experiments, lookup
 from jobs.mlflow.runs import moment
 from jobs.models import Project
+from models_app.models import RegistryWebhook
 
-from .importing import Options
+from . import losses
 from .logged_out import LoggedOut
+from .options import Options
 from .registry_out import RegistryOut
 from .report import NEW, SAME, Report
 from .runs_out import RunsOut
@@ -41,6 +43,8 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
         report.say("registered models")
         registry = RegistryOut(runs, user, report, options.dry, logged.there)
         registry.send()
+        there = {str(one.get("url")) for one in target.webhooks()}
+        losses.name_webhooks(list(RegistryWebhook.objects.filter(user=user).values("name", "url")), there, report)
     if not options.dry:
         runs.finish()
         logged.finish()

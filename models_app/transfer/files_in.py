@@ -72,6 +72,10 @@ class Files:
     def _missing(self, folder: Folder, found: Iterator[Artifact]) -> Iterator[tuple[Artifact, int]]:
         """Yield the files that are to be fetched, and how many bytes each may have."""
         for artifact in self._listed(folder, found):
+            if artifact.problem is not None:
+                folder.clean = False
+                self.report.problem(f"{folder.name}: folder {artifact.path[:200]}", artifact.problem)
+                continue
             folder.number += 1
             folder.size += artifact.size or 0
             if not self.again and artifact.size is not None and folder.here.get(artifact.path) == artifact.size:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
-from fnmatch import fnmatchcase
 from itertools import islice
 
 from django.db import transaction
@@ -21,37 +19,22 @@ from jobs.runs import projects
 from jobs.summaries import labels
 from kernel.errors import Refused
 from kernel.singleton import Holder
-from models_app.models import Imported
+from models_app.models import Imported, RegistryWebhook
 
+from . import losses
 from .files_in import Files, count
 from .logged_in import Logged
 from .memory import Kind, Memory, checksum
+from .options import Options
 from .registry_in import Registry
 from .report import CHANGED, LEFT, NEW, SAME, Report
 from .runs_in import BY, WRONG, Runs, link_parents
-from .server import Away, Server, ServerError
+from .server import Away, Server
 from .source import Source
 
 TOGETHER = 1000
 COMPARED = ("point", "param", "input", "file", "byte")  # of runs
 DEFAULTS = (lookup.DEFAULT_NAME, DEFAULT_NAME)  # of MLflow's servers and of this platform
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is to be taken. `since` is in milliseconds, of the runs' starts."""
-
-    experiments: tuple[str, ...] = ()
-    since: int | None = None
-    deleted: bool = False
-    again: bool = False
-    dry: bool = False
-    registry: bool = True
-    artifacts: bool = True
-
-    def wants(self, name: str) -> bool:
-        """Return whether an experiment of this name is to be taken."""
-        return not self.experiments or any(fnmatchcase(name, pattern) for pattern in self.experiments)
 
 
 class Busy(Exception):
@@ -78,7 +61,8 @@ class Import:
         self.memory = Memory(user, name)
         files = Files(source, report, self.memory, options.again) if options.artifacts else None
         self.runs = Runs(source, self.memory, report, files and files.of_run, options.again)
-        self.logged = Logged(source, self.memory, report, files, options.dry, options.again)
+        self.logged = Logged(source, self.memory, report, files, options)
+        self.losses = losses.Losses(source, report)
         self.seen: list[str] = []
 
     def run(self) -> None:
@@ -90,6 +74,9 @@ class Import:
         if self.options.registry:
             self.report.say("registered models")
             registry.take()
+            losses.name_webhooks(self.source.webhooks(), set(_webhooks(self.user)), self.report)
+        if not self.options.experiments:
+            self.losses.of_no_experiment()
         if self.options.dry:
             return
         link_parents(self.memory)
@@ -118,8 +105,8 @@ class Import:
             raise
         except WRONG as problem:
             self.report.problem(f"runs of experiment {key} ({name[:100]})", problem)
-        self.logged.take(key)
-        report_traces(self.source, self.report, key, name)
+        self.logged.take(key, project)
+        self.losses.of_experiment(key, name)
         if made and row.get("lifecycle_stage") == experiments.DELETED:
             projects.delete(self.user, project.pk, BY)
 
@@ -203,17 +190,8 @@ class Import:
         self.report.verified += [(kind, there[kind], here[kind]) for kind in there if there[kind]]
 
 
-def report_traces(source: Source, report: Report, key: str, name: str) -> None:
-    """Name the traces of an experiment, which the platform does not keep."""
-    try:
-        number, more = source.traces(key)
-    except ServerError as problem:
-        if problem.status not in (404, 405, 501):  # servers of earlier releases have none
-            report.problem(f"traces of experiment {key} ({name[:100]})", problem)
-        return
-    if number:
-        count = f"{number} or more" if more else str(number)
-        report.problem(f"experiment {key} ({name[:100]}): {count} traces", "the platform does not keep traces")
+def _webhooks(user: User) -> Iterator[str]:
+    return RegistryWebhook.objects.filter(user=user).values_list("url", flat=True).iterator()
 
 
 def _counts(jobs: list[int]) -> dict[str, dict[int, int]]:

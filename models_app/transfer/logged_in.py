@@ -1,5 +1,7 @@
 """Brings the models that runs of MLflow 3 have logged, with their parameters, tags, metrics and files. A model keeps
 its id, unless that is in use here. Those of earlier imports are artifacts of their run, in a folder of its name.
+
+A model that was logged outside of a run, or whose run the server has deleted, gets a run of its own.
 """
 
 from __future__ import annotations
@@ -9,17 +11,23 @@ import re
 from collections.abc import Iterable
 
 from django.db import transaction
+from django.utils import timezone
 
-from jobs.mlflow import limits
+from jobs import client_runs
+from jobs.mlflow import limits, metrics
 from jobs.mlflow.logged import NUMBERED
 from jobs.mlflow.reading import WrongField, number_of, number_out, whole_of
-from jobs.models import Job, LoggedModel, ModelUse
+from jobs.mlflow.runs import moment
+from jobs.models import Job, LoggedModel, ModelUse, Project
 from kernel.errors import Refused
+from kernel.sanitize import UNSTORABLE
 from models_app.models import Imported
 
 from .files_in import Files, Folder
 from .memory import Kind, Memory, checksum
-from .report import CHANGED, NEW, SAME, Report
+from .options import Options
+from .report import CHANGED, LEFT, NEW, SAME, Report
+from .runs_in import BY, ORIGINAL
 from .server import Away, ServerError
 from .source import Source
 
@@ -33,23 +41,24 @@ USES = (("inputs", "model_inputs", ModelUse.Kind.INPUT), ("outputs", "model_outp
 class Logged:
     """Takes the logged models of experiments. Without `files` their files are left out."""
 
-    def __init__(
-        self, source: Source, memory: Memory, report: Report, files: Files | None, dry: bool = False,
-        again: bool = False,
-    ):  # fmt: skip
+    def __init__(self, source: Source, memory: Memory, report: Report, files: Files | None, options: Options):
         self.source, self.memory, self.report, self.files = source, memory, report, files
-        self.dry, self.again = dry, again
+        self.dry, self.again, self.since = options.dry, options.again, options.since
         self.seen: list[str] = []
+        self.runs: set[str] = set()  # that the server lists
         self.uses: list[tuple[str, str, str, int]] = []  # run, model, kind and step
 
     def note_uses(self, run: str, row: dict) -> None:
         """Remember which models a run has read and made: they come after it."""
+        self.runs.add(run)
         for part, field, kind in USES:
             for one in (row.get(part) or {}).get(field) or []:
                 self.uses.append((run, str(one.get("model_id", "")), kind, whole_of(one.get("step")) or 0))
 
-    def take(self, experiment: str) -> None:
-        """Take the logged models of an experiment; a server of MLflow 2 has none."""
+    def take(self, experiment: str, project: Project | None) -> None:
+        """Take the logged models of an experiment; a server of MLflow 2 has none. Without a project they are only
+        counted.
+        """
         try:
             found = list(self.source.logged_models(experiment))
         except ServerError as problem:
@@ -59,34 +68,33 @@ class Logged:
         for row in found:
             info = row.get("info") or {}
             try:
-                self._one(row, info)
+                self._one(row, info, project)
             except Away:
                 raise
             except (ServerError, Refused, WrongField, OSError) as problem:
                 self.report.problem(_name(info), getattr(problem, "msg", problem))
 
-    def _one(self, row: dict, info: dict) -> None:
+    def _one(self, row: dict, info: dict, project: Project | None) -> None:
         key, mark = str(info.get("model_id", "")), checksum(row)
-        self.seen.append(key)
         known = self.memory.find(Kind.LOGGED, key)
+        if why := self._left(known, info):
+            self.report.count("logged", LEFT)
+            self.report.note(why)
+            return
+        self.seen.append(key)
         if known is not None and known.mark == mark and not self.again:
             self.report.count("logged", SAME)
             return
         self.report.count("logged", NEW if known is None else CHANGED)
-        if self.dry:
+        if self.dry or project is None:
             return
         self.memory.require_room()
-        run = self.memory.find(Kind.RUN, str(info.get("source_run_id") or ""))
-        job = Job.objects.select_related("user").filter(pk=run.object_id).first() if run else None
-        if job is None:
-            self.report.problem(_name(info), "it belongs to no run that was taken")
-            return
         if known is None:
-            with transaction.atomic():
-                model = _created(job, key, info)
-                known = self.memory.remember(Kind.LOGGED, key, job.pk)
-                known.counts = {"model": model.key}
-                known.save(update_fields=["counts"])
+            known = self._created(key, info, project)
+        if known is None:
+            self.report.problem(_name(info), "its run could not be copied")
+            return
+        job = Job.objects.select_related("user").get(pk=known.object_id)
         clean = self._dress(known, row, info)
         counts = {}
         if self.files is not None:
@@ -97,6 +105,46 @@ class Logged:
             number, size, complete = self.files.take(Folder(job, path, _name(info)), found)
             counts, clean = {"file": number, "byte": size}, clean and complete
         self.memory.complete(known, mark if clean else "", **counts)
+
+    def _left(self, known: Imported | None, info: dict) -> str:
+        """Return why a model is left out without being a loss; nothing for one that is to be taken."""
+        run = str(info.get("source_run_id") or "")
+        deleted = "logged models that were deleted here since an earlier import are left out"
+        if known is not None:
+            model = known.counts.get("model")
+            here = Job.objects.filter(pk=known.object_id).exists()
+            return "" if here and (not model or LoggedModel.objects.filter(key=model).exists()) else deleted
+        row = self.memory.find(Kind.RUN, run) if run else None
+        if row is not None:
+            return "" if Job.objects.filter(pk=row.object_id).exists() else deleted
+        made = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp")) or 0
+        early = self.since is not None and run not in self.runs and made < self.since
+        return "logged models from before --since are left out" if early else ""
+
+    def _created(self, key: str, info: dict, project: Project) -> Imported | None:
+        """Create the row of a model, in its run or in one of its own; None if its run is listed and was not taken."""
+        run_id = str(info.get("source_run_id") or "")
+        run = self.memory.find(Kind.RUN, run_id) if run_id else None
+        job = Job.objects.select_related("user").filter(pk=run.object_id).first() if run else None
+        if job is None and run_id in self.runs:
+            return None
+        with transaction.atomic():
+            model = _model(job or self._own_run(run_id, info, project), key, info, job is not None)
+            known = self.memory.remember(Kind.LOGGED, key, model.job_id)
+            known.counts = {"model": model.key}
+            known.save(update_fields=["counts"])
+        return known
+
+    def _own_run(self, run_id: str, info: dict, project: Project) -> Job:
+        self.report.note("logged models whose run is not at the server have a run of their own")
+        ms = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp"))
+        made = moment(ms) if ms and 0 < ms <= metrics.MOST_MS else timezone.now()
+        title = UNSTORABLE.sub("", str(info.get("name") or "model"))[: limits.MOST_NAME]
+        tags = {ORIGINAL: run_id} if run_id else {}
+        return client_runs.create(
+            self.memory.user, project, title=title, started=made, by=BY, system_tags=tags, state=client_runs.FINISHED,
+            ended=made,
+        )  # fmt: skip
 
     def _dress(self, known: Imported, row: dict, info: dict) -> bool:
         """Give a model what the server says of it; return whether all of it is there."""
@@ -159,12 +207,12 @@ class Logged:
             self.report.verified.append(("logged", len(self.seen), here))
 
 
-def _created(job: Job, key: str, info: dict) -> LoggedModel:
+def _model(job: Job, key: str, info: dict, has_source: bool) -> LoggedModel:
     """Return the row of a model, under its own id where no model here has that."""
     own = {"key": key} if KEY.fullmatch(key) and not LoggedModel.objects.filter(key=key).exists() else {}
     return LoggedModel.objects.create(
         user=job.user, job=job, name=str(info.get("name") or "model")[: limits.MOST_NAME],
-        model_type=str(info.get("model_type") or "")[:500], **own,
+        model_type=str(info.get("model_type") or "")[:500], has_source=has_source, **own,
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 
 from django.db import DataError, transaction
@@ -69,10 +70,14 @@ class Given:
         status = self.info.get("status")
         return runs.STATES.get(runs.NUMBERED.get(status, status), client_runs.RUNNING)
 
-    def time(self, name: str):
-        """Return a time of the run; None where there is none that can be stored."""
+    def time(self, name: str) -> datetime | None:
+        """Return a time of the run; None where there is none. Raises WrongField for one that cannot be stored."""
         ms = whole_of(self.info.get(name))
-        return runs.moment(ms) if ms and 0 < ms <= metrics.MOST_MS else None
+        if ms is None or (ms == 0 and name == "end_time"):
+            return None
+        if not 0 <= ms <= metrics.MOST_MS:
+            raise WrongField("cannot be stored: it is not within the years 1970 to 9999, in milliseconds")
+        return runs.moment(ms)
 
 
 class Runs:
@@ -148,11 +153,15 @@ class Runs:
         if given.info.get("user_id"):
             tags.system.setdefault("mlflow.user", str(given.info["user_id"])[: limits.MOST_KEY])
         title = str(given.info.get("run_name") or tags.title or given.run_id)[: limits.MOST_NAME]
+        begun, ended = self._time(given, "start_time"), self._time(given, "end_time")
+        begun = begun or ended or timezone.now()
+        if given.state != client_runs.RUNNING and ended is None:
+            self.report.note("runs that ended at the server without a time have that of their start")
         with transaction.atomic():
             job = client_runs.create(
                 self.user, project, title=UNSTORABLE.sub("", title),
-                started=given.time("start_time") or timezone.now(), by=BY, tags=tags.own, system_tags=tags.system,
-                notes=tags.notes or "", run_id=key, state=given.state, ended=given.time("end_time"),
+                started=begun, by=BY, tags=tags.own, system_tags=tags.system, notes=tags.notes or "", run_id=key,
+                state=given.state, ended=ended or begun,
             )  # fmt: skip
             return self.memory.remember(Kind.RUN, given.run_id, job.pk), job
 
@@ -165,11 +174,19 @@ class Runs:
         """Change a run that was taken before: its tags, and its end."""
         tags = self._tags(given)
         title = str(given.info.get("run_name") or tags.title or "") or None
+        _begun, ended = self._time(given, "start_time"), self._time(given, "end_time")
         if given.state != client_runs.RUNNING or job.state in ENDED:
-            client_runs.report(job.pk, state=given.state, ended=given.time("end_time"), by=BY)
+            client_runs.report(job.pk, state=given.state, ended=ended, by=BY)
         if PARENT in tags.system and PARENT in job.system_tags:
             del tags.system[PARENT]  # which is the parent's id here
         writing.write(self._call(), job.run_id.hex, tags=tags._replace(title=title and title[: limits.MOST_NAME]))
+
+    def _time(self, given: Given, name: str) -> datetime | None:
+        try:
+            return given.time(name)
+        except WrongField as problem:
+            self._refused(given, f"{name.replace('_', ' ')} {given.info.get(name)}", problem)
+            return None
 
     def _tags(self, given: Given) -> Tags:
         found = Tags({}, {}, None, None)

@@ -4,6 +4,8 @@ export that was interrupted is continued, and creates no run twice.
 
 from __future__ import annotations
 
+import os
+import posixpath
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -24,12 +26,22 @@ from .source import PROXIED, Source
 
 OURS, MARK = "platform.run_id", "platform.exported"  # tags of a run there
 TOGETHER = 100  # runs
+MOST_LINKS = 40  # one to the other, as Linux has it
 LIVE = ("RUNNING", "SCHEDULED")
 
 
 def name_of(run: dict) -> str:
     """Return what the report calls a run."""
     return f"run {run['info']['run_id']} ({run['info']['run_name'][:100]})"
+
+
+def _target(path: str, links: dict[str, str]) -> str:
+    """Return the path that a link leads to, over further links; nothing for one that goes round in circles."""
+    for _step in range(MOST_LINKS):
+        if path not in links:
+            return path
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(path), links[path]))
+    return ""
 
 
 def tags_of(run: dict) -> dict[str, str]:
@@ -173,15 +185,7 @@ class RunsOut:
         """Send the files of a folder that are `wanted` to the artifacts of a run there, or of the logged model at
         `uri`; return whether all of them are there.
         """
-        found, complete = [], True
-        for path, info in storage.files(top, every=True):
-            if not wanted(path):
-                continue
-            if storage.shown(path) != path:
-                self.give_up(f"{name}: artifact {storage.shown(path)[:200]}", "a server takes no such name")
-                complete = False
-            else:
-                found.append((path, info))
+        found, complete = self._found(top, name, wanted)
         of_model, uri = bool(uri), uri or self.uris.get(there, "")
         if not found:
             return complete
@@ -190,21 +194,49 @@ class RunsOut:
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
         have = {one.path: one.size for one in self._listed(there, uri, of_model)}
-        for path, info in found:
+        for path, place, info in found:
             self.verified["file"][0] += 1
             inner = "/".join(filter(None, (folder, path)))
             if have.get(inner) == info.st_size and not self.again:
                 self.verified["file"][1] += 1
                 self.report.count("file", SAME)
                 continue
-            sent = self.try_to(f"{name}: artifact {path[:200]}", lambda path=path, info=info: self.server.upload(
-                f"{PROXY}/{quote(f'{root}/{path}')}", lambda: storage.open_file(top, path), info.st_size))  # fmt: skip
+            sent = self.try_to(f"{name}: artifact {path[:200]}", lambda path=path, place=place, info=info:
+                self.server.upload(f"{PROXY}/{quote(f'{root}/{path}')}", lambda: storage.open_file(top, place),
+                                   info.st_size))  # fmt: skip
             complete = complete and sent
             if sent:
                 self.verified["file"][1] += 1
                 self.report.count("file", NEW)
                 self.report.count("byte", NEW, info.st_size)
         return complete
+
+    def _found(self, top, name: str, wanted: Callable) -> tuple[list[tuple[str, str, os.stat_result]], bool]:
+        """Return the files of a folder: of each its path, the path of its bytes (that of another file where it is a
+        link) and its stat. The second says whether that is all; what is missing is reported.
+        """
+        files, links, complete = dict(storage.files(top, every=True)), {}, True
+
+        def refuse(path: str, why: str) -> None:
+            nonlocal complete
+            complete = False
+            self.give_up(f"{name}: artifact {storage.shown(path)[:200]}", why)
+
+        for one in storage.left_out(top):
+            if one.target:
+                links[one.path] = one.target
+            elif wanted(one.path):
+                refuse(one.path, f"is nested more than {storage.LEVELS} folders deep" if one.deep else "is no file")
+        found = []
+        for path in sorted(filter(wanted, [*files, *links])):
+            place = path if path in files else _target(path, links)
+            if place not in files:
+                refuse(path, "is a link that leads to no file of the output")
+            elif storage.shown(path) != path:
+                refuse(path, "a server takes no such name")
+            else:
+                found.append((path, place, files[place]))
+        return found, complete
 
     def _listed(self, there: str, uri: str, of_model: bool):
         try:

@@ -92,9 +92,11 @@ class Server:
             if not token or token == before:
                 return
 
-    def post_3(self, route: str, **body: Any) -> dict:
-        """Return the answer of a call of MLflow 3 with a body by POST. Raises ServerError."""
-        return self._json("POST", API_3 + route, json.dumps(body, allow_nan=False).encode())
+    def ask_3(self, method: str, route: str, **fields: Any) -> dict:
+        """Return the answer of a call of MLflow 3 that reads, by GET or POST. Raises ServerError."""
+        if method == "GET":
+            return self._json("GET", f"{API_3}{route}?{urlencode(fields, doseq=True)}", None)
+        return self._json(method, API_3 + route, json.dumps(fields, allow_nan=False).encode())
 
     # --- files -------------------------------------------------------------------------------------------------------
     def proxied(self, path: str, **query: Any) -> dict:

@@ -8,24 +8,43 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from .server import Server, ServerError
+from .server import Away, Server, ServerError
 
 EXPERIMENTS, RUNS, POINTS, MODELS, VERSIONS, LOGGED, TRACES = 1000, 500, 25_000, 100, 1000, 50, 100  # of one page
+WEBHOOKS = 100
 LEVELS = 100  # of folders of artifacts
 PROXIED = "mlflow-artifacts"
 PROMPT = "mlflow.prompt.is_prompt"  # the tag of a registered model that is a prompt
 PROMPTS = f"tags.`{PROMPT}` = 'true'"
 
 
+UNKNOWN = (404, 405, 501)  # an answer about what the server does not have
+
 Store = Callable[[str], tuple[list[dict], Callable[[str], str]]]  # of a folder: its entries, and a file's address
 
 
 class Artifact(NamedTuple):
-    """A file of a run: its path in the run's artifacts, its bytes, and where it is downloaded."""
+    """A file of a run: its path in the run's artifacts, its bytes, and where it is downloaded. With a `problem` it is
+    a folder that cannot be listed.
+    """
 
     path: str
     size: int | None
     address: str
+    problem: ServerError | None = None
+
+
+class GenAI(NamedTuple):
+    """A kind of objects of an experiment: what the report calls them, and the call that lists them. `name` is the field
+    of an object's name; `several` says that the call takes several experiments.
+    """
+
+    what: str
+    method: str
+    route: str
+    field: str
+    name: str = "name"
+    several: bool = False
 
 
 class Source:
@@ -87,11 +106,10 @@ class Source:
             yield from self._listed(partial(self._of_model, model), "", 0)
 
     def _proxied(self, root: str, folder: str, level: int) -> Iterator[Artifact]:
-        answer = self.server.proxied(posixpath.join(root, folder).rstrip("/"))
-        for row in _files(answer, level):
+        for row in _files(self.server.proxied(posixpath.join(root, folder).rstrip("/")), level):
             path = posixpath.join(folder, str(row["path"]))
             if row.get("is_dir"):
-                yield from self._proxied(root, path, level + 1)
+                yield from _or_problem(path, self._proxied(root, path, level + 1))
             else:
                 address = self.server.proxied_file(posixpath.join(root, path))
                 yield Artifact(path, _size(row), address)
@@ -101,7 +119,7 @@ class Source:
         for row in _files({"files": rows}, level):
             path = str(row["path"])
             if row.get("is_dir"):
-                yield from self._listed(store, path, level + 1)
+                yield from _or_problem(path, self._listed(store, path, level + 1))
             else:
                 yield Artifact(path, _size(row), address(path))
 
@@ -141,7 +159,7 @@ class Source:
         """
         place = {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}}
         try:
-            answer = self.server.post_3("traces/search", locations=[place], max_results=TRACES)
+            answer = self.server.ask_3("POST", "traces/search", locations=[place], max_results=TRACES)
         except ServerError as problem:
             if problem.status not in (404, 405):
                 raise
@@ -149,7 +167,32 @@ class Source:
         found = answer.get("traces")
         return len(found) if isinstance(found, list) else 0, bool(answer.get("next_page_token"))
 
+    def of_genai(self, kind: GenAI, experiment: str) -> list[dict]:
+        """Return the objects of a kind that an experiment has, or those of all experiments where it is empty. Raises
+        ServerError.
+        """
+        given = {"experiment_ids": [experiment]} if kind.several else {"experiment_id": experiment}
+
+        def ask(page_token: str) -> dict:
+            token = {"page_token": page_token} if page_token else {}
+            return self.server.ask_3(kind.method, kind.route, **(given if experiment else {}), **token)
+
+        return list(self.server.pages(ask, kind.field))
+
     # --- the registry ------------------------------------------------------------------------------------------------
+    def webhooks(self) -> list[dict]:
+        """Return the webhooks of the registry; a server of an earlier release has none."""
+
+        def ask(page_token: str) -> dict:
+            return self.server.get("webhooks", max_results=WEBHOOKS, page_token=page_token)
+
+        try:
+            return list(self.server.pages(ask, "webhooks"))
+        except ServerError as problem:
+            if problem.status not in UNKNOWN:
+                raise
+            return []
+
     def registered(self) -> Iterator[dict]:
         """Yield the registered models, then the prompts, which searches leave out unless they are asked for."""
         seen: set[str] = set()
@@ -184,6 +227,16 @@ class Source:
 def pairs(row: dict) -> dict[str, str]:
     """Return the tags of an object of the registry."""
     return {str(one.get("key")): str(one.get("value", "")) for one in row.get("tags") or []}
+
+
+def _or_problem(folder: str, found: Iterator[Artifact]) -> Iterator[Artifact]:
+    """Yield the files of a folder, or the problem where it cannot be listed: the other folders are listed anyway."""
+    try:
+        yield from found
+    except Away:
+        raise
+    except ServerError as problem:
+        yield Artifact(folder, None, "", problem)
 
 
 def _files(answer: dict, level: int) -> list[dict]:

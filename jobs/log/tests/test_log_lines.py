@@ -14,7 +14,6 @@ from accounts import lifecycle as accounts
 from jobs import logs
 from jobs.environment import log_file
 from jobs.models import Job
-from kernel import storage
 from kernel.textlog.index import PIECE
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few
@@ -24,22 +23,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LINES = "users/alice/jobs/fit/log/lines"
 SEARCH = "users/alice/jobs/fit/log/search"
 MILLION = 1_000_000
-
-
-@pytest.fixture
-def job(alice) -> Job:
-    job = put(Job, alice, "fit", "finished")
-    (storage.job_dir("alice", "fit") / "log").mkdir(parents=True)
-    return job
-
-
-@pytest.fixture
-def write(job):
-    def write(data: bytes) -> Job:
-        (storage.job_dir("alice", "fit") / "log" / "job.log").write_bytes(data)
-        return job
-
-    return write
 
 
 @pytest.fixture

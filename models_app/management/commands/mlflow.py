@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from accounts.models import State, User
 from models_app.transfer import exporting, importing
+from models_app.transfer.options import Options
 from models_app.transfer.report import Report
 from models_app.transfer.server import Away, Server, ServerError
 
@@ -56,7 +57,7 @@ class Command(BaseCommand):
         if owner is None:
             raise CommandError(f"there is no active user {user}", returncode=2)
         report, away = Report(self.stdout.write if options["verbosity"] else lambda line: None), ""
-        wanted = importing.Options(
+        wanted = Options(
             experiments=tuple(options["experiments"]), since=options["since"], deleted=options["deleted"],
             again=options["again"], dry=options["dry_run"],
             registry=not options["no_models"], artifacts=not options["no_artifacts"],
