@@ -122,8 +122,8 @@ def _begin(run: PipelineRun, step: Step, steps: dict[str, Step]) -> bool:
 def _unmet(run: PipelineRun, step: Step, steps: dict[str, Step]) -> str:
     """Return the condition that is not met, "" when all are. Raises FilterError."""
     for other, text in step.spec.get("when", {}).items():
-        wanted = filters.condition(filters.parse(text), filters.Scope(run.user))
-        if not Job.objects.filter(pk=steps[other].job_id).filter(wanted).exists():
+        jobs = Job.objects.filter(pk=steps[other].job_id)
+        if not jobs.filter(filters.condition(filters.parse(text), filters.Scope(run.user, runs=jobs))).exists():
             return Message("%(step)s: not %(condition)s", step=other, condition=text)
     return ""
 

@@ -55,7 +55,8 @@ def _filled(panel: dict, project: Project, table: Table) -> dict:
     try:
         runs = _of_table(panel, Job.kept.filter(project=project), table)
         tree = filters.parse(panel.get("filter", ""))
-        runs = runs.filter(filters.condition(tree, filters.Scope(table.user, project.goals)))
+        scope = filters.Scope(table.user, project.goals, runs=Job.kept.filter(project=project))
+        runs = runs.filter(filters.condition(tree, scope))
         return _CONTENTS[panel["kind"]](panel, runs, project, table)
     except filters.FilterError as problem:
         return {"problem": translate(problem.msg)}

@@ -92,7 +92,8 @@ class Table:
     def unstated(self) -> QuerySet:
         """Return the runs that match the filter, in any state."""
         tree = filters.parse(self.filter)
-        runs = self.scope.filter(filters.condition(tree, filters.Scope(self.user, dict(self.goals), self.shared)))
+        scope = filters.Scope(self.user, dict(self.goals), self.shared, self.scope)
+        runs = self.scope.filter(filters.condition(tree, scope))
         if not self.name or "\x00" in self.name:
             return runs
         return runs.filter(Q(name__contains=self.name.lower()) | Q(title__icontains=self.name))

@@ -34,12 +34,16 @@ EMPTY = mark_safe("<td></td>")
 
 
 class Cell(NamedTuple):
-    """One cell. `own`: the run is the visitor's. `drawn`: charts above the table draw its runs."""
+    """One cell. `own`: the run is the visitor's. `drawn`: charts above the table draw its runs.
+
+    `main` is the first metric of the table's columns.
+    """
 
     row: Row
     column: Column
     own: bool
     drawn: bool
+    main: Column | None
 
     @property
     def job(self) -> Job:
@@ -54,7 +58,8 @@ class Cell(NamedTuple):
 def cells(row: Row, columns: list[Column], own: bool, drawn: bool) -> SafeString:
     """Return the cells of a run, with the box that selects it where it is the visitor's own."""
     found = [_tick(row.job)] if own else []
-    found += [_drawer(column)(Cell(row, column, own, drawn)) for column in columns]
+    main = next((column for column in columns if column.is_metric), None)
+    found += [_drawer(column)(Cell(row, column, own, drawn, main)) for column in columns]
     return mark_safe("".join(found))
 
 
@@ -81,9 +86,18 @@ def _name(cell: Cell) -> SafeString:
     if cell.own:
         mark = format_html('<span id="mark-job-{}" data-mark="{}" data-keep></span>', job.pk, job.name)
     return format_html(
-        '<th scope="row" class="name">{}<a href="{}">{}</a>{}{}</th>',
-        _line(cell), access.address(job, own=cell.own), job.shown_name, star, mark,
+        '<th scope="row" class="name">{}<a href="{}">{}</a>{}{}{}</th>',
+        _line(cell), access.address(job, own=cell.own), job.shown_name, star, mark, _below_name(cell),
     )  # fmt: skip
+
+
+def _below_name(cell: Cell) -> SafeString:
+    """Return the progress and the main metric, which a phone has below the name: their columns are out of sight."""
+    parts = [] if cell.job.is_client else [f"{cell.job.progress} %"]
+    value = None if cell.main is None else text_of(cell.row, cell.main)
+    if value is not None:
+        parts.append(" ".join(filter(None, (cell.main.title, cell.main.hint, short(value)))))
+    return format_html('<span class="hint below-name">{}</span>', " · ".join(parts)) if parts else SafeString("")
 
 
 def _line(cell: Cell) -> SafeString:

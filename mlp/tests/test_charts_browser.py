@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from jobs import lifecycle
+from jobs import environment, lifecycle
 from jobs.metrics import recording
 from jobs.models import Job, Project, RunMetric, Value
 from kernel.bus import Delivery
@@ -267,3 +267,16 @@ def picture(chart) -> str:
     return chart.locator("canvas").evaluate("""canvas => new Promise((done) => {
         requestAnimationFrame(() => requestAnimationFrame(() => done(canvas.toDataURL())));
     })""")
+
+
+def test_an_ended_job_shows_the_peak_of_what_it_used(alice_page, alice):
+    for name, state, expected in (("done", "finished", "Peak: 900.5"), ("going", "running", "40")):
+        job = put(Job, alice, name, state)
+        Job.objects.filter(pk=job.pk).update(started=timezone.now())
+        path = environment.usage_path(job)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f'{{"after": {after}, "ram": {ram}}}\n' for after, ram in enumerate((100, 900.5, 40))))
+        alice_page.goto(f"/jobs/{name}")
+        value = chart_of(alice_page, "ram").locator("b").first
+        expect(value).not_to_be_empty()
+        assert value.inner_text() == expected

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from datasets.models import Dataset
-from jobs.models import Job
+from jobs.models import Job, RunMetric
 from mlp.operators.tests.admin_world import put
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,7 +31,10 @@ def test_a_title_is_enough_and_is_changed_on_the_page(alice_page):
 def test_long_titles_are_cut_where_jobs_are_compared(alice_page, alice):
     for name in ("one", "two"):
         put(Job, alice, name, "finished")
-    Job.objects.update(title="many words " * 18)
+    Job.objects.update(title="many words " * 18, progress=42)
+    for name, last in {"fid": 0.1234567, "loss": 2}.items():
+        job = Job.objects.get(name="one")
+        RunMetric.objects.create(job=job, user=alice, name=name, last=last, min=last, max=last, count=1, step=1)
     alice_page.set_viewport_size({"width": 390, "height": 800})
     for address in ("/compare?job=one&job=two", "/jobs/one", "/jobs", "/jobs?new=1"):
         alice_page.goto(address)
@@ -40,6 +43,13 @@ def test_long_titles_are_cut_where_jobs_are_compared(alice_page, alice):
         if address == "/jobs":
             state = alice_page.locator("form[data-runs] tbody .state").first.bounding_box()
             assert state["x"] + state["width"] <= 390  # in sight beside the name
+            below = alice_page.locator("form[data-runs] tbody .below-name")
+            expect(below).to_have_text(["42 %", "42 % · fid 0.1235"])  # the first metric of the table's columns
+            box = below.last.bounding_box()
+            assert box["x"] + box["width"] <= 390
+            alice_page.set_viewport_size({"width": 1280, "height": 800})
+            expect(below.first).to_be_hidden()  # the columns say it
+            alice_page.set_viewport_size({"width": 390, "height": 800})
 
 
 def test_an_upload_with_a_title_alone_gets_a_free_name(alice_page, alice, tmp_path):

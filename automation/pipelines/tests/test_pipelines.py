@@ -11,7 +11,7 @@ from accounts.models import Notice
 from automation.models import Pipeline, PipelineRun, Step
 from automation.pipelines import drawing, driving
 from automation.sweeps.tests.conftest import report
-from jobs.models import Job, Snapshot
+from jobs.models import Job, RunParam, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few, later
@@ -100,6 +100,13 @@ class TestConditions:
         assert (world.states()["b"], world.states()["c"]) == (state, state)
         run.refresh_from_db()
         assert run.state == "finished"
+
+    def test_a_metric_of_the_step_is_an_argument_of_another(self, world):
+        world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}, "c": {}})
+        world.run()
+        world.end("c", act=lambda job: RunParam.objects.create(job=job, user=job.user, name="score", text="f"))
+        world.end("a", act=lambda job: report(job, "score", 0.95))
+        assert world.running() == ["b"]
 
     def test_the_condition_waits_for_the_last_reports(self, world, monkeypatch):
         world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}})

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from jobs.models import Project, RunMetric, RunParam
@@ -29,28 +29,38 @@ KINDS = {
 class Scope:
     """The user whose runs are filtered, and which direction is better for the metrics of the project.
 
-    `shared` is the project that a reader sees, to whom names in the owner's other runs are not revealed.
+    `shared` is the project that a reader sees, to whom names in the owner's other runs are not revealed. `runs` are
+    those that are filtered: they decide about a name that is a metric of some runs and an argument of others.
     """
 
     user: object
     goals: dict[str, str] = field(default_factory=dict)
     shared: Project | None = None
+    runs: QuerySet | None = None
     now: datetime = field(default_factory=timezone.now)
 
     def kind_of(self, name: str) -> str:
-        """Return what a plain name is: "attribute", "param", "metric", "both" or ""."""
+        """Return what a plain name is: "attribute", "param", "metric" or "". Of both, it is the argument."""
         if name in attributes.ALL:
             return "attribute"
         of = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
-        is_param = RunParam.objects.filter(name=name, **of).exists()
-        is_metric = RunMetric.objects.filter(name=name, **of).exists()
-        return "both" if is_param and is_metric else "param" if is_param else "metric" if is_metric else ""
+        kinds = _kinds(name, **of)
+        # Most names are of one kind everywhere, which the index of names answers without a look at the runs.
+        if len(kinds) > 1 and self.runs is not None:
+            kinds = _kinds(name, user=self.user, job__in=self.runs.order_by().values("pk")) or kinds
+        return kinds[0] if kinds else ""
 
     def like(self, name: str) -> str:
         """Return the most similar known name, or ""."""
         params, metrics = names.known(self.user, self.shared)
         known = [*attributes.ALL, *metrics, *params]
         return next(iter(difflib.get_close_matches(name, known, 1)), "")
+
+
+def _kinds(name: str, **of) -> list[str]:
+    """Return what a name is in the runs that match: "param", "metric", in this order, or neither."""
+    models = {"param": RunParam, "metric": RunMetric}
+    return [kind for kind, model in models.items() if model.objects.filter(name=name, **of).exists()]
 
 
 def condition(node: Node | None, scope: Scope) -> Q:
@@ -101,13 +111,6 @@ def _resolved(key: Key, scope: Scope) -> tuple[str, str]:
             raise _unknown(key, scope)
         return KINDS[kind], name
     found = scope.kind_of(name)
-    if found == "both":
-        raise FilterError(
-            key.column,
-            Message(
-                '"%(name)s" is both a metric and an argument: use metric.%(name)s or param.%(name)s', name=name[:100]
-            ),
-        )
     if not found:
         raise _unknown(key, scope)
     return found, name

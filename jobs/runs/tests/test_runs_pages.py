@@ -28,6 +28,11 @@ def rows(response) -> str:
     return "".join(re.findall(r'<input[^>]*name="job"[^>]*value="([a-z]+)"', response.content.decode()))
 
 
+def test_progress_and_first_metric_are_below_the_names_on_a_phone(pages, runs):
+    text = pages.get("/jobs", {"col": ["best:loss", "last:other"], "filter": "name in (a, d)"}).content.decode()
+    assert re.findall(r'<span class="hint below-name">([^<]*)<', text) == ["0 %", "0 % · loss best 0.05"]
+
+
 def act(client, do: str, *names: str, **fields):
     return client.post("/runs/act", {"do": do, "job": names, "next": "/jobs", **fields}, follow=True)
 

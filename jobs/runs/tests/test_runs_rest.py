@@ -8,7 +8,7 @@ from itertools import product
 import jsonschema
 import pytest
 
-from jobs.models import Job, Project, State, View
+from jobs.models import Job, Project, RunMetric, RunParam, State, View
 from jobs.runs import board, trash
 from jobs.runs.serializers import ViewNameField
 from jobs.serializers import ProjectField
@@ -110,6 +110,36 @@ def test_a_filter_that_is_wrong_says_where(as_alice, runs, expression, problem):
     answer = as_alice.call("get", RUNS, {"filter": expression})
     assert answer.status_code == 403
     assert answer.json()["msg"].startswith(f"filter: {problem}")
+
+
+@pytest.fixture
+def logged_lr(runs):
+    """Let run c, which has no project, log a metric of the name of everybody's argument."""
+    RunMetric.objects.create(job=runs["c"], user=runs["c"].user, name="lr", last=3, min=3, max=3, count=1, step=1)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"filter": "lr = 0.1", "project": "vision"}, "a"),
+        ({"filter": "lr = 0.1"}, "a"),
+        ({"filter": "lr = 3"}, ""),
+        ({"filter": "metric.lr = 3"}, "c"),
+        ({"filter": "max(lr) = 3"}, "c"),
+        ({"filter": "not metric.lr = 3", "project": "vision"}, "ba"),
+    ],
+)
+def test_a_name_that_is_also_a_metric_is_the_argument(names, logged_lr, query, expected):
+    assert names(**query) == expected
+
+
+def test_a_name_means_what_it_is_in_the_runs_that_are_filtered(names, logged_lr, runs):
+    RunParam.objects.filter(job=runs["c"], name="lr").delete()
+    Job.objects.filter(pk=runs["c"].pk).update(project=Project.objects.create(user=runs["c"].user, name="logged"))
+    assert names(filter="lr = 3", project="logged") == "c", "an argument elsewhere, here a metric"
+    assert names(filter="lr = 0.1", project="vision") == "a"
+    Job.objects.filter(pk=runs["c"].pk).update(project=None)
+    assert names(filter="lr = 3", project="logged") == "", "the name is known, but no run of the project has it"
 
 
 @pytest.mark.parametrize(

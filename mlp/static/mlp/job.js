@@ -14,7 +14,10 @@ const log = shown && new Log(shown, () => {});
 // Loads what the job has used since the last time; its card is there once the job has started.
 function used() {
   const box = document.querySelector("[data-usage] [data-charts]");
-  if (box) boardOf(box).load();
+  if (!box) return;
+  const board = boardOf(box);
+  for (const run of board.runs) run.live = active();
+  board.load();
 }
 
 function attach() {

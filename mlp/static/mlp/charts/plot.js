@@ -93,7 +93,12 @@ export class Plot {
     this.drawLegend();
     this.say();
     this.redraw();
-    if (this.at === null) this.value.textContent = this.lines.length === 1 ? short(this.lines[0].one.last) : "";
+    if (this.at === null) this.value.textContent = this.lines.length === 1 ? this.latest(this.lines[0]) : "";
+  }
+
+  // Returns the value of a line in the head: the last one, or the peak of what a job used that has ended.
+  latest({ run, one }) {
+    return run.source === "usage" && !run.live ? fill(this.board.words.peak, { value: short(one.max) }) : short(one.last);
   }
 
   drawLegend() {
@@ -220,7 +225,7 @@ export class Plot {
     this.at = at;
     const alone = this.lines.length === 1 ? this.lines[0] : null;
     const found = at === null ? [] : this.lines.map((line) => [line, nearest(line, at)]).filter(([, point]) => point);
-    if (alone) this.value.textContent = short(at === null ? alone.one.last : found[0]?.[1].value ?? null);
+    if (alone) this.value.textContent = at === null ? this.latest(alone) : short(found[0]?.[1].value ?? null);
     this.tip.hidden = at === null || !with_tip || !found.length;
     if (this.tip.hidden) return "";
     const shown = this.sorted(found);
