@@ -23,6 +23,7 @@ KINDS = {
     "argument": "param", "tag": "tag", "tags": "tag", "attribute": "attribute", "attributes": "attribute",
     "attr": "attribute", "run": "attribute",
 }  # fmt: skip
+GREATER_OR_LESS = ("<", "<=", ">", ">=")
 
 
 @dataclass
@@ -39,15 +40,20 @@ class Scope:
     runs: QuerySet | None = None
     now: datetime = field(default_factory=timezone.now)
 
-    def kind_of(self, name: str) -> str:
-        """Return what a plain name is: "attribute", "param", "metric" or "". Of both, it is the argument."""
+    def kind_of(self, name: str, operator: str) -> str:
+        """Return what a plain name is: "attribute", "param", "metric" or "". Of both, it is the argument, unless
+        numbers are compared and the argument, such as `--loss mse`, is none in any of these runs.
+        """
         if name in attributes.ALL:
             return "attribute"
         of = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
         kinds = _kinds(name, **of)
         # Most names are of one kind everywhere, which the index of names answers without a look at the runs.
         if len(kinds) > 1 and self.runs is not None:
-            kinds = _kinds(name, user=self.user, job__in=self.runs.order_by().values("pk")) or kinds
+            of = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
+            kinds = _kinds(name, **of) or kinds
+        if len(kinds) > 1 and operator in GREATER_OR_LESS and not _has_numbers(name, **of):
+            return "metric"
         return kinds[0] if kinds else ""
 
     def like(self, name: str) -> str:
@@ -61,6 +67,10 @@ def _kinds(name: str, **of) -> list[str]:
     """Return what a name is in the runs that match: "param", "metric", in this order, or neither."""
     models = {"param": RunParam, "metric": RunMetric}
     return [kind for kind, model in models.items() if model.objects.filter(name=name, **of).exists()]
+
+
+def _has_numbers(name: str, **of) -> bool:
+    return RunParam.objects.filter(name=name, number__isnull=False, **of).exists()
 
 
 def condition(node: Node | None, scope: Scope) -> Q:
@@ -84,7 +94,7 @@ def condition(node: Node | None, scope: Scope) -> Q:
 
 
 def _compare(node: Compare, scope: Scope) -> Q:
-    kind, name = _resolved(node.key, scope)
+    kind, name = _resolved(node.key, node.operator, scope)
     if kind == "metric":
         return _metric(node, name, scope)
     if kind == "param":
@@ -94,7 +104,7 @@ def _compare(node: Compare, scope: Scope) -> Q:
     return attributes.compare(node, name, scope.now)
 
 
-def _resolved(key: Key, scope: Scope) -> tuple[str, str]:
+def _resolved(key: Key, operator: str, scope: Scope) -> tuple[str, str]:
     """Return the kind that a name refers to, and the name without its prefix."""
     if key.statistic:
         kind, dot, rest = key.name.partition(".")
@@ -110,7 +120,7 @@ def _resolved(key: Key, scope: Scope) -> tuple[str, str]:
         if KINDS[kind] == "attribute" and name not in attributes.ALL:
             raise _unknown(key, scope)
         return KINDS[kind], name
-    found = scope.kind_of(name)
+    found = scope.kind_of(name, operator)
     if not found:
         raise _unknown(key, scope)
     return found, name
@@ -138,7 +148,7 @@ def _param(node: Compare, name: str, scope: Scope) -> Q:
     rows = RunParam.objects.filter(job=OuterRef("pk"), user=scope.user, name=name)
     if node.operator == "null":
         return ~Q(Exists(rows))
-    if node.operator in ("<", "<=", ">", ">="):
+    if node.operator in GREATER_OR_LESS:
         return Q(Exists(rows.filter(_beside(node))))
     if node.operator in ("like", "ilike"):
         return Q(Exists(rows.filter(by_text(F("text"), node))))

@@ -133,6 +133,14 @@ def test_a_name_that_is_also_a_metric_is_the_argument(names, logged_lr, query, e
     assert names(**query) == expected
 
 
+def test_numbers_are_compared_with_the_metric_where_no_argument_of_the_name_is_a_number(names, runs):
+    """As where one run is started with `--loss mse`."""
+    RunParam.objects.create(job=runs["d"], user=runs["d"].user, name="loss", text="mse")
+    assert (names(filter="loss < 0.1"), names(filter="loss = mse")) == ("a", "d")
+    RunParam.objects.create(job=runs["e"], user=runs["e"].user, name="loss", text="0.05", number=0.05)
+    assert names(filter="loss < 0.1") == "e"
+
+
 def test_a_name_means_what_it_is_in_the_runs_that_are_filtered(names, logged_lr, runs):
     RunParam.objects.filter(job=runs["c"], name="lr").delete()
     Job.objects.filter(pk=runs["c"].pk).update(project=Project.objects.create(user=runs["c"].user, name="logged"))
