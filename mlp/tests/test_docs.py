@@ -11,6 +11,7 @@ from django.conf import settings
 ROOT = Path(settings.BASE_DIR)
 READMES = ["README.md", "README.zh.md"]
 PAPERS = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"]
+DOCS = sorted(path.relative_to(ROOT) for path in ROOT.glob("docs/*.md"))
 
 
 def dependencies() -> set[str]:
@@ -61,8 +62,35 @@ def test_the_front_page_names_the_commands_to_start_with_and_every_document(read
     assert {page for page in pages if f"({page})" not in text} == set()
 
 
-@pytest.mark.parametrize("page", [*READMES, *PAPERS, *(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))])
+@pytest.mark.parametrize("page", [*READMES, *PAPERS, *map(str, DOCS)])
 def test_every_link_has_a_target(page):
     for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text()):
         if "://" not in target:
             assert ((ROOT / page).parent / target).exists(), target
+
+
+CODE = re.compile(r"`[^`]+`")
+WIDTH = 120
+
+
+def too_long(text: str) -> list[str]:
+    """Return the lines of prose that are longer than WIDTH and could be wrapped: outside of tables and code."""
+    found, fenced = [], False
+    for line in text.splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        words = CODE.sub(lambda code: code[0].replace(" ", "_"), line).split()
+        if len(line) > WIDTH and not fenced and not line.lstrip().startswith("|") and len(words) > 2:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAPERS, "README.md", *map(str, DOCS)])
+def test_prose_is_wrapped(page):
+    assert too_long((ROOT / page).read_text()) == []
+
+
+def test_what_can_be_wrapped_is_prose():
+    long = "word " * 30
+    fences = f"```\n{long}\n```\n"
+    assert too_long(f"| {long} |\n{fences}- `{long}`\n{'x' * 200}\n") == []
+    assert too_long(f"{fences}{long}\n- {long}\n") == [long, f"- {long}"]
