@@ -37,7 +37,10 @@ def frame(row: Job, tab: str) -> dict:
         "diagnosis": found,
         "diagnosis_address": _script_address(row, found),
         "failure_address": _failure_address(row, found),
-        "earlier": (row.state == State.ERROR or tab == "job_log") and earlier_runs(row).exists(),
+        # A reader of a shared job does not learn from a missing link whether its owner has run the script before.
+        "earlier": not row.is_client
+        and (row.state == State.ERROR or tab == "job_log")
+        and (bool(row.reading) or earlier_runs(row).exists()),
         "waiting": waiting.explain(row, all_names=row.reading is not None and row.reading.audience == access.STAFF),
         "tabs": [
             {"address": access.address(row, name), "title": title, "current": name == tab}

@@ -27,7 +27,7 @@ KEPT_S = 600  # longer than between two rounds
 ROUND_S = 60
 SLACK = 4  # beyond the limit by this part of it, senders wait
 ROW = 262  # bytes of a line beside its texts: a row, its entries in indexes (aiops.logstore.retention)
-NEAR = 0.9  # of the limit: it is told
+NEAR = 0.9  # of the limit; from there on the user's page and `doctor` show it
 
 
 class TooMany(Fault):

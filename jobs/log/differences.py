@@ -72,9 +72,10 @@ class Differences:
 
 def earlier_runs(job: Job) -> QuerySet[Job]:
     """Return the finished jobs of the same user and script that were created before this one, the latest first."""
-    if not job.entry:
+    if not job.entry or job.is_client:  # the platform has no log of a client's run
         return Job.objects.none()
-    same = Job.kept.filter(user=job.user_id, entry=job.entry, state=State.FINISHED, created__lt=job.created)
+    of = {"user": job.user_id, "origin": job.origin, "entry": job.entry}
+    same = Job.kept.filter(**of, state=State.FINISHED, created__lt=job.created)
     return same.select_related("user").order_by("-created", "-pk")
 
 

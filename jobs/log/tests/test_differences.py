@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.sharing import grants
 from jobs.environment import log_file
-from jobs.models import Job
+from jobs.models import Job, Origin
 from kernel.textlog.times import BEGIN
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text
@@ -131,6 +131,16 @@ def test_a_run_is_compared_with_the_five_latest_finished_runs_of_its_script(make
     assert found("runf") | {"compared": []} == found("silent") | {"compared": []}
 
 
+def test_runs_of_mlflows_clients_have_no_log_to_compare_with(make, found, client, alice):
+    make("fit", FAILED, "error")
+    make("elsewhere", good(1), origin=Origin.CLIENT)
+    make("broken", "", "error", origin=Origin.CLIENT)
+    make("fine", good(2))
+    assert (found()["compared"], found("broken")["compared"]) == (["fine"], [])
+    client.force_login(alice)
+    assert "/log/differences" not in client.get("/jobs/broken").content.decode()
+
+
 def test_lines_that_only_some_earlier_runs_have_are_neither_new_nor_missing(make, found):
     make("fit", "a\nb\n")
     make("one", "a\nsometimes\nb\n")
@@ -165,6 +175,18 @@ def test_who_reads_a_shared_job_sees_nothing_of_runs_that_are_not_shared(make, a
     answer = as_bob.call("get", "users/alice/jobs/fit/log/differences").json()
     assert answer["compared"] == ["shown"]
     assert hidden.name not in str(answer)
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_a_reader_does_not_learn_from_the_link_whether_there_are_earlier_runs(make, client, bob, earlier):
+    grants.make(row=make("fit", FAILED, "error"), audience="user", user="bob", by="alice")
+    if earlier:
+        make("hidden", good(1, "hidden"))
+    client.force_login(bob)
+    assert "/u/alice/jobs/fit/log/differences" in client.get("/u/alice/jobs/fit").content.decode()
+    page = visible_text(client.get("/u/alice/jobs/fit/log/differences"))
+    assert "no earlier finished run of train.py" in page
+    assert "hidden" not in page
 
 
 def test_the_page_links_both_logs_and_says_what_is_new(make, client, alice):

@@ -62,17 +62,18 @@ def test_a_page_of_runs_with_many_metrics_ends_earlier(mlflow, as_alice, many, m
 def test_a_board_has_the_first_charts_and_finds_the_others(client, alice, as_alice, many, monkeypatch):
     monkeypatch.setattr(charts, "MOST_CHARTS", 5)
     client.force_login(alice)
-    page = client.get("/jobs/one").content.decode()
+    one, two = (Job.objects.get(title=title).name for title in ("one", "two"))
+    page = client.get(f"/jobs/{one}").content.decode()
     assert names(page) == [f"m{key:02}" for key in range(5)]
     assert "Shown: 5 of 12" in page
-    page = client.get("/jobs/one?metrics=M1").content.decode()
+    page = client.get(f"/jobs/{one}?metrics=M1").content.decode()
     assert names(page) == ["m10", "m11"]
-    page = client.get("/compare?job=one&job=two&metrics=1").content.decode()
+    page = client.get(f"/compare?job={one}&job={two}&metrics=1").content.decode()
     assert names(page) == ["m01", "m10", "m11"]
-    assert '<input type="hidden" name="job" value="two">' in page
-    points = as_alice.call("get", "users/alice/jobs/one/points?find=M1&limit=1")
+    assert f'<input type="hidden" name="job" value="{two}">' in page
+    points = as_alice.call("get", f"users/alice/jobs/{one}/points?find=M1&limit=1")
     assert ([one["name"] for one in points.json()], points["X-Total-Count"]) == (["m10"], "2")
-    listed = as_alice.call("get", "users/alice/jobs/one/series?limit=3&offset=10")
+    listed = as_alice.call("get", f"users/alice/jobs/{one}/series?limit=3&offset=10")
     assert ([one["name"] for one in listed.json()], listed["X-Total-Count"]) == (["m10", "m11"], "12")
 
 

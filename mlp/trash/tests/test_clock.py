@@ -131,7 +131,7 @@ def test_nothing_else_that_is_old_is_removed_by_a_jump(alice, tasks, clocks, mon
     sample = UsageSample.objects.create(tenant=alice.tenant, at=clocks.real())
     address = LoginAddress.objects.create(user=alice, network="192.0.2.1", succeeded=clocks.real())
     settings.AIOPS_RETENTION_DAYS = 1
-    at_ms = int((time.time() - 2 * DAY) * 1000)  # removed by the real clock, which stands for the one that has jumped
+    at_ms = int((time.time() - 2 * DAY) * 1000)  # too old by the real clock, but not by the time that is believed
     accept.append([accept.line("old", namespace="alice", deployment="fit", id="old", at_ms=at_ms)])
 
     def rounds() -> list[int]:
