@@ -110,7 +110,7 @@ class LogLineAdmin(_Looked):
 
     @display(description=_("unexpected words"))
     def unexpected_words(self, row: LogLine) -> str:
-        return ", ".join(str(word) for _position, word in row.unexpected or []) or "-"
+        return ", ".join(str(word) for _position, word, *_usual in row.unexpected or []) or "-"
 
     @display(description=_("line"))
     def text(self, row: LogLine) -> str:

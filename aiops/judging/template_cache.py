@@ -221,6 +221,11 @@ class TemplateCache:
             return Hit(known.level, template, known.cluster)
         return Hit(known.level, template, known.cluster, known.confidence, known.unexpected)
 
+    def is_labelled(self, masked: str) -> bool:
+        """Tell whether the text has a user's verdict."""
+        known = self.texts.get(masked)
+        return known is not None and known.from_feedback
+
     def explain(self, masked: str, unexpected: Sequence) -> None:
         """Keep the words of a text that the model did not expect; they may come before its verdict."""
         known = self.texts.get(masked)

@@ -23,7 +23,7 @@ class LogLine(models.Model):
     """One line. `line_id` is its document id; `time` is in ms since 1970; `confidence` 0..1, low for an anomaly.
 
     `attributes` are what else its sender said of it, as texts; `unexpected` are [position, word] of the masked text
-    that the model did not expect.
+    that the model did not expect, or [position, value, usual ones] of a value.
 
     The table is partitioned by `time` (aiops/logstore/partitions.py); in the database its primary key is (time, id).
     """

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ import torch
 
 from aiops.wire.masking import mask
 
-from . import judging, opni
+from . import judging, opni, usual_values
 from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save
 from .score import KIND, TEXTS, Scorer
@@ -185,7 +185,13 @@ def out_of_fold(
     return result
 
 
-def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, facts: dict) -> None:
+def rows(path: Path) -> Iterator[dict]:
+    """Yield the rows of a file that `Lines.read` has accepted."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        yield from (json.loads(text) for text in file if text.strip())
+
+
+def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, values: dict, facts: dict) -> None:
     """Write everything into the folder, which must exist."""
     keys = sorted(judging.key_of(text) for text in lines.counts)
     feedback = {judging.key_of(text): normal for text, normal in lines.feedback.items()}
@@ -198,7 +204,10 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, fac
     tokenizer.save(folder / VOCAB)
     kept = [text for text, _ in lines.counts.most_common(KEPT)]
     (folder / TEXTS).write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8", errors="replace")
-    there = [folder / name for name in (MODEL, VOCAB, TEXTS)] + sorted((folder / opni.FOLDER).glob("*"))
+    (folder / usual_values.FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8", errors="replace")
+    there = [folder / name for name in (MODEL, VOCAB, TEXTS, usual_values.FILE)] + sorted(
+        (folder / opni.FOLDER).glob("*")
+    )
     digests = {path.relative_to(folder).as_posix(): digest_of(path) for path in there}
     facts = {**facts, "scripts_apart": tokenizer.apart}
     manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, "files": digests}
@@ -258,12 +267,13 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     alarms = float(parameters.get("alarms", judging.ALARMS))
     threshold = judging.threshold_of(unseen, lines.lines, alarms)
     model, tokenizer = learn(lines.counts, how, progress.step, device)
+    values = usual_values.learn(rows(path))
     odd = sum(count for score, count in unseen if score > threshold)
     facts = {
         "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.feedback),
         "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
-        "loss": progress.loss, "device": device,
+        "loss": progress.loss, "device": device, "values": sum(len(one["positions"]) for one in values["templates"]),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
@@ -271,7 +281,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     if for_opni:
         facts["opni_normal_share"] = export(draft / opni.FOLDER, lines, for_opni, progress, device)
     facts["seconds"] = round(time.monotonic() - progress.begin, 1)
-    write(draft, model, tokenizer, lines, facts)
+    write(draft, model, tokenizer, lines, values, facts)
     check(draft, model, tokenizer, lines, device)
     shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)

@@ -46,9 +46,11 @@ def read_parameters(data: bytes) -> tuple[dict, str]:
 
 
 def explanation(item, unexpected: Sequence) -> dict:
-    """Return the row of EXPLANATIONS for a line: the words that the model did not expect, with their positions."""
+    """Return the row of EXPLANATIONS for a line: what was not expected in it, as (position, word) or, of an unusual
+    value, (position, value, usual ones).
+    """
     names = {"cluster_id": item.cluster_id, "namespace_name": item.namespace_name}
-    words = [[position, word] for position, word in unexpected]
+    words = [list(one) for one in unexpected]
     return {"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words}
 
 
@@ -57,7 +59,7 @@ def read_explanations(data: bytes) -> list[dict]:
     rows: list[dict] = []
     try:
         for one in sanitize.read_json(data):
-            words = [[int(position), str(word)] for position, word in one["unexpected"]]
+            words = [[int(position), *map(str, said[:2])] for position, *said in one["unexpected"] if said]
             names = {name: str(one[name]) for name in ("_id", "cluster_id", "namespace_name")}
             rows.append({**names, "masked_log": str(one.get("masked_log", "")), "unexpected": words})
     except (ValueError, TypeError, KeyError) as problem:

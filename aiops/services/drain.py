@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 
 from aiops.judging import feedback
 from aiops.judging.template_cache import Learned, TemplateCache
+from aiops.opnilog import judging
+from aiops.opnilog.store import Versions
+from aiops.opnilog.usual_values import UsualValues
 from aiops.wire import folders, payloads, subjects
 from kernel.serve import Route
 from kernel.singleton import Holder
@@ -36,6 +39,7 @@ class WorkloadDrain:
         self.loaded = False
         self.changed = False
         self.owned = feedback.Owned()
+        self.values, self.version = UsualValues(), ""  # of the model that serves
         self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
         self.saved = time.monotonic()
         self.subjects = {
@@ -62,6 +66,7 @@ class WorkloadDrain:
             if data:
                 self._load(data)
             self.loaded, self.feedback_times = True, {}
+        self._follow_model()
         messages = self.learn_feedback()
         if self.cache.is_regroup_due():
             messages += self.regroup()
@@ -96,6 +101,31 @@ class WorkloadDrain:
             log.error("the saved templates cannot be read, starting with an empty cache: %s", problem)
             self.cache = TemplateCache()
 
+    def _follow_model(self) -> None:
+        """Read which values are usual, where another version serves. A version without them judges no values."""
+        versions = Versions(folders.models())
+        serving = versions.serving() or ""
+        if serving == self.version:
+            return
+        self.values, self.version = UsualValues(), serving
+        try:
+            if serving:
+                self.values = UsualValues.open(versions.folder_of(serving))
+        except (OSError, ValueError) as problem:
+            log.error("the usual values of model version %s cannot be read: %s", serving, problem)
+
+    def judge_values(self, items: list) -> list[tuple]:
+        """Make lines whose text is normal but whose values are not anomalies; return (line, its unusual values)."""
+        reasons = []
+        for item in items:
+            if item.anomaly_level != subjects.NORMAL or self.cache.is_labelled(item.masked_log):
+                continue
+            if unusual := self.values.unusual(item.masked_log, item.log):
+                item.anomaly_level = subjects.ANOMALY
+                item.opnilog_confidence = max(judging.confidence_of(unusual[0].ratio, 1.0), LEAST)
+                reasons.append((item, [(one.position, one.value, one.usual) for one in unusual]))
+        return reasons
+
     def stop(self) -> None:
         if self.loaded and self.active.hold():
             if self.changed:
@@ -125,13 +155,11 @@ class WorkloadDrain:
             if hit.unexpected:
                 unexpected.append((item, hit.unexpected))
             hits.append(item)
+        unexpected += self.judge_values(hits)
         self.owned.apply(hits)
-        reasons = [
-            base.explanation(item, words) for item, words in unexpected if item.anomaly_level == subjects.ANOMALY
-        ]
         return [
             *base.lists(subjects.INFERENCED, hits),
-            *base.json_lists(subjects.EXPLANATIONS, reasons),
+            *base.json_lists(subjects.EXPLANATIONS, _explanations(unexpected)),
             *base.lists(subjects.OPNILOG_WORKLOAD, misses),
         ]
 
@@ -139,8 +167,9 @@ class WorkloadDrain:
         """Keep with the text which words the model did not expect, for the next lines of that text."""
         for message in messages if self.loaded else ():
             for one in base.read_explanations(message):
-                self.cache.explain(one["masked_log"], one["unexpected"])
-                self.changed = True
+                if all(len(said) == 2 for said in one["unexpected"]):  # not of values, which are those of one line
+                    self.cache.explain(one["masked_log"], one["unexpected"])
+                    self.changed = True
 
     def learn(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
         """Learn the model's verdicts, and publish them with their templates; new templates are published, too."""
@@ -167,10 +196,13 @@ class WorkloadDrain:
             item.template_matched, item.template_cluster_id = known.template, known.cluster_id
             if known.changed:
                 changed[known.cluster_id] = _template(known)
+        reasons = []
         if not from_feedback:
+            reasons = self.judge_values(items)
             self.owned.apply(items)
         return [
             *base.lists(subjects.INFERENCED, [item for item in items if item._id]),
+            *base.json_lists(subjects.EXPLANATIONS, _explanations(reasons)),
             *base.lists(subjects.TEMPLATES_INDEX, list(changed.values())),
         ]
 
@@ -181,6 +213,7 @@ class WorkloadDrain:
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
         """Drop the cached verdicts when a new model serves or the model is reset; not when a training starts."""
         update = base.read_json(data)
+        self._follow_model()
         new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
         return self._forget(update.get("status") or "") if new else []
 
@@ -196,6 +229,11 @@ class WorkloadDrain:
         messages = [*self.learn_feedback(), *self.regroup()]
         self.save()
         return messages
+
+
+def _explanations(unexpected: list[tuple]) -> list[dict]:
+    """Return the rows of EXPLANATIONS; lines whose owner finds them normal need none."""
+    return [base.explanation(item, words) for item, words in unexpected if item.anomaly_level == subjects.ANOMALY]
 
 
 def _template(known: Learned) -> payloads.Payload:

@@ -162,11 +162,14 @@ def line(request):
     alike = None
     if template is not None:
         alike = store.count(log_search.body(request.user, **workload, template=str(template)))
-    words = {str(word) for _position, word in document.get("unexpected") or []}
+    said = document.get("unexpected") or []
+    words = {str(one[1]) for one in said if len(one) == 2}
+    values = [{"position": one[0], "value": one[1], "usual": one[2]} for one in said if len(one) > 2]
     context = {
         "line": _rows([document])[0],
-        "words": list(_marked(document.get("masked_log") or "", words)),
+        "words": list(_marked(document.get("masked_log") or "", words, {one["position"] for one in values})),
         "unexpected": sorted(words),
+        "values": values,
         "alike": alike,
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
         "around": _rows([*after[-NEIGHBOURS:], *before]),
@@ -176,11 +179,16 @@ def line(request):
     return render(request, "aiops/line.html", context)
 
 
-def _marked(masked: str, words: set[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the words of a masked text, and whether each was unexpected; of a sentence without spaces its parts."""
+def _marked(masked: str, words: set[str], places: set[int]) -> Iterator[tuple[str, bool]]:
+    """Yield the words of a masked text, and whether each was unexpected; of a sentence without spaces its parts.
+
+    places: the numbers of words that stand for an unusual value.
+    """
     parts = re.compile("(" + "|".join(map(re.escape, sorted(words, key=len, reverse=True))) + ")") if words else None
-    for word in masked.split():
-        if parts is None or word in words or word.isascii():
+    for place, word in enumerate(masked.split()):
+        if place in places:
+            yield word, True
+        elif parts is None or word in words or word.isascii():
             yield word, word in words
         else:
             yield from ((part, part in words) for part in parts.split(word) if part)

@@ -48,7 +48,9 @@ _TOKEN = re.compile(rf"(?<![{_MARKS}0-9])(?:[0-9]++[{_MARKS}]|[{_MARKS}]++[0-9])
 _NUM = re.compile(r"(?<![A-Za-z0-9])[-+]?(?:\d*\.)?\d+(?![A-Za-z0-9])")
 _EMPTY_SET, _EMPTY_LIST = re.compile(r"\{\s*\}"), re.compile(r"\[\s*\]")
 _CUTS = str.maketrans({**dict.fromkeys("| ()[]'{}\",", " "), ":": " : ", "=": " = "})
+VALUES = re.compile("<num>|<duration>|<token_with_digit>")  # in a masked text, where a value may have been
 _LOWER_ALNUM = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_DIGITS = frozenset("0123456789")  # others, as ٣, are digits for the rules, but not for the fold
 _ONES = str.maketrans("023456789", "1" * 9)
 
 
@@ -109,7 +111,14 @@ def _cut(line: str) -> str:
     return _ANSI.sub("", line) if "\x1b" in line or "\x9b" in line else line
 
 
-def _masked(text: str) -> str:
+def _masked(text: str, found: dict[str, list[str]] | None = None) -> str:
+    """Return the masked text. `found` gets what became each of VALUES, in order."""
+
+    def replace(rule: re.Pattern, mask: str, text: str) -> str:
+        if found is not None:
+            found[mask.lower()] = rule.findall(text)
+        return rule.sub(mask, text)
+
     text = _raw_stage(text).translate(_SPACED)
     if "go : " in text:
         text = _go_files(text)
@@ -118,14 +127,14 @@ def _masked(text: str) -> str:
     if "." in text:
         text = _NET.sub("<IP>", text)
         text = _IP.sub("<IP>", text)
-        text = _DURATION.sub("<DURATION>", text)
+        text = replace(_DURATION, "<DURATION>", text)
     if text.count("/") > 64:
         text = _MANY_PATHS.sub(lambda match: match[1] or "<PATH>", text)
     elif ")" in text and _CALL.search(text):
         text = _PATH_OR_CALL.sub("<PATH>", text)
     elif "/" in text:
         text = _PATH.sub("<PATH>", text)
-    text = _NUM.sub("<NUM>", _TOKEN.sub("<TOKEN_WITH_DIGIT>", text))
+    text = replace(_NUM, "<NUM>", replace(_TOKEN, "<TOKEN_WITH_DIGIT>", text))
     if "{" in text:
         text = _EMPTY_SET.sub("<EMPTY_SET>", text)
     if "[" in text:
@@ -187,3 +196,83 @@ def mask_many(lines: Iterable[str]) -> list[str]:
     """Return `mask` of each line, in order."""
     one = _SHAPES.mask
     return [one(line) for line in lines]
+
+
+class HiddenValues:
+    """Finds what stands in a line where its masked text has one of VALUES, by the shape of the line as `Shapes` does.
+
+    Where the digits of a shape's values are is found by masking it with other digits: in the n-th pass each digit is
+    the n-th digit of its own place. Not thread-safe, but a race only loses an entry.
+    """
+
+    def __init__(self, most: int = SHAPES):
+        self.most = most
+        self.known: dict[str, tuple[list[tuple[int, int]], list[tuple[re.Pattern, int, int]]] | None] = {}
+
+    def of(self, line: str) -> list[str]:
+        """Return the values of a line in the order of their places in the masked text."""
+        text = _cut(line)
+        if len(text) > LONGEST_SHAPE:
+            return _values(text)
+        shape = text.translate(_ONES)
+        try:
+            entry = self.known[shape]
+        except KeyError:
+            entry = self._learn(shape)
+        if entry is None:
+            return _values(text)
+        spans, dates = entry
+        for rule, start, end in dates:
+            match = rule.match(text, start)
+            if match is None or match.end() != end:
+                return _values(text)
+        return [text[start:end] for start, end in spans]
+
+    def _learn(self, shape: str):
+        if len(self.known) >= self.most:
+            for old in list(self.known)[: self.most // 2]:
+                self.known.pop(old, None)
+        dates = [(rule, *match.span()) for rule in (_UTC, _CUSTOM) for match in rule.finditer(shape)]
+        kept = {place for _rule, start, end in dates for place in range(start, end)}
+        digits = [place for place, sign in enumerate(shape) if sign in _DIGITS and place not in kept]
+        passes = []
+        for tens in (1, 10, 100, 1000):
+            signs = list(shape)
+            for place in digits:
+                signs[place] = str(place // tens % 10)
+            passes.append(_values("".join(signs)))
+        entry = None
+        ascii_digits = all(not _DIGITS.isdisjoint(value) for values in passes for value in values)
+        if ascii_digits and len({tuple(map(len, values)) for values in passes}) == 1:
+            spans = [_span(together) for together in zip(*passes, strict=True)]
+            if [shape[start:end] for start, end in spans] == _values(shape):
+                entry = spans, dates
+        self.known[shape] = entry
+        return entry
+
+
+def _span(values: tuple[str, ...]) -> tuple[int, int]:
+    """Return where a value is in its line; values: what it was in each pass."""
+    first = next(place for place, sign in enumerate(values[0]) if sign in _DIGITS)
+    start = sum(int(value[first]) * 10**power for power, value in enumerate(values)) - first
+    return start, start + len(values[0])
+
+
+def _values(text: str) -> list[str]:
+    """Return the values of a line by the rules alone; none where they cannot be told from the line's own words."""
+    found: dict[str, list[str]] = {}
+    masks = VALUES.findall(_masked(text, found))
+    rest = {mask: iter(values) for mask, values in found.items()}
+    if any(masks.count(mask) != len(values) for mask, values in found.items()) or not set(masks) <= set(found):
+        return []
+    return [next(rest[mask]) for mask in masks]
+
+
+_HIDDEN = HiddenValues()
+
+
+def values_of(line: str) -> list[str]:
+    """Return what stands in the line where its masked text has <num>, <duration> or <token_with_digit>, in order;
+    nothing where the line itself contains such a word.
+    """
+    return _HIDDEN.of(line)

@@ -129,7 +129,8 @@ SUBJECTS = {
                 reply="`{cluster:{namespace:[deployment]}}`", opni_queue="", note=SHARED),
         Subject(EXPLANATIONS, "inference, gpu-controller, drain", "write-back", "workers",
                 '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
-                also=(("drain", ""),), note="our own: which words of an anomaly the model did not expect"),
+                also=(("drain", ""),),
+                note="our own: which words of an anomaly the model did not expect, or `[position,value,usual]`"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
     )
 }  # fmt: skip

@@ -17,6 +17,7 @@ from django.conf import settings
 from aiops.opnilog import judging, train
 from aiops.opnilog.score import Scorer
 from aiops.opnilog.store import MANIFEST, Versions
+from aiops.opnilog.usual_values import FILE
 from aiops.wire.masking import mask
 from mlp.tests.tiers import few
 
@@ -125,6 +126,14 @@ def test_labels_of_users_apply_after_training(scorer):
     normal, odd = scorer.score([RARE, "job <num> took <duration> and ended badly"])
     assert (normal.level, normal.confidence) == ("Normal", 1.0)
     assert (odd.level, odd.confidence) == ("Anomaly", 0.0)
+
+
+def test_the_usual_values_are_among_the_files(trained):
+    """No position of these lines is regular: their numbers follow their order, or are addresses."""
+    manifest = json.loads((trained / "out" / MANIFEST).read_text())
+    assert manifest["files"].keys() >= {FILE}
+    assert json.loads((trained / "out" / FILE).read_text())["templates"] == []
+    assert manifest["values"] == 0
 
 
 def test_verdicts_keep_their_order_and_equal_lines_get_equal_verdicts(scorer):

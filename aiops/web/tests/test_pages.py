@@ -147,6 +147,13 @@ class TestLines:
         assert "epoch one done" in words
         assert "epoch two done" in words
 
+    def test_a_line_shows_an_unusual_value_and_the_usual_ones(self, lines, alice):
+        verdict = {"masked_log": "status = <num> took <num>", "anomaly_level": "Anomaly"}
+        logstore.get().update_many([("a1", {**verdict, "unexpected": [[2, "500", "200, 304"]]})])
+        answer = visitor(alice).get("/aiops/line?id=a1")
+        assert "status = <mark>&lt;num&gt;</mark> took &lt;num&gt;" in " ".join(answer.content.decode().split())
+        assert "Unusual values 500 usual: 200, 304" in visible_text(answer)
+
     def test_another_users_line_is_not_found(self, lines, alice):
         assert visitor(alice).get("/aiops/line?id=b1").status_code == 404
         assert visitor(alice).get("/aiops/line?id=nothing").status_code == 404

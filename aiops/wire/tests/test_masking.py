@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aiops.wire import masking
-from aiops.wire.masking import Shapes, mask, mask_many, mask_plain
+from aiops.wire.masking import VALUES, HiddenValues, Shapes, mask, mask_many, mask_plain, values_of
 from mlp.tests.growth import ends
 from mlp.tests.tiers import few
 
@@ -82,6 +82,37 @@ def test_cached_shapes_give_the_same_result_as_the_rules(line, random):
     other = "".join(digits[int(sign)] if sign in "0123456789" else sign for sign in line)
     for text in (line, other, line):
         assert shapes.mask(text) == mask_plain(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(LINES, st.randoms(use_true_random=False))
+@example("took 0.35 s total=-12.50 at 2026-11-28T10:11:12Z on 10.0.0.7 status=200", None)
+@example('{"status":500,"ms":12.5} <num> 7', None)
+def test_the_values_of_a_line_are_those_of_its_own_digits(line, random):
+    """From the shape of another line, which is known by its places alone, as by the rules for this one."""
+    known = HiddenValues()
+    digits = "0123456789" if random is None else [str(random.randint(0, 9)) for _ in range(10)]
+    other = "".join(digits[int(sign)] if sign in "0123456789" else sign for sign in line)
+    for text in (line, other, line):
+        values = known.of(text)
+        assert values == masking._values(masking._cut(text))
+        assert len(values) in (0, len(VALUES.findall(mask(text))))
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("GET /cart 200 took 0.35 s total=-12.50", ["200", "0.35 s", "-12.50"]),
+        ('{"status":500,"ms":12.5}', ["500", "12.5"]),
+        ("\x1b[31mretry 7\x1b[0m of [12] on 10.0.0.1 at 2026-11-28T10:11:12Z", ["7", "[12]"]),
+        ("at 2026-13-28T10:11:12Z x 5", ["2026-13-28T10", "11", "12Z", "5"]),
+        ("word <num> and 5", []),
+        ("nothing to see", []),
+        ("9" * 2000 + " and 7", ["9" * 2000, "7"]),
+    ],
+)
+def test_the_values_that_masking_hides(line, values):
+    assert values_of(line) == values_of(line) == values
 
 
 @pytest.mark.parametrize(
