@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
+from aiops.opnilog.template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
 
 SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
 PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)

@@ -19,8 +19,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from aiops.judging.template_learning import WILD, learn_groups, template_of, words_of
 from aiops.wire.masking import VALUES, mask, values_of
+
+from .template_learning import WILD, learn_groups, template_of, words_of
 
 FILE, FORMAT = "values.json", 1
 LEAST, LEAST_CONSTANT = (
@@ -271,7 +272,7 @@ class UsualValues:
     """What a model version has learned, asked for each line. Not thread-safe."""
 
     def __init__(self, learned: dict | None = None, most_texts: int = MOST_TEXTS):
-        """Raises ValueError for what `learn` did not return."""
+        """Take what `learn` returned. Raises ValueError for anything else."""
         self.by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Position]]]] = defaultdict(list)
         self.texts: OrderedDict[str, list[tuple[int, int, Position]] | None] = OrderedDict()
         self.most_texts = most_texts

@@ -41,10 +41,7 @@ LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
 PACKAGE = Path(__file__).parent.parent
 # Modules that a training's process imports.
-TRAINER = (
-    "__init__.py", "judging/__init__.py", "judging/template_learning.py", "opnilog", "wire/__init__.py",
-    "wire/masking.py", "wire/scripts.py",
-)  # fmt: skip
+TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py", "wire/scripts.py")
 OPNI_STEPS = 600  # at most, of the network for Opni's services
 PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
 LINES, CODE = "lines.jsonl", "code"  # in the training's folder
