@@ -32,7 +32,7 @@ KEPT = 2000  # values of a position in one text; of more, every second, every fo
 MOST_TEXTS, MOST_TEMPLATES = 100_000, 10_000
 PARSED = 0.98  # share of the values that must be numbers of the same unit
 TRIED = 0.7  # share of the lines that is learned to try the rest
-ALARMS = 0.001  # share of the tried values that may be unusual
+ALARMS = 0.001  # share of the values that may be unusual: of those learned from, and of those tried
 SET_SHARE = 20  # lines for each different value of a set, at least
 SET_BELOW = 1000  # larger whole numbers that are few may be identifiers: of processes, of ports
 GROWS = 0.8  # rank correlation with the order of the lines from which a position is one that grows
@@ -94,15 +94,19 @@ class Position:
 
     @classmethod
     def of(cls, numbers: Sequence[float], unit: str) -> Position | None:
-        """Return what is usual among these numbers; None where they could be identifiers, or are not regular."""
-        counts = Counter(numbers)
+        """Return what is usual among these numbers; None where they could be identifiers, or are not regular.
+
+        One in a thousand may itself be unusual: these are left out.
+        """
+        counts, few = Counter(numbers), int(len(numbers) * ALARMS)
         if len(numbers) >= SET_SHARE * len(counts):
             small = all(abs(one) < SET_BELOW for one in counts)
             constant = len(counts) == 1 and 0 not in counts
-            if not small or min(counts.values()) == 1 or (constant and len(numbers) < LEAST_CONSTANT):
+            once = sum(count == 1 for count in counts.values())
+            if not small or once > few or (constant and len(numbers) < LEAST_CONSTANT):
                 return None
-            return cls(unit, tuple(sorted(counts)))
-        order = sorted(numbers)
+            return cls(unit, tuple(sorted(one for one, count in counts.items() if count > 1)))
+        order = sorted(numbers)[few : len(numbers) - few]
         low, high = order[0], order[-1]
         if low < 0 < high:
             wide = high - low
