@@ -32,7 +32,7 @@ KEPT = 2000  # values of a position in one text; of more, every second, every fo
 MOST_TEXTS, MOST_TEMPLATES = 100_000, 10_000
 PARSED = 0.98  # share of the values that must be numbers of the same unit
 TRIED = 0.7  # share of the lines that is learned to try the rest
-ALARMS = 0.001  # share of the values that may be unusual: of those learned from, and of those tried
+ALARMS, TRIED_ALARMS = 0.001, 0.002  # share of the values that may be unusual: of those learned from, of those tried
 SET_SHARE = 20  # lines for each different value of a set, at least
 SET_BELOW = 1000  # larger whole numbers that are few may be identifiers: of processes, of ports
 GROWS = 0.8  # rank correlation with the order of the lines from which a position is one that grows
@@ -105,7 +105,12 @@ class Position:
             once = sum(count == 1 for count in counts.values())
             if not small or once > few or (constant and len(numbers) < LEAST_CONSTANT):
                 return None
-            return cls(unit, tuple(sorted(one for one, count in counts.items() if count > 1)))
+            kept, left = dict(counts), few
+            for one, count in sorted(counts.items(), key=lambda item: item[1]):
+                if (left := left - count) < 0:
+                    break
+                del kept[one]
+            return cls(unit, tuple(sorted(kept)))
         order = sorted(numbers)[few : len(numbers) - few]
         low, high = order[0], order[-1]
         if low < 0 < high:
@@ -231,7 +236,7 @@ def _position(values: Sequence[str]) -> Position | None:
         if part is None:
             return None
         unusual += sum(part.ratio(number) > 1 for number in tried)
-    if unusual > ALARMS * 2 * (len(numbers) - cut):
+    if unusual > TRIED_ALARMS * 2 * (len(numbers) - cut):
         return None
     return Position.of(numbers, unit)
 
