@@ -50,8 +50,8 @@ STEPS = (
     automation.reconcile.run,
     accounts.reconcile.run,
 )
-OFTEN = {"automation", "aiops", "resources", "accounts"}  # in every round: what is due at a time, or costs little
-QUIET_ROUNDS = 3  # of which the others take part in one, while nothing is under way
+OFTEN = {"automation", "resources", "accounts"}  # in every round: what is due at a time, or costs little
+QUIET_ROUNDS = 10  # of which the others take part in one, while nothing is under way
 UNDER_WAY = (
     (Job, ("creating", "running", "deleting")),
     (Application, ("creating", "ready", "deleting")),
@@ -66,20 +66,21 @@ class Rounds:
     """Says which rounds are whole. While nothing is under way most of them are not, which spares an idle machine."""
 
     def __init__(self):
-        self.quiet, self.skipped = False, 0
+        self.skipped = QUIET_ROUNDS  # the first one is whole
 
     def is_whole(self, changed: bool) -> bool:
         """Return whether all steps take part in the next round; `changed`: the runner has reported something."""
-        if changed or not self.quiet or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names():
-            self.quiet, self.skipped = False, 0
+        if changed or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names() or _is_anything_under_way():
+            self.skipped = 0
             return True
         self.skipped += 1
         return False
 
-    def end(self) -> None:
-        """Record after a whole round whether anything is under way: if not, a lost message may be found later."""
-        if self.skipped == 0:
-            self.quiet = not any(model.objects.filter(state__in=states).exists() for model, states in UNDER_WAY)
+
+def _is_anything_under_way() -> bool:
+    """Return whether there is an object whose lost message should be found soon."""
+    first, *others = (model.objects.filter(state__in=states).values("pk")[:1] for model, states in UNDER_WAY)
+    return first.union(*others, all=True).exists()
 
 
 class Command(BaseCommand):
@@ -128,8 +129,6 @@ class Command(BaseCommand):
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
                 failures.inc()
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
-        with suppress(Exception):
-            rounds.end()
         heartbeats.beat("reconcile")
 
     @staticmethod
