@@ -152,7 +152,7 @@ class TestLines:
         logstore.get().update_many([("a1", {**verdict, "unexpected": [[2, "500", "200, 304"]]})])
         answer = visitor(alice).get("/aiops/line?id=a1")
         assert "status = <mark>&lt;num&gt;</mark> took &lt;num&gt;" in " ".join(answer.content.decode().split())
-        assert "Unusual values 500 usual: 200, 304" in visible_text(answer)
+        assert "Unusual values 500 · usual: 200, 304" in visible_text(answer)
 
     def test_another_users_line_is_not_found(self, lines, alice):
         assert visitor(alice).get("/aiops/line?id=b1").status_code == 404
