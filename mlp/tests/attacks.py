@@ -15,6 +15,7 @@ ATTACKS = (
     "mlp/tests/test_apart_browser.py",
     # What a script, a model or an application can reach, fill up and leave behind.
     "runners/tests/test_confinement.py",
+    "runners/tests/test_unprivileged.py",
     "runners/tests/test_bounds.py",
     "runners/tests/test_exchange.py",
     "runners/tests/test_network*.py",
