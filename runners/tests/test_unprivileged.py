@@ -27,7 +27,7 @@ open('ready', 'w').close()
 time.sleep(600)
 """
 TRIES = """
-import ctypes, socket
+import ctypes, resource, socket
 libc = ctypes.CDLL(None, use_errno=True)
 def connect(path):
     with socket.socket(socket.AF_UNIX) as link:
@@ -37,11 +37,19 @@ def trace(pid):
 def copied(pid):
     handle = libc.syscall(434, pid, 0)
     if not any(libc.syscall(438, handle, number, 0) >= 0 for number in range(8)): raise OSError('pidfd_getfd')
+def watched(path):
+    if libc.inotify_add_watch(libc.inotify_init1(0), path.encode(), 0xfff) < 0: raise OSError(ctypes.get_errno(), path)
+def hurt(pid):
+    calls = {'limited': lambda: resource.prlimit(pid, resource.RLIMIT_NOFILE, (0, 0)),
+        'slowed': lambda: os.setpriority(os.PRIO_PROCESS, pid, 19),
+        'idled': lambda: os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))}
+    return {name: attempt(call) for name, call in calls.items()}
 def processes(kind, pid):
     found = {f'{kind}: {name}': attempt(read, f'/proc/{pid}/{name}') for name in ('environ', 'maps', 'mem', 'fd/0')}
     found |= {f'{kind}: {name}': attempt(os.listdir, f'/proc/{pid}/{name}/') for name in ('cwd', 'root')}
     found[f'{kind}: link'] = attempt(os.readlink, f'/proc/{pid}/fd/0')
     calls = {'trace': trace, 'copied': copied, 'killed': lambda pid: os.kill(pid, 9)}
+    found |= {f'{kind}: {name}': answer for name, answer in hurt(pid).items()}
     return found | {f'{kind}: {name}': attempt(call, pid) for name, call in calls.items()}
 found = {}
 for path in FILES:
@@ -49,10 +57,13 @@ for path in FILES:
         'linked': lambda path: os.link(path, os.urandom(8).hex()), 'removed': os.unlink}
     found |= {f'{name} {path}': attempt(call, path) for name, call in calls.items()}
 found |= {f'listed {path}': attempt(os.listdir, path) for path in FOLDERS}
+found |= {f'watched {path}': attempt(watched, path) for path in FOLDERS}
 for path in FOLDERS: attempt(os.mkdir, path + '/new')
 found['connected'] = attempt(connect, SOCKET)
 found['shared memory'] = attempt(read, '/dev/shm/neighbour')
 for kind, pid in PROCESSES.items(): found |= processes(kind, pid)
+found['all slowed'] = attempt(os.setpriority, os.PRIO_USER, 0, 19) if TOGETHER else [False, '']
+assert all(worked for worked, _ in hurt(0).values()), 'it may change itself'
 print(json.dumps([name for name, (worked, _) in found.items() if worked]))
 """
 
@@ -77,7 +88,8 @@ def reached(world, processes: dict[str, int]) -> set[str]:
         server.bind(address)
         os.chown(address, USER, USER)
         server.listen()
-        given = f"FILES, FOLDERS, SOCKET, PROCESSES = {json.dumps([files, folders, address, processes])}\n"
+        given = json.dumps([files, folders, address, processes, "landlock" in world.kind])
+        given = f"FILES, FOLDERS, SOCKET, PROCESSES, TOGETHER = json.loads({given!r})\n"
         found = set(world.answer(given + TRIES))
     if world.kind in KINDS:
         assert all(Path(path).read_text() == SECRET for path in files)
@@ -119,4 +131,12 @@ def test_without_isolation_it_reaches_all_of_it(world, neighbour):
     """So the tries can tell."""
     found = reached(world, {"run": neighbour})
     assert {"connected", "shared memory", "run: environ", "run: cwd", "run: link", "run: killed"} <= found
-    assert {name.split()[0] for name in found if "/" in name} >= {"read", "written", "removed", "linked", "listed"}
+    assert {"run: limited", "run: slowed", "run: idled"} <= found
+    assert {name.split()[0] for name in found if "/" in name} >= {
+        "read",
+        "written",
+        "removed",
+        "linked",
+        "listed",
+        "watched",
+    }
