@@ -33,6 +33,7 @@ ATTACKS = (
     "jobs/metrics/tests/test_journal.py",
     "jobs/mlflow/tests/test_artifacts_live.py",
     "mlp/backup/tests/test_tree.py",
+    "mlp/trash/tests/test_clock.py",
     "models_app/tests/test_hostile.py",
     "apps/tests/test_proof.py",
     # Clients from outside: tokens, passwords, sessions, addresses, markup, requests to foreign servers; those that do

@@ -6,12 +6,16 @@ import contextlib
 import os
 import resource
 import signal
+import socket
+import threading
 
 import pytest
 
+from datasets.webdav import archive
 from jobs.models import Job
 from kernel import disk, storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.patience import LIMIT_S
 from models_app import launching
 from models_app.models import Model
 from resources.models import Tenant
@@ -72,3 +76,32 @@ def test_its_holes_take_nothing_of_what_a_user_may_store(as_alice, workspace):
     listed = as_alice.call("get", "users/alice/jobs/fit/artifacts").json()
     assert [row["size"] for row in listed] == [HUGE]
     assert 1 << 20 <= storage.tree_size(workspace, on_disk=True) < 2 << 20
+
+
+@pytest.mark.parametrize(
+    ("send", "folder"), [(archive.send, storage.dataset_dir), (archive.send_zip, storage.model_dir)], ids=["tar", "zip"]
+)
+def test_an_archive_of_holes_ends_with_its_reader(alice, send, folder):
+    """Of a terabyte no more is made than the reader takes, and a connection holds."""
+    place = folder("alice", "net")
+    place.mkdir(parents=True)
+    for name in ("a.bin", "b.bin"):
+        (place / name).touch()
+        os.truncate(place / name, HUGE)
+    ours, theirs = socket.socketpair()
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            send(ours, ("alice", "net"))
+        except OSError as problem:
+            ended.append(problem)
+
+    sending = threading.Thread(target=work)
+    sending.start()
+    with theirs:
+        assert theirs.recv(12) == b"HTTP/1.1 200"
+    sending.join(LIMIT_S)
+    assert not sending.is_alive()
+    assert isinstance(ended[0], ConnectionError)
+    ours.close()
