@@ -31,7 +31,7 @@ from kernel.models import StateChange
 from kernel.pages import safe_next
 
 from . import lifecycle, logins, named_tokens, notice_admin, sessions
-from .models import State, Token, User
+from .models import ADMINISTRATORS, State, Token, User
 from .sharing import admin as share_admin
 from .signin import entering, factors
 from .tenancy import admin as member_admin
@@ -122,7 +122,7 @@ class ServiceTokenForm(forms.Form):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.fields["user"].queryset = User.objects.filter(is_staff=True, state=State.ACTIVED).order_by("username")
+        self.fields["user"].queryset = User.objects.filter(ADMINISTRATORS, state=State.ACTIVED).order_by("username")
 
 
 # --- users ------------------------------------------------------------------------------------------------------
@@ -175,8 +175,18 @@ def rotate(user: User, *, by: str) -> None:
     lifecycle.rotate_token(user=user, by=by)
 
 
+class _ChangedByAdministrators(LifecycleAdmin):
+    """Accounts and tokens, which can give all rights: permissions show them, only who has all rights changes them."""
+
+    def has_add_permission(self, request):
+        return request.user.is_administrator and super().has_add_permission(request)
+
+    def may(self, request, verb):
+        return request.user.is_administrator and super().may(request, verb)
+
+
 @admin.register(User)
-class UserAdmin(LifecycleAdmin):
+class UserAdmin(_ChangedByAdministrators):
     icon = "group"
     list_display = ("username", "state_badge", "is_staff", "tenant_link", "dataset_count", "job_count", "created_at")
     list_filter = ("state", WaitingFilter, "is_staff", "tenant")
@@ -212,7 +222,7 @@ class UserAdmin(LifecycleAdmin):
         "operator": Verb(
             label=_("Make administrator"),
             run=make_operator,
-            when=lambda user: user.is_active and not user.is_staff,
+            when=lambda user: user.is_active and not user.is_administrator,
             question=_("An administrator can use this site, and can see and manage all users' objects."),
             icon="shield_person",
             on_lists=False,
@@ -294,7 +304,7 @@ def replace(token: Token, *, by: str) -> None:
 
 
 @admin.register(Token)
-class TokenAdmin(LifecycleAdmin):
+class TokenAdmin(_ChangedByAdministrators):
     """The owner, kind and age of each token. The token itself is shown once, when a service token is created."""
 
     icon = "key"

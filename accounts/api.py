@@ -30,7 +30,7 @@ class UserList(ContractView):
 
     def post(self, request):
         body = self.body()
-        staff = request.user is not None and request.user.is_authenticated and request.user.is_staff
+        staff = request.user is not None and request.user.is_authenticated and request.user.is_administrator
         if staff:
             return self.answer(lifecycle.register(**body, active=True, by=request.user.username))
         throttle.count_registration(throttle.client_address(request))
@@ -41,7 +41,7 @@ class UserList(ContractView):
     def get(self, request):
         if request.user is None or not request.user.is_authenticated:
             raise Refused(NOT_AUTHENTICATED)
-        if not request.user.is_staff:
+        if not request.user.is_administrator:
             raise Refused("only administrators can list the users", field="user")
         return self.page(User.objects.all())
 

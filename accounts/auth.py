@@ -151,6 +151,11 @@ def links_of(session) -> tuple[int, ...]:
     return tuple(key for key in links if isinstance(key, int))
 
 
+def has_all_rights(user: User | AnonymousUser) -> bool:
+    """Return whether the visitor, who may have no account, is an administrator: see `User.is_administrator`."""
+    return user.is_authenticated and user.is_administrator
+
+
 def entry_by_session(user: User | AnonymousUser, session_key: str, links: tuple[int, ...] = ()) -> Entry:
     """Return the entry of a visitor with that session: an authenticated user, or a visitor with links only."""
     if not user.is_authenticated:
@@ -227,7 +232,7 @@ def access_check(
         current = valid_entries([entry]).get(entry)
         if current is None:
             return False
-        return current.pk == owner_id or current.is_staff or (shared is not None and shared(current, entry))
+        return current.pk == owner_id or has_all_rights(current) or (shared is not None and shared(current, entry))
 
     return may_still_read
 

@@ -165,7 +165,7 @@ def rotate_token(*, user: User, by: str) -> str:
 
 def create_service_token(*, user: User, name: str, by: str) -> str:
     """Return a new service token owned by an administrator; it is shown once. Raises Refused."""
-    if not user.is_staff:
+    if not user.is_administrator:
         raise Refused("only administrators can have service tokens", field="user")
     names.name(name)
     return tokens.derive(Token.objects.create(user=user, kind=Token.Kind.SERVICE, name=name))

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 LETTERS = {"u": "user", "s": "service", "n": "named"}
 KINDS = {kind: letter for letter, kind in LETTERS.items()}
-CACHE_KEY = "mlp:token:{pk}"
+CACHE_KEY = "mlp:token-rights:{pk}"  # under another name, entries of earlier releases had other fields
 CACHE_S, CACHE_NAMED_S = 600, 60
 LOADED = ("nonce", "kind", "scope", "target", "registry", "registry_models", "expires", "user_id")
 RECHECK = b"recheck"
@@ -50,7 +50,7 @@ class Holder:
 
     user_id: int
     username: str
-    is_staff: bool
+    is_administrator: bool
     kind: str
     named: bool = False
     scope: str = Scope.FULL
@@ -102,7 +102,8 @@ def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | No
     rights = ALL
     if scope != Scope.FULL:
         rights = Rights(row.get("registry", Registry.READ), tuple(row.get("registry_models", ())))
-    return Holder(row["user_id"], row["username"], row["is_staff"], kind, named, scope, row.get("target", ""), rights)
+    target, all_rights = row.get("target", ""), row["is_administrator"]
+    return Holder(row["user_id"], row["username"], all_rights, kind, named, scope, target, rights)
 
 
 def user_holder(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
@@ -166,11 +167,15 @@ def _row_of(text: str) -> int | None:
 
 def _load(pk: int) -> dict | None:
     found = Token.objects.filter(pk=pk, user__state=State.ACTIVED)
-    row = found.values(*LOADED, "user__username", "user__is_staff").first()
-    if row is None or (row["kind"] == Token.Kind.SERVICE and not row["user__is_staff"]):
+    row = found.values(*LOADED, "user__username", "user__is_staff", "user__is_superuser").first()
+    if row is None:
+        return None
+    staff, superuser = row.pop("user__is_staff"), row.pop("user__is_superuser")
+    row["is_administrator"] = staff and superuser  # as User.is_administrator
+    if row["kind"] == Token.Kind.SERVICE and not row["is_administrator"]:
         return None
     row["expires"] = row["expires"] and row["expires"].timestamp()
-    row["username"], row["is_staff"] = row.pop("user__username"), row.pop("user__is_staff")
+    row["username"] = row.pop("user__username")
     return row
 
 

@@ -206,7 +206,7 @@ class AppQueue(AppView):
 
     def get(self, request, user, name):
         app, reader = self.application(name), self.reading is not None
-        found = queueing.explain(app, all_names=not reader and request.user.is_staff, reader=reader)
+        found = queueing.explain(app, all_names=not reader and request.user.is_administrator, reader=reader)
         if found is None:
             raise WrongState(
                 "the application is %(state)s; only a queued one has a position in the queue", state=word(app.state)

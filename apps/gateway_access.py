@@ -176,13 +176,13 @@ def caller(request: Asked) -> tuple[int, bool] | None:
         if holder is None or holder.scope not in (Scope.FULL, Scope.APPLICATION):
             return None
         if holder.scope == Scope.FULL:
-            return holder.user_id, holder.is_staff
+            return holder.user_id, holder.is_administrator
         names = meta.get("HTTP_X_APP_USER", ""), meta.get("HTTP_X_APP_NAME", "")
         return (holder.user_id, False) if names == (holder.username, holder.target) else None
     if meta.get("HTTP_SEC_FETCH_SITE", "") not in OWN_SITE or meta.get("HTTP_ORIGIN") == "null":
         return None
     user = getattr(request, "user", None)
-    return (user.pk, user.is_staff) if user is not None and user.is_authenticated else None
+    return (user.pk, user.is_administrator) if user is not None and user.is_authenticated else None
 
 
 def _may(who: tuple[int, bool] | None, app: Application | Place) -> bool:

@@ -209,7 +209,7 @@ def search(count: int) -> bool:
     from resources.models import Tenant
 
     tenant = Tenant.objects.create(name="bench", cpu=1, gpu=0, ram=1, rom=1)
-    admin = User.objects.create(username="bench", is_staff=True, state="Actived", tenant=tenant)
+    admin = User.objects.create(username="bench", is_staff=True, is_superuser=True, state="Actived", tenant=tenant)
     view, good = logs_api.Logs.as_view(), True
 
     def rest(given: dict):

@@ -110,7 +110,7 @@ class ContractView(APIView):
             return
         kind = getattr(request.auth, "kind", "user")
         if self.internal:
-            if kind != "service" and not request.user.is_staff:
+            if kind != "service" and not request.user.is_administrator:
                 raise Refused("this call requires a service token or an administrator", field="token")
         elif kind not in self.accepted or (kind == "job" and request.method in SAFE_METHODS):  # a job reports only
             raise Refused("a %(kind)s token cannot make this call", field="token", kind=word(kind))
@@ -119,7 +119,7 @@ class ContractView(APIView):
         call = self.calls.get(request.method)
         if request.method not in SAFE_METHODS and call is not None and call.stores:
             disk.require()
-            if not getattr(request.user, "is_staff", False):  # administrators change limits, too
+            if not getattr(request.user, "is_administrator", False):  # administrators change limits, too
                 stored.require(getattr(request.user, "pk", None))
 
     def _check_query(self, request) -> None:
@@ -151,7 +151,7 @@ class ContractView(APIView):
         """Return the user of the path: the caller, or for staff anybody. Another user's counts as a missing object."""
         if request.user.username == username:
             return request.user
-        if request.user.is_staff:
+        if request.user.is_administrator:
             owner = get_user_model().objects.filter(username=username).first()
             if owner is not None:
                 return owner

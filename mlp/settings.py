@@ -277,11 +277,15 @@ RUN_NATS_URL = place.url(
     help="the address of the platform's own NATS server as jobs see it, where they have no network of their own",
 ) or ("" if MLP_RUNNER == "local" else f"nats://{urlsplit(RUN_GATEWAY_URL).hostname}:{NATS_PORT}")
 MLP_CONFINEMENT = runs.text(
-    "MLP_CONFINEMENT",
-    "auto",
+    "MLP_CONFINEMENT", "auto",
     help="how runs are isolated on one machine: `bwrap`, `landlock`, `none`, or `auto` for the best that works "
     "([jobs.md](jobs.md))",
-)
+)  # fmt: skip
+LANDLOCK_SHM = runs.flag(
+    "MLP_LANDLOCK_SHM", True,
+    help="whether runs under Landlock may use `/dev/shm`, which they share with each other and the machine. Without it "
+    "programs that need POSIX shared memory or semaphores fail, such as PyTorch's `DataLoader` with workers",
+)  # fmt: skip
 _run_network = runs.choice(
     "MLP_RUN_NETWORK", "open", ["open", "platform", "none", "shared"],
     help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "

@@ -14,10 +14,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernel import names, storage
+from kernel import disk, names, storage
 from kernel.errors import Refused
+from kernel.messages import Message
 
 PIECE = 1 << 20
+CHANGED = Message("the files changed while they were being copied")
 MOST_FILES = 100_000  # of a model: each has a checksum in the database
 PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not part of its output
 
@@ -57,14 +59,16 @@ def size(source: Path) -> int:
     return total
 
 
-def copy(source: Path, target: Path) -> dict[str, dict]:
+def copy(source: Path, target: Path, size: int) -> dict[str, dict]:
     """Copy all regular files to `target`, atomically: to a folder beside it, which is then renamed.
 
-    Returns {path: {"size", "sha256"}}. An existing `target` is replaced. Raises OSError.
+    `size` bytes are reserved for them: a job that is still running may make a file longer meanwhile, with holes by any
+    length at once. Returns {path: {"size", "sha256"}}. An existing `target` is replaced. Raises OSError; Refused where
+    there are more bytes than `size`, and DiskFull.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
-    checksums = {}
+    checksums, left = {}, size
     try:
         side.mkdir(mode=0o755)
         for path, file in _open_files(source):
@@ -73,6 +77,10 @@ def copy(source: Path, target: Path) -> dict[str, dict]:
             digest, count = hashlib.sha256(), 0
             with place.open("xb") as out:
                 while piece := os.read(file, PIECE):
+                    left -= len(piece)
+                    if left < 0:
+                        raise Refused(CHANGED)
+                    disk.require(len(piece))
                     out.write(piece)
                     digest.update(piece)
                     count += len(piece)

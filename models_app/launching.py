@@ -15,7 +15,7 @@ from django.conf import settings
 
 import runners
 from jobs.models import Job
-from kernel import after_commit, sanitize, storage
+from kernel import after_commit, disk, sanitize, storage
 from kernel.errors import Refused
 from kernel.messages import Message, message_of, storable
 from kernel.singleton import Holder
@@ -71,9 +71,10 @@ def _copy(pk: int, follow: bool) -> None:
         origin = copying.origin(model.user.username, model.src)
         if model.reason:  # it has waited, and what is to be copied may have changed
             lifecycle.measure_again(pk, copying.size(origin))
-        checksums = copying.copy(origin, folder(model))
-    except (Refused, OSError) as problem:
-        refused = isinstance(problem, Refused)
+            model.refresh_from_db(fields=["size"])
+        checksums = copying.copy(origin, folder(model), model.size)
+    except (Refused, disk.DiskFull, OSError) as problem:
+        refused = not isinstance(problem, OSError)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
         lifecycle.fail(pk, reason, by="copy")
         return

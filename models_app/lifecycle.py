@@ -21,7 +21,7 @@ from jobs.code import capture
 from jobs.metrics.series import MEASURED
 from jobs.models import Job
 from jobs.models import State as JobState
-from kernel import after_commit, broker, trash
+from kernel import after_commit, broker, disk, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -69,13 +69,16 @@ def create_model(*, user, name: str, src: str, title: str = "", tenant: str | No
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:
-    """Measure the files of a source; for `add_model`. Raises Refused where there are none."""
+    """Measure the files of a source; for `add_model`. Raises Refused where there are none, DiskFull where there is no
+    room for them.
+    """
     try:
         size = copying.size(copying.origin(user.username, src))
     except OSError:
         raise Refused("%(src)s cannot be read, or its path contains a symbolic link", field="src", src=src)
     if not size:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
+    disk.require(size)  # a file with holes may be longer than the disk
     return Origin(src, job, size)
 
 
@@ -123,7 +126,7 @@ def note_copy(pk: int, checksums: dict) -> None:
         if model.state != State.CREATING or model.copied:
             return
         if sum(file["size"] for file in checksums.values()) != model.size:
-            _fail(model, Message("the files changed while they were being copied"), by="copy")
+            _fail(model, copying.CHANGED, by="copy")
             return
         model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
         model.save(update_fields=["copied", "checksums", "run_name"])

@@ -77,7 +77,7 @@ class TenantList(ContractView):
     }  # fmt: skip
 
     def get(self, request):
-        mine = {} if request.user.is_staff else {"pk__in": request.user.roles()}
+        mine = {} if request.user.is_administrator else {"pk__in": request.user.roles()}
         return self.page(Tenant.objects.filter(**mine))
 
     def post(self, request):
@@ -220,7 +220,7 @@ class LimitDetail(ContractView):
 def visible_tenant(user, name: str) -> Tenant:
     """Return the tenant to administrators and its own users. Raises Missing for all others."""
     tenant = Tenant.objects.filter(name=name).first()
-    if tenant is None or not (user.is_staff or tenant.pk in user.roles()):
+    if tenant is None or not (user.is_administrator or tenant.pk in user.roles()):
         raise Missing("tenant")
     return tenant
 
@@ -235,5 +235,5 @@ def only_administrators(user, tenant: str, problem: Message, *, field: str) -> T
 
 def only_staff(user, problem: Message, *, field: str) -> None:
     """Raise Refused with the problem unless the user is an administrator."""
-    if not user.is_staff:
+    if not user.is_administrator:
         raise Refused(problem, field=field)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def _runner(kind: str, root: Path) -> Runner:
     if kind == "local":
         return LocalRunner(
             root / "run" / "runs",
-            networks.chosen(confine.decide(settings.MLP_CONFINEMENT)),
+            replace(networks.chosen(confine.decide(settings.MLP_CONFINEMENT)), shm=settings.LANDLOCK_SHM),
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
             doors=networks.doors(),

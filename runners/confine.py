@@ -69,6 +69,7 @@ class Confinement:
     network: Own = ""
     route: tuple[str, ...] = ()  # the kind of program that carries packets to the internet, and its path
     why_not: tuple[str, ...] = ()
+    shm: bool = True  # whether runs under Landlock may use the machine's /dev/shm
 
     def summary(self) -> str:
         """Return a description in one line, for the administrator's terminal."""
@@ -109,7 +110,7 @@ class Confinement:
             "read": [*system_files(), *(str(mount.source) for mount in spec.mounts if mount.read_only)],
             "write": [
                 *(str(mount.source) for mount in spec.mounts if not mount.read_only),
-                *(f"/dev/{name}" for name in (*DEVICES, "shm")),
+                *(f"/dev/{name}" for name in (*DEVICES, *(["shm"] if self.shm else []))),
                 *devices,
                 str(spec.cwd),
                 tmp,

@@ -24,6 +24,9 @@ class State(models.TextChoices):
     ACTIVED = "Actived", _("active")
 
 
+ADMINISTRATORS = models.Q(is_staff=True, is_superuser=True)  # those of `User.is_administrator`, for queries
+
+
 class UserManager(BaseUserManager):
     def get_by_natural_key(self, username):
         return self.get(username=username)
@@ -61,6 +64,13 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     def is_active(self) -> bool:
         return self.state == State.ACTIVED
 
+    @property
+    def is_administrator(self) -> bool:
+        """Return whether the user has all rights, outside of the admin as well. `is_staff` alone opens the admin, for
+        what permissions were granted there; it gives nothing in REST, the data service, pages and websockets.
+        """
+        return self.is_staff and self.is_superuser
+
     def check_password(self, raw_password) -> bool:
         """Return whether it is the user's password; a hash of an older release is replaced by a current one.
 
@@ -87,7 +97,7 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
 
     def administers(self, tenant_id: int) -> bool:
         """Return whether the user manages that tenant's members and work: its administrators, and the platform's."""
-        return self.is_staff or self.roles().get(tenant_id) == Role.ADMIN
+        return self.is_administrator or self.roles().get(tenant_id) == Role.ADMIN
 
     @property
     def history_owner(self) -> str:

@@ -126,7 +126,8 @@ def readings(visitor: Visitor, rows: Sequence[Model]) -> dict[int, Reading | Non
     foreign = [row.pk for row in rows if (user is None or row.user_id != user.pk) and not in_trash(row)]
     found = grants(visitor, type(rows[0]), foreign) if foreign else {}
     others = [key for key in foreign if key not in found]
-    managed = administered(visitor, type(rows[0]), others) if others and not getattr(user, "is_staff", True) else set()
+    reads_all = user is None or user.is_administrator
+    managed = administered(visitor, type(rows[0]), others) if others and not reads_all else set()
     result: dict[int, Reading | None] = {}
     for row in rows:
         if user is not None and row.user_id == user.pk:
@@ -135,7 +136,7 @@ def readings(visitor: Visitor, rows: Sequence[Model]) -> dict[int, Reading | Non
             result[row.pk] = _by(row, found[row.pk])
         elif row.pk in managed:
             result[row.pk] = _reading(row, READ, TENANT_ADMIN)
-        elif user is not None and user.is_staff and not in_trash(row):
+        elif user is not None and user.is_administrator and not in_trash(row):
             result[row.pk] = _reading(row, READ, STAFF)
     return result
 
@@ -151,7 +152,7 @@ def may_read(visitor: Visitor, model: type[Model], key: int, owner_id: int) -> b
         return True
     if hasattr(model, "trashed") and model._base_manager.filter(pk=key).exclude(trashed=None).exists():
         return False
-    if visitor.user is not None and visitor.user.is_staff:
+    if visitor.user is not None and visitor.user.is_administrator:
         return True
     return key in grants(visitor, model, [key]) or key in administered(visitor, model, [key])
 
@@ -241,7 +242,7 @@ def look_up(visitor: Visitor, rows: QuerySet, owner: str, name: str, right: str 
     share = found.get(row.pk)
     if share is not None:
         row.reading = _by(row, share)
-    elif visitor.user is not None and visitor.user.is_staff:
+    elif visitor.user is not None and visitor.user.is_administrator:
         row.reading = _reading(row, READ, STAFF)
     elif managed:
         row.reading = _reading(row, READ, TENANT_ADMIN)

@@ -32,7 +32,7 @@ class SharedReads(ContractView):
 
     def _owner(self, request, username: str):
         user = request.user
-        own = user is not None and (user.username == username or user.is_staff)
+        own = user is not None and (user.username == username or user.is_administrator)
         if own or not self._reads_shared(request):
             return super()._owner(request, username)
         rows = self.shared._default_manager.select_related("user")

@@ -44,7 +44,7 @@ def of(tenant: Model, reader: User):
 def visible(user: User, name: str) -> Model:
     """Return the tenant to the platform's administrators and to those who are in it. Raises Missing for others."""
     tenant = Tenants.filter(name=name).first()
-    if tenant is None or not (user.is_staff or tenant.pk in user.roles()):
+    if tenant is None or not (user.is_administrator or tenant.pk in user.roles()):
         raise Missing("tenant")
     return tenant
 

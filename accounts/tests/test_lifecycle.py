@@ -166,14 +166,19 @@ class TestAccount:
 
     def test_administrator_rights_take_effect_immediately(self, alice, monkeypatch):
         token = lifecycle.token_of(alice)
-        assert not lookup(token).is_staff
+        assert not lookup(token).is_administrator
         lifecycle.set_staff(username="alice", staff=True, by="test")
-        assert (fresh(alice).is_staff, fresh(alice).is_superuser, lookup(token).is_staff) == (True, True, True)
+        user = fresh(alice)
+        assert (user.is_staff, user.is_superuser, lookup(token).is_administrator) == (True, True, True)
         service = lifecycle.create_service_token(user=fresh(alice), name="metrics", by="test")
         assert lookup(service).kind == "service"
         pages = Recorder(monkeypatch)
         lifecycle.set_staff(username="alice", staff=False, by="test")
-        assert (fresh(alice).is_staff, fresh(alice).is_superuser, lookup(token).is_staff) == (False, False, False)
+        assert (fresh(alice).is_staff, fresh(alice).is_superuser, lookup(token).is_administrator) == (
+            False,
+            False,
+            False,
+        )
         assert lookup(service) is None
         assert pages.sent == {"pages"}
 

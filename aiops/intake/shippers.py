@@ -223,9 +223,9 @@ def _line(text: str, names: dict, user, at_ns: int, ids: accept.Ids) -> dict:
     """Return the document of a line: a user's are in the user's own namespace of this cluster; an operator's shipper
     names any. A line without a time (0) has an id of chance: two of the same text may be two lines.
     """
-    namespace = _first(names, NAMESPACE) if user.is_staff else ""
+    namespace = _first(names, NAMESPACE) if user.is_administrator else ""
     deployment = re.sub(r".*/", "", _first(names, DEPLOYMENT))  # Loki's `job` is namespace/name
-    cluster = (_first(names, CLUSTER) if user.is_staff else "") or accept.LOCAL
+    cluster = (_first(names, CLUSTER) if user.is_administrator else "") or accept.LOCAL
     more = {"pod": _first(names, POD), "kind": text_of(names.get("log_type")) or "workload"}
     namespace = namespace or user.username
     used = {_key(names, keys) for keys in (CLUSTER, NAMESPACE, DEPLOYMENT, POD, ("log_type",))}

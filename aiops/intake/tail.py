@@ -99,7 +99,7 @@ class Reader:
             raise Refused("must have fewer fields", field="query") from problem
         self.body = log_search.body(user, **{name: given[name] for name in FILTERS if given.get(name)})
         self.wanted = query.parse(self.body)
-        self.group = EVERYBODY if user.is_staff else group_of(user.username)
+        self.group = EVERYBODY if user.is_administrator else group_of(user.username)
         self.watched = watching.known()
 
     def pick(self, rows: Sequence[dict]) -> list[dict]:

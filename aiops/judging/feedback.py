@@ -48,22 +48,22 @@ def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
     if level not in LEVELS:
         raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
     texts = {
-        ("" if user.is_staff else one.get("namespace_name", ""), one.get("masked_log") or mask(one["log"])): one
+        ("" if user.is_administrator else one.get("namespace_name", ""), one.get("masked_log") or mask(one["log"])): one
         for one in documents
     }
     texts = {key: one for key, one in texts.items() if key[1]}
     if not texts:
         raise Refused("must not be empty", field="log")
     with transaction.atomic():
-        if not user.is_staff:
+        if not user.is_administrator:
             hold_active(user)
         rows = [_put(key, one, level, user) for key, one in texts.items()]
         most = settings.AIOPS_LABELS_PER_USER
-        if not user.is_staff and Feedback.objects.filter(by=user).exclude(namespace="").count() > most:
+        if not user.is_administrator and Feedback.objects.filter(by=user).exclude(namespace="").count() > most:
             raise Refused("at most %(most)s labels of a user", field="level", most=most)
         after_commit.enqueue("aiops.feedback")
         after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
-    if user.is_staff:
+    if user.is_administrator:
         _publish(texts, level)
     else:
         _mark(texts.values(), level)

@@ -33,7 +33,7 @@ NO_RECIPIENT = Message("must be users who may see these lines, or are in a tenan
 def visible(user: User):
     """Return the rules that the user may see and change: their own, all of them for an administrator."""
     rows = AlertRule.objects.select_related("owner", "search").prefetch_related("recipients")
-    return rows if user.is_staff else rows.filter(owner=user)
+    return rows if user.is_administrator else rows.filter(owner=user)
 
 
 def find(user: User, number: int | None) -> AlertRule:
@@ -50,7 +50,7 @@ def create(user: User, values: dict) -> AlertRule:
     with transaction.atomic():
         hold_active(user)
         most = settings.AIOPS_RULES_PER_USER
-        if not user.is_staff and AlertRule.objects.filter(owner=user).count() >= most:
+        if not user.is_administrator and AlertRule.objects.filter(owner=user).count() >= most:
             raise Refused("at most %(most)s alert rules of a user", field="name", most=most)
         return _set(AlertRule(owner=user, created=now, checked=now), values)
 
@@ -97,7 +97,7 @@ def _set(rule: AlertRule, values: dict) -> AlertRule:
 
 def _check(rule: AlertRule) -> None:
     """Check the rule as a whole, after the names of a user's own workloads have been filled in. Raises Refused."""
-    if not rule.owner.is_staff:
+    if not rule.owner.is_administrator:
         rule.cluster = rule.cluster or scope.LOCAL
         rule.namespace = rule.namespace or rule.owner.username
         if rule.cluster != scope.LOCAL:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from django.db.models import Exists, OuterRef, Q
 
-from accounts.models import Membership, Role, State, User
+from accounts.models import ADMINISTRATORS, Membership, Role, State, User
 
 LOCAL = "local"  # the cluster of the platform itself and of its users' lines
 CLUSTER, NAMESPACE = "cluster_id", "namespace_name.keyword"
@@ -18,13 +18,13 @@ CLUSTER, NAMESPACE = "cluster_id", "namespace_name.keyword"
 
 def namespaces(user: User) -> frozenset[str] | None:
     """Return the namespaces of the local cluster whose lines the user may see; None for all lines."""
-    if user.is_staff:
+    if user.is_administrator:
         return None
     theirs = Q(pk=user.pk) | Q(owner_id=user.pk)
     led = _led_by(user)
     if led:
         memberships = Membership.objects.filter(user_id=OuterRef("pk"))
-        members = User.objects.filter(Exists(memberships.filter(tenant__in=led)), is_staff=False, state=State.ACTIVED)
+        members = User.objects.filter(Exists(memberships.filter(tenant__in=led)), ~ADMINISTRATORS, state=State.ACTIVED)
         members = members.exclude(Exists(memberships.exclude(tenant__in=led))).values("pk")
         theirs |= Q(pk__in=members) | Q(owner_id__in=members)
     return frozenset(User.objects.filter(theirs).values_list("username", flat=True)) | {user.username}

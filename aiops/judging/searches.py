@@ -31,7 +31,7 @@ def visible(user: User):
     them for an administrator.
     """
     rows = SavedSearch.objects.select_related("owner", "tenant")
-    if user.is_staff:
+    if user.is_administrator:
         return rows
     mine = Membership.objects.filter(user_id=user.member_id).values("tenant_id")
     owners = Membership.objects.filter(user_id=Coalesce(OuterRef("owner__owner_id"), OuterRef("owner_id")))
@@ -57,7 +57,7 @@ def own(user: User, number: int | None) -> SavedSearch:
 
 def changeable(user: User, number: int | None) -> SavedSearch:
     """Return a search that the user may change: their own, or any for an administrator. Raises Missing."""
-    return find(user, number) if user.is_staff else own(user, number)
+    return find(user, number) if user.is_administrator else own(user, number)
 
 
 def create(*, user: User, name: str, filters: dict, tenant: str | None = None, replace: bool = False) -> SavedSearch:
@@ -70,7 +70,7 @@ def create(*, user: User, name: str, filters: dict, tenant: str | None = None, r
         row = mine.filter(name=name).first() if replace else None
         if row is None:
             most = settings.AIOPS_SEARCHES_PER_USER
-            if not user.is_staff and mine.count() >= most:
+            if not user.is_administrator and mine.count() >= most:
                 raise Refused("at most %(most)s saved searches of a user", field="name", most=most)
             row = SavedSearch(owner=user, name=name)
         row.filters, row.tenant = filters, shared

@@ -64,7 +64,7 @@ def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkloa
             namespace=namespace, deployment=deployment, defaults={"by": user}
         )
         most = settings.AIOPS_WATCHED_PER_USER
-        if made and not user.is_staff and WatchedWorkload.objects.filter(by=user).count() > most:
+        if made and not user.is_administrator and WatchedWorkload.objects.filter(by=user).count() > most:
             raise Refused("at most %(most)s watched workloads of a user", field="deployment", most=most)
     return row
 

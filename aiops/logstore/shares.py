@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from django.db import connection
 
-from accounts.models import User
+from accounts.models import ADMINISTRATORS, User
 from kernel import names
 
 from .base import Share
@@ -52,7 +52,7 @@ def remove(megabytes: int, most: int = MOST, portion: int = PORTION) -> dict[str
     """
     limit, left = megabytes << 20, most
     taken = sizes()
-    users = User.objects.filter(username__in=taken, is_staff=False).values_list("username", flat=True)
+    users = User.objects.filter(~ADMINISTRATORS, username__in=taken).values_list("username", flat=True)
     found = {name: Share(taken[name]) for name in users}
     _share, text = sample()
     for namespace, (size, _removed) in found.items():

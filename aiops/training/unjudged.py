@@ -11,7 +11,7 @@ import time
 from django.db import transaction
 
 from accounts import notices
-from accounts.models import State, User
+from accounts.models import ADMINISTRATORS, State, User
 from aiops import lifecycle, logstore
 from aiops.wire import kv, subjects, watchlist
 from kernel.messages import Message
@@ -70,5 +70,5 @@ def _count() -> int:
 
 def _notify() -> None:
     with transaction.atomic():
-        for user in User.objects.filter(is_staff=True, state=State.ACTIVED, owner=None):
+        for user in User.objects.filter(ADMINISTRATORS, state=State.ACTIVED, owner=None):
             notices.notify(user=user, kind="alert", name="log model", event="alert", reason=TOLD)

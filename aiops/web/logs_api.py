@@ -140,7 +140,7 @@ class Logs(ContractView):
             except Refused as problem:
                 odd.add(number, problem.msg, False)
                 continue
-            if row.get("_id") and self.request.user.is_staff:
+            if row.get("_id") and self.request.user.is_administrator:
                 named.append((number, line, changed))
             else:
                 if changed:

@@ -98,15 +98,15 @@ def document(row: dict, user) -> dict:
     another namespace or cluster than the user may send.
     """
     namespace = row.get("namespace_name", user.username)
-    if namespace != user.username and not user.is_staff:
+    if namespace != user.username and not user.is_administrator:
         raise Refused("must be your own user name", field="namespace_name")
     cluster = row.get("cluster_id", accept.LOCAL)
-    if cluster != accept.LOCAL and not user.is_staff:
+    if cluster != accept.LOCAL and not user.is_administrator:
         raise Refused("only administrators can send lines of other clusters", field="cluster_id")
     id = row.get("_id", "")
     return accept.line(
         row["log"],
-        id=id if user.is_staff or not id else accept.id_of(user.username, id),
+        id=id if user.is_administrator or not id else accept.id_of(user.username, id),
         cluster=cluster,
         namespace=namespace,
         deployment=row.get("deployment", ""),

@@ -25,7 +25,7 @@ WIDTH, HEIGHT = 600, 120  # of the loss curve
 
 
 def _operator(request) -> None:
-    if not request.user.is_staff:
+    if not request.user.is_administrator:
         raise PermissionDenied
 
 

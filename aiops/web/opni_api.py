@@ -81,7 +81,7 @@ def _check_caller(request: HttpRequest, everybody: bool) -> None:
     holder = tokens.lookup(token)
     if holder is None:
         raise Problem(UNAUTHENTICATED, under("token", auth.BAD_TOKEN))
-    if not everybody and not holder.is_staff and holder.kind != "service":
+    if not everybody and not holder.is_administrator and holder.kind != "service":
         raise Problem(DENIED, "token: this call requires a service token or an administrator")
 
 

@@ -117,7 +117,7 @@ def _mark(text: str):
 
 def _live(user, given: dict) -> bool:
     """Return whether the live tail has these lines: a user's has the own ones, not those of a tenant's members."""
-    return user.is_staff or given.get("namespace", user.username) == user.username
+    return user.is_administrator or given.get("namespace", user.username) == user.username
 
 
 def _row(document: dict) -> dict:
@@ -237,7 +237,7 @@ def tell(request):
         messages.error(request, problem)
     else:
         staff = _("Saved. It applies immediately and in the next training.")
-        messages.success(request, staff if request.user.is_staff else _("Saved. It applies to your log lines."))
+        messages.success(request, staff if request.user.is_administrator else _("Saved. It applies to your log lines."))
     if template:
         return redirect(safe_next(request, reverse("aiops_templates")))
     query = QueryDict(mutable=True)

@@ -71,7 +71,8 @@ def _lines(read: Callable, data: bytes, holder: tokens.Holder) -> list[dict] | N
     try:
         for _number, value in read(data):
             row = usual(value)
-            if row is None or (holder.is_staff and row.get("_id")):  # an administrator's may be another one's id
+            # An id that an administrator names may be that of another user's line.
+            if row is None or (holder.is_administrator and row.get("_id")):
                 return None
             lines.append(document(row, holder))
     except Refused:

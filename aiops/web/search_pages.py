@@ -33,7 +33,7 @@ def saved(request):
     for row in page.object_list:
         row.address = f"{reverse('aiops')}?{urlencode(row.filters)}"
         row.mine = row.owner_id == request.user.pk
-        row.changeable = row.mine or request.user.is_staff
+        row.changeable = row.mine or request.user.is_administrator
     context = {"page": page, "tenants": members.open_to(request.user)}
     return render(request, "aiops/searches.html", context)
 

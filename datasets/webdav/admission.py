@@ -99,7 +99,7 @@ def require_reader(holder: Holder, target: Target) -> None:
 
 def is_own(holder: Holder, target: Target) -> bool:
     """Return whether the holder may read and change what is there."""
-    return not target.user or target.user == holder.username or holder.is_staff
+    return not target.user or target.user == holder.username or holder.is_administrator
 
 
 def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:

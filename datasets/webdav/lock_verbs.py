@@ -72,7 +72,7 @@ def unlock(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
         raise HttpError(400, "must be <token>", field="Lock-Token")
     for row in lock_store.active(target):
         if row.token == token[1:-1] and lock_store.covers(row, target.path):
-            if row.holder != holder.username and not holder.is_staff:
+            if row.holder != holder.username and not holder.is_administrator:
                 raise HttpError(403, Message("the lock belongs to %(holder)s", holder=row.holder), field="Lock-Token")
             row.delete()
             return HttpResponse(status=204)

@@ -79,7 +79,7 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
     if depth == "0" or (info is not None and stat.S_ISREG(info.st_mode)):
         return
     if not target.user:
-        if holder.is_staff:
+        if holder.is_administrator:
             names = User.objects.order_by("username").values_list("username", flat=True)
         else:
             names = dict.fromkeys([holder.username, *(owner for owner, _name in shared_datasets(holder))])

@@ -26,7 +26,7 @@ class JobQueue(JobView):
 
     def get(self, request, user, name):
         job = self.job(name)
-        found = waiting.explain(job, all_names=self.reading is None and request.user.is_staff)
+        found = waiting.explain(job, all_names=self.reading is None and request.user.is_administrator)
         if found is None:
             raise WrongState(
                 "the job is %(state)s; only a queued job has a position in the queue", state=word(job.state)

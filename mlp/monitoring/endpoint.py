@@ -59,7 +59,7 @@ def _may(request: HttpRequest) -> int:
     header = request.META.get("HTTP_AUTHORIZATION", "")
     if not header:
         user = request.user
-        return 200 if user.is_active and user.is_staff else 403 if user.is_authenticated else 401
+        return 200 if user.is_active and user.is_administrator else 403 if user.is_authenticated else 401
     try:
         token = auth.bearer(header)
     except Refused:
@@ -69,7 +69,7 @@ def _may(request: HttpRequest) -> int:
     if hmac.compare_digest(token.encode(), settings.METRICS_TOKEN.encode()):
         return 200
     user = auth.user_of_token(token, Scope.READ)
-    return 401 if user is None else 200 if user.is_staff else 403
+    return 401 if user is None else 200 if user.is_administrator else 403
 
 
 _lock = threading.Lock()

@@ -15,6 +15,7 @@ ATTACKS = (
     "mlp/tests/test_apart_browser.py",
     # What a script, a model or an application can reach, fill up and leave behind.
     "runners/tests/test_confinement.py",
+    "runners/tests/test_unprivileged.py",
     "runners/tests/test_bounds.py",
     "runners/tests/test_exchange.py",
     "runners/tests/test_network*.py",
@@ -32,6 +33,7 @@ ATTACKS = (
     "jobs/metrics/tests/test_journal.py",
     "jobs/mlflow/tests/test_artifacts_live.py",
     "mlp/backup/tests/test_tree.py",
+    "mlp/trash/tests/test_clock.py",
     "models_app/tests/test_hostile.py",
     "apps/tests/test_proof.py",
     # Clients from outside: tokens, passwords, sessions, addresses, markup, requests to foreign servers; those that do

@@ -14,6 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from rest_framework.permissions import SAFE_METHODS
 
+from accounts.auth import has_all_rights
 from kernel import disk, stored
 from kernel.errors import FAULT, Refused, describe, unlogged
 from kernel.messages import translate
@@ -44,7 +45,7 @@ class DiskGate:
             return None
         try:
             disk.require()
-            if not request.user.is_staff:
+            if not has_all_rights(request.user):
                 stored.require(request.user.pk)
         except (disk.DiskFull, Refused) as problem:
             return _refusal(request, *describe(problem))

@@ -56,7 +56,7 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db.utils import DatabaseError
 
-from accounts.auth import user_and_entry_of_session
+from accounts.auth import has_all_rights, user_and_entry_of_session
 from aiops.intake import tail
 from jobs.metrics import feed
 from jobs.metrics.serializers import finite
@@ -175,7 +175,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(TOO_MANY, WEBSOCKETS.refusal())
             return
         groups = [pages_of(self.user.username)] if self.user.is_authenticated else []
-        if self.user.is_staff:
+        if has_all_rights(self.user):
             groups += [OPERATORS_PAGES, group("aiops", 0)]
         for name in groups:
             await self.channel_layer.group_add(name, self.channel_name)
@@ -216,7 +216,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
             self.go(self._begin(self.watched[key], *jobs[key]))
         if begun is not None and await database_sync_to_async(self._has_changed_since)(begun):
             await self.say("missed")
-        if parts and self.parts_task is None and self.user.is_staff:
+        if parts and self.parts_task is None and has_all_rights(self.user):
             self.parts_task = self.go(self._watch_parts())
 
     async def recheck(self) -> bool:
@@ -224,7 +224,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self.over:
             return False
         user = await database_sync_to_async(shared.current)(self.entry)
-        if user is not None and user.is_staff == self.user.is_staff:
+        if user is not None and has_all_rights(user) == has_all_rights(self.user):
             return True
         if not self.over:
             self.over = True
@@ -243,7 +243,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if mine and event["kind"] in OF_THE_SESSION and not await self.recheck():
             return
         concerned = self.shown is not None and self.shown.concerned(event)
-        if not (mine or concerned or self.user.is_staff):
+        if not (mine or concerned or has_all_rights(self.user)):
             return
         name = event["name"] if mine else self.shown.name if concerned else ""
         what = (self.shown.kind if concerned else event["kind"], name, mine or concerned)
@@ -330,7 +330,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def _has_changed_since(self, begun: float) -> bool:
         """Return whether an object that the reader's pages show has changed state since then."""
         rows = StateChange.objects.order_by("-id")
-        if not self.user.is_staff:
+        if not has_all_rights(self.user):
             rows = rows.filter(owner=self.user.username)
         newest = [at.timestamp() for at in rows.values_list("at", flat=True)[:NEWEST]]
         return any(at >= begun - SLACK_S for at in newest)

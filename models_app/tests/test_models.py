@@ -201,7 +201,7 @@ def test_a_file_that_shrinks_during_the_copy_counts_with_its_read_size(uploaded,
         return read(file, count)
 
     monkeypatch.setattr("models_app.copying.os.read", shrinking)
-    assert copying.copy(home / "net", target) == {
+    assert copying.copy(home / "net", target, 5000) == {
         "w.bin": {"size": 1000, "sha256": hashlib.sha256(b"x" * 1000).hexdigest()}
     }
     assert (target / "w.bin").read_bytes() == b"x" * 1000

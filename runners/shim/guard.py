@@ -280,7 +280,8 @@ def confine(spec: dict) -> None:
     if spec["network"]["kept"]:
         landlock.keep_ports(spec["network"]["kept"])
     if spec["uid"] is not None or walls != "none":
-        syscalls.restrict(shares_user=spec["uid"] is None and walls == "landlock")
+        shares = walls == "landlock"
+        syscalls.restrict(shares_files=shares, shares_user=shares and spec["uid"] is None)
 
 
 def compare(mounted: list[tuple[str, int, int]]) -> None:

@@ -20,7 +20,7 @@ PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 CLONE_NEWUSER = 0x10000000
 X32 = 0x40000000  # the first call of x86's third interface, whose numbers are others
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in seccomp_data
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Name: (number on x86_64, number on aarch64); -1: there is none.
@@ -41,6 +41,15 @@ OF_THE_USER = {
     "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
 }  # fmt: skip
+# Landlock does not know them: they tell the names of files that come and go in any folder of the same user.
+WATCH = {"inotify_add_watch": (254, 27), "fanotify_init": (300, 262)}
+# What changes limits and priority of the process that the first argument names, any one of the same user; 0: its own.
+OF_A_PROCESS = {
+    "prlimit64": (302, 261), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+}  # fmt: skip
+# Likewise, where the second argument names it, and the first one says what it names; and which one means a user's all.
+OF_PROCESSES = {"setpriority": (141, 140, 2), "ioprio_set": (251, 30, 3)}
 # Their first argument has the flags.
 MAKE_NAMESPACES = {"unshare": (272, 97), "clone": (56, 220)}
 CLONE3 = 435  # its flags are in memory, which a filter cannot see; libraries fall back to clone
@@ -55,13 +64,14 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
-def restrict(shares_user: bool = False) -> None:
+def restrict(shares_files: bool = False, shares_user: bool = False) -> None:
     """Apply the filter to this process. Where the kernel has none, or its processor is not known, do nothing. A run
-    that `shares_user` has the user of the platform and of other runs, and no namespace of its own.
+    that `shares_files` sees the machine's folders; one that `shares_user` has the user of the platform and of other
+    runs, and no namespace of its own.
 
     Needs PR_SET_NO_NEW_PRIVS. Raises OSError.
     """
-    instructions = program(os.uname().machine, shares_user)
+    instructions = program(os.uname().machine, shares_files, shares_user)
     if not instructions:
         return
     filtering = _Program(len(instructions) // 8, instructions)
@@ -71,7 +81,7 @@ def restrict(shares_user: bool = False) -> None:
             raise OSError(problem, "the filter of system calls")
 
 
-def program(machine: str, shares_user: bool = False) -> bytes:
+def program(machine: str, shares_files: bool = False, shares_user: bool = False) -> bytes:
     """Return the filter's instructions for this kind of processor; none for others."""
     if machine not in AUDIT:
         return b""
@@ -80,9 +90,12 @@ def program(machine: str, shares_user: bool = False) -> bytes:
     if machine == "x86_64":
         lines += [_line(AT_LEAST, X32, 0, 1), _refuse(errno.ENOSYS)]
     lines += [_line(EQUAL, CLONE3, 0, 1), _refuse(errno.ENOSYS)]
-    for numbers in (*REFUSED.values(), *(OF_THE_USER.values() if shares_user else ())):
+    shared = (WATCH if shares_files else {}) | (OF_THE_USER if shares_user else {})
+    for numbers in (*REFUSED.values(), *shared.values()):
         if numbers[column] >= 0:
             lines += [_line(EQUAL, numbers[column], 0, 1), _refuse(errno.EPERM)]
+    if shares_user:
+        lines += _own_process_only(column)
     for numbers in MAKE_NAMESPACES.values():
         lines += [_line(EQUAL, numbers[column], 0, 4), _line(LOAD, FIRST_ARGUMENT)]
         lines += [_line(ANY_BIT, CLONE_NEWUSER, 0, 1), _refuse(errno.EPERM), _line(RETURN, ALLOW)]
@@ -92,6 +105,18 @@ def program(machine: str, shares_user: bool = False) -> bytes:
         lines += [_line(EQUAL, family, most - place, 0) for place, family in enumerate(FAMILIES.values())]
         lines += [_refuse(errno.EAFNOSUPPORT), _line(RETURN, ALLOW)]
     return b"".join([*lines, _line(RETURN, ALLOW)])
+
+
+def _own_process_only(column: int) -> list[bytes]:
+    """Return the instructions that refuse to change another process."""
+    lines = []
+    for numbers in OF_A_PROCESS.values():
+        lines += [_line(EQUAL, numbers[column], 0, 4), _line(LOAD, FIRST_ARGUMENT)]
+        lines += [_line(EQUAL, 0, 1, 0), _refuse(errno.EPERM), _line(RETURN, ALLOW)]
+    for *numbers, whole_user in OF_PROCESSES.values():
+        lines += [_line(EQUAL, numbers[column], 0, 6), _line(LOAD, FIRST_ARGUMENT), _line(EQUAL, whole_user, 2, 0)]
+        lines += [_line(LOAD, SECOND_ARGUMENT), _line(EQUAL, 0, 1, 0), _refuse(errno.EPERM), _line(RETURN, ALLOW)]
+    return lines
 
 
 def _refuse(problem: int) -> bytes:

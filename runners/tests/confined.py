@@ -42,7 +42,7 @@ while True:
         break
     problem = ""
     try:
-        confined = replace(confine.decide(level), route=options.pop("route", ()))
+        confined = replace(confine.decide(level), route=options.pop("route", ()), shm=options.pop("shm", True))
         getattr(LocalRunner(folder, confined, **options), verb)(*arguments)
     except Exception:
         problem = traceback.format_exc()

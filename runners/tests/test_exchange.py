@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -125,6 +126,33 @@ def test_below_a_folder_no_link_is_followed(tmp_path, monkeypatch, in_steps):
             beneath.reference(f"{made}/{path}", str(tmp_path))
     (tmp_path / "elsewhere").symlink_to(tmp_path / "jobs")  # as an administrator may do
     os.close(beneath.reference(f"{tmp_path}/elsewhere/alice/prepare/x", str(tmp_path)))
+
+
+LANDLOCK = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+import exchanging, landlock, pathlib, prepare
+root, there, source = sys.argv[3:]
+made = pathlib.Path(source).parent.parent
+facts = {"root": root, "walls": "landlock", "uid": None, "tmp": there, "cwd": there, "own": [], "open": [source]}
+values = facts | {"read": ["/usr", source], "write": [there]}
+prepare.prepare(values)
+exchanging.exchange(made)
+landlock.restrict(values["read"], values["write"], values["held"])
+print((made / "y" / "secret-key").read_text())
+print(open(source).read())
+"""
+
+
+@pytest.mark.skipif(not any("landlock" in kind for kind in FILES), reason="this kernel has no Landlock")
+def test_landlock_allows_what_was_opened_and_not_what_is_there_by_now(tmp_path):
+    there = tmp_path / "jobs/alice/fit"
+    there.mkdir(parents=True)
+    (tmp_path / "secret-key").write_text("forbidden")
+    source = exchanging.lay(tmp_path / "jobs/alice/prepare")
+    places = [str(confine.SHIM), str(Path(__file__).parent), str(tmp_path), str(there), str(source)]
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", LANDLOCK, *places], capture_output=True, text=True)
+    assert (done.stdout, "PermissionError" in done.stderr) == ("harmless\n", True), done.stderr
 
 
 def test_what_appears_after_the_files_were_opened_is_not_allowed(tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def lines(deployment: str, seconds_ago: int, count: int = 3, **verdict) -> None:
 @pytest.fixture
 def rule(alice):
     """Return a function that makes a rule of alice's, an administrator, who may see the lines of all clusters."""
-    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
 
     def make(kind: str, deployment: str = "web", **fields) -> AlertRule:
         times = {"created": ago(500), "checked": ago(500)}
@@ -174,7 +174,7 @@ def test_two_replicas_send_one_notification(rule, world, monkeypatch, kind):
 
 
 def test_the_page(alice):
-    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
     alice.refresh_from_db()
     page = visitor(alice)
     given = {"do": "create", "name": "many", "kind": "rate", "deployment": "web", "threshold": "5"}

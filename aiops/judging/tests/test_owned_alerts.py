@@ -207,7 +207,7 @@ def test_an_administrator_of_the_platform_is_seen_by_no_tenants_administrator(as
 
 
 def test_who_is_no_administrator_any_more_gets_no_alerts_of_all_lines(alice, as_alice, rule):
-    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
     rule("rate", namespace="bob", threshold=1, quiet_s=0)
     lines("bob", 30, anomaly_level="Anomaly")
     assert alerts.check(NOW) == 1

@@ -50,7 +50,7 @@ def lines(alice):
 
 @pytest.fixture
 def operator(alice):
-    User.objects.filter(pk=alice.pk).update(is_staff=True)
+    User.objects.filter(pk=alice.pk).update(is_staff=True, is_superuser=True)
     alice.refresh_from_db()
     return visitor(alice)
 

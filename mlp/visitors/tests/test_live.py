@@ -231,6 +231,7 @@ class TestRights:
 
     @pytest.mark.parametrize(("take", "code"), [
         (lambda: User.objects.filter(username="oscar").update(is_staff=False), 4403),
+        (lambda: User.objects.filter(username="oscar").update(is_superuser=False), 4403),
         (lambda: Session.objects.all().delete(), 4401),
     ])  # fmt: skip
     def test_metrics_stop_after_revocation_though_the_notification_was_lost(self, alice, staff, take, code):
