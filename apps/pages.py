@@ -107,18 +107,19 @@ def _first_values(request, tenant: Tenant) -> dict:
     }
 
 
-def _models(user) -> list[str]:
+def _models(user) -> list[tuple[str, str]]:
+    """Return names and titles of the user's newest models that can be served."""
     ready = Model.kept.filter(user=user, state=ModelState.READY).order_by("-pk")
-    return list(ready.values_list("name", flat=True)[:MODELS_SHOWN])
+    return list(ready.values_list("name", "title")[:MODELS_SHOWN])
 
 
-def _aliases(user) -> list[str]:
-    """Return the URIs of the user's aliases whose versions have their files here."""
+def _aliases(user) -> list[tuple[str, str]]:
+    """Return the URIs of the user's aliases whose versions have their files here, with titles."""
     rows = Alias.objects.filter(registered__user=user, version__model__isnull=False).order_by(
         "registered__name", "name"
     )
-    names = rows.values_list("registered__name", "name")[:MODELS_SHOWN]
-    return [f"models:/{registered}@{alias}" for registered, alias in names]
+    names = rows.values_list("registered__name", "name", "registered__title")[:MODELS_SHOWN]
+    return [(f"models:/{registered}@{alias}", title) for registered, alias, title in names]
 
 
 # --- one application -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from resources import tcc
 
-from . import uses, versions
+from . import litter, uses, versions
 from .claims import APPLIER, request_id
 from .models import Dataset, Lock, State
 
@@ -84,16 +84,22 @@ def _complete(user, name: str, progress: int, by: str) -> None:
         if seen is None:
             raise Missing("dataset")
         _must_be_creating(seen)
-        on_disk = storage.tree_size(storage.dataset_dir(user.username, name))
+        folder = storage.dataset_dir(user.username, name)
+        on_disk = storage.tree_size(folder)
+        left = litter.found(folder) if progress == 100 and on_disk >= seen.size else {}
+        if on_disk == seen.size and any(left.values()):
+            left = {}  # what desktops leave was declared, too: it is wanted
         with locked(Dataset, user=user, name=name) as dataset:
             _must_be_creating(dataset)
             if (dataset.pk, dataset.stored, dataset.touched) != (seen.pk, seen.stored, seen.touched):
                 continue
+            on_disk -= sum(left.values())
             wrong = _mismatch(dataset, progress, on_disk)
             if wrong:
                 _fail(dataset, wrong.msg, by)
             else:
-                dataset.complete(by=by)
+                litter.remove(folder, left)
+                dataset.complete(by=by, reason=litter.reason(left) if left else "")
                 dataset.stored = on_disk
                 dataset.save()
                 tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)

@@ -77,8 +77,8 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         custom=refused("the dataset is %(state)s; only an upload in progress can be completed"),
     )
     def complete(self, *, by, reason=""):
-        """Move from creating to ready."""
-        self.progress = 100
+        """Move from creating to ready. The reason, which says what was left out, stays on the page."""
+        self.progress, self.reason = 100, reason
 
     @transition(
         field=state,

@@ -159,7 +159,7 @@ def _shared(user: User, reference: str) -> Dataset | None:
 
 
 def offered(user: User) -> list[dict]:
-    """Return the names and sizes of the datasets to choose from: the user's own first, with their earlier versions."""
+    """Return names, titles and sizes of the datasets to choose from: the user's own first, with earlier versions."""
     own = list(Dataset.kept.filter(user=user, state=State.READY).order_by("name")[:MOST])
     replaced = Version.objects.filter(dataset__in=[row for row in own if row.version > 1], erased=False)
     earlier: dict[int, list[Version]] = {}
@@ -167,11 +167,11 @@ def offered(user: User) -> list[dict]:
         earlier.setdefault(version.dataset_id, []).append(version)
     rows = []
     for row in own:
-        rows.append({"name": row.name, "size": row.size})
+        rows.append({"name": row.name, "title": row.title, "size": row.size})
         old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
-        rows += [{"name": f"{row.name}@{one.number}", "size": one.size} for one in old]
+        rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MOST]
     ready = Dataset.kept.filter(pk__in=[one.object_id for one in shares], state=State.READY)
-    sizes = dict(ready.values_list("pk", "size"))
-    shared = {f"{one.owner.username}/{one.name}": sizes[one.object_id] for one in shares if one.object_id in sizes}
-    return rows + [{"name": name, "size": size} for name, size in sorted(shared.items())]
+    found = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
+    shared = {f"{one.owner.username}/{one.name}": found[one.object_id] for one in shares if one.object_id in found}
+    return rows + [{"name": name, **shown} for name, shown in sorted(shared.items())]

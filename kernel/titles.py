@@ -5,10 +5,12 @@ Used by the models of every app, and by the calls and pages that change the titl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from . import after_commit
+from . import after_commit, names
 from .fields import StrictSerializer, TitleField
 from .locking import locked
 
@@ -34,6 +36,17 @@ class Titled(models.Model):
 
 class TitleIn(StrictSerializer):
     title = TitleField()
+
+
+def name_of(request_fields: Mapping[str, str], made: Callable[[str], str]) -> dict[str, str]:
+    """Return name and title of a new object whose name may be a text, from the fields of a form.
+
+    `made` makes the name of the title where none is entered. A title that is the name itself is not stored: a new name
+    would not change what is shown.
+    """
+    name, title = (request_fields.get(field, "").strip() for field in ("name", "title"))
+    name = name or made(title)
+    return {"name": name, "title": names.title("" if title == name else title)}
 
 
 def set_title(model: type[Titled], *, user, name: str, title: str = "") -> Titled:

@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
     made = command("upload", upload, "upload a folder or file as a dataset; resumes an interrupted upload")
     _dataset(made, "name of the dataset (letters a to z and dots)")
+    made.add_argument("--title", default="", help="what pages call it: any text of at most 200 characters")
     made.add_argument("--replace", action="store_true", help="replace an existing dataset of that name")
     made.add_argument("--part", type=_part, default=64, metavar="MIB", help="part size of large files (default: 64)")
     made.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")

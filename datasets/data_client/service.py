@@ -80,13 +80,18 @@ class Platform:
             if len(page) < 1000:
                 return rows
 
-    def create(self, name: str, size: int) -> None:
+    def create(self, name: str, size: int, title: str = "") -> None:
         """Create a dataset of `size` bytes. Raises Failure."""
-        answer = self._json("POST", self._dataset_path(), {"name": name, "size": size}, expect=(403,))
+        body = {"name": name, "size": size, **({"title": title} if title else {})}  # older platforms know no titles
+        answer = self._json("POST", self._dataset_path(), body, expect=(403,))
         if answer.status == 403:
             there = self.dataset(name)  # an earlier try may have created it, and its answer was lost
             if there is None or there["state"] != "creating" or there["size"] != size:
                 raise Failure(REFUSED, answer.msg)
+
+    def retitle(self, name: str, title: str) -> None:
+        """Set the title of a dataset. Raises Failure."""
+        self._json("PUT", self._dataset_path(name) + ":edit", {"title": title})
 
     def heartbeat(self, name: str, state: str, progress: int, expect=()) -> Response:
         """Report the upload's state and progress (percent)."""

@@ -63,11 +63,13 @@ def _prepare(platform: Platform, options, total: int) -> dict:
     if there is not None:
         usable = there["state"] in ("creating", "ready") and there["size"] == total
         if usable and not (options.replace and there["state"] == "ready"):
+            if options.title and options.title != there.get("title"):
+                platform.retitle(name, options.title)
             return there
         if not options.replace:
             raise _unusable(there, total)
         remove(platform, there)
-    platform.create(name, total)
+    platform.create(name, total, options.title or (there or {}).get("title", ""))
     return {"name": name, "size": total, "state": "creating"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from datasets.models import Dataset
 from mlp.tests.tiers import later
 
 from .test_data_client_live import client, many, same  # noqa: F401 (fixture)
@@ -54,3 +55,14 @@ def test_what_desktops_leave_in_folders_is_not_uploaded_unless_it_is_asked_for(c
     assert {path.name for path in service.path("alice", "clean").rglob("*")} == {"a.csv", ".hidden", "_.csv"}
     client.run("upload", folder, "--name", "whole", "--all")
     assert same(folder, service.path("alice", "whole"))
+
+
+def test_an_upload_gives_a_dataset_its_title(client, tmp_path):  # noqa: F811
+    folder = many(tmp_path / "many", 2, 10)
+    titles = []
+    for options in (["--title", "Photos #1 训练"], [], ["--title", "second"]):
+        client.run("upload", folder, "--name", "photos", *options)
+        titles.append(Dataset.objects.get(name="photos").title)
+    assert titles == ["Photos #1 训练", "Photos #1 训练", "second"]
+    told = client.run("upload", folder, "--name", "more", "--title", "x" * 201, code=4).stderr
+    assert "at most 200 characters" in told

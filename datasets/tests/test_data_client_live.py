@@ -233,14 +233,14 @@ def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, 
 
 def test_replace_deletes_the_dataset_and_uploads_it_again(client, tmp_path, tree, alice_data, service, alice, tasks):
     one, two = many(tmp_path / "one", 2, 10), many(tmp_path / "two", 3, 10)
-    client.run("upload", one, "--name", "photos")
+    client.run("upload", one, "--name", "photos", "--title", "Photos #1")
     assert "--replace" in client.run("upload", two, "--name", "photos", code=4).stderr
     process = client.start("upload", two, "--name", "photos", "--replace")
     wait_for(lambda: Dataset.objects.get().state == "deleting")
     shutil.rmtree(service.path("alice", "photos"))  # the worker's part
     lifecycle.erase(Dataset.objects.get().pk)
     assert process.wait(LIMIT_S) == 0
-    assert same(two, service.path("alice", "photos"))
+    assert (same(two, service.path("alice", "photos")), Dataset.objects.get().title) == (True, "Photos #1")
     alice_data.create("broken", 20)
     alice_data.heartbeat("broken", "error", 0)
     assert "in state error (reported by the uploader)" in client.run("upload", one, "--name", "broken", code=4).stderr

@@ -36,7 +36,7 @@ from kernel.locking import lock_row
 from kernel.messages import Message, word
 from kernel.registering import ALL
 
-from .. import home
+from .. import home, litter
 from ..models import Dataset, State
 from . import tree
 from .errors import HttpError
@@ -157,9 +157,10 @@ def admit_write(
     else:
         space = row.size - row.stored
         if length - replaced + held() > max(space, 0):
-            stored = tree.size((target.user, target.dataset))
+            stored = tree.size((target.user, target.dataset)) - sum(litter.found(_root(target)).values())
             replaced = _replaced_bytes(target)
-            _check_size(row, stored, length - replaced + held())
+            if not litter.may_be(target.path):  # judged when its contents are here
+                _check_size(row, stored, length - replaced + held())
             space = row.size - stored
         if timezone.now() - row.touched > TOUCH_EVERY:
             Dataset.objects.filter(pk=row.pk, state="creating").update(touched=timezone.now())
@@ -205,10 +206,20 @@ class Quota:
         stored = self.row.stored + growth
         if (growth > 0 and stored > self.row.size) or stored < 0:
             real = tree.size((self.target.user, self.target.dataset))
+            if real + growth > self.row.size:
+                real -= self._tidy(real + growth - self.row.size)
             _check_size(self.row, real, growth)
             stored = real + growth
         self.row.stored, self.row.touched = stored, timezone.now()
         self.row.save(update_fields=["stored", "touched"])
+
+    def _tidy(self, wanted: int) -> int:
+        """Remove what desktops have left if that makes room for `wanted` bytes. Return the bytes of it."""
+        left = litter.found(_root(self.target))
+        if sum(left.values()) < wanted:
+            return 0
+        litter.remove(_root(self.target), left)
+        return sum(left.values())
 
 
 @contextmanager
@@ -256,6 +267,10 @@ def clear(path: Path | None) -> None:
             path.unlink(missing_ok=True)
     except OSError as problem:
         log.warning("could not remove %s from the spool, the next sweep will try again: %s", path.name, problem)
+
+
+def _root(target: Target) -> Path:
+    return storage.dataset_dir(target.user, target.dataset)
 
 
 def home_bytes(user: str) -> int:

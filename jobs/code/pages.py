@@ -97,12 +97,12 @@ def diff(request, name):
     return render(request, "jobs/code_diff.html", context)
 
 
-def _others(request, row: Job) -> list[str]:
-    """Return the names of the owner's newest other jobs; a reader compares by the address alone."""
+def _others(request, row: Job) -> list[tuple[str, str]]:
+    """Return names and titles of the owner's newest other jobs; a reader compares by the address alone."""
     if row.reading is not None:
         return []
     rows = Job.objects.filter(user=row.user, trashed=None).exclude(pk=row.pk).order_by("-pk")
-    return list(rows.values_list("name", flat=True)[:OFFERED])
+    return list(rows.values_list("name", "title")[:OFFERED])
 
 
 def _tree(kept: Manifest, current: str) -> list[dict]:

@@ -12,6 +12,8 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from kernel.titles import Titled
+
 DEFAULT_NAME = "default"
 MOST_NAME = 500
 
@@ -24,12 +26,13 @@ class Projects(models.Manager):
         return self.get_or_create(user=user, default=True, defaults={"name": name})[0]
 
 
-class Project(models.Model):
+class Project(Titled):
     """A user's project. `board` is the list of the numbers and charts that its page shows; `goals` says of a metric
     which direction is better, {"loss": "min"}.
     """
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "project"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="projects", verbose_name=_("user")

@@ -53,10 +53,10 @@ JOB_VERBS = {
 @admin.register(Project)
 class ProjectAdmin(LifecycleAdmin):
     icon = "folder_special"
-    list_display = ("name", "user_link", "runs", "default", "updated_at", "trashed_at")
+    list_display = ("name", "title", "user_link", "runs", "default", "updated_at", "trashed_at")
     list_filter = (TrashFilter, "default")
-    search_fields = ("name", "user__username")
-    search_help_text = _("Project name or username")
+    search_fields = ("name", "title", "user__username")
+    search_help_text = _("Name, title or username")
     date_hierarchy = "created"
     ordering = ("-id",)
     list_select_related = ("user",)

@@ -20,11 +20,20 @@ def as_csv(table: Table) -> Iterator[str]:
 
 
 def _cells(table: Table) -> Iterator[list]:
-    """Yield the heading and the rows. `title`, which comes after the name, is what pages call the run."""
+    """Yield the heading and the rows. What pages call the run and its project comes after the name of each."""
     name, *others = table.columns
-    yield [name.key, "title", *(column.key for column in others)]
+    yield [name.key, "title", *(key for column in others for key in _heads(column))]
     for row in table.all_rows():
-        yield [text_of(row, name), row.job.shown_name, *(text_of(row, column) for column in others)]
+        yield [text_of(row, name), row.job.shown_name, *(text for column in others for text in _texts(row, column))]
+
+
+def _heads(column: Column) -> list[str]:
+    return ["project", "project_title"] if column.key == "project" else [column.key]
+
+
+def _texts(row: Row, column: Column) -> list:
+    text = text_of(row, column)
+    return [text, row.job.project.shown_name if row.job.project else ""] if column.key == "project" else [text]
 
 
 def as_json(table: Table) -> Iterator[str]:

@@ -243,7 +243,7 @@ def say_trashed_project(request, project: Project, count: int) -> None:
         "The project %(name)s and %(n)d run moved to the trash.",
         "The project %(name)s and %(n)d runs moved to the trash.",
         count,
-    ) % {"name": project.name, "n": count}
+    ) % {"name": project.shown_name, "n": count}
     messages.success(request, text, extra_tags=f"undo-{(project.trashed - EPOCH) // timedelta(microseconds=1)}")
 
 

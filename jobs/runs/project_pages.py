@@ -20,6 +20,7 @@ from jobs.models import Job, Project
 from jobs.summaries import labels
 from kernel.names import title as title_in
 from kernel.pages import attempt, number_in, page_of, safe_next
+from kernel.titles import name_of
 
 from . import changes, pages, panel_pages, panels, projects
 
@@ -31,10 +32,10 @@ LIVE = ("queued", "starting", "running")
 def project_list(request):
     """Show the projects with the number of their runs; create one."""
     if request.method == "POST":
-        name = request.POST.get("name", "").strip()
-        problem = attempt(lambda: projects.create(request.user, name=labels.project_name(name, "name")))
+        made: list[Project] = []
+        problem = attempt(lambda: made.append(_create(request)))
         if not problem:
-            return redirect("project", name=name)
+            return redirect("project", name=made[0].name)
         messages.error(request, problem)
         return redirect("projects")
     in_trash = request.GET.get("trash") == "1"
@@ -43,6 +44,11 @@ def project_list(request):
     _count(page.object_list, Job.objects if in_trash else Job.kept)
     context = {"page": page, "in_trash": in_trash}
     return render(request, "jobs/projects.html", context)
+
+
+def _create(request) -> Project:
+    given = name_of(request.POST, labels.project_name_from)
+    return projects.create(request.user, **given | {"name": labels.project_name(given["name"], "name")})
 
 
 def _count(shown: Sequence[Project], jobs: Manager[Job]) -> None:
@@ -116,6 +122,7 @@ def _edit(request, row: Project) -> None:
     name = row.name if row.default else request.POST.get("name", "").strip()
     projects.edit(
         request.user, row.pk, name=labels.project_name(name, "name"),
+        title=title_in(request.POST.get("title", row.title)),
         readme=labels.notes(request.POST.get("readme", "").replace("\r\n", "\n"), "readme"),
     )  # fmt: skip
 

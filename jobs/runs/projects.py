@@ -40,7 +40,7 @@ def create(user, *, name: str, **fields) -> Project:
 
 
 def edit(user, pk: int, **fields) -> Project:
-    """Change a project's name, readme, board, goals or tags."""
+    """Change a project's name, title, readme, board, goals or tags."""
     with _unique(fields.get("name", "")), transaction.atomic():
         project = _locked(user, pk)
         for field, value in fields.items():

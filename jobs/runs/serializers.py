@@ -46,6 +46,7 @@ def json_number(value: float) -> float | str:
 class RunOut(JobOut):
     """A run: a job with its arguments and the summaries of its metrics by name."""
 
+    project_title = serializers.CharField(source="project.title", default="", allow_blank=True)
     params = serializers.SerializerMethodField(help_text="arguments by name")
     metrics = serializers.SerializerMethodField(help_text="last, lowest and highest value of each metric")
 
@@ -170,6 +171,7 @@ class ViewNameField(PatternField):
 
 class ProjectIn(StrictSerializer):
     name = ProjectField()
+    title = TitleField()
     readme = NotesField(required=False, allow_blank=True, help_text="Markdown")
     board = BoardField(required=False)
     goals = GoalsField(required=False)
@@ -183,6 +185,7 @@ class ProjectEditIn(ProjectIn):
 class ProjectOut(serializers.Serializer):
     id = serializers.IntegerField()
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     default = serializers.BooleanField()
     readme = serializers.CharField(allow_blank=True)

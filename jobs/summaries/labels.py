@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobs.models import COLOURS
+from jobs.models import COLOURS, Project
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
 
@@ -54,6 +54,12 @@ def project_name(value: str, field: str = "project") -> str:
     if {"", ".", ".."} & set(value.removeprefix("/").split("/")):
         raise Refused("must not contain '//', end in '/' or have '.' or '..' as a part", field=field)
     return value
+
+
+def project_name_from(title: str) -> str:
+    """Return the name that a title gives a project: the title itself, without the parts that no name can have."""
+    parts = (part.strip() for part in title.split("/"))
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or Project.untitled
 
 
 def view_name(value: str, field: str = "name") -> str:

@@ -201,7 +201,7 @@ def _project(cell: Cell) -> SafeString:
     if project is None:
         return EMPTY
     address = access.address(project, own=cell.own)
-    return format_html('<td class="clip"><a href="{}">{}</a></td>', address, project.name)
+    return format_html('<td class="clip"><a href="{}">{}</a></td>', address, project.shown_name)
 
 
 def _reason(cell: Cell) -> SafeString:

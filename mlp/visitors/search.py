@@ -1,4 +1,4 @@
-"""The search over a user's named objects: those with a state and a page, and scripts. Keyboard shortcut: `/`."""
+"""The search over a user's named objects with a page, and scripts. Keyboard shortcut: `/`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from django.urls import NoReverseMatch, reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET
 
+from accounts.sharing.kinds import KINDS
+from jobs.models import Project
 from kernel import storage
 from kernel.titles import Titled
 
@@ -37,13 +39,14 @@ def results(user, query: str, most: int) -> list[dict]:
     groups = []
     for model in searchable_models():
         shown = getattr(model, "kept", model._default_manager)  # not what is in the trash
+        if model is Project:
+            shown = shown.filter(trashed=None)
         named = Q(name__icontains=query)
         if issubclass(model, Titled):
             named |= Q(title__icontains=query)
         rows = shown.filter(named, user=user).order_by("-pk")[:most]
         matches = [
-            (getattr(row, "shown_name", row.name), reverse(model._meta.model_name, args=[row.name]), row)
-            for row in rows
+            (getattr(row, "shown_name", row.name), reverse(_page_of(model), args=[row.name]), row) for row in rows
         ]
         groups.append({"kind": model._meta.verbose_name_plural, "rows": matches})
     paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MOST_SCRIPTS))
@@ -53,16 +56,22 @@ def results(user, query: str, most: int) -> list[dict]:
 
 
 def searchable_models() -> list:
-    """Return the models whose rows have an owner, a name, a state, and a page named after the model."""
+    """Return the models whose rows have an owner, a name, and a page; those with a state, and what can have a title."""
     return [model for model in apps.get_models() if _has_page(model)]
+
+
+def _page_of(model) -> str:
+    """Return the URL name of the page of one of its rows."""
+    name = model._meta.model_name
+    return KINDS[name].page if name in KINDS else name
 
 
 def _has_page(model) -> bool:
     fields = {field.name for field in model._meta.get_fields()}
-    if not {"user", "name", "state"} <= fields:
+    if not {"user", "name"} <= fields or not ("state" in fields or issubclass(model, Titled)):
         return False
     try:
-        reverse(model._meta.model_name, args=["name"])
+        reverse(_page_of(model), args=["name"])
     except NoReverseMatch:
         return False
     return True

@@ -14,6 +14,7 @@ from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
 from kernel.messages import Message
+from kernel.titles import Titled
 
 from .model import Model, State
 
@@ -36,12 +37,13 @@ class Status(models.TextChoices):
     FAILED = "FAILED_REGISTRATION", _("failed")
 
 
-class RegisteredModel(models.Model):
+class RegisteredModel(Titled):
     """A name of the registry, under which a user keeps the versions of a model. `last` is the highest number so far:
     the number of a deleted version is not used again.
     """
 
     stored_by = "r.user_id"  # kernel.stored
+    untitled = "model"
 
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="registered", verbose_name=_("user")

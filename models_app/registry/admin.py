@@ -58,13 +58,13 @@ class RegistryAdmin(LifecycleAdmin):
 @admin.register(RegisteredModel)
 class RegisteredModelAdmin(RegistryAdmin):
     icon = "inventory_2"
-    list_display = ("name", "user_link", "newest_version", "alias_list", "updated_at", "created_at")
-    search_fields = ("name", "user__username", "description")
-    search_help_text = _("Name, username or description")
+    list_display = ("name", "title", "user_link", "newest_version", "alias_list", "updated_at", "created_at")
+    search_fields = ("name", "title", "user__username", "description")
+    search_help_text = _("Name, title, username or description")
     date_hierarchy = "created"
     ordering = ("-id",)
     fieldsets = (
-        (None, {"fields": (("name", "user_link"), ("newest_version", "alias_list"), ("created", "updated"))}),
+        (None, {"fields": (("name", "title", "user_link"), ("newest_version", "alias_list"), ("created", "updated"))}),
         (_("Versions"), {"fields": ("version_list",)}),
         (_("Description"), {"fields": ("description", "tag_list")}),
     )

@@ -66,7 +66,7 @@ class RegistryList(RegistryView):
 class RegistryDetail(RegistryView):
     calls = {
         "GET": Call("Get a registered model", READ, out=RegisteredOut),
-        "PUT": Call("Change its name, description or tags", body=RegisteredEditIn, out=RegisteredOut),
+        "PUT": Call("Change its name, title, description or tags", body=RegisteredEditIn, out=RegisteredOut),
         "DELETE": Call("Delete a registered model with its versions and their files", DESTROY),
     }
 
@@ -78,9 +78,8 @@ class RegistryDetail(RegistryView):
         tags = body.get("tags")
         if tags is not None:
             registered.set_tags(self.owner, name, tags, self.by)
-        row = registered.edit(
-            self.owner, name, new_name=body.get("name"), description=body.get("description"), by=self.by
-        )
+        fields = {field: body.get(field) for field in ("title", "description")}
+        row = registered.edit(self.owner, name, new_name=body.get("name"), **fields, by=self.by)
         return self.answer(self.registered(row.name))
 
     def delete(self, request, user, name):

@@ -9,7 +9,7 @@ import re
 
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
-from models_app.models import Stage
+from models_app.models import RegisteredModel, Stage
 from models_app.models.registry import MOST_ALIAS, MOST_NAME
 
 MOST_TAGS = 1000
@@ -31,6 +31,12 @@ def name(value, field: str = "name") -> str:
     if set(value) & set("/:") or value in (".", ".."):
         raise Refused("must not contain '/' or ':', nor be '.' or '..'", field=field)
     return value
+
+
+def name_from(title: str) -> str:
+    """Return the name that a title gives a registered model: the title without / and :."""
+    made = re.sub("[/:]", "-", title)
+    return made if made not in ("", ".", "..") else RegisteredModel.untitled
 
 
 def alias(value, field: str = "alias") -> str:

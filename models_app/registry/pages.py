@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Q
 from django.http import Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -18,7 +19,9 @@ from accounts.sharing.access import shareable
 from jobs.models import RunMetric
 from kernel.errors import Refused
 from kernel.models import history_of
+from kernel.names import title as title_in
 from kernel.pages import attempt, free_name, page_of
+from kernel.titles import name_of
 from models_app import sources as suggestions
 from models_app.models import ModelVersion, RegisteredModel, Stage, State, Status
 from models_app.pages import cpu_that_fits
@@ -43,19 +46,23 @@ VERBS = {  # of the history
 def registered_models(request):
     """Show the user's registered models; a POST registers one."""
     if request.method == "POST":
-        name = request.POST.get("name", "").strip()
-        problem = attempt(lambda: registered.create(request.user, name=name, by=request.user.username))
+        made: list[RegisteredModel] = []
+        problem = attempt(lambda: made.append(_create(request)))
         if not problem:
-            return redirect("registered_model", name=name)
+            return redirect("registered_model", name=made[0].name)
         messages.error(request, problem)
         return redirect("registered_models")
     mine = RegisteredModel.objects.filter(user=request.user)
     rows, asked = reading.registered().filter(user=request.user), request.GET.get("q", "").strip()[:256]
     if asked and "\x00" not in asked:
-        rows = rows.filter(name__icontains=asked)
+        rows = rows.filter(Q(name__icontains=asked) | Q(title__icontains=asked))
     page = page_of(request, rows.order_by("-updated", "-pk"))
     context = {"page": page, "q": asked, "any": bool(page.object_list) or mine.exists(), "most": checks.MOST_NAME}
     return render(request, "registry/list.html", context)
+
+
+def _create(request) -> RegisteredModel:
+    return registered.create(request.user, **name_of(request.POST, checks.name_from), by=request.user.username)
 
 
 @shareable
@@ -140,9 +147,11 @@ def _number(request) -> int:
 
 def _edit(request, name: str) -> str:
     by = request.user.username
+    title = title_in(request.POST["title"]) if "title" in request.POST else None
     row = registered.edit(
-        request.user, name, new_name=_post(request, "name") or None, description=_post(request, "description"), by=by
-    )
+        request.user, name, new_name=_post(request, "name") or None, title=title,
+        description=_post(request, "description"), by=by,
+    )  # fmt: skip
     return row.name
 
 

@@ -43,7 +43,9 @@ class NameTaken(Refused):
         super().__init__(Message("you already have a registered model named %(name)s", name=name), field="name")
 
 
-def create(user, *, name: str, description: str = "", tags: dict | None = None, by: str) -> RegisteredModel:
+def create(
+    user, *, name: str, title: str = "", description: str = "", tags: dict | None = None, by: str
+) -> RegisteredModel:
     """Create a registered model without versions. Raises NameTaken or Refused."""
     checks.name(name)
     fields = {"description": checks.description(description), "tags": checks.tags(tags or {})}
@@ -52,7 +54,7 @@ def create(user, *, name: str, description: str = "", tags: dict | None = None, 
             accounts.hold_active(user)
             if RegisteredModel.objects.filter(user=user).count() >= MOST:
                 raise Refused("you have %(limit)s registered models, the most that are allowed", limit=MOST)
-            row = RegisteredModel.objects.create(user=user, name=name, **fields)
+            row = RegisteredModel.objects.create(user=user, name=name, title=title, **fields)
             note(row, "create", by)
             events.emit(row, "registered_model", "created", tags=row.tags, description=row.description or None)
     except IntegrityError as problem:
@@ -62,11 +64,15 @@ def create(user, *, name: str, description: str = "", tags: dict | None = None, 
     return row
 
 
-def edit(user, name: str, *, by: str, new_name: str | None = None, description: str | None = None) -> RegisteredModel:
-    """Rename a registered model, or change its description. Raises Missing, NameTaken or Refused."""
+def edit(
+    user, name: str, *, by: str, new_name: str | None = None, title: str | None = None, description: str | None = None
+) -> RegisteredModel:
+    """Rename a registered model, or change its title or description. Raises Missing, NameTaken or Refused."""
     try:
         with transaction.atomic():
             row = lock(user, name)
+            if title is not None:
+                row.title = title
             if description is not None:
                 row.description = checks.description(description)
             if new_name is not None and new_name != name:

@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from kernel.errors import Refused
-from kernel.fields import Invalid, StrictBool, StrictChoice, StrictSerializer, StrictString
+from kernel.fields import Invalid, StrictBool, StrictChoice, StrictSerializer, StrictString, TitleField
 from models_app.models import ModelVersion, Stage, Status
 
 from . import checks
@@ -45,12 +45,14 @@ def _description():
 
 class RegisteredIn(StrictSerializer):
     name = RegisteredField()
+    title = TitleField()
     description = _description()
     tags = RegistryTagsField(required=False)
 
 
 class RegisteredEditIn(StrictSerializer):
     name = RegisteredField(required=False)
+    title = TitleField()
     description = _description()
     tags = RegistryTagsField(required=False)
 
@@ -99,6 +101,7 @@ class ModelVersionOut(serializers.Serializer):
 
 class RegisteredOut(serializers.Serializer):
     name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     description = serializers.CharField(allow_blank=True, help_text="Markdown")
     tags = RegistryTagsField()

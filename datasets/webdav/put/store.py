@@ -15,6 +15,7 @@ from django.http import HttpResponse
 from kernel import storage
 from kernel.errors import Fault
 
+from ... import litter
 from .. import inflight, lock_store, tree, unfinished
 from ..admission import writing
 from ..errors import HttpError
@@ -72,7 +73,12 @@ def _place(upload: Upload, body: Path, size: int) -> bool:
             raise HttpError(
                 405, "a folder of that name already exists", field="path", Allow="PROPFIND, DELETE, MOVE, COPY"
             )
-        quota.charge(size - (old.st_size if old and stat.S_ISREG(old.st_mode) else 0))
+        growth = size - (old.st_size if old and stat.S_ISREG(old.st_mode) else 0)
+        if quota.row is not None and quota.row.stored + growth > quota.row.size and litter.is_litter(target.path, body):
+            body.unlink()  # a refusal would fail what a desktop copies, and it is no part of the dataset
+            return old is not None
+        quota.charge(growth)
+        old = existing(parent, name)
         if old:
             tree.carry_properties(parent, name, body)
         os.rename(body, name, dst_dir_fd=parent)
