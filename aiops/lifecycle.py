@@ -21,6 +21,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 from resources import lending, tcc
 from resources.models import ResourceRequest, Tenant
 
@@ -215,16 +216,16 @@ def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
     return True
 
 
-def fail(pk: int, reason: str, by: str) -> None:
+def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:
     """Move training > error. One that has ended is left as it is."""
     with suppress(Missing, WrongState), locked(TrainingRun, pk=pk) as run:
-        run.fail(by=by, reason=reason)
+        run.fail(by=by, reason=reason, outcome=outcome)
         _end(run)
 
 
 def cancel_running(reason: str, by: str) -> None:
     for pk in TrainingRun.objects.filter(state=State.TRAINING).values_list("pk", flat=True):
-        fail(pk, reason, by)
+        fail(pk, reason, by, Outcome.CANCELLED)
 
 
 def note_sent(pk: int, **flags) -> None:

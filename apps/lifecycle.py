@@ -22,6 +22,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
 from resources import lending, tcc
@@ -341,7 +342,7 @@ def delete_all_of(user, by: str) -> None:
     rows = Application.objects.filter(user=user).exclude(state=State.DELETING).order_by("pk")
     for app in list(rows.select_for_update(no_key=True)):
         if app.state == State.CREATING:
-            app.fail(by=by, reason=accounts.DEACTIVATED)
+            app.fail(by=by, reason=accounts.DEACTIVATED, outcome=Outcome.CANCELLED)
         _erase(app, by)
 
 

@@ -165,7 +165,7 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         target=State.ERROR,
         custom=refused("the application is %(state)s; only a starting application can fail"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=""):
         """creating > error."""
         self.reason = reason
 

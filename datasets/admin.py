@@ -13,6 +13,7 @@ from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import bar, link, object_url
 from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import Message
+from kernel.outcomes import Outcome
 
 from . import lifecycle, trash
 from .models import Dataset
@@ -23,7 +24,7 @@ def delete(dataset: Dataset, *, by: str) -> None:
 
 
 def end_upload(dataset: Dataset, *, by: str) -> None:
-    lifecycle.fail(dataset.pk, Message("cancelled by an administrator"), by=by)
+    lifecycle.fail(dataset.pk, Message("cancelled by an administrator"), by=by, outcome=Outcome.CANCELLED)
 
 
 @admin.register(Dataset)

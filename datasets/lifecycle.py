@@ -20,6 +20,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 from resources import tcc
 
 from . import litter, uses, versions
@@ -123,17 +124,17 @@ def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
     return None
 
 
-def fail(pk: int, reason: str, by: str) -> None:
+def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:
     """Move the dataset from creating to error. One that has left creating, or is deleted, stays as it is."""
     with suppress(Missing, WrongState), locked(Dataset, pk=pk) as dataset:
-        _fail(dataset, reason, by)
+        _fail(dataset, reason, by, outcome)
 
 
 def end_upload(*, user, name: str, by: str) -> Dataset:
     """Give up an upload: creating > error. Raises WrongState once it has ended."""
     with locked(Dataset, user=user, name=name) as dataset:
         _must_be_creating(dataset)
-        _fail(dataset, CANCELLED, by)
+        _fail(dataset, CANCELLED, by, Outcome.CANCELLED)
     return dataset
 
 
@@ -149,7 +150,7 @@ def fail_all_of(user, by: str) -> None:
     Lock.objects.filter(holder=user.username).delete()
     uploading = Dataset.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for dataset in list(uploading.select_for_update(no_key=True)):
-        _fail(dataset, accounts.DEACTIVATED, by)
+        _fail(dataset, accounts.DEACTIVATED, by, Outcome.CANCELLED)
 
 
 def delete_dataset(*, user, name: str, by: str, trashed: datetime | None = None) -> Dataset:
@@ -223,8 +224,8 @@ def _must_be_creating(dataset: Dataset) -> None:
         )
 
 
-def _fail(dataset: Dataset, reason: str, by: str) -> None:
-    dataset.fail(by=by, reason=reason)
+def _fail(dataset: Dataset, reason: str, by: str, outcome: str = "") -> None:
+    dataset.fail(by=by, reason=reason, outcome=outcome)
     dataset.save()
     tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
     after_commit.wake("dataset", dataset.pk)

@@ -86,7 +86,7 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         target=State.ERROR,
         custom=refused("the dataset is %(state)s; only an upload in progress can be cancelled"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=""):
         """Move from creating to error."""
         self.reason = reason
 

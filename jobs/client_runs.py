@@ -23,6 +23,7 @@ from kernel.locking import locked
 from kernel.messages import Message
 from kernel.models import record_created
 from kernel.names import letters_of
+from kernel.outcomes import Outcome
 from resources.models import Tenant
 
 from . import lifecycle
@@ -75,9 +76,17 @@ def _end_of(state: str, ended: datetime | None) -> dict:
         return {}
     ended = ended or timezone.now()
     if state == FINISHED:
-        return {"state": State.FINISHED, "progress": 100, "ended": ended, "heard": ended}
-    reason = lifecycle.CANCELLED if state == KILLED else FAILED
-    return {"state": State.ERROR, "reason": reason, "ended": ended, "heard": ended}
+        return {
+            "state": State.FINISHED, "outcome": Outcome.FINISHED, "progress": 100, "ended": ended, "heard": ended,
+        }  # fmt: skip
+    return {"state": State.ERROR, **_failure(state), "ended": ended, "heard": ended}
+
+
+def _failure(state: str) -> dict:
+    """Return the reason and the outcome of a run that its client calls killed or failed."""
+    if state == KILLED:
+        return {"reason": lifecycle.CANCELLED, "outcome": Outcome.CANCELLED}
+    return {"reason": FAILED, "outcome": Outcome.FAILED}
 
 
 def _insert(user: User, tenant: str | None, within: Tenant | None, name: str, by: str, fields: dict) -> Job:
@@ -148,14 +157,14 @@ def _end(job: Job, state: str, ended: datetime | None, by: str) -> None:
     if state == FINISHED:
         job.finish(by=by)
     else:
-        job.fail(by=by, reason=lifecycle.CANCELLED if state == KILLED else FAILED)
+        job.fail(by=by, **_failure(state))
     job.ended = ended or timezone.now()
     job.save()
     after_commit.wake("job", job.pk)
 
 
 def _word(job: Job) -> str:
-    return KILLED if job.shown_state == "cancelled" else job.state
+    return KILLED if job.was_stopped else job.state
 
 
 def nested_in(job: Job) -> QuerySet[Job]:
@@ -171,7 +180,7 @@ def parents_of(job: Job) -> QuerySet[Job]:
 
 def end_nested(job: Job) -> None:
     """End the runs that a job has created in itself, and that still run when it has ended."""
-    state = FINISHED if job.state == State.FINISHED else KILLED if job.shown_state == "cancelled" else ERROR
+    state = FINISHED if job.state == State.FINISHED else KILLED if job.was_stopped else ERROR
     nested = Job.objects.filter(parent=job, origin=Origin.CLIENT, state=State.RUNNING, entry=F("parent__entry"))
     for pk in list(nested.order_by("pk").values_list("pk", flat=True)):
         report(pk, state=state, by="job")

@@ -12,6 +12,7 @@ from datasets import sources
 from kernel import after_commit, healing, storage, trash
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
+from kernel.outcomes import Outcome
 from runners import owned
 from runners.base import log_of_worker
 
@@ -107,7 +108,7 @@ class JobRuns(owned.OwnedRuns[Job]):
             return
         if job.run_started:
             journal.take(job, None)
-            _failed(job, GONE)
+            _failed(job, GONE, outcome=Outcome.LOST)
         else:
             after_commit.enqueue("jobs.launch", job.pk, queue="launches")
 
@@ -120,17 +121,19 @@ class JobRuns(owned.OwnedRuns[Job]):
         if status.succeeded:
             lifecycle.finish(job.pk, job.run_name, by="runner")
         else:
-            _failed(job, status.reason, status.worker)
+            outcome = Outcome.LOST if status.state == "lost" else Outcome.FAILED
+            _failed(job, status.reason, status.worker, outcome)
 
 
-def _failed(job: Job, end: str, worker: int = 0) -> None:
+def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED) -> None:
     """Record a failed run with the end of its log, which is that of the worker that has failed, and with its diagnosis
     where it was the last attempt.
     """
     found = diagnose.examine(job, end)
     with transaction.atomic():
         log = log_of_worker(environment.log_path(job), worker)
-        failed = lifecycle.end_attempt(job.pk, job.run_name, owned.with_log(end, log), by="runner")
+        reason = owned.with_log(end, log)
+        failed = lifecycle.end_attempt(job.pk, job.run_name, reason, by="runner", outcome=outcome)
         if failed is not None:
             diagnose.keep(failed, found)
 

@@ -23,6 +23,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 from kernel.telemetry import tracing
 from resources import claims, tcc
 from runners import owned
@@ -242,7 +243,7 @@ def finish(pk: int, run_name: str, by: str) -> None:
             _finish(job, by)
 
 
-def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
+def end_attempt(pk: int, run_name: str, reason: str, by: str, outcome: str = Outcome.FAILED) -> Job | None:
     """Record a failed run: schedule the next attempt while retries are left, else move the job to error.
 
     Return the job when it has failed by that.
@@ -251,7 +252,7 @@ def end_attempt(pk: int, run_name: str, reason: str, by: str) -> Job | None:
         if job.run_name != run_name or not job.is_live:
             return None
         if job.attempt >= job.attempts_allowed:
-            _fail(job, reason, by)
+            _fail(job, reason, by, outcome)
             return job
         begin(job, by=by)
         pause = BACKOFF_S[min(job.attempt, len(BACKOFF_S)) - 1]
@@ -271,7 +272,8 @@ def stop_overdue(pk: int) -> None:
     """Move a job that has run for longer than its time limit to error; its run is stopped as by a cancel."""
     with suppress(Missing, WrongState), locked(Job, pk=pk) as job:
         if job.is_overdue:
-            _fail(job, Message("the time limit of %(seconds)s s is exceeded", seconds=job.timeout), "reconcile")
+            reason = Message("the time limit of %(seconds)s s is exceeded", seconds=job.timeout)
+            _fail(job, reason, "reconcile", Outcome.TIMED_OUT)
 
 
 def fail(pk: int, reason: str, by: str) -> None:
@@ -280,10 +282,10 @@ def fail(pk: int, reason: str, by: str) -> None:
         _fail(job, reason, by)
 
 
-def cancel(*, user, name: str, by: str) -> Job:
-    """Move a job to error with the reason "cancelled"; its run gets SIGTERM, then SIGKILL, in the background."""
+def cancel(*, user, name: str, by: str, reason: str = CANCELLED, outcome: str = Outcome.CANCELLED) -> Job:
+    """Move a job to error, by default as cancelled; its run gets SIGTERM, then SIGKILL, in the background."""
     with locked(Job, user=user, name=name) as job:
-        _fail(job, CANCELLED, by)
+        _fail(job, reason, by, outcome)
     return job
 
 
@@ -291,7 +293,7 @@ def cancel_all_of(user, by: str) -> None:
     """Cancel all queued and running jobs of a de-registered user; called inside that transaction."""
     live = Job.objects.filter(user=user, state__in=[State.CREATING, State.RUNNING]).order_by("pk")
     for job in list(live.select_for_update(no_key=True)):  # all of them before the tenant's row
-        _fail(job, accounts.DEACTIVATED, by)
+        _fail(job, accounts.DEACTIVATED, by, Outcome.CANCELLED)
 
 
 def delete_job(*, user, name: str, by: str, trashed: datetime | None = None) -> Job:
@@ -356,9 +358,9 @@ def _finish(job: Job, by: str) -> None:
     _close(job)
 
 
-def _fail(job: Job, reason: str, by: str) -> None:
-    job.fail(by=by, reason=reason)
-    job.diagnosed = job.is_client or job.shown_state == "cancelled"  # there is nothing to find out
+def _fail(job: Job, reason: str, by: str, outcome: str = Outcome.FAILED) -> None:
+    job.fail(by=by, reason=reason, outcome=outcome)
+    job.diagnosed = job.is_client or job.was_stopped  # there is nothing to find out
     _close(job)
     if not job.diagnosed:
         after_commit.enqueue("jobs.diagnose", job.pk)

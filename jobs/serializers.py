@@ -20,6 +20,7 @@ from kernel.fields import (
     StrictString,
     TitleField,
 )
+from kernel.outcomes import Outcome
 from kernel.registering import RegistryIn, RegistryOut
 from kernel.resource_fields import CpuField, GpuField, RamField
 from resources.models import Network
@@ -183,6 +184,9 @@ class JobOut(RegistryOut):
     cpu = serializers.FloatField()
     ram = serializers.IntegerField()
     state = serializers.ChoiceField(choices=State.choices)
+    outcome = serializers.ChoiceField(
+        choices=Outcome.choices, allow_blank=True, help_text="how it ended; empty until then"
+    )
     progress = serializers.IntegerField()
     remaining = serializers.FloatField(
         source="left_for", allow_null=True, help_text="seconds until the end; null while they are unknown"

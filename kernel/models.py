@@ -15,6 +15,14 @@ from . import after_commit
 from .messages import ReasonField
 from .telemetry import meters
 
+STOPPED = ("cancelled", "pruned")  # outcomes of objects that were ended on purpose; see kernel.outcomes
+
+
+class StateChanges(models.QuerySet):
+    def failures(self) -> StateChanges:
+        """Return the failures: what was cancelled, pruned or stopped on purpose is none."""
+        return self.filter(target="error").exclude(outcome__in=STOPPED).exclude(transition="stop")
+
 
 class StateChange(models.Model):
     at = models.DateTimeField(_("at"), auto_now_add=True)
@@ -27,7 +35,11 @@ class StateChange(models.Model):
     target = models.CharField(_("to"), max_length=16)
     by = models.CharField(_("who"), max_length=80)
     reason = ReasonField(_("reason"), blank=True)
+    # How the object has ended, where the transition says so: a cancel is not a failure (kernel.outcomes).
+    outcome = models.CharField(max_length=10, blank=True, default="", db_default="", editable=False)
     title = ""  # the current title, for notifications
+
+    objects = StateChanges.as_manager()
 
     class Meta:
         db_table = "state_change"
@@ -47,7 +59,7 @@ class StateChange(models.Model):
         """Return the new state as pages show it: a cancelled or stopped object is not an error."""
         if self.transition == "stop":
             return "stopped"
-        return "cancelled" if self.target == "error" and self.reason.startswith("cancelled") else self.target
+        return self.outcome if self.target == "error" and self.outcome in STOPPED else self.target
 
 
 class StoredBytes(models.Model):
@@ -115,7 +127,7 @@ def history_of(instance: models.Model):
     return StateChange.objects.filter(kind=instance._meta.model_name, object_id=instance.pk)
 
 
-def _write(instance, transition: str, source: str, target: str, by: str, reason: str) -> StateChange:
+def _write(instance, transition: str, source: str, target: str, by: str, reason: str, outcome: str = "") -> StateChange:
     after_commit.changed(instance.history_owner, instance._meta.model_name, instance.history_name)
     counter = meters.STATE_CHANGES.labels(instance._meta.model_name, target)
     after_commit.run("count a change of state", counter.inc)
@@ -129,6 +141,7 @@ def _write(instance, transition: str, source: str, target: str, by: str, reason:
         target=target,
         by=by,
         reason=reason,
+        outcome=outcome,
     )
     change.title = getattr(instance, "title", "")
     change.save()
@@ -139,7 +152,7 @@ def _after_transition(sender, instance, name, source, target, method_kwargs=None
     if getattr(instance, "keeps_own_history", False):
         return
     given = method_kwargs or {}
-    _write(instance, name, source, target, given["by"], given.get("reason", ""))
+    _write(instance, name, source, target, given["by"], given.get("reason", ""), given.get("outcome", ""))
 
 
 def listen() -> None:

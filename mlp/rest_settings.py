@@ -49,7 +49,7 @@ REFERENCE = {
         "JobStateEnum": "jobs.models.State",
         "RuntimeEnum": "jobs.models.Runtime",
         "GivenRuntimeEnum": ["python", "torch", "tf"],
-        "RunStateEnum": ["queued", "starting", "running", "finished", "failed", "cancelled", "deleting"],
+        "RunStateEnum": ["queued", "starting", "running", "finished", "failed", "cancelled", "pruned", "deleting"],
         "AnyNetworkEnum": ["", "open", "platform", "none"],
     },
 }

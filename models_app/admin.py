@@ -13,6 +13,7 @@ from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url, url_of
 from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import Message
+from kernel.outcomes import Outcome
 
 from . import lifecycle, trash
 from .models import Model
@@ -24,7 +25,7 @@ def delete(model: Model, *, by: str) -> None:
 
 
 def end(model: Model, *, by: str) -> None:
-    lifecycle.fail(model.pk, Message("aborted by an administrator"), by=by)
+    lifecycle.fail(model.pk, Message("aborted by an administrator"), by=by, outcome=Outcome.CANCELLED)
 
 
 @admin.register(Model)

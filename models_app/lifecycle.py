@@ -27,6 +27,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 from resources import tcc
 from resources.models import Tenant
 
@@ -169,18 +170,18 @@ def complete(pk: int, result: dict, by: str) -> None:
         announce_versions(model)
 
 
-def fail(pk: int, reason: str, by: str) -> None:
+def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:
     """Move a model from creating to error. One in another state, or deleted, is left alone."""
     with suppress(Missing), locked(Model, pk=pk) as model:
         if model.state == State.CREATING:
-            _fail(model, reason, by)
+            _fail(model, reason, by, outcome)
 
 
 def fail_all_of(user, by: str) -> None:
     """Fail the models that a deregistered user was creating, in that transaction."""
     rows = Model.objects.filter(user=user, state=State.CREATING).order_by("pk")
     for model in list(rows.select_for_update(no_key=True)):
-        _fail(model, accounts.DEACTIVATED, by)
+        _fail(model, accounts.DEACTIVATED, by, Outcome.CANCELLED)
 
 
 def delete_model(*, user, name: str, by: str, trashed: datetime | None = None) -> Model:
@@ -214,7 +215,7 @@ def delete_with_version(pk: int, by: str) -> None:
     if model is None or model.state == State.DELETING:
         return
     if model.state == State.CREATING:
-        _fail(model, CANCELLED, by)
+        _fail(model, CANCELLED, by, Outcome.CANCELLED)
     _erase(model, by)
 
 
@@ -265,8 +266,8 @@ def announce_versions(model: Model) -> None:
         after_commit.enqueue("apps.follow", registered.pk)
 
 
-def _fail(model: Model, reason: str, by: str) -> None:
-    model.fail(by=by, reason=reason)
+def _fail(model: Model, reason: str, by: str, outcome: str = "") -> None:
+    model.fail(by=by, reason=reason, outcome=outcome)
     model.save()
     announce_versions(model)
     after_commit.enqueue("models.clean", model.pk, queue="files")

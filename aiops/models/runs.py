@@ -107,7 +107,7 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
         target=State.ERROR,
         custom=refused("the training has already ended"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=""):
         """Move training > error."""
         self.reason = reason
 

@@ -24,7 +24,8 @@ from django.utils.translation import gettext_lazy as _
 from django_fsm import RETURN_VALUE, ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
-from kernel.models import Lifecycle, refused
+from kernel.models import refused
+from kernel.outcomes import Ending, Outcome
 from kernel.titles import Titled
 
 
@@ -79,7 +80,7 @@ class Pipeline(Titled):
         return f"{self.user}/{self.name}"
 
 
-class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
+class PipelineRun(ConcurrentTransitionMixin, Ending):
     """One run of a pipeline, with its parameters and the steps as they were when it began."""
 
     stored_by = "r.user_id"  # kernel.stored
@@ -103,6 +104,7 @@ class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
         constraints = [
             models.UniqueConstraint(fields=["pipeline", "number"], name="pipeline_run_number_once"),
             models.CheckConstraint(condition=Q(state__in=RunState.values), name="pipeline_run_state"),
+            models.CheckConstraint(condition=Q(outcome__in=["", *Outcome.values]), name="pipeline_run_outcome"),
         ]
         indexes = [
             models.Index(fields=["state"], name="pipeline_run_open", condition=Q(state__in=["running", "deleting"]))
@@ -129,29 +131,19 @@ class PipelineRun(ConcurrentTransitionMixin, Lifecycle):
     def shown_name(self) -> str:
         return self.title or self.name
 
-    @property
-    def shown_state(self) -> str:
-        """Return the state that pages show: a cancelled run is not an error."""
-        cancelled = self.state == RunState.ERROR and self.reason.startswith("cancelled")
-        return "cancelled" if cancelled else self.state
-
-    @property
-    def shown_state_word(self) -> str:
-        """Return the word for `shown_state`, in the reader's language."""
-        return str(_("cancelled")) if self.shown_state == "cancelled" else self.get_state_display()
-
     @transition(
         field=state, source=RunState.RUNNING, target=RunState.FINISHED, custom=refused("the run has already ended")
     )
     def finish(self, *, by, reason=""):
         """Move from running to finished."""
+        self.outcome = Outcome.FINISHED
 
     @transition(
         field=state, source=RunState.RUNNING, target=RunState.ERROR, custom=refused("the run has already ended")
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=Outcome.FAILED):
         """Move from running to error."""
-        self.reason = reason
+        self.reason, self.outcome = reason, outcome
 
     @transition(
         field=state,

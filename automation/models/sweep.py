@@ -26,7 +26,8 @@ from django.utils.translation import gettext_lazy as _
 from django_fsm import RETURN_VALUE, ConcurrentTransitionMixin, FSMField, transition
 
 from kernel.messages import ReasonField
-from kernel.models import Lifecycle, refused
+from kernel.models import refused
+from kernel.outcomes import Ending, Outcome
 from kernel.titles import Titled
 
 
@@ -53,7 +54,7 @@ OPEN = (SweepState.RUNNING, SweepState.PAUSED)
 ENDED = (SweepState.FINISHED, SweepState.ERROR)
 
 
-class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
+class Sweep(ConcurrentTransitionMixin, Titled, Ending):
     """A search for the best arguments of a script.
 
     `job` is what each trial submits (automation.spec), `snapshot` its code. `objectives`, `sampler`, `pruner` and
@@ -102,22 +103,12 @@ class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
         constraints = [
             models.UniqueConstraint(fields=["user", "name"], name="sweep_name_once_per_user"),
             models.CheckConstraint(condition=Q(state__in=SweepState.values), name="sweep_state"),
+            models.CheckConstraint(condition=Q(outcome__in=["", *Outcome.values]), name="sweep_outcome"),
         ]
         indexes = [models.Index(fields=["state"], name="sweep_open", condition=~Q(state__in=ENDED))]
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
-
-    @property
-    def shown_state(self) -> str:
-        """Return the state that pages show: a cancelled sweep is not an error."""
-        cancelled = self.state == SweepState.ERROR and self.reason.startswith("cancelled")
-        return "cancelled" if cancelled else self.state
-
-    @property
-    def shown_state_word(self) -> str:
-        """Return the word for `shown_state`, in the reader's language."""
-        return str(_("cancelled")) if self.shown_state == "cancelled" else self.get_state_display()
 
     @property
     def is_open(self) -> bool:
@@ -156,6 +147,7 @@ class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
     )
     def resume(self, *, by, reason=""):
         """Move from paused, finished or error to running."""
+        self.outcome = ""
 
     @transition(
         field=state,
@@ -165,6 +157,7 @@ class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
     )
     def finish(self, *, by, reason=""):
         """Move from running or paused to finished."""
+        self.outcome = Outcome.FINISHED
 
     @transition(
         field=state,
@@ -172,8 +165,9 @@ class Sweep(ConcurrentTransitionMixin, Titled, Lifecycle):
         target=SweepState.ERROR,
         custom=refused("the sweep has already ended"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=Outcome.FAILED):
         """Move from running or paused to error."""
+        self.outcome = outcome
 
     @transition(
         field=state,

@@ -98,7 +98,7 @@ def _settle(step: Step) -> bool:
     elif job.state == State.FINISHED:
         lifecycle.settle(step.pk, StepState.COMPLETE)
     else:
-        state = StepState.CANCELLED if job.shown_state == "cancelled" else StepState.FAILED
+        state = StepState.CANCELLED if job.was_stopped else StepState.FAILED
         lifecycle.settle(step.pk, state, job.reason)
     return True
 

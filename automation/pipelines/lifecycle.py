@@ -25,6 +25,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
 from kernel.models import record_created
+from kernel.outcomes import Outcome
 
 from . import graph
 
@@ -155,7 +156,7 @@ def go_on(run: PipelineRun) -> None:
 def cancel_run(run: PipelineRun, *, by: str) -> PipelineRun:
     """End a run and cancel the jobs of its steps. Raises WrongState."""
     with locked(PipelineRun, pk=run.pk) as row:
-        row.fail(by=by, reason=CANCELLED)
+        row.fail(by=by, reason=CANCELLED, outcome=Outcome.CANCELLED)
         row.ended = timezone.now()
         row.save()
         _drop_live(row, CANCELLED)
@@ -177,7 +178,7 @@ def cancel_all_of(user, by: str) -> None:
     """End all runs of a de-registered user; called inside that transaction."""
     rows = PipelineRun.objects.filter(user=user, state=RunState.RUNNING).order_by("pk")
     for run in list(rows.select_for_update(no_key=True)):
-        run.fail(by=by, reason=accounts.DEACTIVATED)
+        run.fail(by=by, reason=accounts.DEACTIVATED, outcome=Outcome.CANCELLED)
         run.ended = timezone.now()
         run.save()
         _drop_live(run, accounts.DEACTIVATED)

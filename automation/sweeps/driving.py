@@ -20,6 +20,7 @@ from kernel import alone, healing
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState
 from kernel.messages import Message
+from kernel.outcomes import Outcome
 
 from . import lifecycle, results, space
 from .engine import Search, SearchFailed
@@ -120,11 +121,12 @@ def _thin(sweep: Sweep, series: list[list]) -> None:
 
 
 def _stop_jobs(sweep: Sweep) -> None:
-    """Cancel the jobs of trials that are over."""
+    """Cancel the jobs of trials that are over; those of pruned trials are pruned, too."""
     jobs_left = Job.objects.filter(trial__sweep=sweep, trial__state__in=ENDED_TRIALS, state__in=LIVE_JOBS)
-    for job in jobs_left.select_related("user"):
+    for job in jobs_left.select_related("user", "trial"):
+        pruned = {"reason": job.trial.reason, "outcome": Outcome.PRUNED} if job.trial.state == TrialState.PRUNED else {}
         try:
-            jobs.cancel(user=job.user, name=job.name, by=lifecycle.BY)
+            jobs.cancel(user=job.user, name=job.name, by=lifecycle.BY, **pruned)
         except (Missing, WrongState):  # it has ended meanwhile
             continue
 

@@ -25,6 +25,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
 from kernel.models import StateChange, record_change, record_created
+from kernel.outcomes import Outcome
 
 from . import results, space
 from .serializers import MOST_TRIALS
@@ -169,7 +170,7 @@ def add_trial(*, user, name: str, values: dict, by: str) -> Trial:
 def cancel(*, user, name: str, by: str) -> Sweep:
     """End a sweep and cancel its trials: state error with the reason "cancelled"."""
     with locked(Sweep, user=user, name=name) as sweep:
-        _end(sweep, SweepState.ERROR, CANCELLED, by)
+        _end(sweep, SweepState.ERROR, CANCELLED, by, Outcome.CANCELLED)
     return sweep
 
 
@@ -184,12 +185,15 @@ def cancel_all_of(user, by: str) -> None:
     """End all sweeps of a de-registered user; called inside that transaction."""
     rows = Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).order_by("pk")
     for sweep in list(rows.select_for_update(no_key=True)):
-        _end(sweep, SweepState.ERROR, accounts.DEACTIVATED, by)
+        _end(sweep, SweepState.ERROR, accounts.DEACTIVATED, by, Outcome.CANCELLED)
 
 
-def _end(sweep: Sweep, state: str, reason: str, by: str) -> None:
+def _end(sweep: Sweep, state: str, reason: str, by: str, outcome: str = Outcome.FAILED) -> None:
     sweep.used_s = sweep.time_used
-    sweep.finish(by=by, reason=reason) if state == SweepState.FINISHED else sweep.fail(by=by, reason=reason)
+    if state == SweepState.FINISHED:
+        sweep.finish(by=by, reason=reason)
+    else:
+        sweep.fail(by=by, reason=reason, outcome=outcome)
     sweep.reason, sweep.ended = reason, timezone.now()
     sweep.save()
     _drop_live(sweep, CANCELLED if by != BY else Message("the sweep has ended"))

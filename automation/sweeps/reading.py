@@ -15,7 +15,6 @@ from . import driving, space
 TONES = {  # the state of other objects that is shown alike
     TrialState.WAITING: "creating",
     TrialState.COMPLETE: "finished",
-    TrialState.PRUNED: "cancelled",
     TrialState.FAILED: "error",
 }
 

@@ -47,7 +47,7 @@ def result_of(sweep: Sweep, trial: Trial) -> Result:
     if job is None or job.state == State.DELETING:
         return Result(TrialState.FAILED, Message("its job was deleted"))
     if job.state == State.ERROR:
-        state = TrialState.CANCELLED if job.shown_state == "cancelled" else TrialState.FAILED
+        state = TrialState.CANCELLED if job.was_stopped else TrialState.FAILED
         return Result(state, job.reason)
     found = {
         row.name: row for row in RunMetric.objects.filter(job=job, name__in=[o["metric"] for o in sweep.objectives])

@@ -20,7 +20,7 @@ def _ms(column: str) -> str:
 # A number that is not finite becomes a text by to_json, as MLflow has it.
 RUNS = f"""
 SELECT job.id, job.run_id, job.project_id, owner.username, job.name, job.title, job.entry, job.origin, job.state,
-    job.reserved, job.reason, job.notes, {_ms("job.created")}, {_ms("job.started")}, {_ms("job.ended")},
+    job.reserved, job.outcome, job.notes, {_ms("job.created")}, {_ms("job.started")}, {_ms("job.ended")},
     CASE WHEN job.trashed IS NOT NULL THEN true END, job.tags::text, job.system_tags::text,
     (
         SELECT string_agg('{{"key":' || to_json(name)::text || ',"value":' || to_json(last)::text || ',"timestamp":'

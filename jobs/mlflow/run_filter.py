@@ -25,6 +25,7 @@ from jobs import client_runs
 from jobs.models import Origin, RunInput, RunMetric, RunParam, State
 from jobs.runs.filters.attributes import tag_value
 from jobs.runs.filters.comparing import Like
+from kernel.models import STOPPED
 
 from . import limits, lookup
 from .reading import MOST_MS, WrongField
@@ -33,14 +34,14 @@ from .writing import NAME, NOTE
 
 ALIASES = {"created": "start_time", "Created": "start_time", "run name": "run_name", "Run name": "run_name",
            "Run Name": "run_name"}  # fmt: skip
-CANCELLED = Q(state=State.ERROR, reason__startswith="cancelled")
+KILLED = Q(state=State.ERROR, outcome__in=STOPPED)
 MARKED = Q(state=State.RUNNING, system_tags__has_key=client_runs.MARKED)
 STATUS = {
     "RUNNING": Q(state=State.RUNNING) & ~Q(system_tags__has_key=client_runs.MARKED),
     "SCHEDULED": Q(state=State.CREATING) | MARKED,
     "FINISHED": Q(state=State.FINISHED),
-    "FAILED": Q(state=State.ERROR) & ~CANCELLED,
-    "KILLED": CANCELLED,
+    "FAILED": Q(state=State.ERROR) & ~KILLED,
+    "KILLED": KILLED,
 }
 NAN = Cast(Constant("NaN"), FloatField())
 SHOWN_NAME = Coalesce(NullIf("title", Constant("")), Cast("name", TextField()), output_field=TextField())

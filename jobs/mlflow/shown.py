@@ -21,7 +21,6 @@ STATUS = {
     "running": "RUNNING",
     "finished": "FINISHED",
     "error": "FAILED",
-    "cancelled": "KILLED",
     "deleting": "KILLED",
 }
 CONTEXT = "mlflow.data.context"
@@ -53,7 +52,7 @@ class Found(NamedTuple):
     origin: str
     state: str
     reserved: bool
-    reason: str
+    outcome: str
     notes: str
     created: int
     started: int | None
@@ -64,7 +63,7 @@ class Found(NamedTuple):
 
     is_client = Job.is_client
     shown_name = Job.shown_name
-    shown_state = Job.shown_state
+    was_stopped = Job.was_stopped
 
 
 def milliseconds(moment: datetime | int | None) -> int | None:
@@ -76,7 +75,7 @@ def milliseconds(moment: datetime | int | None) -> int | None:
 def status_of(job: Job | Found) -> str:
     if client_runs.MARKED in job.system_tags and job.state == State.RUNNING:
         return "SCHEDULED"
-    return STATUS["cancelled" if job.shown_state == "cancelled" else job.state]
+    return "KILLED" if job.was_stopped else STATUS[job.state]
 
 
 def tags_of(job: Job | Found) -> dict[str, str]:

@@ -27,8 +27,6 @@ from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
-from django.db.models.functions import Left
-from django.db.models.lookups import Exact
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
@@ -36,7 +34,8 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 import runners
 from kernel import masking
 from kernel.messages import ReasonField
-from kernel.models import Lifecycle, refused
+from kernel.models import STOPPED, refused
+from kernel.outcomes import Ending, Outcome
 from kernel.registering import RegistryRights
 from kernel.titles import Titled
 from resources.models import Network
@@ -61,7 +60,7 @@ COLOURS = 10  # of lines in charts (mlp/static/mlp/charts.css)
 LONGEST_LIMIT_S = 365 * 86400
 MOST_PRIORITY = 100
 # States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
-SHOWN_ONLY = {"starting": _("starting"), "cancelled": _("cancelled")}
+SHOWN_ONLY = {"starting": _("starting"), **{name: Outcome(name).label for name in STOPPED}}
 
 
 class Runtime(models.TextChoices):
@@ -97,7 +96,7 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Titled, Lifecycle):
+class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Titled, Ending):
     """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
 
     `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value. `title` is the run
@@ -183,7 +182,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
         expression=Case(
             When(state=State.CREATING, reserved=True, then=Value("starting")),
             When(state=State.CREATING, then=Value("queued")),
-            When(Q(Exact(Left("reason", 9), "cancelled"), state=State.ERROR), then=Value("cancelled")),
+            When(state=State.ERROR, outcome__in=STOPPED, then=F("outcome")),
             When(state=State.ERROR, then=Value("failed")),
             default=F("state"),
             output_field=models.CharField(),
@@ -203,6 +202,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
         constraints = [
             models.UniqueConstraint(fields=["user", "name"], name="job_name_once_per_user"),
             models.CheckConstraint(condition=Q(state__in=State.values), name="job_state"),
+            models.CheckConstraint(condition=Q(outcome__in=["", *Outcome.values]), name="job_outcome"),
             models.CheckConstraint(condition=Q(progress__lte=100), name="job_progress"),
             models.CheckConstraint(condition=Q(origin__in=Origin.values), name="job_origin"),
         ]
@@ -250,7 +250,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     def shown_state(self) -> str:
         if self.state == State.CREATING and self.reserved:
             return "starting"
-        return "cancelled" if self.state == State.ERROR and self.reason.startswith("cancelled") else self.state
+        return str(self.outcome) if self.was_stopped else self.state
 
     @property
     def shown_state_word(self) -> str:
@@ -365,7 +365,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     )
     def finish(self, *, by, reason=""):
         """Move from running to finished."""
-        self.progress = 100
+        self.progress, self.outcome = 100, Outcome.FINISHED
 
     @transition(
         field=state,
@@ -373,9 +373,9 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
         target=State.ERROR,
         custom=refused("the job has already ended"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=Outcome.FAILED):
         """Move from creating or running to error."""
-        self.reason = reason
+        self.reason, self.outcome = reason, outcome
 
     @transition(
         field=state,
@@ -386,7 +386,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     )
     def resume(self, *, by, reason=""):
         """Move from finished or error to running: its client goes on."""
-        self.reason, self.progress = "", 0
+        self.reason, self.outcome, self.progress = "", "", 0
 
     @transition(
         field=state,

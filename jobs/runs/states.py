@@ -7,13 +7,13 @@ from django.utils.translation import gettext_lazy as _
 
 from jobs.models import SHOWN_ONLY, Job, State
 
-NAMES = ("queued", "starting", "running", "finished", "failed", "cancelled", "deleting")
+NAMES = ("queued", "starting", "running", "finished", "failed", "cancelled", "pruned", "deleting")
 CONDITIONS = {name: Q(display_state=name) for name in NAMES}
 REST = {"creating": Q(state=State.CREATING), "error": Q(state=State.ERROR)}  # the contract's words, for filters
 WORDS = {
     "queued": State.CREATING.label, "starting": SHOWN_ONLY["starting"], "running": State.RUNNING.label,
     "finished": State.FINISHED.label, "failed": _("failed"), "cancelled": SHOWN_ONLY["cancelled"],
-    "deleting": State.DELETING.label,
+    "pruned": SHOWN_ONLY["pruned"], "deleting": State.DELETING.label,
 }  # fmt: skip
 
 

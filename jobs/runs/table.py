@@ -24,7 +24,7 @@ LOOKED_AT = 50  # newest runs, whose arguments and metrics are shown while no co
 SHOWN_OF_EACH = 3
 EXPORTED = 1000  # rows of one query of an export
 STATES = {**states.CONDITIONS, **states.REST}
-REST_WORDS = {"creating": ("queued", "starting"), "error": ("failed", "cancelled")}
+REST_WORDS = {"creating": ("queued", "starting"), "error": ("failed", "cancelled", "pruned")}
 KEPT = ("filter", "state", "sort", "col", "by", "q", "trash")  # the parameters that a saved view keeps
 
 

@@ -218,6 +218,8 @@ def test_a_lost_run_ends_in_error_with_the_reason(submit, until):
         pass
     runners.get().forget(job.run_name)
     assert "the run no longer exists" in until(job, "error").reason
+    job.refresh_from_db()
+    assert job.outcome == "lost"
     assert in_use() == NOTHING
 
 

@@ -134,9 +134,9 @@ def latest() -> list:
 
 
 def failed() -> list:
-    """Return the recent failures; cancelled objects are not among them."""
+    """Return the recent failures; what was cancelled or stopped is not among them."""
     since = timezone.now() - LATELY
-    rows = StateChange.objects.filter(target="error", at__gte=since).exclude(reason__startswith="cancelled")
+    rows = StateChange.objects.failures().filter(at__gte=since)
     return [changed(row) for row in rows.order_by("-id")[:FAILED]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import psycopg
@@ -15,6 +16,10 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
+from automation.models import Sweep, Trial
+from jobs.models import Job, Snapshot
+from kernel.messages import Message
+from kernel.models import StateChange, record_change
 from mlp.tests import template
 
 ROOT = Path(settings.BASE_DIR)
@@ -98,3 +103,43 @@ def test_a_new_database_is_what_an_older_one_becomes(share):
     for catalogue, rows in old.items():
         assert len(rows) > 100
         assert new[catalogue] == rows, catalogue
+
+
+ENDS = {  # what earlier releases have stored, and how such a job has ended
+    "finished": ("finished", ""),
+    "cancelled": ("error", Message("cancelled")),
+    "timed_out": ("error", Message("the time limit of %(seconds)s s is exceeded", seconds=5)),
+    "lost": ("error", Message("the run no longer exists: the machine or its runner was restarted")),
+    "failed": ("error", "exit code 1"),
+    "pruned": ("error", Message("cancelled")),
+    "": ("running", ""),
+}
+
+
+@pytest.mark.django_db
+def test_how_the_objects_of_earlier_releases_have_ended_is_read_from_their_reasons(alice):
+    own = {"user": alice, "tenant": alice.tenant, "entry": "a.py"}
+    jobs = {
+        outcome: Job.objects.create(name=f"job{'abcdefg'[number]}", state=state, reason=reason, **own)
+        for number, (outcome, (state, reason)) in enumerate(ENDS.items())
+    }
+    code = Snapshot.objects.create(user=alice, digest="0" * 64, manifest=[])
+    unused = {"parameters": [], "pass_as": "options", "objectives": [], "sampler": {}, "pruner": {}, "stop": {}}
+    sweep = Sweep.objects.create(
+        user=alice, name="s", job={}, snapshot=code, trials_wanted=1, parallel=1, state="error", reason="cancelled",
+        **unused,
+    )  # fmt: skip
+    Trial.objects.create(sweep=sweep, number=0, state="pruned", params={}, job=jobs["pruned"])
+    for job in jobs.values():
+        record_change(job, transition="fail", source="running", target=job.state, by="x", reason=job.reason)
+    for name in ("jobs.migrations.0038_outcome_of_ended", "kernel.migrations.0005_outcome_of_cancelled"):
+        for _twice in range(2):
+            import_module(name).fill(None, connection.schema_editor())
+    with connection.cursor() as cursor:
+        of_automation = import_module("automation.migrations.0007_outcome")
+        cursor.execute(of_automation.FILL.format(table="sweep"))
+        cursor.execute(of_automation.PRUNED)
+    assert {outcome: Job.objects.get(pk=job.pk).outcome for outcome, job in jobs.items()} == {one: one for one in ENDS}
+    assert Sweep.objects.get().outcome == "cancelled"
+    changes = StateChange.objects.exclude(outcome="").values_list("object_id", "outcome")
+    assert set(changes) == {(jobs[outcome].pk, "cancelled") for outcome in ("cancelled", "pruned")}

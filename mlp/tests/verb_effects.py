@@ -75,7 +75,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="progress, progress_source, ended",
+            fields="outcome, progress, progress_source, ended",
             history="finish by test",
         ),
         "heartbeat: error": Effect(
@@ -83,7 +83,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="progress, progress_source, reason, ended",
+            fields="outcome, progress, progress_source, reason, ended",
             history="fail by test: reported by the job",
         ),
         "note_bar": Effect(
@@ -107,7 +107,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="progress, ended",
+            fields="outcome, progress, ended",
             history="finish by test",
         ),
         "finish: before any report": Effect(
@@ -115,7 +115,7 @@ EFFECTS = {
             "confirmed",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="progress, started, ended",
+            fields="outcome, progress, started, ended",
             history="start by test, finish by test",
         ),
         "finish: of another run": Effect("running", "tried"),
@@ -125,7 +125,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="reason, ended",
+            fields="outcome, reason, ended",
             history="fail by test: x",
         ),
         "end_attempt: retry": Effect(
@@ -150,7 +150,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="reason, ended",
+            fields="outcome, reason, ended",
             history="fail by reconcile: the time limit of 0 s is exceeded",
         ),
         "fail": Effect(
@@ -158,7 +158,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="reason, ended",
+            fields="outcome, reason, ended",
             history="fail by test: x",
         ),
         "fail: queued": Effect(
@@ -166,7 +166,7 @@ EFFECTS = {
             "cancelled",
             tasks="jobs.clean@default, jobs.diagnose@default",
             groups="job.pk, pages",
-            fields="reason, reserved, ended",
+            fields="outcome, reason, reserved, ended",
             history="fail by test: x",
         ),
         "fail: of an ended job": Effect("finished", "tried"),
@@ -175,7 +175,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="reason, diagnosed, ended",
+            fields="outcome, reason, diagnosed, ended",
             history="fail by test: cancelled",
         ),
         "cancel_all_of": Effect(
@@ -183,7 +183,7 @@ EFFECTS = {
             "tried",
             tasks="jobs.clean@default",
             groups="job.pk, pages",
-            fields="reason, diagnosed, ended",
+            fields="outcome, reason, diagnosed, ended",
             history="fail by test: cancelled: the account was deactivated",
         ),
         "delete_job": Effect(

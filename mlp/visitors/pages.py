@@ -120,8 +120,8 @@ def _seen(request) -> datetime:
 
 def _failures(user, since: datetime) -> list[StateChange]:
     """Return the failures since then of objects that still exist, newest first; cancelled objects are left out."""
-    changes = StateChange.objects.filter(owner=user.username, target="error", at__gt=since, kind__in=list(FAILING))
-    rows = list(changes.exclude(reason__startswith="cancelled").order_by("-id")[:200])
+    changes = StateChange.objects.failures().filter(owner=user.username, at__gt=since, kind__in=list(FAILING))
+    rows = list(changes.order_by("-id")[:200])
     ids = {kind: [row.object_id for row in rows if row.kind == kind] for kind in FAILING}
     asked = [
         rows_of.filter(pk__in=ids[kind], state="error").order_by().values_list(Value(kind), "pk")

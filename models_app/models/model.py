@@ -90,7 +90,7 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         target=State.ERROR,
         custom=refused("the model is %(state)s; only a creation in progress can be aborted"),
     )
-    def fail(self, *, by, reason=""):
+    def fail(self, *, by, reason="", outcome=""):
         """creating > error."""
         self.reason = reason
 

@@ -240,7 +240,8 @@ class TestEarlyEnds:
         assert (answer["counts"]["pruned"], answer["state"]) == (1, "finished")
         pruned = world.get("search/trials")[0]
         assert (pruned["values"], pruned["reason"]) == ([9.0], "ended early at step 1")
-        assert Job.objects.get(pk=trial.job_id).shown_state == "cancelled"
+        job = world.client.call("get", f"users/alice/jobs/{trial.job.name}").json()
+        assert (job["state"], job["outcome"], job["reason"]) == ("error", "pruned", "ended early at step 1")
 
     def test_many_steps_are_thinned_out_alike(self, world):
         sweep = world.make(trials=1, pruner="median")

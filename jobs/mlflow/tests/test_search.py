@@ -286,7 +286,8 @@ def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
     mlflow.call("post", "runs/update", run_id=ended, status="FINISHED", end_time=1_700_000_000_123)
     of_a_job = Job.objects.get(run_id=start(mlflow, key))
     Job.objects.create(
-        user=alice, tenant=alice.tenant, name="fit", entry="fit.py", state="error", reason="cancelled by alice",
+        user=alice, tenant=alice.tenant, name="fit", entry="fit.py", state="error",
+        reason="cancelled by alice", outcome="cancelled",
         project=of_a_job.project, ended=of_a_job.created.replace(microsecond=122_500),  # half a millisecond
     )  # fmt: skip
     keys = [key, runs[0]]
@@ -294,3 +295,17 @@ def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
     assert {run, ended} < {one["info"]["run_id"] for one in found}
     for one in found:
         assert one == mlflow.call("get", "runs/get", run_id=one["info"]["run_id"])["run"]
+
+
+def test_a_run_was_killed_or_failed_by_its_outcome_whatever_its_reason_says(mlflow, alice):
+    runs = [start(mlflow) for _ in range(3)]
+    for run, reason, outcome in zip(
+        runs, ("ended early", "cancelled by the driver", "cancelled"), ("pruned", "failed", "cancelled"), strict=True
+    ):
+        Job.objects.filter(run_id=run).update(state="error", reason=reason, outcome=outcome)
+    for run, status in zip(runs, ("KILLED", "FAILED", "KILLED"), strict=True):
+        info = mlflow.call("get", "runs/get", run_id=run)["run"]["info"]
+        same = {"experiment_ids": [info["experiment_id"]], "filter": f"attributes.status = '{status}'"}
+        found = mlflow.call("post", "runs/search", **same)["runs"]
+        assert info["status"] == status
+        assert {one["info"]["run_id"]: one["info"]["status"] for one in found}[run] == status

@@ -30,8 +30,9 @@ def make_runs(alice) -> None:
             "d": ("error", "cancelled", 1)}  # fmt: skip
     for name, (state, reason, seconds) in ends.items():
         Job.objects.filter(name=name).update(
-            state=state, reason=reason, reserved=False, started=now - timedelta(seconds=seconds), ended=now
-        )
+            state=state, reason=reason, outcome={"": "finished", "cancelled": "cancelled"}.get(reason, "failed"),
+            reserved=False, started=now - timedelta(seconds=seconds), ended=now,
+        )  # fmt: skip
     for name, loss in {"a": 0.05, "b": 0.5, "c": float("nan")}.items():
         RunMetric.objects.create(
             job=made[name], user=alice, name="loss", last=loss, min=loss, max=loss, count=1, step=1

@@ -11,6 +11,7 @@ from django.http import QueryDict
 from jobs.models import Job, State
 from jobs.runs import groups, states
 from jobs.runs.table import Table
+from kernel.outcomes import Outcome
 
 pytestmark = pytest.mark.django_db
 
@@ -63,10 +64,10 @@ def test_the_database_names_states_as_pages_do(alice, runs):
     job = Job.objects.filter(pk=runs["e"].pk)
     for state in State.values:
         for reserved in (False, True):
-            for reason in ("", "exit code 1", "cancelled", "cancelled by the platform"):
-                job.update(state=state, reserved=reserved, reason=reason)
+            for outcome in ("", *Outcome.values):
+                job.update(state=state, reserved=reserved, outcome=outcome)
                 row = job.get()
-                assert row.display_state == states.word(row), (state, reserved, reason)
+                assert row.display_state == states.word(row), (state, reserved, outcome)
 
 
 def test_groups_of_very_many_runs_have_the_metrics_of_the_newest(client, alice, runs, monkeypatch):

@@ -14,6 +14,7 @@ from django.urls import reverse
 import runners
 from accounts import lifecycle as accounts
 from accounts.models import Delivery, User, Visit
+from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job
 from kernel.admin_display import list_address, short, url_of
@@ -57,11 +58,14 @@ def test_it_shows_recent_changes_and_failures_with_reasons(staff_client, alice):
     job.fail(by="runner", reason="exit code 1: Traceback\n  File x\nMemoryError: no more")
     job.save()
     cancelled = put(Job, alice, "other", "running")
-    cancelled.fail(by="alice", reason="cancelled")
+    cancelled.fail(by="alice", reason="cancelled", outcome="cancelled")
     cancelled.save()
+    stopped = put(Application, alice, "shown", "ready")
+    stopped.stop(by="alice", reason="stopped")
+    stopped.save()
     answer = overview(staff_client)
     assert [(entry.subject, entry.who) for entry in answer.context["failed"]] == [("alice/train", "runner")]
-    assert answer.context["latest"][0].why == "cancelled"
+    assert {"stopped", "cancelled"} < {entry.why for entry in answer.context["latest"]}
     text = answer.content.decode()
     assert "exit code 1: … MemoryError: no more" in text
     assert url_of(job) in text

@@ -324,7 +324,7 @@ def test_a_users_token_is_replaced(staff_client, alice, api):
 # --- the trash ------------------------------------------------------------
 def test_the_trash_is_listed_and_restored(staff_client, alice):
     job, other = put(Job, alice, "thing", "error"), put(Job, alice, "other", "error")
-    Job.objects.filter(pk=other.pk).update(reason="cancelled", tags={"team": "vision"})
+    Job.objects.filter(pk=other.pk).update(reason="cancelled", outcome="cancelled", tags={"team": "vision"})
     project = Project.objects.create(user=alice, name="sweeps")
     Job.objects.filter(pk=job.pk).update(project=project)
     do(staff_client, job, "trash")

@@ -94,7 +94,7 @@ export class LiveJob {
     const answer = await fetch(`/api/v1/users/${user}/jobs/${job}`, { credentials: "same-origin" }).catch(() => null);
     if (answer?.ok) {
       const row = await answer.json();
-      this.setState(row.state === "error" && row.reason?.startsWith("cancelled") ? "cancelled" : row.state);
+      this.setState(row.state === "error" && ["cancelled", "pruned"].includes(row.outcome) ? row.outcome : row.state);
       this.setProgress(row.progress);
     }
     this.ended?.();
