@@ -14,11 +14,14 @@ from nats.js.errors import APIError
 
 from accounts import lifecycle as accounts
 from accounts.models import User
+from aiops.conftest import payload
 from aiops.models import LogLine
+from aiops.services import raw_logs
 from conftest import Api
 from datasets.models import Dataset
 from datasets.webdav.gate import internal_key
 from datasets.webdav.put.batch import store_all
+from jobs import lifecycle
 from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 from jobs.models import Job, RunParam
 from kernel import bus, consuming, disk, storage
@@ -105,6 +108,14 @@ def test_of_the_calls_of_rest_those_that_store_are_refused(as_staff, alice, low)
     assert changing - refused == {call for call in changing if call[0] == "DELETE"} | going_on()
     answer = as_staff.call("post", "users/alice/jobs", {})
     assert answer.json() == {"msg": str(disk.LOW)}
+
+
+def test_what_submits_by_itself_submits_nothing(alice, home, low):
+    """Schedules, pipelines and sweeps, which come through no door."""
+    (home / "train.py").write_text("pass")
+    with pytest.raises(disk.DiskFull):
+        lifecycle.create_job(user=alice, name="fit", entry="train.py", by="schedule")
+    assert not Job.objects.exists()
 
 
 def test_nobody_registers_and_everybody_logs_in(alice, low, settings):
@@ -203,6 +214,15 @@ def test_senders_of_logs_are_asked_to_try_again(alice, low, address, body):
     assert answer.status_code == 503
     assert str(disk.LOW) in answer.content.decode()
     assert not LogLine.objects.exists()
+
+
+def test_lines_that_come_over_nats_are_not_stored(set_free, monkeypatch):
+    """Nobody waits for an answer there: after some attempts they are logged as lost."""
+    monkeypatch.setattr(raw_logs, "PAUSES_S", (0,))
+    for free, stored in ((LOW[0], 0), (ROOMY, 1)):
+        set_free(free)
+        raw_logs.Intake().raw([payload(1).SerializeToString()])
+        assert LogLine.objects.count() == stored
 
 
 def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):

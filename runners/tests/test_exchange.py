@@ -128,6 +128,50 @@ def test_below_a_folder_no_link_is_followed(tmp_path, monkeypatch, in_steps):
     os.close(beneath.reference(f"{tmp_path}/elsewhere/alice/prepare/x", str(tmp_path)))
 
 
+class Exchanging:
+    """A change of files, during which the job puts a link in the place of one that has just been looked at."""
+
+    def __init__(self, place: Path, behind: Path):
+        self.place, self.behind = place, behind
+        self.changed: list[int] = []
+
+    def wants(self, info: os.stat_result) -> bool:
+        if info.st_ino == self.place.lstat().st_ino and not self.place.is_symlink():
+            self.place.unlink()
+            self.place.symlink_to(self.behind)
+        return True
+
+    def __call__(self, fd: int, info: os.stat_result) -> None:
+        self.changed.append(info.st_ino)
+
+
+def test_what_becomes_a_link_before_it_is_changed_is_not_followed(tmp_path):
+    secret, place = tmp_path / "secret-key", tmp_path / "jobs" / "mine"
+    place.parent.mkdir()
+    secret.write_text("forbidden")
+    place.write_text("mine")
+    opened, change = os.open(place.parent, os.O_PATH), Exchanging(place, secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        beneath.change(opened, change)
+    os.close(opened)
+    assert place.is_symlink()
+    assert change.changed == [place.parent.stat().st_ino]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_that_is_elsewhere_too_is_not_given_away(tmp_path):
+    """Such as one of the platform's, of which a job has made a link where the kernel lets it."""
+    secret, folder = tmp_path / "secret-key", tmp_path / "jobs"
+    folder.mkdir()
+    secret.write_text("forbidden")
+    os.link(secret, folder / "hard")
+    (folder / "own").touch()
+    opened = os.open(folder, os.O_PATH)
+    beneath.change(opened, beneath.Give(USER, USER))
+    os.close(opened)
+    assert [path.stat().st_uid for path in (folder, folder / "own", secret)] == [USER, USER, 0]
+
+
 LANDLOCK = """
 import sys
 sys.path[:0] = sys.argv[1:3]

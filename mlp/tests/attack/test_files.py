@@ -19,6 +19,9 @@ from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few, later
+from models_app import copying, launching
+from models_app.models import Model
+from runners.tests import exchanging
 
 pytestmark = pytest.mark.django_db
 
@@ -167,6 +170,29 @@ def test_files_without_number_are_counted_and_make_no_model(as_alice, workspace,
     assert page["X-Total-Count"] == "21"
     monkeypatch.setattr("models_app.copying.MOST_FILES", 20)
     assert "at most 20 files" in as_alice.refused("post", "users/alice/models", {"name": "net", "src": "jobs/fit"})
+
+
+def test_no_link_below_a_source_becomes_a_part_of_the_model(as_alice, workspace):
+    theirs = storage.job_dir("bob", "kept")
+    (workspace / "net").mkdir()
+    (workspace / "net" / "weights.bin").write_text("mine")
+    (workspace / "net" / "link").symlink_to(theirs / "secret.txt")
+    (workspace / "net" / "links").symlink_to(theirs)
+    assert as_alice.call("post", "users/alice/models", {"name": "net", "src": "jobs/fit/net"}).status_code == 201
+    launching.copy(Model.objects.get().pk)
+    assert [path for path, _info in storage.files(storage.model_dir("alice", "net"), every=True)] == ["weights.bin"]
+
+
+def test_a_folder_that_becomes_a_link_before_it_is_copied_is_not_followed(workspace):
+    source = exchanging.lay(workspace, "secret.txt")
+    (storage.root() / "secret.txt").write_bytes(SECRET)
+    checked = copying.origin("alice", f"jobs/fit/x/{source.name}")
+    exchanging.exchange(workspace)
+    try:
+        with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+            copying.copy(checked, storage.model_dir("alice", "net"), 1 << 20)
+    finally:
+        (storage.root() / "secret.txt").unlink()
 
 
 def test_removing_does_not_follow_links(workspace):
