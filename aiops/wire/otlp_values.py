@@ -19,6 +19,7 @@ from .lenient import text_of
 
 TEXTS = ("log", "message", "msg", "body")  # of a structured record: the first that is present is its line
 UTF8 = ("utf-8", "surrogateescape")
+ODD, ODD_OF = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\udc80-\udcff]"), 10  # at most one of so many is odd
 HEX = re.compile(r"(?:[0-9a-fA-F]{2})+", re.ASCII)
 KINDS = ("stringValue", "boolValue", "intValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue")
 SNAKE = {re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), kind): kind for kind in KINDS}
@@ -43,12 +44,12 @@ KeyValue, AnyValue, LogRecord = _classes()
 
 
 def text_of_bytes(data: bytes) -> str:
-    """Return bytes as the text that they are, else as base64."""
-    try:
-        text = data.decode()
-        return text if "\0" not in text else base64.b64encode(data).decode()
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode()
+    """Return bytes as the text that they are, also with a few odd ones in it, else as base64.
+
+    Collectors that do not decode a file send its lines as bytes: one odd byte must not hide the others.
+    """
+    text = data.decode(*UTF8)
+    return text if len(ODD.findall(text)) * ODD_OF <= len(text) else base64.b64encode(data).decode()
 
 
 def of_protobuf(value) -> object:

@@ -74,7 +74,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "turns", "units", "rows", "spec"}
-    | {"claims", "home", "runs", "uses", "versions"},
+    | {"claims", "home", "litter", "runs", "uses", "versions"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",

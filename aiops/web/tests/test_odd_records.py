@@ -169,6 +169,7 @@ class TestOtlp:
              "paid", {"n": "5"}),
             ({"kvlistValue": {"values": [{"key": "n", "value": {"intValue": "5"}}]}}, '{"n": 5}', None),
             ({"arrayValue": {"values": [{"stringValue": "a"}, {"boolValue": False}]}}, '["a", false]', None),
+            ({"bytesValue": "cGFpZCBmb3IgYSBjYWbpIAAgaW4gUm9tZQ=="}, "paid for a caf\ufffd \ufffd in Rome", None),
             ({"bytesValue": "aGVsbG8="}, "hello", None),
             ({"string_value": "snake"}, "snake", None),
             ({"intValue": 7}, "7", None),
