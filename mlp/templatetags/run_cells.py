@@ -25,7 +25,7 @@ from jobs.runs.columns import Column
 from jobs.runs.exports import text_of
 from jobs.runs.table import Row
 
-from .pages import brief, duration, first_line, say, short, ticking
+from .pages import brief, duration, first_line, measured, say, short, ticking
 from .runs import tags_text
 
 register = template.Library()
@@ -211,8 +211,7 @@ def _reason(cell: Cell) -> SafeString:
 
 def _metric(cell: Cell) -> SafeString:
     value = cell.value
-    shown = "" if value is None else format_html('<span title="{}">{}</span>', localize(value), short(value))
-    return format_html('<td class="number">{}</td>', shown)
+    return format_html('<td class="number">{}</td>', "" if value is None else measured(value))
 
 
 def _number(cell: Cell) -> SafeString:
