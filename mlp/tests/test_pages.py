@@ -307,22 +307,6 @@ class TestForms:
         assert response.status_code == 403
         assert "Request refused" in visible_text(response)
 
-    @pytest.mark.parametrize(
-        ("origin", "signed_in", "why"),
-        [
-            (None, True, "The form has expired"),
-            (None, False, "The browser sent no cookie"),
-            ("https://elsewhere.example", True, "from another site than testserver"),
-        ],
-    )
-    def test_a_refused_form_is_told_why(self, alice, origin, signed_in, why):
-        client = visitor(alice if signed_in else None, enforce_csrf_checks=True)
-        if signed_in:
-            client.get("/datasets")  # gives the cookie
-        headers = {"origin": origin} if origin else {}
-        refused = client.post("/regist_login", {"username": "alice"}, headers=headers)
-        assert (refused.status_code, why in visible_text(refused)) == (403, True)
-
     def test_forms_with_csrf_token_are_accepted(self, newcomer):
         client = visitor(newcomer, enforce_csrf_checks=True)
         token = markup(client.get("/datasets")).values["csrfmiddlewaretoken"]

@@ -141,19 +141,6 @@ def test_numbers_are_compared_with_the_metric_where_no_argument_of_the_name_is_a
     assert names(filter="loss < 0.1") == "e"
 
 
-def test_the_page_says_what_a_name_is_read_as_that_is_a_metric_and_an_argument(client, alice, logged_lr, runs):
-    client.force_login(alice)
-    assert "<code>lr</code> is read as the argument; <code>metric.lr</code> is the metric." in (
-        client.get("/jobs", {"filter": "lr = 0.1"}).content.decode()
-    )
-    RunParam.objects.create(job=runs["d"], user=alice, name="loss", text="mse")
-    assert "<code>loss</code> is read as the metric; <code>param.loss</code> is the argument." in (
-        client.get("/jobs", {"filter": "loss < 0.1"}).content.decode()
-    )
-    for plain in ("metric.lr = 3", "max(loss) < 1", "batch-size = 8", ""):
-        assert "is read as the" not in client.get("/jobs", {"filter": plain}).content.decode()
-
-
 def test_a_name_means_what_it_is_in_the_runs_that_are_filtered(names, logged_lr, runs):
     RunParam.objects.filter(job=runs["c"], name="lr").delete()
     Job.objects.filter(pk=runs["c"].pk).update(project=Project.objects.create(user=runs["c"].user, name="logged"))
