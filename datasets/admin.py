@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from kernel import storage
+from kernel import storage, units
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import bar, link, object_url
 from kernel.admin_trash import TrashFilter, trash_verbs
@@ -74,11 +73,11 @@ class DatasetAdmin(OwnedAdmin):
 
     @display(description=_("size"), ordering="size")
     def size_text(self, dataset: Dataset) -> str:
-        return filesizeformat(dataset.size)
+        return units.size(dataset.size)
 
     @display(description=_("stored"), ordering="stored")
     def stored_bar(self, dataset: Dataset) -> str:
-        values = {"part": filesizeformat(dataset.stored), "percent": dataset.progress}
+        values = {"part": units.size(dataset.stored), "percent": dataset.progress}
         return bar(dataset.progress, 100, gettext("%(part)s, %(percent)s %%") % values, plain=True)
 
     @display(description=_("resource request"))

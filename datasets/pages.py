@@ -222,7 +222,7 @@ def _upload_scripts(request) -> None:
         return
     files = request.FILES.getlist("file")
     if not files or any(file.size > SCRIPT_BYTES for file in files):
-        raise Refused("choose files of at most 5 MB each; use the data client for larger files", field="file")
+        raise Refused("choose files of at most 5 MiB each; use the data client for larger files", field="file")
     given, replace = request.POST.get("path", "").strip(), bool(request.POST.get("replace"))
     if len(files) == 1:
         path = given or files[0].name

@@ -6,6 +6,8 @@ import math
 
 from django.utils.formats import number_format
 
+SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
 
 def memory(mebi: int) -> str:
     """Return an amount of memory, given in MiB: `512 MiB`, `1.5 GiB`."""
@@ -14,6 +16,19 @@ def memory(mebi: int) -> str:
     gibi = round(mebi / 1024, 1)
     digits = 0 if gibi >= 100 or gibi == int(gibi) else 1
     return f"{number_format(round(gibi, digits), digits)} GiB"
+
+
+def size(number: float | None) -> str:
+    """Return an amount of bytes: `512 B`, `1.5 GiB`; "" for None."""
+    if number is None or number == "":
+        return ""
+    value, unit = float(number), 0
+    while abs(value) >= 1024 and unit < len(SIZES) - 1:
+        value, unit = value / 1024, unit + 1
+    if unit and abs(round(value, 1)) >= 1024 and unit < len(SIZES) - 1:  # 1023.97 KiB are 1 MiB
+        value, unit = value / 1024, unit + 1
+    digits = 0 if unit == 0 or abs(value) >= 100 or round(value, 1) == int(round(value, 1)) else 1
+    return f"{number_format(round(value, digits), digits)} {SIZES[unit]}"
 
 
 def short(number: float) -> str:

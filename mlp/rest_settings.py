@@ -49,6 +49,7 @@ REFERENCE = {
         "JobStateEnum": "jobs.models.State",
         "RuntimeEnum": "jobs.models.Runtime",
         "GivenRuntimeEnum": ["python", "torch", "tf"],
+        "JobOutcomeEnum": "kernel.outcomes.Outcome",
         "RunStateEnum": ["queued", "starting", "running", "finished", "failed", "cancelled", "pruned", "deleting"],
         "AnyNetworkEnum": ["", "open", "platform", "none"],
     },

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from kernel import storage
+from kernel import storage, units
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url, url_of
 from kernel.admin_trash import TrashFilter, trash_verbs
@@ -65,7 +64,7 @@ class ModelAdmin(OwnedAdmin):
 
     @display(description=_("size"), ordering="size")
     def size_text(self, model: Model) -> str:
-        return filesizeformat(model.size)
+        return units.size(model.size)
 
     @display(description=_("served by"))
     def served(self, model: Model) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from kernel import units
 from kernel.admin_display import bar
-from kernel.units import memory
 
 from . import tcc
 from .models import KINDS, LENDABLE, Loan, Tenant
@@ -20,9 +19,9 @@ NAMES = {"gpu": _("GPU"), "cpu": _("CPU"), "ram": _("Memory"), "rom": _("Disk")}
 def amount(kind: str, value) -> str:
     """Format an amount for people: `2`, `1.5`, `4 GiB`."""
     if kind == "rom":
-        return filesizeformat(value)
+        return units.size(value)
     if kind == "ram":
-        return memory(int(value))
+        return units.memory(int(value))
     if kind == "cpu":
         return f"{Decimal(value).normalize():f}"
     return str(value)

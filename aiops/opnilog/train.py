@@ -273,7 +273,8 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.feedback),
         "threshold": judging.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
-        "loss": progress.loss, "device": device, "values": sum(len(one["positions"]) for one in values["templates"]),
+        "loss": progress.loss, "device": device,
+        "judged_values": sum(len(one["positions"]) for one in values["templates"]),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)

@@ -7,7 +7,6 @@ from collections import Counter
 from django.db.models import Count
 
 from automation.models import Sweep, Trial, TrialState
-from kernel import units
 from kernel.masking import HIDDEN
 
 from . import driving, space
@@ -51,11 +50,9 @@ def job_of(sweep: Sweep) -> dict:
     return {**sweep.job, "env": dict.fromkeys(env, HIDDEN)} if env and sweep.reading is not None else sweep.job
 
 
-def _shown(value) -> str | None:
-    """Return a value for people: numbers with four digits."""
-    if isinstance(value, float):
-        return units.short(value)
-    return value if value is None else space.text_of(value)
+def _shown(value) -> float | str | None:
+    """Return a value for a cell of a page, which shortens numbers that are not whole."""
+    return value if value is None or isinstance(value, float) else space.text_of(value)
 
 
 def trials_of(sweep: Sweep):

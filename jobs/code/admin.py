@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.contrib import admin
 from django.db.models import Count, Func, IntegerField
 from django.db.models.fields.json import KeyTransform
-from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from jobs.models import Snapshot
+from kernel import units
 from kernel.admin import LifecycleAdmin
 from kernel.admin_display import link, list_address, moment, url_of
 
@@ -59,13 +59,13 @@ class SnapshotAdmin(LifecycleAdmin):
 
     @display(description=_("size"))
     def size(self, row: Snapshot) -> str:
-        return filesizeformat(manifest.from_data(row.manifest).size)
+        return units.size(manifest.from_data(row.manifest).size)
 
     @display(description=_("paths"))
     def paths(self, row: Snapshot) -> SafeString:
         """Return the first paths; the contents belong to the user and are not shown."""
         files = manifest.from_data(row.manifest).files
-        shown = [(file.path, filesizeformat(file.size)) for file in files[:MOST_LISTED]]
+        shown = [(file.path, units.size(file.size)) for file in files[:MOST_LISTED]]
         if len(files) > MOST_LISTED:
             shown.append(("…", f"+ {len(files) - MOST_LISTED}"))
         return format_html_join(mark_safe("<br>"), "<code>{}</code> {}", shown) or "-"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from django.db.models import Q
+from django.utils.formats import localize
 from django.utils.translation import gettext as _
 
 from jobs.metrics import series
@@ -130,15 +131,16 @@ def _values(name: str, of_jobs: list[RunMetric | None], column: str, choose) -> 
     numbers = [value for value in values if value is not None and not math.isnan(value)]
     winner = choose(numbers) if len(set(numbers)) > 1 else None
     cells = [
-        Cell() if one is None else Cell(short(value), value == winner, _title(one))
+        Cell() if one is None else Cell(short(value), value == winner, _title(one, value))
         for one, value in zip(of_jobs, values, strict=True)
     ]
     return Row(name, cells, len({cell.text for cell in cells}) > 1)
 
 
-def _title(one: RunMetric) -> str:
+def _title(one: RunMetric, value: float) -> str:
+    """Return the whole number, and the bounds of the metric."""
     bounds = {"low": short(one.min), "high": short(one.max), "count": one.count}
-    return _("%(low)s to %(high)s, %(count)s values") % bounds
+    return f"{localize(value)} · " + _("%(low)s to %(high)s, %(count)s values") % bounds
 
 
 def plotted(jobs: list[Job], params: dict, summaries: dict) -> dict:

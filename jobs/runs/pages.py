@@ -51,6 +51,7 @@ def shown(request, user, project: Project | None = None) -> dict:
     except filters.FilterError as problem:
         context |= {"problem": problem, "place": _place(table.filter, problem.column), "counts": [], "page": None}
     context["offered"] = choices(user, table)
+    context["ambiguous"] = table.ambiguous.items()
     context["heads"] = [_head(column, table) for column in table.columns]
     context["others"] = projects_of(user) if own else []
     return context

@@ -73,6 +73,7 @@ class Table:
         self.state = query.get("state", "") if query.get("state") in STATES else ""
         self.name = query.get("q", "").strip()[:50]
         self.trash = query.get("trash") == "1" and not reads
+        self.ambiguous: dict[str, str] = {}  # names in the filter that are metrics and arguments: what they are read as
 
     @cached_property
     def order(self) -> Order:
@@ -92,7 +93,7 @@ class Table:
     def unstated(self) -> QuerySet:
         """Return the runs that match the filter, in any state."""
         tree = filters.parse(self.filter)
-        scope = filters.Scope(self.user, dict(self.goals), self.shared, self.scope)
+        scope = filters.Scope(self.user, dict(self.goals), self.shared, self.scope, ambiguous=self.ambiguous)
         runs = self.scope.filter(filters.condition(tree, scope))
         if not self.name or "\x00" in self.name:
             return runs

@@ -6,7 +6,7 @@ import json
 
 from django import template
 from django.conf import settings
-from django.utils.formats import number_format
+from django.utils.formats import localize, number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -17,7 +17,7 @@ from kernel import ansi, messages, units
 from kernel import markdown as kernel_markdown
 from kernel.admin_display import word_of_state
 from kernel.models import StateChange
-from kernel.units import memory
+from kernel.units import memory, size
 
 register = template.Library()
 
@@ -29,6 +29,7 @@ def most(kind: str) -> int:
 
 
 register.filter(memory)
+register.filter(size)
 
 # Actors that are no users (`by` of a state change), and the metrics that every job has: for the translation catalogue.
 ACTORS = {
@@ -131,6 +132,18 @@ def plain(number) -> str:
 def short(number) -> str:
     """Format a measured number with about four significant digits; very large and small ones as powers of ten."""
     return units.short(number)
+
+
+@register.filter
+def measured(value) -> SafeString | str:
+    """Return a number of a table with about four significant digits, and the whole of it on hover; a dash for none. A
+    text stays as it is.
+    """
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, str):
+        return value
+    return format_html('<span title="{}">{}</span>', localize(value), units.short(value))
 
 
 @register.simple_tag

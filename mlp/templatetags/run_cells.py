@@ -24,8 +24,9 @@ from jobs.models import Job
 from jobs.runs.columns import Column
 from jobs.runs.exports import text_of
 from jobs.runs.table import Row
+from kernel.outcomes import Outcome
 
-from .pages import brief, duration, first_line, say, short, ticking
+from .pages import brief, duration, first_line, measured, say, short, ticking
 from .runs import tags_text
 
 register = template.Library()
@@ -93,7 +94,7 @@ def _name(cell: Cell) -> SafeString:
 
 def _below_name(cell: Cell) -> SafeString:
     """Return the progress and the main metric, which a phone has below the name: their columns are out of sight."""
-    parts = [] if cell.job.is_client else [f"{cell.job.progress} %"]
+    parts = [] if _has_no_progress(cell.job) else [f"{cell.job.progress} %"]
     value = None if cell.main is None else text_of(cell.row, cell.main)
     if value is not None:
         parts.append(" ".join(filter(None, (cell.main.title, cell.main.hint, short(value)))))
@@ -128,13 +129,18 @@ def _state(cell: Cell) -> SafeString:
 
 def _progress(cell: Cell) -> SafeString:
     job = cell.job
-    if job.is_client:  # nothing reports the progress of such a run
+    if _has_no_progress(job):
         return format_html("<td>{}</td>", _hint(job))
     return format_html(
         '<td><div class="amount state-{0}"><progress max="100" value="{1}" aria-hidden="true"></progress>'
         "<span>{1} %</span></div>{2}</td>",
         job.shown_state, job.progress, _hint(job),
     )  # fmt: skip
+
+
+def _has_no_progress(job: Job) -> bool:
+    """Return whether its progress says nothing: no client reports it, and a pruned run was not to end."""
+    return job.is_client or job.outcome == Outcome.PRUNED
 
 
 def _hint(job: Job) -> SafeString:
@@ -211,8 +217,7 @@ def _reason(cell: Cell) -> SafeString:
 
 def _metric(cell: Cell) -> SafeString:
     value = cell.value
-    shown = "" if value is None else format_html('<span title="{}">{}</span>', localize(value), short(value))
-    return format_html('<td class="number">{}</td>', shown)
+    return format_html('<td class="number">{}</td>', "" if value is None else measured(value))
 
 
 def _number(cell: Cell) -> SafeString:

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db import InterfaceError, OperationalError
 from django.db.models import Count, Q, Value
+from django.middleware.csrf import REASON_NO_CSRF_COOKIE
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
@@ -43,6 +44,7 @@ FAILING = {  # kinds, each with a page
     "job": Job.kept, "dataset": Dataset.kept, "model": Model.kept, "application": Application.kept,
 }  # fmt: skip
 FAILURES_FOR = timedelta(days=7)
+OTHER_SITE = ("Origin checking failed", "Referer checking failed")  # how Django's reasons begin
 SEEN_FOR_S = 365 * 86400
 
 
@@ -145,7 +147,9 @@ def not_found(request, exception):
 
 
 def forbidden(request, exception=None, reason=""):
-    return render(request, "error.html", {"code": 403}, status=403)
+    """Show why a request is refused: a permission is missing, or (`reason`, Django's own) its form is not accepted."""
+    context = {"code": 403, "permission": exception is not None, "origin": reason.startswith(OTHER_SITE)}
+    return render(request, "error.html", {**context, "cookie": reason == REASON_NO_CSRF_COOKIE}, status=403)
 
 
 def broken(request):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
 from jobs.compare import rows
 from jobs.compare.rows import Cell, Row
+from kernel import units
 from models_app.models import ModelVersion, RegisteredModel
 
 from . import reading
@@ -61,7 +61,7 @@ def _details(versions: list[ModelVersion]) -> list[Row]:
         _("Source"): [one.source for one in versions],
         _("Run"): [one.job.name if one.job else "" for one in versions],
         _("Format"): [one.model.format if one.model else "" for one in versions],
-        _("Size"): [filesizeformat(one.model.size) if one.model else "" for one in versions],
+        _("Size"): [units.size(one.model.size) if one.model else "" for one in versions],
         _("Description"): [one.description for one in versions],
     }
     return [_row(name, cells) for name, cells in texts.items() if any(cells)]

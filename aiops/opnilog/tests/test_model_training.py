@@ -133,7 +133,7 @@ def test_the_usual_values_are_among_the_files(trained):
     manifest = json.loads((trained / "out" / MANIFEST).read_text())
     assert manifest["files"].keys() >= {FILE}
     assert json.loads((trained / "out" / FILE).read_text())["templates"] == []
-    assert manifest["values"] == 0
+    assert manifest["judged_values"] == 0
 
 
 def test_verdicts_keep_their_order_and_equal_lines_get_equal_verdicts(scorer):

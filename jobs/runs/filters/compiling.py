@@ -31,7 +31,8 @@ class Scope:
     """The user whose runs are filtered, and which direction is better for the metrics of the project.
 
     `shared` is the project that a reader sees, to whom names in the owner's other runs are not revealed. `runs` are
-    those that are filtered: they decide about a name that is a metric of some runs and an argument of others.
+    those that are filtered: they decide about a name that is a metric of some runs and an argument of others. What such
+    plain names were taken for is in `ambiguous`.
     """
 
     user: object
@@ -39,6 +40,7 @@ class Scope:
     shared: Project | None = None
     runs: QuerySet | None = None
     now: datetime = field(default_factory=timezone.now)
+    ambiguous: dict[str, str] = field(default_factory=dict)
 
     def kind_of(self, name: str, operator: str) -> str:
         """Return what a plain name is: "attribute", "param", "metric" or "". Of both, it is the argument, unless
@@ -52,8 +54,11 @@ class Scope:
         if len(kinds) > 1 and self.runs is not None:
             of = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
             kinds = _kinds(name, **of) or kinds
-        if len(kinds) > 1 and operator in GREATER_OR_LESS and not _has_numbers(name, **of):
-            return "metric"
+        both = len(kinds) > 1
+        if both and operator in GREATER_OR_LESS and not _has_numbers(name, **of):
+            kinds = ["metric"]
+        if both:
+            self.ambiguous[name] = kinds[0]
         return kinds[0] if kinds else ""
 
     def like(self, name: str) -> str:

@@ -30,3 +30,11 @@ def test_lists_pages_and_rest_tell_the_ends_apart(client, as_alice, alice, ended
         assert f'class="state state-{"error" if state == "failed" else state}" data-state>{state}<' in (
             client.get(page).content.decode()
         )
+
+
+def test_a_pruned_job_shows_no_progress(client, alice, ended):
+    Job.objects.filter(name="b").update(progress=100)
+    client.force_login(alice)
+    rows = client.get("/jobs?state=pruned").content.decode()
+    assert "ended early at step 3" in rows
+    assert "100 %" not in rows

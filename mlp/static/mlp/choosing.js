@@ -47,7 +47,7 @@ const unit = new Intl.NumberFormat(document.documentElement.lang, { maximumFract
 export const numbered = (value) => unit.format(value);
 
 export function bytes(value) {
-  const units = ["B", "KB", "MB", "GB", "TB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let step = 0;
   while (value >= 1024 && step < units.length - 1) { value /= 1024; step += 1; }
   return `${unit.format(value)} ${units[step]}`;

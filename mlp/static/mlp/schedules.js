@@ -1,4 +1,5 @@
-// The list of schedules: the form shows the fields of times or of events, and proposes the browser's time zone.
+// The list of schedules: the form shows the fields of times or of events, and proposes the browser's time zone. Loaded
+// before next_times.js, which reads that zone.
 
 import { watch } from "./refresh.js";
 

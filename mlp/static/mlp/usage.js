@@ -16,7 +16,7 @@ let plot = null;
 function amountText(value) {
   if (resource.value === "ram") return value >= 1024 ? `${number(value / 1024, 1)} GiB` : `${number(value, 0)} MiB`;
   if (resource.value !== "rom") return number(value, 2);
-  const units = ["B", "KB", "MB", "GB", "TB", "PB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let step = 0;
   while (value >= 1024 && step < units.length - 1) { value /= 1024; step += 1; }
   return `${number(value, 1)} ${units[step]}`;

@@ -45,8 +45,8 @@ def test_the_largest_are_first_and_only_the_users_own(world, alice, bob):
     assert [row[0] for row in names(largest.items(kind="model"))] == ["model"]
     text = visible_text(visitor(alice).get("/largest"))
     assert text.index("photos") < text.index("net") < text.index("fit")
-    assert "3.0" in text
-    assert "5.0" not in text
+    assert "3 GiB" in text
+    assert "5 GiB" not in text
 
 
 def test_the_last_use_is_of_jobs_and_applications(world, alice, bob):

@@ -266,7 +266,7 @@ class TestUse:
         size = as_alice.call("get", "users/alice/trash").json()[0]["size"]
         folder = storage.job_dir("alice", "thing")
         assert size == int(subprocess.check_output(["du", "--summarize", "--block-size=1", folder]).split()[0]) > 0
-        assert f"{size >> 10}.0 KB" in visible_text(visitor(Job.objects.get().user).get("/trash"))
+        assert f"{size >> 10} KiB" in visible_text(visitor(Job.objects.get().user).get("/trash"))
 
     def test_lines_of_a_job_stay_while_an_application_has_its_name(self, thing, as_alice, tasks):
         thing("job")
