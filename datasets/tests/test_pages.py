@@ -288,10 +288,10 @@ class TestFolders:
 
     def test_each_folder_shows_how_much_is_below_it(self, alice_client, pictures):
         words = " ".join(visible_text(alice_client.get("/datasets/pictures")).split())
-        assert "5 files \xb7 45 bytes" in words
-        assert "a/ 2 files 30 bytes" in words
-        assert "b/ 1 file 5 bytes" in words
-        assert "deep/ 1 file 20 bytes" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=a")).split())
+        assert "5 files \xb7 45 B" in words
+        assert "a/ 2 files 30 B" in words
+        assert "b/ 1 file 5 B" in words
+        assert "deep/ 1 file 20 B" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=a")).split())
 
     def test_a_folder_of_too_many_files_says_so(self, alice_client, pictures, monkeypatch):
         monkeypatch.setattr("datasets.folders.MOST", 2)

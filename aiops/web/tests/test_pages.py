@@ -142,7 +142,7 @@ class TestLines:
         assert "<mark>gone</mark>" in answer.content.decode()
         words = visible_text(answer)
         assert "disk <*>" in words
-        assert "0.250" in words
+        assert "Confidence 0.25 " in words
         assert "1 of 3 lines" in words
         assert "epoch one done" in words
         assert "epoch two done" in words
@@ -350,10 +350,11 @@ class TestOperators:
     def test_the_versions_are_listed(self, operator):
         ModelVersion.objects.create(version="v1")  # of another maker: nothing is known of it
         facts = {"lines": 64000, "texts": 412, "words": 900, "loss": 0.1234, "score_threshold": 2.5, "odd_share": 0.004}
+        facts["judged_values"] = 77
         ModelVersion.objects.create(version="v2", manifest={**facts, "seconds": 21.4, "device": "cpu"})
         words = visible_text(operator.get("/aiops/models"))
         assert "v1" in words
-        for figure in ("64,000", "412", "900", "0.123", "2.50", "0.40 %", "CPU"):
+        for figure in ("64,000", "412", "77", "900", "0.123", "2.5", "0.40 %", "CPU"):
             assert figure in words
         for version in ("gone", "\0"):
             answer = operator.post("/aiops/models", {"version": version}, follow=True)
