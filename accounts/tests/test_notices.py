@@ -59,10 +59,12 @@ def hook():
     server.server_close()
 
 
-def change(owner: str, target: str, kind: str = "job", by: str = "reconcile", reason: str = "") -> None:
+def change(
+    owner: str, target: str, kind: str = "job", by: str = "reconcile", reason: str = "", outcome: str = ""
+) -> None:
     StateChange.objects.create(
         kind=kind, owner=owner, name="fit", object_id=1, transition="x", source="running", target=target, by=by,
-        reason=reason,
+        reason=reason, outcome=outcome,
     )  # fmt: skip
 
 
@@ -73,8 +75,8 @@ class TestNotices:
         ({"target": "error", "kind": "dataset"}, True),
         ({"target": "running"}, False),
         ({"target": "finished", "kind": "other"}, False),
-        ({"target": "error", "by": "alice", "reason": "cancelled"}, False),
-        ({"target": "error", "by": "oscar", "reason": "cancelled"}, True),
+        ({"target": "error", "by": "alice", "outcome": "cancelled"}, False),
+        ({"target": "error", "by": "oscar", "outcome": "cancelled"}, True),
     ], 4))  # fmt: skip
     def test_users_are_notified_of_ends_and_failures_but_not_of_their_own_actions(self, alice, options, notified):
         change("alice", **options)

@@ -60,7 +60,8 @@ class Upgraded(Platform):
         self.url = restored(release, self.database)
         super().__init__(folder / "root", DATABASE_URL=self.url, MLP_SECRET_KEY=self.what["signed_with"])
         with tarfile.open(release / "root.tar.xz") as archive:
-            archive.extractall(self.root, filter="tar")
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # Python 3.11.2 has no filters yet
+            archive.extractall(self.root)
 
     def killed_when_it_says(self, words: str) -> None:
         """Kill everything in the middle of the upgrade; the next start continues it."""
