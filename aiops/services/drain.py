@@ -152,7 +152,7 @@ class WorkloadDrain:
             item.inference_model = subjects.DRAIN
             if hit.confidence is not None:
                 item.opnilog_confidence = max(hit.confidence, LEAST)
-            if hit.unexpected:
+            if hit.unexpected and hit.level == subjects.ANOMALY:
                 unexpected.append((item, hit.unexpected))
             hits.append(item)
         unexpected += self.judge_values(hits)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 MOST_CHARACTERS = 8192  # of each line that are masked; the model reads 64 words
 SHAPES = 32_768  # at most; the oldest half is dropped first
@@ -143,45 +144,60 @@ def _masked(text: str, found: dict[str, list[str]] | None = None) -> str:
     return " ".join([part for part in text.translate(_CUTS).split(" ") if part and part != "\\"]).lower()
 
 
-class Shapes:
-    """A cache of masked texts by the shape of the line. Not thread-safe, but a race only loses an entry."""
+class _ByShape:
+    """Keeps what `_learn` finds out about a shape, for all lines of that shape: (what, its dates), or None for nothing.
+    Not thread-safe, but a race only loses an entry.
+    """
 
     def __init__(self, most: int = SHAPES):
         self.most = most
-        self.known: dict[str, tuple[str, re.Pattern | None, list[tuple[int, int]]] | None] = {}
+        self.known: dict[str, tuple[Any, list[tuple[re.Pattern, int, int]]] | None] = {}
 
-    def mask(self, line: str) -> str:
-        """Return the masked text of one line, in lower case, words separated by one space; "" for an empty line."""
-        text = _cut(line)
+    def _find(self, text: str) -> Any:
+        """Return what is known about the text's shape, None where that does not hold for the text."""
         if len(text) > LONGEST_SHAPE:
-            return _masked(text)
+            return None
         shape = text.translate(_ONES)
         try:
             entry = self.known[shape]
         except KeyError:
-            entry = self._learn(shape)
+            if len(self.known) >= self.most:
+                for old in list(self.known)[: self.most // 2]:
+                    self.known.pop(old, None)
+            entry = self.known[shape] = self._learn(shape)
         if entry is None:
-            return _masked(text)
-        masked, rule, spans = entry
-        for start, end in spans:
+            return None
+        found, dates = entry
+        for rule, start, end in dates:
             match = rule.match(text, start)
             if match is None or match.end() != end:
-                return _masked(text)
-        return masked
+                return None
+        return found
+
+    def _learn(self, shape: str) -> tuple[Any, list[tuple[re.Pattern, int, int]]] | None:
+        raise NotImplementedError
+
+
+def _dates(shape: str) -> list[tuple[re.Pattern, int, int]]:
+    return [(rule, *match.span()) for rule in (_UTC, _CUSTOM) for match in rule.finditer(shape)]
+
+
+class Shapes(_ByShape):
+    """A cache of masked texts by the shape of the line."""
+
+    def mask(self, line: str) -> str:
+        """Return the masked text of one line, in lower case, words separated by one space; "" for an empty line."""
+        text = _cut(line)
+        masked = self._find(text)
+        return _masked(text) if masked is None else masked
 
     def _learn(self, shape: str):
-        if len(self.known) >= self.most:
-            for old in list(self.known)[: self.most // 2]:
-                self.known.pop(old, None)
-        masked = _masked(shape)
-        dates = [(rule, [match.span() for match in rule.finditer(shape)]) for rule in (_UTC, _CUSTOM)]
-        dates = [(rule, spans) for rule, spans in dates if spans]
-        entry = (masked, *(dates[0] if dates else (None, [])))
+        masked, dates = _masked(shape), _dates(shape)
         # Two kinds of dates, or one in an address, could hide each other: such shapes are masked line by line.
-        if "1" in masked or len(dates) > 1 or (dates and ("://" in shape or _KLOG.search(shape))):
-            entry = None
-        self.known[shape] = entry
-        return entry
+        mixed = len({rule for rule, _start, _end in dates}) > 1
+        if "1" in masked or mixed or (dates and ("://" in shape or _KLOG.search(shape))):
+            return None
+        return masked, dates
 
 
 _SHAPES = Shapes()
@@ -198,41 +214,21 @@ def mask_many(lines: Iterable[str]) -> list[str]:
     return [one(line) for line in lines]
 
 
-class HiddenValues:
-    """Finds what stands in a line where its masked text has one of VALUES, by the shape of the line as `Shapes` does.
+class HiddenValues(_ByShape):
+    """Finds what stands in a line where its masked text has one of VALUES.
 
     Where the digits of a shape's values are is found by masking it with other digits: in the n-th pass each digit is
-    the n-th digit of its own place. Not thread-safe, but a race only loses an entry.
+    the n-th digit of its own place.
     """
-
-    def __init__(self, most: int = SHAPES):
-        self.most = most
-        self.known: dict[str, tuple[list[tuple[int, int]], list[tuple[re.Pattern, int, int]]] | None] = {}
 
     def of(self, line: str) -> list[str]:
         """Return the values of a line in the order of their places in the masked text."""
         text = _cut(line)
-        if len(text) > LONGEST_SHAPE:
-            return _values(text)
-        shape = text.translate(_ONES)
-        try:
-            entry = self.known[shape]
-        except KeyError:
-            entry = self._learn(shape)
-        if entry is None:
-            return _values(text)
-        spans, dates = entry
-        for rule, start, end in dates:
-            match = rule.match(text, start)
-            if match is None or match.end() != end:
-                return _values(text)
-        return [text[start:end] for start, end in spans]
+        spans = self._find(text)
+        return _values(text) if spans is None else [text[start:end] for start, end in spans]
 
     def _learn(self, shape: str):
-        if len(self.known) >= self.most:
-            for old in list(self.known)[: self.most // 2]:
-                self.known.pop(old, None)
-        dates = [(rule, *match.span()) for rule in (_UTC, _CUSTOM) for match in rule.finditer(shape)]
+        dates = _dates(shape)
         kept = {place for _rule, start, end in dates for place in range(start, end)}
         digits = [place for place, sign in enumerate(shape) if sign in _DIGITS and place not in kept]
         passes = []
@@ -241,14 +237,11 @@ class HiddenValues:
             for place in digits:
                 signs[place] = str(place // tens % 10)
             passes.append(_values("".join(signs)))
-        entry = None
         ascii_digits = all(not _DIGITS.isdisjoint(value) for values in passes for value in values)
-        if ascii_digits and len({tuple(map(len, values)) for values in passes}) == 1:
-            spans = [_span(together) for together in zip(*passes, strict=True)]
-            if [shape[start:end] for start, end in spans] == _values(shape):
-                entry = spans, dates
-        self.known[shape] = entry
-        return entry
+        if not ascii_digits or len({tuple(map(len, values)) for values in passes}) != 1:
+            return None
+        spans = [_span(together) for together in zip(*passes, strict=True)]
+        return (spans, dates) if [shape[start:end] for start, end in spans] == _values(shape) else None
 
 
 def _span(values: tuple[str, ...]) -> tuple[int, int]:
