@@ -46,10 +46,14 @@ class Minutes:
 
     def run(self, judged_from: int) -> None:
         """Count the minutes; nothing before `judged_from` is an anomaly."""
+        judged = False
         for minute, counts in sorted(self.counts.items()):
             learn = minute >= self.clock.calm_until
             self.active += learn
             judge = learn and minute >= judged_from
+            if judge and not judged and self.clock.minute < judged_from:
+                self._drop_silent()
+            judged = judged or judge
             for number in sorted(counts.keys() - {None}):
                 if number in self.usual or self._is_added(number, minute):
                     self._came(number, minute, counts[number], learn, judge)
@@ -58,15 +62,16 @@ class Minutes:
                     self._find_silent(number, minute, whole=None not in counts)
 
     def save(self) -> None:
+        """Write what changed. A template that was forgotten and came again has a new row."""
+        self.clock.rates.filter(template_id__in=self.gone).delete()
         for number in self.changed:
             row, usual = self.rates[number], self.usual[number]
-            row.state, row.silent_at = usual.dump(), usual.silent_at(self.active)
+            row.state, row.silent_at = usual.dump(), usual.silent_at()
         rows = [self.rates[number] for number in sorted(self.changed)]
         TemplateRate.objects.bulk_create([row for row in rows if row.pk is None])
         TemplateRate.objects.bulk_update(
             [row for row in rows if row.pk is not None], ["state", "last", "silent_at"], batch_size=500
         )
-        self.clock.rates.filter(template_id__in=self.gone).delete()
         for one in self.anomalies:
             one.save()
 
@@ -119,7 +124,7 @@ class Minutes:
                 silence.until = end
                 self.gone.add(self._dropped(number))
             return
-        at = usual.silent_at(self.active)
+        at = usual.silent_at()
         if at is None or at > self.active or not whole or usual.was_before(row.last // MINUTE_MS, -gap):
             return
         newest = self._newest(number)
@@ -133,6 +138,13 @@ class Minutes:
     def _begin(self, number: int, kind: str, **values) -> None:
         self.open[number, kind] = RateAnomaly(clock=self.clock, template_id=number, kind=kind, **values)
         self.anomalies.append(self.open[number, kind])
+
+    def _drop_silent(self) -> None:
+        """Forget templates that were silent before anybody judged: when they come again, they are new."""
+        for number, usual in list(self.usual.items()):
+            at = usual.silent_at()
+            if at is not None and at < self.active and (number, Kind.SILENT) not in self.open:
+                self.gone.add(self._dropped(number))
 
     def _dropped(self, number: int) -> int:
         del self.usual[number], self.rates[number]

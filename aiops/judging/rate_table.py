@@ -60,7 +60,7 @@ def _row(found: dict, rate: TemplateRate | None, open_now: set[tuple[int, str]])
     if rate is None:
         return shown
     usual, active = Usual.of(rate.state), rate.clock.active
-    most, at = usual.most(active), usual.silent_at(active)
+    most, at = usual.most(active), usual.silent_at()
     if most is not None:
         shown["low"], shown["high"] = usual.range(active)
         shown["most"] = most

@@ -20,8 +20,8 @@ EXACT = 16  # up to here each number is a class of its own; above, four classes 
 LEAST_WINDOWS = 12  # of active minutes, before anything is too often
 LEAST_LINES = 10  # in a window; fewer are never too often
 FACTOR, DEVIATIONS = 2.0, 3.0  # too often: above FACTOR times the highest usual number and so many of its deviations
-LEAST_GAPS, LEAST_ACTIVE = 20, 60  # before a template can be silent: gaps; active minutes since it came first
-REGULAR = 10.0  # a template is regular whose longest usual gap is at most so many times its median
+LEAST_GAPS, LEAST_ACTIVE = 20, 60  # before a template can be silent: gaps; active minutes in which it came
+REGULAR = 6.0  # a template is regular whose longest usual gap is at most so many times its median
 GAPS, SPARE = 3, 2  # silent: for so many of the longest usual gaps, and some minutes more
 YOUNG = 30  # minutes that a template of less than a day is silent for at least (a tenth of its age, if that is less)
 MOST_WEIGHT = 4032  # windows of two weeks
@@ -156,9 +156,9 @@ class Usual:
         """Return the longest usual gap, in active minutes."""
         return top_of(max(self.gaps)) if self.gaps else 0
 
-    def silent_at(self, active: int) -> int | None:
+    def silent_at(self) -> int | None:
         """Return the active minute at which the template is silent if it does not come; None if it is not regular."""
-        age, weight = active - self.first, sum(self.gaps.values())
+        age, weight = self.last - self.first, sum(self.gaps.values())
         if age < LEAST_ACTIVE or weight < LEAST_GAPS or self.longest_gap() > REGULAR * self._median_gap(weight):
             return None
         wait = GAPS * self.longest_gap() + SPARE

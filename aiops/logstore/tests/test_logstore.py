@@ -126,7 +126,9 @@ class TestLines:
         store.append(
             [
                 line(
-                    place, time=(minute + later) * 60_000 + place, **({"template_cluster_id": number} if number else {})
+                    place,
+                    time=(minute + later) * 60_000 + place,
+                    **({"template_cluster_id": number, "masked_log": "x"} if number else {}),
                 )
                 for place, (number, later) in enumerate(given)
             ]
