@@ -22,7 +22,7 @@ from kernel.errors import Fault
 from kernel.locking import lock_row
 
 from . import watching
-from .rate_minutes import Minutes, names_of
+from .rate_minutes import FIELDS, Minutes, names_of
 from .usual_rates import DAY, Usual
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ SETTLED = 1  # minutes after which a minute's lines are stored and judged
 LAG = 5  # minutes; who is further behind has not counted for that long
 CALM, MOST_CALM = 10, 60  # minutes after that in which nothing is judged
 AT_ONCE = 60  # minutes that are counted together, of a workload that is new here
+JUDGED = 0.95  # of the lines of a workload's last day, before it is counted
 MOST_WORKLOADS = 1000  # that are counted
 OVER = 10  # minutes as usual after which a template no longer comes too often
 KEPT_MS = 30 * DAY * MINUTE_MS  # for which ended anomalies, and templates that do not come, are kept
@@ -51,7 +52,9 @@ def advance(now: datetime) -> None:
     for clock in due:
         try:
             with reachable():
-                while clock.pk not in idle and _count(clock, until):
+                if clock.pk in idle or not (clock.active or _begin(clock, until)):
+                    continue
+                while _count(clock, until):
                     pass
         except Fault as problem:
             log.warning("the lines of %s could not be counted by template: %s", clock, problem)
@@ -74,14 +77,14 @@ def _clocks(watched: list[Names], until: int) -> list[RateClock]:
     for clock in known.values():
         behind = until - clock.minute
         if not clock.active:
-            clock.minute = min(max(clock.minute, until - DAY), until)
+            clock.minute = min(clock.minute, until - 1)
         elif behind > LAG or behind < -CALM:  # nobody counted, or the machine's clock was set back
             clock.minute, clock.calm_until = until, until + min(max(CALM, behind), MOST_CALM)
         else:
             continue
         RateClock.objects.filter(pk=clock.pk).update(minute=clock.minute, calm_until=clock.calm_until)
     fresh = [
-        RateClock(cluster=cluster, namespace=namespace, deployment=deployment, minute=until - DAY)
+        RateClock(cluster=cluster, namespace=namespace, deployment=deployment, minute=until - 1)
         for cluster, namespace, deployment in watched
         if (cluster, namespace, deployment) not in known
     ]
@@ -95,6 +98,22 @@ def _busy(since: int, until: int) -> set[Names]:
         return set()
     body = {"query": {"range": {"time": {"gte": since * MINUTE_MS, "lt": until * MINUTE_MS}}}}
     return {row[:3] for row in logstore.get().by_workload(body, 10 * MOST_WORKLOADS)}
+
+
+def _begin(clock: RateClock, until: int) -> bool:
+    """Let the first day count from its beginning, once almost all of its lines are judged; return whether they are.
+
+    A workload is watched before a model is trained, and its stored lines are judged then, the newest first.
+    """
+    filters = [{"term": {field: name}} for field, name in zip(FIELDS, names_of(clock), strict=True)]
+    filters.append({"range": {"time": {"gte": (until - DAY) * MINUTE_MS, "lt": until * MINUTE_MS}}})
+    judged = [*filters, {"exists": {"field": "template_cluster_id"}}]
+    store = logstore.get()
+    lines = store.count({"query": {"bool": {"filter": judged}}})
+    ready = lines > 0 and lines >= JUDGED * store.count({"query": {"bool": {"filter": filters}}})
+    clock.minute = until - DAY if ready else until
+    RateClock.objects.filter(pk=clock.pk).update(minute=clock.minute)
+    return ready
 
 
 def _count(clock: RateClock, until: int) -> bool:

@@ -10,6 +10,7 @@ from django.utils import timezone
 from accounts.models import Notice, User
 from aiops import logstore
 from aiops.judging import alerts, rates
+from aiops.judging.usual_rates import Usual
 from aiops.models import Alert, AlertRule, RateAnomaly, RateClock, TemplateRate, WatchedWorkload
 from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
@@ -112,6 +113,19 @@ def test_a_heartbeat_that_stops_is_told_once_with_its_end(shop):
     assert "usually for 1 at most" in alert.words
     assert found() == [("silent", BEAT)]
     assert alert.ended is not None
+
+
+def test_lines_that_are_judged_later_are_learned_from(shop):
+    """A workload is watched before a model is trained."""
+    RateClock.objects.all().delete()
+    send(range(-300, 0), None, 5)
+    usual(range(4))
+    go(2)
+    assert not TemplateRate.objects.exists()
+    rows, _more = logstore.get().search({"query": {"bool": {"must_not": [{"exists": {"field": "masked_log"}}]}}}, 9999)
+    logstore.get().update_many([(row["_id"], {"masked_log": "x", "template_cluster_id": 5}) for row in rows])
+    go(4, since=2)
+    assert Usual.of(TemplateRate.objects.get(template_id=BEAT).state).gaps[1] > 290
 
 
 def test_what_is_usual_is_no_anomaly(shop):
