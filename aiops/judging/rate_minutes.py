@@ -106,7 +106,7 @@ class Minutes:
             self.anomalies.append(burst)
         elif not usual.was_before(minute, within):
             low, high = usual.range(self.active)
-            text = (self._newest(number) or {}).get("template_matched", "")
+            text = (self._newest(number, end) or {}).get("template_matched", "")
             since = usual.recent[0][0] * MINUTE_MS
             self._begin(number, Kind.OFTEN, template=text, since=since, last=end, lines=within, low=low, high=high)
 
@@ -127,7 +127,12 @@ class Minutes:
         at = usual.silent_at()
         if at is None or at > self.active or not whole or usual.was_before(row.last // MINUTE_MS, -gap):
             return
-        newest = self._newest(number)
+        newest = self._newest(number, end)
+        if newest is not None and newest["time"] >= row.last + MINUTE_MS:  # it came, and arrived late
+            row.last = newest["time"] // MINUTE_MS * MINUTE_MS
+            usual.last = max(usual.last + 1, self.active - max(0, minute - row.last // MINUTE_MS))
+            self.changed.add(number)
+            return
         if newest is None or self._has_moved(number, newest, row.last + MINUTE_MS):
             self.gone.add(self._dropped(number))
             return
@@ -152,18 +157,20 @@ class Minutes:
         self.open.pop((number, Kind.SILENT), None)
         return number
 
-    def _query(self, **condition: dict) -> dict:
+    def _query(self, *conditions: dict) -> dict:
         own = [{"term": {field: name}} for field, name in zip(FIELDS, names_of(self.clock), strict=True)]
-        return {"query": {"bool": {"filter": [*own, condition]}}}
+        return {"query": {"bool": {"filter": [*own, *conditions]}}}
 
-    def _newest(self, number: int) -> dict | None:
-        rows, _more = logstore.get().search(self._query(term={"template_cluster_id": number}), 1)
+    def _newest(self, number: int, end: int) -> dict | None:
+        """Return the template's newest line before a time, in ms."""
+        asked = self._query({"term": {"template_cluster_id": number}}, {"range": {"time": {"lt": end}}})
+        rows, _more = logstore.get().search(asked, 1)
         return rows[0] if rows else None
 
     def _has_moved(self, number: int, newest: dict, since_ms: int) -> bool:
         """Return whether lines like this have another template now: at times templates are learned again."""
         text = newest.get("masked_log", "")
-        found = logstore.get().templates(self._query(range={"time": {"gte": since_ms}}), COMPARED)
+        found = logstore.get().templates(self._query({"range": {"time": {"gte": since_ms}}}), COMPARED)
         others = (one["newest"].get("template_matched", "") for one in found if one["template_cluster_id"] != number)
         return any(_matches(template, text) for template in others)
 

@@ -154,6 +154,22 @@ def test_lines_that_come_late_or_again_change_nothing(shop):
     assert found() == []
 
 
+def test_a_template_that_always_arrives_late_is_not_silent(shop):
+    usual(range(60), BEAT)
+    for minute in range(0, 60, 4):
+        send(range(minute - 10, minute - 6), BEAT)
+        rates.advance(at(minute))
+    assert found() == []
+
+
+def test_bursts_with_short_breaks_are_one_anomaly(shop):
+    usual(range(60))
+    for begin in range(5, 40, 9):
+        send([begin, begin + 1], RETRY, 50, pod_name="b")
+    go(60)
+    assert (found(), Alert.objects.count()) == ([("often", RETRY)], 1)
+
+
 def test_after_nobody_counted_nothing_is_told_until_lines_have_arrived(shop):
     """As after a restart of the platform: the heartbeat arrives late, and the shippers' backlog at once."""
     usual(range(60, 90), BEAT)
