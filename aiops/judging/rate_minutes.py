@@ -97,9 +97,9 @@ class Minutes:
         within = usual.within(minute)
         if judge and most is not None and within > most:
             usual.open = []  # is not usual
-            self._too_often(number, minute, within, burst)
+            self._too_often(number, minute, within, most, burst)
 
-    def _too_often(self, number: int, minute: int, within: int, burst: RateAnomaly | None) -> None:
+    def _too_often(self, number: int, minute: int, within: int, most: int, burst: RateAnomaly | None) -> None:
         usual, end = self.usual[number], (minute + 1) * MINUTE_MS
         if burst is not None:
             burst.lines, burst.last = max(burst.lines, within), end
@@ -107,7 +107,7 @@ class Minutes:
         elif not usual.was_before(minute, within):
             low, high = usual.range(self.active)
             text = (self._newest(number, end) or {}).get("template_matched", "")
-            since = usual.recent[0][0] * MINUTE_MS
+            since = usual.since(minute, most) * MINUTE_MS
             self._begin(number, Kind.OFTEN, template=text, since=since, last=end, lines=within, low=low, high=high)
 
     def _find_silent(self, number: int, minute: int, *, whole: bool) -> None:

@@ -105,6 +105,11 @@ class Usual:
         """Return the lines in the WINDOW minutes that end with this one."""
         return sum(lines for at, lines in self.recent if minute - WINDOW < at <= minute)
 
+    def since(self, minute: int, most: int) -> int:
+        """Return the last minute from which on there are more than `most` lines up to this one."""
+        begins = [at for at, _lines in self.recent]
+        return max(at for at in begins if sum(lines for other, lines in self.recent if other >= at) > most)
+
     # --- too often -------------------------------------------------------------------------------------------------
     def seen(self, active: int) -> int:
         """Return the number of windows since the template came first, those without it among them."""
