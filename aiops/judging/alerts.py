@@ -52,7 +52,6 @@ def check(now: datetime) -> int:
             log.warning("alert rule %s could not be checked: %s", rule.name, problem)
             continue
         fired += _settle(rule, now, finding, samples)
-    rate_alerts.tell_ends(now)
     return fired
 
 
@@ -81,7 +80,8 @@ def _notify(rule: AlertRule, now: datetime, finding: Finding, samples: list[dict
         rule=rule, at=now, words=finding.words, workload=finding.workload, count=finding.count, samples=samples,
         link=link,
     )  # fmt: skip
-    alert.rates.set(finding.rates)
+    if finding.rates:
+        alert.rates.set(finding.rates)
     reason = with_lines(under(finding.workload, finding.words), [one["log"] for one in samples])
     for user in rules.audience(rule):
         notices.notify(user=user, kind="alert", name=rule.name, event="alert", reason=reason, link=link)

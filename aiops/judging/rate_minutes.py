@@ -89,6 +89,7 @@ class Minutes:
         if silence is not None:
             usual.remember(silence.since // MINUTE_MS, -silence.lines)
             silence.until, silence.recovered = minute * MINUTE_MS, True
+            self.anomalies.append(silence)
         usual.close(minute)
         most = usual.most(self.active)
         usual.add(minute, lines, self.active, learn=learn and burst is None and silence is None)

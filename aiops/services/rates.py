@@ -6,7 +6,8 @@ import logging
 
 from django.utils import timezone
 
-from aiops.judging import rates
+from aiops.judging import rate_alerts, rates
+from kernel.database import reachable
 from kernel.errors import Fault
 from kernel.singleton import Holder
 
@@ -28,6 +29,8 @@ class Rates:
             return
         try:
             rates.advance(timezone.now())
+            with reachable():
+                rate_alerts.tell_ends(timezone.now())
         except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is invalid
             log.warning("the lines could not be counted by template: %s", problem)
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from accounts.models import Notice, User
 from aiops import logstore
-from aiops.judging import alerts, rates
+from aiops.judging import alerts, rate_alerts, rates
 from aiops.judging.usual_rates import Usual
 from aiops.models import Alert, AlertRule, RateAnomaly, RateClock, TemplateRate, WatchedWorkload
 from mlp.tests.page_world import visible_text, visitor
@@ -65,6 +65,7 @@ def go(until: int, since: int = 0) -> None:
     """Let the services look, every few minutes."""
     for minute in [*range(since, until, 4), until - 1]:
         rates.advance(at(minute))
+        rate_alerts.tell_ends(at(minute))
         alerts.check(at(minute))
         AlertRule.objects.update(next_check=None)
 
@@ -108,7 +109,9 @@ def test_a_heartbeat_that_stops_is_told_once_with_its_end(shop):
     go(20)
     assert found() == [], "five hours are not long"
     send(range(40, 45), BEAT)
-    go(45, since=20)
+    go(40, since=20)
+    for minute in range(40, 45):
+        go(minute + 1, since=minute)
     alert = Alert.objects.get()
     assert "usually for 1 at most" in alert.words
     assert found() == [("silent", BEAT)]
