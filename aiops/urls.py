@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .web import alerts_api, export, logs_api, owners_api
+from .web import alerts_api, export, logs_api, owners_api, rates_api
 from .web import training_api as training
 
 urlpatterns = [
     path("aiops/logs", logs_api.Logs.as_view()),
     path("aiops/feedback", owners_api.FeedbackList.as_view()),
     path("aiops/templates", owners_api.Templates.as_view()),
+    path("aiops/rates", rates_api.Rates.as_view()),
+    path("aiops/rate_anomalies", rates_api.RateAnomalies.as_view()),
     path("aiops/watched", owners_api.Watched.as_view()),
     path("aiops/watched/<seg:id>", owners_api.WatchedDetail.as_view()),
     path("aiops/searches", alerts_api.SavedSearches.as_view()),

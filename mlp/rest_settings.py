@@ -44,6 +44,7 @@ REFERENCE = {
         "WorkKindEnum": "resources.serializers.WORK",
         "TenantRoleEnum": "accounts.models.Role",
         "AlertKindEnum": "aiops.judging.rules.Kind",
+        "RateKindEnum": "aiops.judging.rate_alerts.Kind",
         "AlertDirectionEnum": "aiops.judging.rules.Direction",
         "NetworkEnum": "resources.models.Network",
         "JobStateEnum": "jobs.models.State",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aiops import logstore
+from aiops.judging import rates
 from kernel import storage
 
 from . import accept, follow
@@ -15,4 +16,5 @@ def forget_log(kind: str, owner: str, name: str) -> None:
     while the store is away.
     """
     if not any((storage.root() / other / owner / name).is_dir() for other in follow.RUNS if other != kind):
+        rates.forget((accept.LOCAL, owner, name))
         logstore.get().forget((accept.LOCAL, owner, name))

@@ -7,7 +7,6 @@ The log store is queried before the rule's row is locked; the lock then decides 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import transaction
@@ -22,7 +21,8 @@ from kernel.errors import Fault, Refused
 from kernel.locking import lock_row
 from kernel.messages import Message, under, with_lines
 
-from . import log_search, rules, watching
+from . import log_search, rate_alerts, rules, watching
+from .findings import Finding
 
 log = logging.getLogger(__name__)
 
@@ -30,18 +30,6 @@ MOST_LOOKED_AT = 100  # workloads with the most anomalies, of which the first wi
 SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, and so a workload
 SAMPLES, SAMPLE = 5, 300  # lines in an alert, characters of each
 LOOKS_A_WINDOW = 60  # how often a rule is checked within its time window, at most
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a rule fires about. `filters` are those of log_search.body that find the lines; empty where there are none
-    to show.
-    """
-
-    words: Message
-    workload: str
-    count: int
-    filters: dict[str, str] = field(default_factory=dict)
 
 
 def check(now: datetime) -> int:
@@ -88,10 +76,12 @@ def _settle(seen: AlertRule, now: datetime, finding: Finding | None, samples: li
 
 def _notify(rule: AlertRule, now: datetime, finding: Finding, samples: list[dict]) -> None:
     link = _link(finding)
-    Alert.objects.create(
+    alert = Alert.objects.create(
         rule=rule, at=now, words=finding.words, workload=finding.workload, count=finding.count, samples=samples,
         link=link,
     )  # fmt: skip
+    if finding.rates:
+        alert.rates.set(finding.rates)
     reason = with_lines(under(finding.workload, finding.words), [one["log"] for one in samples])
     for user in rules.audience(rule):
         notices.notify(user=user, kind="alert", name=rule.name, event="alert", reason=reason, link=link)
@@ -106,6 +96,8 @@ def _samples(rule: AlertRule, finding: Finding | None) -> list[dict]:
 
 
 def _link(finding: Finding) -> str:
+    if finding.link:
+        return finding.link
     address = reverse("aiops") if finding.filters else reverse("aiops_alerts")
     return f"{address}?{urlencode(finding.filters)}" if finding.filters else address
 
@@ -211,4 +203,11 @@ def _about(rule: AlertRule) -> str:
     return "/".join(name or "*" for name in _names(rule))
 
 
-LOOKS = {"rate": _rate, "new_template": _new_template, "missing": _missing, "search": _search, "change": _change}
+LOOKS = {
+    "rate": _rate,
+    "new_template": _new_template,
+    "missing": _missing,
+    "search": _search,
+    "change": _change,
+    "template_rate": rate_alerts.find,
+}

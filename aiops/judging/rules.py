@@ -52,7 +52,8 @@ def create(user: User, values: dict) -> AlertRule:
         most = settings.AIOPS_RULES_PER_USER
         if not user.is_administrator and AlertRule.objects.filter(owner=user).count() >= most:
             raise Refused("at most %(most)s alert rules of a user", field="name", most=most)
-        return _set(AlertRule(owner=user, created=now, checked=now), values)
+        both = {"direction": Direction.BOTH} if values.get("kind") == Kind.TEMPLATE_RATE else {}
+        return _set(AlertRule(owner=user, created=now, checked=now), both | values)
 
 
 def change(rule: AlertRule, values: dict) -> AlertRule:

@@ -33,6 +33,8 @@ REJUDGE_WORDS = 30  # to search lines by, before whole texts are compared
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of each template
+MINUTE_MS = 60_000
+MOST_MINUTES = 100_000  # counts of a template in a minute
 AHEAD_MS = 600_000  # a time further in the future is not believed: the line is stored with the present
 SENT_TIME = "sent_time"  # the attribute that keeps what was sent
 UNAVAILABLE = Message("the log store is not available; try again later")
@@ -116,6 +118,12 @@ class LogStore(ABC):
 
         Each: `template_cluster_id`, `lines`, `anomalies`, `first` and `last` (ms), `newest` (the document of the newest
         line) and `workloads`, (cluster, namespace, deployment) of the WORKLOADS_SHOWN most frequent.
+        """
+
+    @abstractmethod
+    def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
+        """Return (template's number, minute since 1970, lines) of the workload's lines in [since, until), which are
+        whole minutes; of lines without a template the number is None. At most MOST_MINUTES, those with the most lines.
         """
 
     def rejudge(self, words: Mapping[str, str]) -> int:

@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator, Sequence
 
 from django.db import connection
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, F, Max, Min, Q
 
 from aiops.models import LogLine, Template, Workload
 from kernel.database import execute_prepared, reachable
 from kernel.errors import Refused
 
 from . import conditions, counting, partitions, retention, searching, shares
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
+from .base import MINUTE_MS, MOST_MINUTES, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
 from .query import parse
 from .statements import APPEND, COLUMNS, LINE, NAMES, PLACES, UPDATE, VERDICT, change_of, columns_of, key_of, owner_of
 
@@ -151,6 +151,13 @@ class DatabaseStore(LogStore):
         newest = theirs.order_by("template_id", "-time", "-pk").distinct("template_id")
         shown = {row.template_id: document(row) for row in newest}
         return [{"template_cluster_id": number, **row, "newest": shown[number]} for number, row in by_number.items()]
+
+    @reachable(UNAVAILABLE)
+    def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
+        named = dict(zip(NAMES, names, strict=True))
+        lines = LogLine.objects.filter(time__gte=since_ms, time__lt=until_ms, log_type="workload", **named)
+        minutes = lines.order_by().annotate(minute=F("time") / MINUTE_MS).values_list("template_id", "minute")
+        return list(minutes.annotate(n=Count("pk")).order_by("-n")[:MOST_MINUTES])
 
     @reachable(UNAVAILABLE)
     def put_templates(self, templates: Sequence[dict]) -> None:

@@ -24,12 +24,13 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from kernel import answering
 from kernel.errors import Fault
 
-from .base import UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean, placed
+from .base import MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean, placed
 from .opensearch_query import WITH_KEYWORD, translate
 
 LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
 CHUNK = 1000
 THREADS = 16
+TEMPLATES_COUNTED = 2000
 TIMEOUT_S = 30  # of one attempt; there are three
 LIMIT_S = 100.0
 REMOVED_AT_ONCE = 200_000  # lines
@@ -246,6 +247,24 @@ class OpenSearchStore(LogStore):
         }
         asked = {"terms": {"field": "template_cluster_id", "size": size}, "aggs": within}
         return [_template(bucket) for bucket in self._buckets(translate(body), asked)]
+
+    @_available
+    def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
+        """Return those of the TEMPLATES_COUNTED most frequent templates only."""
+        wanted = [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True)]
+        wanted += [{"range": {"time": {"gte": since_ms, "lt": until_ms}}}, {"term": {"log_type": "workload"}}]
+        minutes = {"date_histogram": {"field": "time", "fixed_interval": "1m", "min_doc_count": 1}}
+        asked = {
+            "terms": {"field": "template_cluster_id", "size": TEMPLATES_COUNTED}, "aggs": {"minute": minutes}
+        }  # fmt: skip
+        found = [
+            (bucket["key"], int(one["key"]) // MINUTE_MS, one["doc_count"])
+            for bucket in self._buckets({"bool": {"filter": wanted}}, asked)
+            for one in bucket["minute"]["buckets"]
+        ]
+        without = {"bool": {"filter": wanted, "must_not": [{"exists": {"field": "template_cluster_id"}}]}}
+        found += [(None, int(one["key"]) // MINUTE_MS, one["doc_count"]) for one in self._buckets(without, minutes)]
+        return found
 
     def _buckets(self, query: dict, aggregation: dict) -> list[dict]:
         body = {"size": 0, "query": query, "aggs": {"result": aggregation}}

@@ -1,11 +1,12 @@
 """The models of AIOps: trainings and versions (`runs`), saved searches and alert rules (`alerts`), log lines and
-related rows (`logs`).
+related rows (`logs`), how often templates come (`rates`).
 """
 
 from __future__ import annotations
 
 from .alerts import Alert, AlertRule, SavedSearch
 from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Template, WatchedWorkload, Workload
+from .rates import RateAnomaly, RateClock, TemplateRate
 from .runs import ENDED, ModelVersion, State, TrainingRun
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "LogLine",
     "LogMinute",
     "ModelVersion",
+    "RateAnomaly",
+    "RateClock",
     "SavedSearch",
     "State",
     "Template",
+    "TemplateRate",
     "TrainingRun",
     "WatchedWorkload",
     "Workload",

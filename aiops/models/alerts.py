@@ -8,6 +8,8 @@ from django.utils.translation import gettext_lazy as _
 
 from kernel.messages import ReasonField
 
+from .rates import RateAnomaly
+
 
 class SavedSearch(models.Model):
     """The filters of a search under a name. `filters` are those of log_search.body, without times.
@@ -47,7 +49,8 @@ class AlertRule(models.Model):
     """A condition that its owner and the `recipients` are notified of. Blank names match any.
 
     `checked`: templates up to then were examined. `next_check`: not examined before; None for at once. `percent` and
-    `direction` are of the kind CHANGE, `search` of SEARCH and CHANGE.
+    `direction` are of the kind CHANGE, `search` of SEARCH and CHANGE. Of TEMPLATE_RATE, `direction` UP is too often,
+    DOWN is silent.
     """
 
     class Kind(models.TextChoices):
@@ -56,6 +59,7 @@ class AlertRule(models.Model):
         MISSING = "missing", _("no log lines")
         SEARCH = "search", _("many lines of a search")
         CHANGE = "change", _("a changed number of lines")
+        TEMPLATE_RATE = "template_rate", _("a template too often or silent")
 
     class Direction(models.TextChoices):
         UP = "up", _("more lines")
@@ -109,8 +113,9 @@ class AlertRule(models.Model):
 
 
 class Alert(models.Model):
-    """One alert: `count` is of anomalies, lines, new templates or silent workloads.
+    """One alert: `count` is of anomalies, lines, templates or silent workloads.
 
+    `rates` are what an alert of the kind TEMPLATE_RATE is about; `ended` is when the last of them did.
     `samples` are some of the lines, [{"id", "time", "log"}]; `link` is the address of all of them.
     """
 
@@ -121,6 +126,10 @@ class Alert(models.Model):
     count = models.BigIntegerField(_("count"))
     samples = models.JSONField(_("sample lines"), default=list, blank=True)
     link = models.TextField(_("link"), blank=True, default="")
+    rates = models.ManyToManyField(
+        RateAnomaly, blank=True, related_name="alerts", db_table="aiops_alert_rate", verbose_name=_("unusual rates")
+    )
+    ended = models.DateTimeField(_("ended"), null=True, blank=True)
 
     class Meta:
         db_table = "aiops_alert"

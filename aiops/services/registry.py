@@ -12,6 +12,7 @@ SERVICES = {
     "follower": "aiops.services.follower.FollowerService",
     "write-back": "aiops.services.writeback.WriteBack",
     "housekeeping": "aiops.services.housekeeping.Housekeeping",
+    "rates": "aiops.services.rates.Rates",
     "gateway": "aiops.services.gateway.Gateway",
     "preprocessing": "aiops.services.preprocess.Preprocessing",
     "drain": "aiops.services.drain.WorkloadDrain",

@@ -57,6 +57,7 @@ PAGES = [
     "/aiops/templates",
     "/aiops/searches",
     "/aiops/watched",
+    "/aiops/workload?deployment=fit",
     "/aiops/alerts",
     "/aiops/alerts?search=1",
     "/jobs",

@@ -12,7 +12,7 @@ from accounts.sharing import pages as sharing
 from accounts.signin import factor_pages as factors
 from accounts.signin import pages as signin
 from accounts.signin import passwords
-from aiops.web import alert_pages, export, search_pages, watched_pages
+from aiops.web import alert_pages, export, search_pages, watched_pages, workload_pages
 from aiops.web import operator_pages as aiops_operators
 from aiops.web import pages as aiops
 from aiops.web import part_pages as aiops_parts
@@ -190,6 +190,7 @@ urlpatterns = [
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),
     path("aiops/export", export.download, name="aiops_export"),
     path("aiops/watched", watched_pages.watched, name="aiops_watched"),
+    path("aiops/workload", workload_pages.workload, name="aiops_workload"),
     path("aiops/searches", search_pages.saved, name="aiops_searches"),
     path("aiops/alerts", alert_pages.alerts, name="aiops_alerts"),
     path("aiops/models", aiops_operators.models, name="aiops_models"),

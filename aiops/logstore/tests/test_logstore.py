@@ -120,6 +120,24 @@ class TestLines:
         assert quiet("", "shop", "ahead") == ["c1/shop/ahead"]
         assert quiet("", "other") == []
 
+    def test_lines_are_counted_by_template_and_minute(self, store):
+        minute = NOW // 60_000
+        given = [(7, 0), (7, 0), (7, 1), (8, 1), (None, 1), (7, 2)]
+        store.append(
+            [
+                line(
+                    place,
+                    time=(minute + later) * 60_000 + place,
+                    **({"template_cluster_id": number, "masked_log": "x"} if number else {}),
+                )
+                for place, (number, later) in enumerate(given)
+            ]
+        )
+        store.append([line(9, time=minute * 60_000, deployment="other", template_cluster_id=7)])
+        counts = store.template_minutes(("c1", "shop", "web"), minute * 60_000, (minute + 2) * 60_000)
+        expected = {(7, minute, 2), (7, minute + 1, 1), (8, minute + 1, 1), (None, minute + 1, 1)}
+        assert set(counts) == expected
+
     def test_lines_with_a_text_are_classified_again(self, store):
         store.append([line(number) for number in range(6)])
         texts = ["disk <num> gone", "disk <num> gone away", "disk <num> gone", "***", "fine", "Disk <num> gone"]

@@ -35,6 +35,8 @@ GET    /aiops/templates                                                         
 GET    /aiops/trainings                                                           full read submit
 GET    /aiops/versions                                                            full read submit
 PUT    /aiops/versions/{version}:serve                                            full
+GET    /aiops/rates                                                               full read submit
+GET    /aiops/rate_anomalies                                                      full read submit
 GET    /aiops/watched                                                             full read submit
 POST   /aiops/watched                                                             full
 GET    /aiops/watched/{id}                                                        full read submit

@@ -1,0 +1,65 @@
+"""The page of a workload: its templates with how often they usually come, the counts of one, and unusual times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from django.contrib.auth.decorators import login_required
+from django.http import Http404
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from aiops.judging import insights as charts
+from aiops.judging import log_search, rate_table, scope
+from kernel.errors import Fault, Refused
+from kernel.messages import translate
+from kernel.pages import number_in
+
+from .pages import SPANS, USUAL_HOURS
+
+ANOMALIES_SHOWN = 50
+
+
+@login_required
+@require_GET
+def workload(request):
+    """Show the workload `cluster`, `namespace`, `deployment`, of `template` the lines over time."""
+    given = {
+        "cluster": request.GET.get("cluster") or scope.LOCAL,
+        "namespace": request.GET.get("namespace") or request.user.username,
+        "deployment": request.GET.get("deployment", ""),
+    }
+    if not given["deployment"] or not scope.may_see(request.user, given["cluster"], given["namespace"]):
+        raise Http404
+    if number_in(request.GET.get("template", "")) is not None:
+        given["template"] = request.GET["template"]
+    asked = request.GET.get("hours", "")
+    hours = asked if asked in dict(SPANS) else USUAL_HOURS
+    times = {name: request.GET[name] for name in ("since", "until") if request.GET.get(name)}
+    context = {"given": given, "hours": hours, "spans": SPANS, "rows": [], "anomalies": [], "status": 200}
+    try:
+        _fill(request, context, given, times)
+    except Refused as refusal:
+        context |= {"problem": translate(refusal.msg), "status": 403}
+    except Fault as fault:
+        context |= {"problem": translate(fault.msg), "status": 503}
+    return render(request, "aiops/workload.html", context, status=context["status"])
+
+
+def _fill(request, context: dict, given: dict, times: dict) -> None:
+    names = given["cluster"], given["namespace"], given["deployment"]
+    filters = {**given, **times}
+    log_search.body(request.user, **filters)  # refuses wrong ones
+    context["chart"] = charts.chart(request.user, filters, context["hours"])
+    context["rows"] = [_row(row) for row in rate_table.templates(request.user, names)]
+    context["chosen"] = next((row for row in context["rows"] if str(row["number"]) == given.get("template")), None)
+    context["anomalies"] = [_anomaly(row) for row in rate_table.anomalies(names)[:ANOMALIES_SHOWN]]
+
+
+def _row(row: dict) -> dict:
+    return {**row, "at": datetime.fromtimestamp(row["last"] / 1000, UTC)}
+
+
+def _anomaly(row) -> dict:
+    since = datetime.fromtimestamp(row.since / 1000, UTC)
+    return {"row": row, "since": since, "until": row.until and datetime.fromtimestamp(row.until / 1000, UTC)}
