@@ -29,6 +29,7 @@ ATTACKS = (
     "jobs/tests/test_limits.py",
     "jobs/tests/test_idle.py",
     "jobs/tests/test_auth.py",
+    "jobs/metrics/tests/test_kafka.py",
     "jobs/metrics/tests/test_nats_auth.py",
     "jobs/metrics/tests/test_journal.py",
     "jobs/mlflow/tests/test_artifacts_live.py",

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
+from django.conf import settings
 from nats.js.errors import APIError
 
 from accounts import lifecycle as accounts
@@ -22,6 +24,7 @@ from datasets.models import Dataset
 from datasets.webdav.gate import internal_key
 from datasets.webdav.put.batch import store_all
 from jobs import lifecycle
+from jobs.artifacts import files, multipart, space
 from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 from jobs.models import Job, RunParam
 from kernel import bus, consuming, disk, storage
@@ -262,3 +265,40 @@ def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):
     assert refusals == [bus.FULL]
     assert handled[0] == (3, b"kept")
     assert handled[1][1] == b"taken"
+
+
+def only(left: int) -> disk.Free:
+    """Return a disk on which so many bytes may be stored, and no more."""
+    return disk.Free((settings.DISK_MINIMUM_MIB << 20) + left, 1 << 20)
+
+
+def test_an_artifact_is_stored_where_its_bytes_have_room(alice, set_free):
+    """Those of other uploads that are on the way are not free any more."""
+    job = put(Job, alice, "fit", "finished")
+    for free, size in ((only(99), 100), *((low, 1) for low in LOW)):
+        set_free(free)
+        with pytest.raises(disk.DiskFull):
+            space.require(job, size)
+    set_free(only(100))
+    assert space.require(job, 100) == 100
+    with pytest.raises(disk.DiskFull):
+        space.require(job, 60, SimpleNamespace(coming=lambda: 60, at=lambda place: 0))
+
+
+def test_the_parts_of_an_artifact_are_joined_where_there_is_room_for_the_whole(alice, set_free):
+    """It is there twice for a moment. Refused, it is as it was, and is joined later."""
+    job = put(Job, alice, "fit", "finished")
+    set_free(ROOMY)
+    upload = multipart.begin(job, "model.bin", 2, "token")
+    etags = {}
+    for number in (1, 2):
+        body = storage.spool_dir() / f"part{number}"
+        body.write_bytes(b"x" * 50)
+        etags[number] = multipart.add(upload, job, number, body)
+    for free in (only(99), *LOW):
+        set_free(free)
+        with pytest.raises(disk.DiskFull):
+            multipart.complete(upload, job, etags)
+    set_free(only(100))
+    multipart.complete(upload, job, etags)
+    assert files.size(job, "model.bin") == 100

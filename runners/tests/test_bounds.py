@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import stat
@@ -11,6 +12,7 @@ import time
 import pytest
 
 from mlp.tests.patience import LIMIT_S
+from runners import confine
 
 from .confined import KINDS, World, each, each_that_is_limited, processes_in
 from .helpers import end_of, eventually
@@ -127,6 +129,24 @@ def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
     status = world.run("import time\n" + how, disk_mib=2)
     assert status.reason.startswith("wrote more than 2 MiB"), status
     assert not status.succeeded
+
+
+@pytest.mark.parametrize(
+    ("taken", "rest", "before_it_is_full"),
+    [(0, 10 << 30, 64 << 20), (60 << 20, 10 << 30, 4 << 20), (0, (2 << 30) + (8 << 20), 8 << 20), (0, 1 << 30, None)],
+    ids=["a small limit", "most of it is written", "the disk is nearly full", "the disk is full"],
+)
+def test_the_disk_is_looked_at_sooner_the_nearer_a_limit_is(tmp_path, monkeypatch, taken, rest, before_it_is_full):
+    """Else a fast disk takes many times the limit between two looks. A disk that others filled is no such reason."""
+    monkeypatch.syspath_prepend(str(confine.SHIM))  # its modules import each other by name
+    limits = importlib.import_module("limits")
+    disk = limits.Disk([str(tmp_path)], 64, 2048, print)
+    pause = disk.pause(taken, rest)
+    if before_it_is_full is None:
+        assert pause == disk.LOOK_S
+    else:
+        assert pause == disk.QUICK_S or pause * disk.SPEED <= before_it_is_full
+    assert limits.Disk([str(tmp_path)], 64 << 10, 2048, print).pause(0, 100 << 30) == disk.LOOK_S
 
 
 def test_who_uses_up_the_inodes_is_ended_while_others_have_some(tmp_path):

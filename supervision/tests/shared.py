@@ -22,6 +22,7 @@ VISITORS = (
     "mlp/monitoring/tests/test_scrape.py",
     "mlp/monitoring/tests/test_traces.py",
     "mlp/tests/attack/test_breakout.py",
+    "mlp/tests/attack/test_filling.py",
     "mlp/tests/test_demo.py",
     "supervision/tests/test_orderly_end.py",
     "supervision/tests/test_supervisor.py",

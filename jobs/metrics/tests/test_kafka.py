@@ -13,9 +13,10 @@ from kafka import KafkaProducer
 
 from jobs.metrics import kafka_source
 from jobs.models import Metrics
-from kernel import bus
+from kernel import bus, disk
 from kernel.errors import Fault
 from mlp.tests import servers
+from mlp.tests.patience import LIMIT_S
 
 from .test_metrics import ingesting, row, running, stream, wait_for  # noqa: F401 (fixtures)
 
@@ -101,6 +102,38 @@ def test_messages_on_the_topic_are_stored_once(running, ingesting, topic, readin
     begin()
     wait_for(lambda: epochs() == [0, 1, 2])
     assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("low", [disk.Free(0, 1 << 20), disk.Free(1 << 40, 0)], ids=["bytes", "inodes"])
+def test_messages_stay_on_the_topic_until_the_disk_has_room(running, ingesting, topic, reading, monkeypatch, low):  # noqa: F811
+    """Of what it has not taken nothing is acknowledged, so that the next look finds it."""
+    has, refused, early, real = [low], threading.Event(), [], bus.publish
+
+    def require(*args):
+        try:
+            gate(*args)
+        except disk.DiskFull:
+            refused.set()
+            raise
+
+    def publish(messages, *args):
+        if has[0] is low:
+            early.append(messages)
+            refused.set()
+        real(messages, *args)
+
+    gate = disk.require
+    monkeypatch.setattr(disk, "free", lambda place=None: has[0])
+    monkeypatch.setattr(kafka_source.disk, "require", require)
+    monkeypatch.setattr("kernel.bus.publish", publish)
+    monkeypatch.setattr("jobs.metrics.kafka_source.RETRY_S", 0)
+    topic(mine(0), mine(1))
+    reading[0]()
+    assert refused.wait(LIMIT_S)
+    assert early == []
+    assert epochs() == []
+    has[0] = disk.Free(1 << 40, 1 << 20)
+    wait_for(lambda: epochs() == [0, 1])
 
 
 @pytest.mark.parametrize("value", [None, b"", b"x" * (2 << 20), json.dumps(mine(0, more="x" * (2 << 20))).encode()])

@@ -9,11 +9,11 @@ import itertools
 import os
 import select
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
 import requests
+from django.conf import settings
 
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
@@ -216,8 +216,8 @@ def test_filling_something_up_harms_nobody(world, attacker, what):
         job.until(lambda: job.row["state"] == "error" or "refused: " in job.log)
     job.end()
     assert ENDED_BY[what] in job.row["reason"] or "refused: " in job.log, job.row
-    used = subprocess.run(["du", "-sk", str(job.workspace)], capture_output=True, text=True, check=True).stdout
-    assert int(used.split()[0]) < 4 * 64 << 10
+    free = os.statvfs(job.workspace)  # how far it gets beyond its limit is a matter of the disk's speed
+    assert free.f_bavail * free.f_frsize > settings.DISK_RESERVE_MIB << 20
     assert (job.workspace / "log" / "job.log").stat().st_size < 2_000_000
     job.until(lambda: world.in_use() == world.idle)
     attacker.done("delete", f"jobs/{job.name}")

@@ -130,9 +130,9 @@ class Job:
 class World:
     """The platform, with both users."""
 
-    def __init__(self, platform: Shared):
+    def __init__(self, platform: Shared, attacker: str = "attacker", victim: str = "victim"):
         self.platform = platform
-        self.attacker, self.victim = Person(self.platform, "attacker"), Person(self.platform, "victim")
+        self.attacker, self.victim = Person(self.platform, attacker), Person(self.platform, victim)
         self.idle = self.in_use()
 
     def secrets(self) -> list[str]:
