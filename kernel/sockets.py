@@ -21,6 +21,10 @@ LONGEST_NAME = len("/.s.PGSQL.65535")
 SCHEME = "unix:"
 OF_RUN = "run-"  # how the name of a run's socket begins: it outlives the servers
 
+# Connections that wait to be accepted: after a restart of the platform all open pages come at once. Where the queue of
+# a unix socket is full, connect(2) fails at once. The kernel takes no more than net.core.somaxconn.
+BACKLOG = 4096
+
 # (host, port), or the path of a unix socket
 Address = tuple[str, int] | str
 

@@ -28,11 +28,12 @@ from daphne.endpoints import build_endpoint_description_strings
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol
 
+from kernel.sockets import BACKLOG
+
 log = logging.getLogger(__name__)
 
 MOST_KEPT = 4 << 20  # bytes beyond the socket's own buffers
 MOST_MESSAGE = 64 << 10  # bytes
-BACKLOG = 4096  # connections that wait to be accepted: after a restart of the platform all open pages come at once
 MOST_WAITING = 32  # messages of a client that wait for the application
 RESUMED_AT = MOST_WAITING // 2
 

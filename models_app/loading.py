@@ -94,9 +94,10 @@ class Loaded:
 
     `frames`: it takes data frames, in which a text may be missing (None). `certain`: inputs have these shapes or are
     refused. `columns`: MLflow's types of the columns of a table by name, of which the `optional` ones may be missing.
+    `features`: the columns that it was fitted with.
     """
 
-    frames, columns, optional, wrong_input, concurrency = False, {}, frozenset(), WrongInput, 1
+    frames, columns, features, optional, wrong_input, concurrency = False, {}, (), frozenset(), WrongInput, 1
 
     def __init__(self, kind: str, call, inputs: list[dict], outputs: list[dict], batches: bool, certain=False):
         self.format, self.call, self.inputs, self.outputs = kind, call, inputs, outputs
@@ -251,11 +252,8 @@ def _onnx(kind: str, path: Path) -> Loaded:
 
 
 def _sklearn(kind: str, path: Path) -> Loaded:
-    if kind == "skops":
-        return _estimator(kind, _open_skops(path), path.name, _only_input)
-    import joblib
-
-    return _estimator(kind, joblib.load(path), path.name, _only_input)
+    opened = _open_skops if kind == "skops" else importlib.import_module("joblib").load
+    return _estimator(kind, opened(path), path.name, _only_input)
 
 
 def _open_skops(path: Path):
@@ -316,7 +314,9 @@ def _estimator(kind: str, estimator, name: str, features_of, first: str = "predi
     takes = {"name": "input", "datatype": "FP64", "shape": [-1, int(getattr(estimator, "n_features_in_", -1))]}
     if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline for text
         takes = {"name": "input", "datatype": "BYTES", "shape": [-1]}
-    return Loaded(kind, call, [takes], [], batches=True)
+    loaded = Loaded(kind, call, [takes], [], batches=True)
+    loaded.features = tuple(map(str, getattr(estimator, "feature_names_in_", ())))
+    return loaded
 
 
 def _mlflow(kind: str, path: Path) -> Loaded:

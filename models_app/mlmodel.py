@@ -246,7 +246,9 @@ def _xgboost(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit:
 
     takes = {"name": "input", "datatype": "FP32", "shape": [-1, int(model.num_features())]}
     gives = {"name": "predict", "datatype": "FP32", "shape": [-1]}
-    return kit.Loaded("xgboost", call, [takes], [gives], batches=True)
+    loaded = kit.Loaded("xgboost", call, [takes], [gives], batches=True)
+    loaded.features = tuple(model.feature_names or ())
+    return loaded
 
 
 def _onnx(folder: Path, flavour: dict, pyfunc: dict, features: Features, kit: SimpleNamespace):

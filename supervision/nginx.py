@@ -44,7 +44,7 @@ from django.conf import settings
 from accounts.throttle import gateway_key
 from datasets.webdav.gate import internal_key
 from kernel import storage
-from kernel.sockets import Address
+from kernel.sockets import BACKLOG, Address
 
 from . import binaries, tls
 from .part import run_dir, write_private
@@ -164,7 +164,7 @@ def ports() -> tuple[tuple[str, int], ...]:
 
 def listen(port: int) -> str:
     """Return the address at which a gateway listens, with TLS where there is a certificate."""
-    return f"{authority(settings.MLP_HOST)}:{port}{' ssl' if settings.TLS.cert else ''}"
+    return f"{authority(settings.MLP_HOST)}:{port}{' ssl' if settings.TLS.cert else ''} backlog={BACKLOG}"
 
 
 def listen_more(port: int, plain: int) -> str:

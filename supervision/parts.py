@@ -7,7 +7,7 @@ import sys
 
 from django.conf import settings
 
-from kernel.sockets import Address
+from kernel.sockets import BACKLOG, Address
 from supervision import health
 
 from . import nginx, servers
@@ -52,8 +52,9 @@ def web() -> Part:
     """
     address = settings.WEB_ADDRESS
     bind = servers.authority(*address) if isinstance(address, tuple) else f"unix:{address}"
-    arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", bind, "--preload"]
-    arguments += ["--worker-class", "gthread", "--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
+    arguments = ["-m", "gunicorn", "mlp.wsgi:application", "--bind", bind, "--backlog", str(BACKLOG)]
+    arguments += ["--preload", "--worker-class", "gthread"]
+    arguments += ["--workers", str(WEB_WORKERS), "--threads", str(WEB_THREADS)]
     # A worker whose main loop stands still for the time-out is replaced; how long its requests take does not matter.
     # Longer than nginx keeps idle connections, so that nginx never uses a closed one.
     arguments += ["--keep-alive", "75", "--timeout", "30", "--graceful-timeout", "3", "--limit-request-line", "8190"]
@@ -65,6 +66,9 @@ def websockets() -> Part:
     address = settings.WEBSOCKET_ADDRESS
     place = ["-b", address[0], "-p", str(address[1])] if isinstance(address, tuple) else ["-u", address]
     arguments = ["-m", "mlp.websockets", *place, "--no-server-name", "--proxy-headers"]
+    # Daphne's own 5 s are over before the last of a thousand handshakes has had its turn. A slow client cannot use them
+    # up: nginx reads its request.
+    arguments += ["--websocket_connect_timeout", "60"]
     # -v 0: no access log, which would contain tokens; nginx writes one.
     arguments += ["--application-close-timeout", "2", "-v", "0", "mlp.asgi:application"]
     # Daphne may ignore SIGTERM while clients are connected.

@@ -44,9 +44,11 @@ ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
 csv.field_size_limit(sys.maxsize)  # a body has a limit of its own
 
 
-def read(body: bytes, content_type: str, inputs: list[dict]) -> list[dict]:
-    """Return the tensors in the body; `inputs` are those that the model declares. Raises BadRequest."""
-    declared = {one["name"]: one for one in inputs} or {"input": ANY}
+def read(body: bytes, content_type: str, inputs: list[dict], features: tuple[str, ...] = ()) -> list[dict]:
+    """Return the tensors in the body; `inputs` are those that the model declares, `features` the names of the columns
+    of the only one. Raises BadRequest.
+    """
+    declared = {one["name"]: {**one, "features": features} for one in inputs} or {"input": ANY}
     kind = media_type(content_type)
     given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
     return [values.tensor(_input(declared, name), array) for name, array in given.items()]
@@ -163,6 +165,9 @@ def _csv(body: bytes, declared: dict[str, dict]) -> dict[str, np.ndarray]:
         }
     if only is None:
         raise BadRequest(f"body: the CSV needs a heading that names the inputs {', '.join(declared)}")
+    if headed:
+        places = values.order(heading, only.get("features", ()))
+        heading, rows = [heading[at] for at in places], [[row[at] for at in places] for row in rows]
     flat = [word for row in rows for word in row]
     line = len(only["shape"]) == 1 and (len(heading) == 1 or len(rows) == 1)
     shape, columns = ([len(flat)], None) if line else ([len(rows), len(heading)], heading if headed else None)

@@ -74,6 +74,8 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     if not isinstance(inputs, list) or not inputs:
         raise BadRequest("inputs: must be a list of at least one tensor")
     _parameters(request, "the request")
+    if type(request.get("id")) not in (str, int, type(None)):
+        raise BadRequest("id: must be a string")
     outputs = request.get("outputs") or []
     if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
         raise BadRequest("outputs: must be a list of objects")
@@ -91,6 +93,24 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     return request, tensors
 
 
+def joined(request: dict, tensors: list[dict], inputs: list[dict], features: tuple[str, ...]) -> list[dict]:
+    """Return columns as the only input of a model, where the request says that they are a data frame, by MLServer's
+    content type `pd`. `features` are the names that the model was fitted with. Raises BadRequest.
+    """
+    frame = _parameters(request, "the request").get("content_type") == "pd"
+    if not frame or len(inputs) != 1 or len(inputs[0]["shape"]) != 2:
+        return tensors
+    if len(tensors) == 1 and len(tensors[0]["shape"]) == 2:
+        return tensors
+    if any(one["shape"] not in ([one["data"].size], [one["data"].size, 1]) for one in tensors):
+        raise BadRequest("inputs: each column of a data frame (pd) must have the shape [rows] or [rows, 1]")
+    if len({one["data"].size for one in tensors}) != 1:
+        raise BadRequest("inputs: the columns of a data frame (pd) must have the same number of rows")
+    places, kind = values.order([one["name"] for one in tensors], features), inputs[0]["datatype"]
+    columns = [values.from_array(tensors[at]["name"], kind, tensors[at]["data"].ravel()) for at in places]
+    return [values.tensor(inputs[0], np.stack(columns, axis=1))]
+
+
 def _parameters(given: dict, name: str) -> dict:
     parameters = given.get("parameters")
     if not isinstance(parameters, dict | None):
@@ -104,6 +124,8 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
     name, kind, shape = given["name"], given.get("datatype"), given.get("shape")
     if kind not in DATATYPES:
         raise BadRequest(f"{name}: datatype must be one of {', '.join(DATATYPES)}")
+    if isinstance(shape, list):  # 2.0 is a whole number of JSON
+        shape = [int(side) if type(side) is float and side.is_integer() else side for side in shape]
     if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
         raise BadRequest(f"{name}: shape must be a list of whole numbers")
     parameters = _parameters(given, name)
@@ -175,7 +197,7 @@ def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[byte
             entry |= _to_json(one)
         entries.append(entry)
     response = {"model_name": model, "model_version": "1", "outputs": entries}
-    if "id" in request:
+    if request.get("id") is not None:
         response["id"] = str(request["id"])
     head = written(response, [one["data"] for one in outputs])
     return b"".join([head, *blobs]), len(head) if blobs else None

@@ -105,7 +105,10 @@ def _table(table: Table, model, named: bool = False) -> list[dict]:
         raise BadRequest("body: the table has no rows")
     by_name = model.columns or named or (inputs and [inputs[0]["name"]] == columns and len(inputs[0]["shape"]) == 1)
     if len(inputs) <= 1 and not by_name:
-        return [_whole(table, inputs[0] if inputs else ANY)]
+        places = values.order(columns, model.features if inputs else ())
+        rows = table.rows if places == sorted(places) else [[row[at] for at in places] for row in table.rows]
+        ordered = Table([columns[at] for at in places], rows, table.words)
+        return [_whole(ordered, inputs[0] if inputs else ANY)]
     if not inputs:
         inputs = [{**ANY, "name": name} for name in columns]
     only_once(columns, [one["name"] for one in inputs])

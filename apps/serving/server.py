@@ -31,7 +31,7 @@ import uvicorn
 from batching import Batcher
 from door import Door, take_secret
 from packing import unpacked
-from protocol import read_request, write_response, written
+from protocol import joined, read_request, write_response, written
 from request_counter import Traffic
 from values import BadRequest, TooLarge
 
@@ -40,6 +40,7 @@ LARGE_BYTES = 1 << 20
 IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
 STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
+BACKLOG = 4096  # connections that wait to be accepted; a full queue of a unix socket refuses at once
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
 
@@ -191,6 +192,10 @@ class Application:
         for one in tensors:
             if one["name"] in declared:
                 _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
+        if self.model.format != "predictor" and isinstance(problem, ValueError):  # its own code may fail on anything
+            odd = next(filter(None, map(_odd, tensors)), None)
+            if odd:
+                raise BadRequest(f"{odd}{_failed(problem)}")
 
     async def _unless_gone(self, receive, computing) -> list[dict]:
         """Return what is computed. Raises Gone, and gives it up, where the caller disconnects meanwhile."""
@@ -208,6 +213,7 @@ class Application:
         length = dict(scope["headers"]).get(b"inference-header-content-length")
         body = await self._body(scope, receive)
         request, tensors = await _read(read_request, body, None if length is None else length.decode("latin-1"))
+        tensors = joined(request, tensors, *self._declared())
         wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
         outputs = await self._computed(receive, tensors, wanted)
         body, head = await _write(outputs, write_response, request, self.name, outputs)
@@ -219,9 +225,12 @@ class Application:
     async def _predict(self, scope, receive):
         """Answer plain JSON or a file (see bodies.py) with {"name of an output": nested list, ...}."""
         content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        tensors = await _read(bodies.read, await self._body(scope, receive), content_type, self.model.inputs)
+        tensors = await _read(bodies.read, await self._body(scope, receive), content_type, *self._declared())
         outputs = await self._computed(receive, tensors)
         return 200, await _write(outputs, _named, outputs), []
+
+    def _declared(self) -> tuple[list[dict], tuple[str, ...]]:
+        return self.model.inputs, self.model.features
 
     async def _invocations(self, scope, receive):
         """Answer a request of MLflow's scoring protocol (see scoring.py)."""
@@ -318,6 +327,16 @@ def _check(given: dict, one: dict, kinds: bool, reason: Exception | None = None)
     raise BadRequest(f"{name}: {expected}must have the shape {shape}, given was {list(had)}{failed}")
 
 
+def _odd(one: dict) -> str:
+    """Return in words what many models do not take of a tensor."""
+    data = np.asarray(one["data"])
+    if not data.size:
+        return f"{one['name']}: has no values"
+    return (
+        f"{one['name']}: has NaN or infinite numbers" if data.dtype.kind == "f" and not np.isfinite(data).all() else ""
+    )
+
+
 def _failed(reason: Exception) -> str:
     return f" (the model failed: {type(reason).__name__}: {reason})"
 
@@ -372,7 +391,7 @@ def main() -> None:
     config = uvicorn.Config(
         Door(application, secret) if secret else application,
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=STOP_S, server_header=False,
+        timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=listening)
 

@@ -92,6 +92,18 @@ def from_words(name: str, kind: str, words: list[str], shape: list[int], columns
     return _checked(_spelled, name, kind, words, shape, columns)
 
 
+def order(columns: list[str], features: tuple[str, ...]) -> list[int]:
+    """Return the places of the columns in the order of the features that the model was fitted with. Numbers from 0 are
+    no names. Raises BadRequest where the names are others.
+    """
+    unnamed = list(range(len(columns)))
+    if not features or columns == list(map(str, unnamed)):
+        return unnamed
+    if sorted(columns) != sorted(features):
+        raise BadRequest(f"body: the columns must be {', '.join(features)}; given were {', '.join(columns)}")
+    return [columns.index(name) for name in features]
+
+
 def from_array(name: str, kind: str, array: np.ndarray) -> np.ndarray:
     """Return an array as one of the datatype. Raises BadRequest."""
     fitting = {"BOOL": "b", "BYTES": "SU"}.get(kind, "iuf")

@@ -30,7 +30,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.http import HttpResponse
 
-from kernel.sockets import Address
+from kernel.sockets import BACKLOG, Address
 from kernel.streams import Busy, Streams
 from kernel.telemetry import meters
 
@@ -192,8 +192,8 @@ async def listen(server: Taker, address: Address) -> asyncio.Server:
     """Open a port or a unix socket, and hand the requests there to the server. Raises OSError."""
     loop, made = asyncio.get_running_loop(), functools.partial(Connection, server)
     if isinstance(address, tuple):
-        return await loop.create_server(made, *address, backlog=1024)
-    return await loop.create_unix_server(made, address, backlog=1024)
+        return await loop.create_server(made, *address, backlog=BACKLOG)
+    return await loop.create_unix_server(made, address, backlog=BACKLOG)
 
 
 async def serve(address: Address, stop: asyncio.Event) -> None:

@@ -46,11 +46,21 @@ def compare(versions: list[ModelVersion]) -> Comparison:
         setattr(result, side, _by_name([_tensors(one, side) for one in versions]))
     result.tags = _by_name([one.tags for one in versions])
     result.jobs = list({one.job_id: one.job for one in versions if one.job is not None}.values())
-    if all(one.job is not None for one in versions):
-        jobs = [one.job for one in versions]
-        summaries = rows.summaries_of(jobs)
-        result.metrics = rows.table_of(jobs, rows.params_of(jobs), summaries, False).metrics
+    result.metrics = _metrics(versions)
     return result
+
+
+def _metrics(versions: list[ModelVersion]) -> list[Row]:
+    """Return the rows of the metrics; a version whose run is not known has empty cells."""
+    jobs = [one.job for one in versions if one.job is not None]
+    if not jobs:
+        return []
+    found = rows.table_of(jobs, rows.params_of(jobs), rows.summaries_of(jobs), False).metrics
+    for row in found:
+        cells = iter(row.cells)
+        row.cells = [Cell() if one.job is None else next(cells) for one in versions]
+        row.differs = row.differs or len(jobs) < len(versions)
+    return found
 
 
 def _details(versions: list[ModelVersion]) -> list[Row]:

@@ -46,7 +46,8 @@ def files_of(user, source: str, run_id: str = "") -> Files:
         job = lifecycle.finished_job(user, job_name) if kind == "jobs" else None
         return Files(origin=lifecycle.measured(user, source, job), job=job)
     if named := MODEL.fullmatch(source):
-        return Files(model=_model(user, named[1]))
+        model = _model(user, named[1])
+        return Files(model=model, job=_run(user, run_id) or _origin(model))
     job = _run(user, run_id)
     if found := LOGGED.fullmatch(source):
         model = _logged(user, found[1])
@@ -149,6 +150,14 @@ def _model(user, name: str) -> Model:
     if model is None:
         raise Refused("you have no model named %(name)s", field="source", name=name)
     return model
+
+
+def _origin(model: Model) -> Job | None:
+    """Return the run whose output a model is, unless it is gone and another one has its name."""
+    lineage = model.lineage if isinstance(model.lineage, dict) else {}
+    job = Job.objects.filter(user=model.user, name=str(lineage.get("job", ""))).select_related("user").first()
+    ended = job.ended.isoformat() if job is not None and job.ended else None
+    return job if job is not None and ended == lineage.get("ended") else None
 
 
 def _of_version(user, name: str, number: str | None, alias: str | None) -> Files:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from django.utils import timezone
 
+from jobs.models import Job
+from jobs.summaries import metrics as summaries
+from kernel import storage
 from kernel.models import StateChange
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import visible_text
 from mlp.tests.tiers import few
 from models_app.models import Model, ModelVersion, RegisteredModel
 
@@ -67,6 +73,29 @@ def test_a_version_is_a_model_that_is_checked_and_deleted_with_it(registry, chur
     assert set(Model.objects.values_list("state", flat=True)) == {"deleting"}
     assert not ModelVersion.objects.exists()
     assert registry("get") == []
+
+
+def test_versions_of_models_are_compared_by_the_metrics_of_their_runs(registry, churn, client, alice, as_alice):
+    """A version that is made from a model has the run whose output the model is; one without a run hides no others."""
+    for name, accuracy in (("fita", 0.875), ("fitb", 0.75)):
+        job = put(Job, alice, name, "finished")
+        summaries.add(job, [summaries.summary_of("accuracy", [accuracy], 1, timezone.now())])
+        storage.job_dir("alice", name).mkdir(parents=True)
+        (storage.job_dir("alice", name) / "model.pt").write_bytes(b"not really")
+        body = {"name": name, "src": f"jobs/{name}/model.pt"}
+        assert as_alice.call("post", "users/alice/models", body).status_code == 201
+    Model.objects.create(user=alice, tenant=alice.tenant, name="net", src="home/net", size=1, state="ready")
+    for model, run in (("fita", "fita"), ("fitb", "fitb"), ("net", None)):
+        registry("post", f"{churn}/versions", {"source": f"models/{model}"}, 201)
+        version = ModelVersion.objects.latest("number")
+        assert (version.job and version.job.name) == run
+    client.force_login(alice)
+    for asked in ("?version=1&version=2", "?version=1&version=2&version=3"):
+        words = visible_text(client.get(f"/registry{churn}/compare{asked}"))
+        assert ("0.875" in words, "0.75" in words) == (True, True), words
+    Job.objects.filter(name="fita").update(ended=timezone.now())  # another one, that has the name now
+    assert registry("post", f"{churn}/versions", {"source": "models/fita"}, 201)["version"] == 4
+    assert ModelVersion.objects.latest("number").job is None
 
 
 def test_aliases_stages_tags_and_names(registry, three):

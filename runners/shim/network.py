@@ -19,7 +19,7 @@ MS_BIND, MS_REC, MS_SLAVE = 0x1000, 0x4000, 0x80000
 NAMES, NAME_SERVER = "/etc/resolv.conf", "198.51.100.3"  # of runs with a route to the internet (`route.py`)
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LOOPBACK = "127.0.0.1"
-BACKLOG = 128
+BACKLOG = 4096
 ROUTE_S = 25  # within which a run has to have its route to the internet
 MADE, FAILED = b".", b"!"  # what the shim says of it
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import Platform
-from supervision.tests.visitor import ADMIN_PASSWORD, Answer, Feed, Hammer, Visitor
+from supervision.tests.visitor import ADMIN_PASSWORD, USER, Answer, Feed, Hammer, Visitor
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
@@ -22,12 +25,14 @@ NEEDS = {
     "valkey": {"health", "create job", "websocket of a page"},
     "nats": {"health", "metrics", "opni status", "log lines by otlp", "log lines by loki"},
 }
+BEHIND = ("web", "websockets", "data")  # the gateway
 WITHOUT_DATABASE = {"auth", "live", "login form", "opni status"}
 
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory):
-    platform = Platform(tmp_path_factory.mktemp("hanging") / "root", MLP_ADMIN_PASSWORD=ADMIN_PASSWORD)
+    settings = {"MLP_ADMIN_PASSWORD": ADMIN_PASSWORD, "MLP_WEBSOCKETS_PER_USER": "1100"}
+    platform = Platform(tmp_path_factory.mktemp("hanging") / "root", **settings)
     platform.start()
     yield platform
     if platform.process.poll() is None:
@@ -127,6 +132,43 @@ def test_kills_are_never_answered_with_500(platform, visitor):
         until(lambda: visitor.infer() == 200)
     assert {name: statuses - meant[name] for name, statuses in hammer.statuses.items() if statuses - meant[name]} == {}
     assert visitor.missing() == set()
+
+
+def thousand(platform: Platform, port: int, request: bytes) -> Counter[bytes]:
+    """Send the request by a thousand connections at the same time, and return how often each status line came. Until
+    all of them are sent, the servers behind the gateway stand still.
+    """
+    with ExitStack() as links:
+        with stopped([*(pid for part in BEHIND for pid in platform.pids(part)), *application(platform)]):
+            opened = []
+            for index in range(1000):  # from several addresses: one may have MLP_CONNECTIONS_PER_ADDRESS
+                source = (f"127.0.0.{2 + index % 3}", 0)
+                link = socket.create_connection(("127.0.0.1", platform.base + port), LIMIT_S, source)
+                opened.append(links.enter_context(link))
+                link.sendall(request)
+        return Counter(link.makefile("rb").readline().strip() for link in opened)
+
+
+@pytest.mark.parametrize("door", ["web", "data", "application", "websocket"])
+def test_a_thousand_requests_at_once_are_all_answered(platform, visitor, door):
+    """As after a restart, when every page that is open asks at the same time."""
+    platform.wait_healthy()
+    token = f"Host: x\r\nAuthorization: Bearer {visitor.token}\r\n"
+    upload = f"PUT /data/{USER}/coming/thousand HTTP/1.1\r\n{token}Content-Length: 1\r\n\r\nx"
+    shake = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    shake += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    port, text, meant = {
+        "web": (1, f"GET /api/v1/users/{USER}/jobs HTTP/1.1\r\n{token}\r\n", {b"HTTP/1.1 200 OK"}),
+        "data": (1, upload, {b"HTTP/1.1 201 Created", b"HTTP/1.1 204 No Content"}),
+        "application": (2, f"GET /{USER}/calc/v2 HTTP/1.1\r\n{token}\r\n", {b"HTTP/1.1 200 OK"}),
+        "websocket": (
+            1,
+            f"GET /api/v1/users/{USER}/job_metrics/wait?token={visitor.token} HTTP/1.1\r\nHost: x\r\n{shake}\r\n",
+            {b"HTTP/1.1 101 Switching Protocols"},
+        ),
+    }[door]
+    found = thousand(platform, port, text.encode())
+    assert set(found) <= meant, found
 
 
 def application(platform: Platform) -> set[int]:

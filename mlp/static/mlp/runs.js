@@ -27,6 +27,16 @@ function count(form) {
   if (!place) return;
   const { count: number } = selected(form);
   place.textContent = number ? place.dataset.word.replace("{n}", number.toLocaleString(document.documentElement.lang)) : "";
+  offer(form);
+}
+
+// A button is offered as long as one of the selected runs is in a state that it is for; of other pages nobody knows here.
+function offer(form) {
+  const rows = ticks(form).filter((tick) => tick.checked).map((tick) => tick.closest("tr"));
+  const known = rows.length > 0 && !form.querySelector("[name=all]")?.checked;
+  for (const button of form.querySelectorAll("[data-for]")) {
+    button.disabled = known && !rows.some((row) => (button.dataset.for === "ended") !== ("unsteady" in row.dataset));
+  }
 }
 
 document.addEventListener("change", (event) => {
