@@ -22,7 +22,7 @@
 PYTHON ?= python3
 VENV := .venv/bin
 
-.PHONY: up upgrade down demo test test-long test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit lock venv venv-dev storm scale
+.PHONY: up upgrade down demo test test-long test-fast mutants lint attack bench frameworks mlflow mlflow-tests fuzz sbom audit outdated lock venv venv-dev storm scale
 
 # `exec`, so that it is the platform itself that make waits for and hands its signals to.
 up: venv
@@ -91,7 +91,7 @@ mlflow: venv-dev
 	@.venv-mlflow/bin/python -m pip install -q -r requirements-mlflow.txt
 	@.venv-mlflow2/bin/python -m pip install -q -r requirements-mlflow2.txt
 	@.venv-mlflow-server/bin/python -m pip install -q -r requirements-mlflow-server.txt
-	@exec $(VENV)/python -m pytest jobs/mlflow/tests/test_clients.py jobs/mlflow/tests/test_snippets.py \
+	@exec $(VENV)/python -m pytest tracking/mlflow/tests/test_clients.py tracking/mlflow/tests/test_snippets.py \
 	models_app/tests/test_mlflow_server.py models_app/tests/test_registry_clients.py
 
 # RELEASE=2.22.5 for another client.
@@ -106,13 +106,17 @@ frameworks: venv-dev
 	@shared=$$($(VENV)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	echo "$$shared" >$$($(MLP_FRAMEWORKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	@$(MLP_FRAMEWORKS) -m pip install -q -r requirements-frameworks.txt
-	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py jobs/mlflow/tests/test_snippets.py
+	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py tracking/mlflow/tests/test_snippets.py
 
 sbom: venv-dev
 	@exec $(VENV)/python tools/sbom.py
 
 audit: venv-dev
 	@exec $(VENV)/python tools/audit.py
+
+# docs/dependencies.md says which updates are taken when.
+outdated: venv-dev
+	@exec $(VENV)/python -m pip list --outdated --disable-pip-version-check
 
 # MINUTES=10 for a shorter one, SEED=5 to repeat one.
 storm: export PYTHONDONTWRITEBYTECODE :=

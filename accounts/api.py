@@ -103,7 +103,7 @@ class TokenList(ContractView):
     }
 
     def get(self, request, user):
-        return self.page(named_tokens.of(self.owner))
+        return self.page(named_tokens.tokens_of(self.owner))
 
     def post(self, request, user):
         owner_only(self)
@@ -116,7 +116,7 @@ class TokenDetail(ContractView):
     calls = {"DELETE": Call("Revoke a named token: it stops working at once", ACCOUNT, out=TokenOut)}
 
     def delete(self, request, user, name):
-        row = named_tokens.of(self.owner).filter(name=name).first()
+        row = named_tokens.tokens_of(self.owner).filter(name=name).first()
         named_tokens.revoke(user=self.owner, name=name, by=self.by)
         return self.answer(row)
 

@@ -127,7 +127,7 @@ def username_of_header(header: str) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Credentials:
     """The credentials that opened a connection: a user token, or a session with its hash of the password.
 
     Without a user it is a session that has opened links only: see accounts.sharing.
@@ -156,14 +156,14 @@ def has_all_rights(user: User | AnonymousUser) -> bool:
     return user.is_authenticated and user.is_administrator
 
 
-def entry_by_session(user: User | AnonymousUser, session_key: str, links: tuple[int, ...] = ()) -> Entry:
+def credentials_of_session(user: User | AnonymousUser, session_key: str, links: tuple[int, ...] = ()) -> Credentials:
     """Return the entry of a visitor with that session: an authenticated user, or a visitor with links only."""
     if not user.is_authenticated:
-        return Entry(NOBODY, session_key=session_key, links=links)
-    return Entry(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash(), links=links)
+        return Credentials(NOBODY, session_key=session_key, links=links)
+    return Credentials(user.pk, session_key=session_key, session_hash=user.get_session_auth_hash(), links=links)
 
 
-def user_and_entry_of_session(scope: dict) -> tuple[User | AnonymousUser, Entry] | tuple[None, None]:
+def user_and_credentials_of_session(scope: dict) -> tuple[User | AnonymousUser, Credentials] | tuple[None, None]:
     """Return the user and the entry of a websocket's session, (None, None) when there is none.
 
     A visitor with a link but without an account is an AnonymousUser.
@@ -176,7 +176,7 @@ def user_and_entry_of_session(scope: dict) -> tuple[User | AnonymousUser, Entry]
     links = links_of(scope.get("session"))
     if not (user.is_authenticated or links):
         return None, None
-    return user, entry_by_session(user, scope["session"].session_key, links)
+    return user, credentials_of_session(user, scope["session"].session_key, links)
 
 
 def _same_origin(scope: dict) -> bool:
@@ -185,7 +185,7 @@ def _same_origin(scope: dict) -> bool:
     return bool(host) and urlsplit(origin).netloc == host
 
 
-def valid_entries(entries: Collection[Entry]) -> dict[Entry, User | AnonymousUser]:
+def valid_credentials(entries: Collection[Credentials]) -> dict[Credentials, User | AnonymousUser]:
     """Return the entries that are still valid, each with its user; three queries for any number of entries.
 
     An entry is left out once its user is not active, its token was rotated, or its session has ended: by a log-out, by
@@ -199,7 +199,7 @@ def valid_entries(entries: Collection[Entry]) -> dict[Entry, User | AnonymousUse
     sessions = Session.objects.filter(session_key__in=keys, expire_date__gt=timezone.now())
     valid_sessions = set(sessions.values_list("session_key", flat=True))
 
-    def is_valid(entry: Entry) -> bool:
+    def is_valid(entry: Credentials) -> bool:
         if entry.token:
             return entry.token in valid_tokens
         return entry.session_key in valid_sessions and entry.session_hash == hashes[entry.user_id]
@@ -208,16 +208,18 @@ def valid_entries(entries: Collection[Entry]) -> dict[Entry, User | AnonymousUse
     return {entry: users[entry.user_id] for entry in entries if entry.user_id in users and is_valid(entry)}
 
 
-def entry_of(request: HttpRequest) -> Entry:
+def credentials_of(request: HttpRequest) -> Credentials:
     """Return the entry of a request that is answered for a long time."""
     token = bearer(request.META.get("HTTP_AUTHORIZATION", "")) or ""
     if token:
-        return Entry(request.user.pk, token=token)
-    return entry_by_session(request.user or AnonymousUser(), request.session.session_key, links_of(request.session))
+        return Credentials(request.user.pk, token=token)
+    return credentials_of_session(
+        request.user or AnonymousUser(), request.session.session_key, links_of(request.session)
+    )
 
 
 def access_check(
-    request: HttpRequest, owner_id: int, shared: Callable[[User | AnonymousUser, Entry], bool] | None = None
+    request: HttpRequest, owner_id: int, shared: Callable[[User | AnonymousUser, Credentials], bool] | None = None
 ) -> Callable[[], bool]:
     """Return a function that tells whether a streaming response's caller may still read the owner's object.
 
@@ -226,10 +228,10 @@ def access_check(
     """
     if (bearer(request.META.get("HTTP_AUTHORIZATION", "")) or "").startswith(JOB_PREFIX):
         return lambda: True
-    entry = entry_of(request)
+    entry = credentials_of(request)
 
     def may_still_read() -> bool:
-        current = valid_entries([entry]).get(entry)
+        current = valid_credentials([entry]).get(entry)
         if current is None:
             return False
         return current.pk == owner_id or has_all_rights(current) or (shared is not None and shared(current, entry))

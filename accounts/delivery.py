@@ -39,7 +39,7 @@ PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; after the las
 LIMIT_S = 10.0  # of one attempt
 AT_ONCE = 3  # concurrent deliveries of one process: its other threads are for work that users wait for
 LOOKUP_S = 3.0
-MOST_IN_DIGEST = 100  # notices in an e-mail
+MAX_IN_DIGEST = 100  # notices in an e-mail
 TURN_S = 60.0  # after which a thread takes no further deliveries
 WEB_PORTS = (80, 443)
 LOWEST_PORT = 1024  # of others: those below belong to services of other kinds, such as mail
@@ -94,7 +94,7 @@ def _attempt(first: Delivery) -> None:
     rows = [first]
     if first.channel == Delivery.Channel.MAIL:
         beside = _due().filter(notice__user=first.notice.user, channel=first.channel).exclude(pk=first.pk)
-        rows += beside[: MOST_IN_DIGEST - 1]
+        rows += beside[: MAX_IN_DIGEST - 1]
     rows = sorted(filter(_claim, rows), key=lambda row: row.notice_id)
     preference = Preference.objects.filter(user=first.notice.user).first()
     if not rows:

@@ -16,7 +16,7 @@ from .models import User
 
 SALT = "accounts.devices"
 A_YEAR_S = 365 * 86400
-MOST_ACCOUNTS = 5  # of one browser
+MAX_ACCOUNTS = 5  # of one browser
 
 
 def cookie_name() -> str:
@@ -33,7 +33,7 @@ def remember(request: HttpRequest, response: HttpResponse, user: User) -> None:
     """Give the browser a mark for the account that it has just logged in to."""
     marks = _marks(request)
     mark = marks.pop(str(user.pk), "") or secrets.token_urlsafe(12)
-    marks = dict(list(marks.items())[1 - MOST_ACCOUNTS :]) | {str(user.pk): mark}
+    marks = dict(list(marks.items())[1 - MAX_ACCOUNTS :]) | {str(user.pk): mark}
     response.set_cookie(
         cookie_name(),
         signing.dumps(marks, salt=SALT),

@@ -23,8 +23,8 @@ from . import notices, tokens
 from .models import TARGETED, Scope, Token, User
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
-MOST = 100  # of one user
-MOST_DAYS = 3650
+MAX = 100  # of one user
+MAX_DAYS = 3650
 SOON = timedelta(days=7)
 WARNED_AT_ONCE = 100
 
@@ -48,15 +48,15 @@ def create(
         raise Refused("must be empty for this scope", field="target")
     if registry not in Registry.values:
         raise Refused("must be one of %(choices)s", field="registry", choices=", ".join(Registry.values))
-    if days is not None and not 1 <= days <= MOST_DAYS:
-        raise Refused("must be from 1 to %(last)s", field="days", last=MOST_DAYS)
+    if days is not None and not 1 <= days <= MAX_DAYS:
+        raise Refused("must be from 1 to %(last)s", field="days", last=MAX_DAYS)
     expires = timezone.now() + timedelta(days=days) if days is not None else None
     try:
         with locked(User, pk=user.pk) as row:
             if not row.is_active:
                 raise Refused("the account is not active", field="user")
-            if Token.objects.filter(user=row, kind=Token.Kind.NAMED).count() >= MOST:
-                raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MOST)
+            if Token.objects.filter(user=row, kind=Token.Kind.NAMED).count() >= MAX:
+                raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MAX)
             made = Token.objects.create(
                 user=row,
                 kind=Token.Kind.NAMED,
@@ -76,7 +76,7 @@ def create(
     return made, tokens.derive(made)
 
 
-def of(user: User):
+def tokens_of(user: User):
     """Return the user's named tokens, the newest first."""
     return user.tokens.filter(kind=Token.Kind.NAMED).order_by("-pk")
 

@@ -101,7 +101,7 @@ def _account(request, problems: Problems | None = None):
     context = {
         "token": lifecycle.token_of(request.user),
         "tokens": request.user.tokens.exclude(kind="named").order_by("kind", "pk"),
-        "sessions": sessions.of(request.user),
+        "sessions": sessions.visits_of(request.user),
         "here": request.session.session_key,
         "identities": request.user.identities.order_by("pk"),
         "providers": settings.OIDC_PROVIDERS,

@@ -17,10 +17,10 @@ from kernel.messages import Message
 from . import lifecycle, notices
 from .models import User
 
-MOST = 10  # of one user, also those that have ended: names are never given back
+MAX = 10  # of one user, also those that have ended: names are never given back
 
 
-def of(owner: User) -> QuerySet[User]:
+def accounts_of(owner: User) -> QuerySet[User]:
     """Return the user's service accounts, the newest first."""
     return owner.service_accounts.order_by("-pk")
 
@@ -43,8 +43,8 @@ def create(*, owner: User, name: str, by: str) -> User:
             raise Refused("the account is not active", field="user")
         if row.owner_id is not None:
             raise Refused("a service account cannot have service accounts", field="user")
-        if row.service_accounts.count() >= MOST:
-            raise Refused("you have %(limit)s service accounts, the most that are allowed", limit=MOST)
+        if row.service_accounts.count() >= MAX:
+            raise Refused("you have %(limit)s service accounts, the most that are allowed", limit=MAX)
         account = lifecycle.register(username=name, password=None, by=by, judge=False, owner=row)
         notices.tell(row, Message("%(by)s made the service account %(name)s.", by=notices.name_of(by), name=name))
     return account

@@ -27,7 +27,7 @@ class AccountList(ContractView):
     }  # fmt: skip
 
     def get(self, request, user):
-        return self.page(service_accounts.of(self.owner))
+        return self.page(service_accounts.accounts_of(self.owner))
 
     def post(self, request, user):
         return self.answer(service_accounts.create(owner=self.owner, **self.body(), by=self.by))
@@ -56,7 +56,7 @@ class AccountTokens(ContractView):
     }  # fmt: skip
 
     def get(self, request, user, name):
-        return self.page(named_tokens.of(service_accounts.get(self.owner, name)))
+        return self.page(named_tokens.tokens_of(service_accounts.get(self.owner, name)))
 
     def post(self, request, user, name):
         owner_only(self)
@@ -71,6 +71,6 @@ class AccountToken(ContractView):
 
     def delete(self, request, user, name, token):
         account = service_accounts.get(self.owner, name)
-        row = named_tokens.of(account).filter(name=token).first()
+        row = named_tokens.tokens_of(account).filter(name=token).first()
         named_tokens.revoke(user=account, name=token, by=self.by)
         return self.answer(row)

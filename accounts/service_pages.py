@@ -31,7 +31,7 @@ def accounts(request):
             )
             return redirect("service_accounts")
     named = Count("tokens", filter=Q(tokens__kind=Token.Kind.NAMED))
-    rows = service_accounts.of(request.user).annotate(n_tokens=named)
+    rows = service_accounts.accounts_of(request.user).annotate(n_tokens=named)
     context = {"rows": rows, "name": name, "problems": problems}
     return render(request, "accounts/service.html", context, status=problems.status if problems else 200)
 

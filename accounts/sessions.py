@@ -37,7 +37,7 @@ def prove(request) -> None:
     request.session[FRESH] = time.time()
 
 
-def of(user: User) -> list[Visit]:
+def visits_of(user: User) -> list[Visit]:
     """Return the user's sessions that have not expired, newest first."""
     valid = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
     return list(Visit.objects.filter(user=user, session_key__in=valid).order_by("-at"))

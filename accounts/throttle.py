@@ -1,6 +1,6 @@
 """Rate limits: failed log-ins and registrations, counted in the database, and the address that they count by.
 
-Every `Limit` has some free attempts, then each further one doubles the wait, up to MOST_S; after `forget_s` one attempt
+Every `Limit` has some free attempts, then each further one doubles the wait, up to MAX_S; after `forget_s` one attempt
 is forgotten. An attempt is counted before its password is checked, so that a thousand at once are no way round. None is
 held up: it is refused with the time to wait. Rows are few, since each costs its sender a whole check of a password.
 """
@@ -28,7 +28,7 @@ from .models import Throttle
 from .tokens import signature
 
 FIRST_S = 1  # the wait after the last free attempt; each further one doubles it
-MOST_S = 900
+MAX_S = 900
 HOUR_S = 3600
 AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
 SIGN_INS_PER_HOUR = 600  # of a network, which may be a whole company
@@ -60,7 +60,7 @@ class Limit:
     def wait_s(self, count: float) -> float:
         """Return how long the next attempt has to wait after that many."""
         over = math.ceil(count) - self.free
-        return min(MOST_S, FIRST_S * 2 ** min(over, 10)) if over >= 0 else 0
+        return min(MAX_S, FIRST_S * 2 ** min(over, 10)) if over >= 0 else 0
 
 
 class Budget(Limit):

@@ -40,7 +40,7 @@ def tokens(request):
     context = {
         "made": row,
         "token": text,
-        "rows": named_tokens.of(account),
+        "rows": named_tokens.tokens_of(account),
         "account": account,
         "scopes": Scope.choices,
         "registries": Registry.choices,

@@ -16,4 +16,4 @@ class AiopsConfig(AppConfig):
         # models may be imported only now
         forget_log = import_module("aiops.intake.forgetting").forget_log
         import_module("kernel.trash").keeps_logs(forget_log)
-        import_module("resources.claims").register(import_module("aiops.lifecycle").admit)
+        import_module("resources.admission_hooks").register(import_module("aiops.lifecycle").admit)

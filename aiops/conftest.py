@@ -71,7 +71,7 @@ def rounds(monkeypatch):
     """Return `rounds(controllers)`, which waits until each has taken two more steps and looks, the second of which has
     begun after the call.
     """
-    done, step, look = Counter(), decisions.step, TrainingController.look
+    done, step, look = Counter(), decisions.step, TrainingController.poll
 
     def counted_step(send, gpu_runs) -> None:
         step(send, gpu_runs)
@@ -79,14 +79,14 @@ def rounds(monkeypatch):
 
     def counted_look(controller) -> None:
         look(controller)
-        done[controller, "look"] += 1
+        done[controller, "poll"] += 1
 
     def wait(*controllers) -> None:
-        enough = {(one, kind): done[one, kind] + 2 for one in controllers for kind in ("step", "look")}
+        enough = {(one, kind): done[one, kind] + 2 for one in controllers for kind in ("step", "poll")}
         until(lambda: all(done[key] >= number for key, number in enough.items()))
 
     monkeypatch.setattr(decisions, "step", counted_step)
-    monkeypatch.setattr(TrainingController, "look", counted_look)
+    monkeypatch.setattr(TrainingController, "poll", counted_look)
     return wait
 
 

@@ -94,7 +94,7 @@ def order_run(pk: int, attempt: int) -> TrainingRun | None:
 
 
 def admit() -> None:
-    """Reserve the resources of trainings that wait for them, before the jobs that wait (resources.claims)."""
+    """Reserve the resources of trainings that wait for them, before the jobs that wait (resources.admission_hooks)."""
     for pk in TrainingRun.objects.filter(state=State.TRAINING, attempt=0, reserved=False).values_list("pk", flat=True):
         with suppress(Missing), locked(TrainingRun, pk=pk) as run:
             if not (run.has_ended or run.attempt or run.reserved) and _reserve(run) is None:

@@ -15,7 +15,7 @@ from .training import launching, versions
 
 
 def run() -> None:
-    healing.each(launching.look, TrainingRun.objects.filter(state=State.TRAINING))
+    healing.each(launching.poll, TrainingRun.objects.filter(state=State.TRAINING))
     unfinished = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
     ended = TrainingRun.objects.filter(unfinished, state__in=ENDED)
     for pk in ended.values_list("pk", flat=True):

@@ -22,7 +22,7 @@ class ApplicationsConfig(AppConfig):
 
         import_module("datasets.webdav").beside.append("apps.routing.start")
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
-        import_module("resources.claims").register(import_module("apps.queueing").admit)
+        import_module("resources.admission_hooks").register(import_module("apps.queueing").admit)
         model, work = self.get_model("Application"), import_module("resources.work")
         import_module("accounts.sharing.kinds").register(model, page="application")
 

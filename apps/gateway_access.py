@@ -33,7 +33,7 @@ from . import proof
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
-MOST_PLACES = 10_000
+MAX_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
 CSP = "default-src 'none'; style-src 'self'"
 
@@ -104,7 +104,7 @@ def _place(user: str, name: str) -> Place | None:
         base = _base(sockets.parse(row[2]))
     except OSError:
         return None
-    if len(_places) >= MOST_PLACES:
+    if len(_places) >= MAX_PLACES:
         _places.clear()
     place = _places[key] = Place(row[0], row[1], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
     return place

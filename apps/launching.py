@@ -114,13 +114,13 @@ def launch(pk: int, follow: bool = True) -> None:
     """Start the next run of an application that waits for one, and look at it until it is up."""
     app = RUNS.launch(pk)
     if app is not None:
-        look(app, follow)
+        poll(app, follow)
 
 
-def look(app: Application, follow: bool = False) -> None:
+def poll(app: Application, follow: bool = False) -> None:
     """Poll the run, and the application itself while it is not up, and record what changed."""
     if app.run_name:
-        RUNS.look(app, follow)
+        RUNS.poll(app, follow)
     else:
         after_commit.enqueue("apps.launch", app.pk, follow)
 

@@ -218,7 +218,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
         app.failures += 1
         runs.end(app, run_name, runs.Outcome.FAILED, reason)
         app.run_name, app.address, app.ready_since, app.reason = "", "", None, reason
-        if app.failures >= settings.APP_MOST_FAILURES and not _is_moving(app):
+        if app.failures >= settings.APP_MAX_FAILURES and not _is_moving(app):
             app.fail(
                 by=by, reason=Message("stopped after %(count)s failures: %(reason)s", count=app.failures, reason=reason)
             )

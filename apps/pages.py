@@ -156,7 +156,7 @@ def application(request, name):
         "input": request.POST.get("input", example.json) if request.method == "POST" else example.json,
         "python_input": example.python,
         "shell_input": _shell(example.json),
-        "most_sent": playground.MOST_SENT,
+        "most_sent": playground.MAX_SENT,
         "base": base,
         "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
         "history": history_of(row)[:HISTORY_SHOWN],

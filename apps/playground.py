@@ -21,10 +21,10 @@ from . import proof
 from .models import Application, State
 
 LIMIT_S = 20
-MOST_SENT = 1 << 20
-MOST_SHOWN = 256 << 10
-MOST_NUMBERS = 4096  # in an example that is shown in full
-MOST_SCORES = 20
+MAX_SENT = 1 << 20
+MAX_SHOWN = 256 << 10
+MAX_NUMBERS = 4096  # in an example that is shown in full
+MAX_SCORES = 20
 LARGEST_SCORE = 1e300  # so that their sums are finite
 UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # what the serving process accepts then
 
@@ -70,7 +70,7 @@ def example_of(signature) -> Example:
     inputs = inputs_of(signature)
     values = {one["name"]: (_sides(one), _value(one)) for one in inputs}
     count = sum(math.prod(sides) for sides, _value in values.values())
-    whole = {name: _nested(sides, value) for name, (sides, value) in values.items()} if count <= MOST_NUMBERS else None
+    whole = {name: _nested(sides, value) for name, (sides, value) in values.items()} if count <= MAX_NUMBERS else None
     pairs = (f"{name!r}: {_expression(sides, value)}" for name, (sides, value) in values.items())
     return Example(json.dumps(whole) if whole is not None else "", "{" + ", ".join(pairs) + "}")
 
@@ -107,7 +107,7 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
     Raises Refused: the text is not JSON or too long, the application is not up, the previous request is still running.
     """
     body = text.encode()
-    if len(body) > MOST_SENT:
+    if len(body) > MAX_SENT:
         raise Refused("must have at most 1 MiB; send larger ones through the application gateway", field="input")
     try:
         json.loads(body)
@@ -134,13 +134,13 @@ def _post(app: Application, body: bytes) -> PredictResponse:
             body,
             {"Content-Type": "application/json", **proof.headers(app.run_name)},
             limit_s=LIMIT_S,
-            most=MOST_SHOWN + 1,
+            most=MAX_SHOWN + 1,
         )
     except (OSError, http.client.HTTPException) as problem:
         return PredictResponse(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
     took = 1000 * (time.monotonic() - began)
-    text, scores = _readable(data[:MOST_SHOWN])
-    return PredictResponse(status, took, text, len(data) > MOST_SHOWN, scores)
+    text, scores = _readable(data[:MAX_SHOWN])
+    return PredictResponse(status, took, text, len(data) > MAX_SHOWN, scores)
 
 
 def _readable(data: bytes) -> tuple[str, tuple]:
@@ -166,7 +166,7 @@ def _compact(value) -> str:
 def _scores(value) -> tuple[tuple[int, float, int], ...]:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
-    plain = isinstance(value, list) and 2 <= len(value) <= MOST_SCORES
+    plain = isinstance(value, list) and 2 <= len(value) <= MAX_SCORES
     if not plain or not all(type(one) in (int, float) and abs(one) <= LARGEST_SCORE for one in value):
         return ()
     least, span = min(value), (max(value) - min(value)) or 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from jobs.doctor.holders import RUN_KINDS, Holder, amounts_text, holders_of
+from jobs.queue.holders import RUN_KINDS, Holder, amounts_text, holders_of
 from kernel.locking import lock_row
 from kernel.messages import Message, joined
 from resources import limits

@@ -32,7 +32,7 @@ def run() -> None:
     for app in should_be_up.filter(reserved=True):
         if not app.run_name and not owned.has_come(app.not_before):
             continue
-        healing.attempt(launching.look, app)
+        healing.attempt(launching.poll, app)
         healing.attempt(_announce_requests, app)
     healing.attempt(switching.follow_all)
     for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):

@@ -17,7 +17,7 @@ from kernel import storage
 from . import launching
 from .models import Application
 
-MOST_BYTES = 32 << 10
+MAX_BYTES = 32 << 10
 KEPT = 60
 FRESH_S = 8  # an older file says nothing about the present
 WIDTH, HEIGHT = 240, 36  # of the sparkline in pixels
@@ -70,7 +70,7 @@ def read(app: Application) -> Traffic | None:
         return None
     with file:
         written_at = os.fstat(file.fileno()).st_mtime
-        data = file.read(MOST_BYTES)
+        data = file.read(MAX_BYTES)
     try:
         counts = json.loads(data)
         series = [tuple(_number(one) for one in entry) for entry in counts["series"][-KEPT:]]

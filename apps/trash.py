@@ -37,7 +37,7 @@ def restore(*, user, name: str, by: str) -> Application:
     Raises WrongState for one that is not there, whose model is in the trash, or whose run is still being stopped.
     """
     with locked(Application, user=user, name=name) as app:
-        bin.take(app, by)
+        bin.restore(app, by)
         model = lock_row(Model, pk=app.model_id)  # so that it is not moved there meanwhile
         if model is not None:
             bin.require_kept(model)

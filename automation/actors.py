@@ -6,8 +6,8 @@ import dramatiq
 
 from kernel.broker import broker
 
-from .pipelines import driving as pipelines
-from .sweeps import driving as sweeps
+from .pipelines import progress as pipelines
+from .sweeps import progress as sweeps
 
 
 @dramatiq.actor(actor_name="automation.sweep", broker=broker(), max_retries=0)

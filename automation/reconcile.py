@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kernel import after_commit, healing
 
-from .pipelines import driving as pipelines
+from .pipelines import progress as pipelines
 from .schedules import firing as schedules
-from .sweeps import driving as sweeps
+from .sweeps import progress as sweeps
 
 
 def run() -> None:

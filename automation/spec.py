@@ -15,7 +15,7 @@ from rest_framework.exceptions import ValidationError
 from accounts.sharing.access import Visitor
 from accounts.tenancy import members
 from jobs import checks
-from jobs.code import cloning, taking
+from jobs.code import cloning, snapshot_code
 from jobs.models import Snapshot
 from jobs.serializers import JobIn
 from kernel.errors import Refused, flatten
@@ -47,8 +47,8 @@ def kept_code(user, spec: dict, *, visitor: Visitor | None = None) -> Iterator[C
     """
     reference = spec.get("code_from")
     earlier = cloning.code_of(visitor or Visitor(user), reference) if reference else None
-    with taking.taken(user, spec["entry"], earlier, spec.get("script")) as code:
-        yield lambda: taking.record(user, code)
+    with snapshot_code.taken(user, spec["entry"], earlier, spec.get("script")) as code:
+        yield lambda: snapshot_code.record(user, code)
 
 
 def without_code(spec: dict) -> dict:

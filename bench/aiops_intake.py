@@ -41,7 +41,7 @@ PEER = """
 import sys, time
 from drain3 import TemplateMiner
 from drain3.template_miner_config import TemplateMinerConfig
-from aiops.wire.masking import mask_plain
+from opnilog.masking import mask_plain
 config = TemplateMinerConfig()
 config.drain_sim_th, config.drain_depth, config.drain_max_children = 0.4, 8, 512
 miner = TemplateMiner(config=config)

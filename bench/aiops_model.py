@@ -24,11 +24,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aiops.judging.template_cache import TemplateCache
-from aiops.opnilog import train
-from aiops.opnilog.model import LogModel, Shape, save
-from aiops.opnilog.score import Scorer
-from aiops.opnilog.tokenizer import Tokenizer
-from aiops.wire.masking import Shapes, mask_plain
+from opnilog import train
+from opnilog.masking import Shapes, mask_plain
+from opnilog.model import LogModel, Shape, save
+from opnilog.score import Scorer
+from opnilog.tokenizer import Tokenizer
 
 try:
     from drain3.masking import LogMasker, MaskingInstruction

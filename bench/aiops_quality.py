@@ -28,10 +28,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from aiops.judging.template_cache import TemplateCache
-from aiops.opnilog import judging, train
-from aiops.opnilog.score import Scorer
-from aiops.opnilog.sessions import Sessions
-from aiops.wire.masking import mask, mask_many
+from opnilog import train, weighing
+from opnilog.masking import mask, mask_many
+from opnilog.score import Scorer
+from opnilog.sessions import Sessions
 
 SYSTEMS = ("Android", "BGL", "HDFS", "HealthApp", "Linux", "OpenSSH", "Windows", "Zookeeper")
 MINIMUM = {"HDFS": 0.97, "BGL": 0.85}
@@ -77,7 +77,7 @@ def bgl(data: Path, parameters: dict) -> float:
         mine = (fold == number) & ~label
         scores[mine] = scored[mine]
         scores[label] += scored[label] / FOLDS
-    free = f1(scores > 1 - judging.THRESHOLD, label)
+    free = f1(scores > 1 - weighing.THRESHOLD, label)
     best = max(f1(scores >= value, label) for value in np.unique(scores))
     print(
         f"  AUROC {roc_auc_score(label, scores):.4f}   average precision {average_precision_score(label, scores):.4f}"

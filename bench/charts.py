@@ -14,9 +14,10 @@ import time
 import bars
 import instance
 import psycopg
-import tracking
 from metrics import SCRIPT
 from playwright.sync_api import Page, sync_playwright
+
+import tracking
 
 sys.path.insert(0, str(instance.MANAGE.parent))
 from mlp.tests.chromium import MISSING, program

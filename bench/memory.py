@@ -129,14 +129,14 @@ class Peak:
     """Samples a number of bytes until the end of the block."""
 
     def __init__(self, look: Callable[[], int]):
-        self.look = look
+        self.poll = look
         self.before = self.most = look()
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._work, daemon=True)
 
     def _work(self) -> None:
         while not self.stop.wait(EVERY_S):
-            self.most = max(self.most, self.look())
+            self.most = max(self.most, self.poll())
 
     def __enter__(self) -> Peak:
         self.thread.start()
@@ -145,7 +145,7 @@ class Peak:
     def __exit__(self, *_problem) -> None:
         self.stop.set()
         self.thread.join()
-        self.most = max(self.most, self.look())
+        self.most = max(self.most, self.poll())
 
     @property
     def growth(self) -> int:

@@ -16,6 +16,7 @@ import bars
 import instance
 import psycopg
 import sockets
+
 import tracking
 from tracking import database_url
 

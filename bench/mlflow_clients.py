@@ -25,6 +25,7 @@ import bars
 import instance
 import memory
 import runs
+
 import tracking
 
 SECONDS, ROUNDS = float(os.environ.get("BENCH_SECONDS", "10")), int(os.environ.get("BENCH_ROUNDS", "3"))

@@ -18,6 +18,7 @@ from pathlib import Path
 import bars
 import instance
 import memory
+
 import tracking
 
 SQL = Path(__file__).with_name("many_runs.sql")

@@ -21,7 +21,7 @@ from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, DatasetVersi
 
 STATES = tuple(State.values)
 SEGMENTS = {"user": NAME, "name": DATASET_NAME}
-MOST_USES = 1000  # the newest
+MAX_USES = 1000  # the newest
 
 
 class DatasetList(ContractView):
@@ -109,7 +109,7 @@ class DatasetUses(ContractView):
         row = Dataset.objects.filter(user=self.owner, name=name).select_related("user").first()
         if row is None:
             raise Missing("dataset")
-        found = uses.newest(row, MOST_USES)
+        found = uses.newest(row, MAX_USES)
         start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         headers = {"X-Total-Count": str(len(found))}
         return Response(UseOut(found[start : start + most], many=True).data, headers=headers)

@@ -142,7 +142,7 @@ def dataset_view(request, name, path):
     if file is None:
         raise Http404
     with file:
-        shown = preview.of(file, path)
+        shown = preview.preview_of(file, path)
     folder, _, last = path.rpartition("/")
     context = {
         "dataset": row,
@@ -161,7 +161,7 @@ def open_file(base: tuple[str, ...], path: str) -> BinaryIO | None:
     steps = (*base, *path.split("/"))
     try:
         names.file_path(path)
-        info = tree.look(steps)
+        info = tree.status(steps)
         if info is None or not stat.S_ISREG(info.st_mode):
             return None
         return tree.reader(steps)

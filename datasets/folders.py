@@ -18,8 +18,8 @@ from .models import Dataset, State
 
 log = logging.getLogger(__name__)
 
-MOST = 200_000  # files that are looked at in a ready dataset,
-MOST_CHANGING = 5_000  # and in one whose sums are not cached
+MAX = 200_000  # files that are looked at in a ready dataset,
+MAX_CHANGING = 5_000  # and in one whose sums are not cached
 KEPT_S = 24 * 3600
 
 
@@ -37,16 +37,16 @@ def sums(row: Dataset, number: int, inside: str) -> dict[str, Sum]:
     "".
     """
     if row.state != State.READY:
-        return _count(row, number, inside, MOST_CHANGING)
+        return _count(row, number, inside, MAX_CHANGING)
     key = f"dataset-sums-{row.pk}-{number}-{inside.encode().hex()}"[:240]
     try:
         found = cache.get(key)
         if found is None:
-            found = _count(row, number, inside, MOST)
+            found = _count(row, number, inside, MAX)
             cache.set(key, found, KEPT_S)
     except Exception as problem:  # only a cache
         log.warning("the cache does not respond; counting the files again: %s", problem)
-        found = _count(row, number, inside, MOST_CHANGING)
+        found = _count(row, number, inside, MAX_CHANGING)
     return found
 
 

@@ -112,7 +112,7 @@ def dataset(request, name):
         **listing(request, row),
         "problems": problems,
         "notes": request.POST.get("notes", "") if problems else row.notes,
-        "most_notes": notes.MOST,
+        "most_notes": notes.MAX,
         "used_by": used_by[:USES_SHOWN],
         "more_uses": len(used_by) > USES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
@@ -302,7 +302,7 @@ def delete_script(request, path):
     target = _target(request.user, path)
     try:
         with writing(target) as (quota,):
-            if tree.look(target.steps) is None:
+            if tree.status(target.steps) is None:
                 raise Http404
             quota.charge(-tree.size(target.steps))
             trash = discard(target.steps)
@@ -330,7 +330,7 @@ def save_in_home(user, path: str, data: bytes, *, replace: bool) -> None:
     try:
         spool.write_bytes(data)
         with writing(target) as (quota,), tree.folder(target.steps[:-1], make=True) as parent:
-            there = tree.look(target.steps)
+            there = tree.status(target.steps)
             if there is not None and stat.S_ISDIR(there.st_mode):
                 raise Refused("a folder of that name already exists", field="path")
             if there is not None and not replace:

@@ -36,7 +36,7 @@ class DatasetHeartbeatIn(StrictSerializer):
 
 class DatasetVersionIn(StrictSerializer):
     source = DatasetNameField(help_text="a ready dataset whose files become the next version; it is gone then")
-    notes = StrictString(required=False, allow_blank=True, max_length=notes.MOST, help_text="Markdown")
+    notes = StrictString(required=False, allow_blank=True, max_length=notes.MAX, help_text="Markdown")
 
 
 class DatasetVersionOut(serializers.Serializer):

@@ -18,7 +18,7 @@ from kernel import storage
 from . import versions
 from .models import Dataset, State, Version
 
-MOST = 200
+MAX = 200
 CHECKSUM = 12  # a version of so many characters is the beginning of a checksum
 
 
@@ -160,17 +160,17 @@ def _shared(user: User, reference: str) -> Dataset | None:
 
 def offered(user: User) -> list[dict]:
     """Return names, titles and sizes of the datasets to choose from: the user's own first, with earlier versions."""
-    own = list(Dataset.kept.filter(user=user, state=State.READY).order_by("name")[:MOST])
+    own = list(Dataset.kept.filter(user=user, state=State.READY).order_by("name")[:MAX])
     replaced = Version.objects.filter(dataset__in=[row for row in own if row.version > 1], erased=False)
     earlier: dict[int, list[Version]] = {}
-    for version in replaced.order_by("-number")[:MOST]:
+    for version in replaced.order_by("-number")[:MAX]:
         earlier.setdefault(version.dataset_id, []).append(version)
     rows = []
     for row in own:
         rows.append({"name": row.name, "title": row.title, "size": row.size})
         old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
         rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
-    shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MOST]
+    shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
     ready = Dataset.kept.filter(pk__in=[one.object_id for one in shares], state=State.READY)
     found = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
     shared = {f"{one.owner.username}/{one.name}": found[one.object_id] for one in shares if one.object_id in found}

@@ -31,7 +31,7 @@ def trash(*, user, name: str, by: str) -> Dataset:
 def restore(*, user, name: str, by: str) -> Dataset:
     """Restore a dataset from the trash. Raises WrongState for one that is not there."""
     with locked(Dataset, user=user, name=name) as row:
-        bin.take(row, by)
+        bin.restore(row, by)
     return row
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.template.loader import render_to_string
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
@@ -15,14 +16,15 @@ from unfold.decorators import display
 import runners
 from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
 from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from kernel.admin_trash import TrashFilter
 from kernel.messages import translate
 from runners import tail
 
-from . import environment, idle, lifecycle
+from . import environment, idle, lifecycle, trash
 from .code import admin as code_admin  # noqa: F401 (registers the snapshots)
 from .doctor import admin as rules_admin  # noqa: F401 (registers the failure rules)
 from .models import Job, Metrics
-from .runs import admin as runs_admin
+from .states import CONDITIONS, WORDS
 
 LOG_LINES = 200
 
@@ -35,6 +37,39 @@ def delete(job: Job, *, by: str) -> None:
     lifecycle.delete_job(user=job.user, name=job.name, by=by)
 
 
+class StateFilter(admin.SimpleListFilter):
+    """The states as users see them: a cancelled job is not a failed one."""
+
+    title = _("state")
+    parameter_name = "shown"
+
+    def lookups(self, request, model_admin):
+        return list(WORDS.items())
+
+    def queryset(self, request, queryset: QuerySet) -> QuerySet:
+        return queryset.filter(CONDITIONS[self.value()]) if self.value() in CONDITIONS else queryset
+
+
+def move_to_trash(job: Job, *, by: str) -> None:
+    trash.trash_one(job, by)
+
+
+def restore_job(job: Job, *, by: str) -> None:
+    trash.restore_one(job.user, job.name, by)
+
+
+JOB_VERBS = {
+    "trash": Verb(
+        label=_("Move to the trash"), run=move_to_trash, icon="auto_delete",
+        when=lambda job: job.trashed is None and trash.is_movable(job),
+    ),
+    "restore": Verb(
+        label=_("Restore"), run=restore_job, icon="restore_from_trash",
+        when=lambda job: job.trashed is not None and trash.is_movable(job),
+    ),
+}  # fmt: skip
+
+
 @admin.register(Job)
 class JobAdmin(OwnedAdmin):
     icon = "model_training"
@@ -42,7 +77,7 @@ class JobAdmin(OwnedAdmin):
         "name", "title", "user_link", "state_badge", "progress_bar", "why", "asked", "created_at", "took",
     )  # fmt: skip
     list_filter = (
-        runs_admin.StateFilter, runs_admin.TrashFilter, "origin", "runtime", "tenant", "reserved", "preemptible",
+        StateFilter, TrashFilter, "origin", "runtime", "tenant", "reserved", "preemptible",
         "favourite",
     )  # fmt: skip
     search_fields = ("name", "title", "user__username", "entry", "reason", "project__name", "group", "tags")
@@ -96,7 +131,7 @@ class JobAdmin(OwnedAdmin):
             tone="danger",
             permission="delete",
         ),
-        **runs_admin.JOB_VERBS,
+        **JOB_VERBS,
     }  # fmt: skip
 
     @display(description=_("project"), ordering="project__name")

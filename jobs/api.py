@@ -1,4 +1,4 @@
-"""The Job-manager's REST calls (contract 4), one class for each path. The Metrics-manager's are in jobs.metrics.api."""
+"""The Job-manager's REST calls (contract 4), one class for each path; the Metrics-manager's are in tracking."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
-from . import lifecycle, logs
+from . import lifecycle, logs, trash
 from .artifacts import outputs
 from .auth import require_own_job
 from .models import Job, State
-from .runs import trash
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
 
 STATES = tuple(State.values)
@@ -119,7 +118,7 @@ class JobLog(JobView):
     def get(self, request, user, name):
         job = self.job(name)
         offset = query_int(request, "offset", 0, 0)
-        worker = logs.worker_of(job, query_int(request, "worker", 0, 0, logs.MOST_WORKERS - 1))
+        worker = logs.worker_of(job, query_int(request, "worker", 0, 0, logs.MAX_WORKERS - 1))
         if query_int(request, "follow", 0, 0, 1):
             return logs.follow(request._request, job, offset, worker)
         data = logs.read(job, offset, worker=worker)

@@ -24,7 +24,7 @@ from .frame import own
 from .models import Job
 
 PAGES = (".html", ".htm")
-MOST_PAGE = 16 << 20  # bytes: nginx stores as much of a response
+MAX_PAGE = 16 << 20  # bytes: nginx stores as much of a response
 SANDBOX = {
     "Content-Security-Policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval' "
     "data: blob:; style-src 'unsafe-inline' data:; img-src data: blob:; font-src data:; media-src data: blob:; "
@@ -37,13 +37,13 @@ SANDBOX = {
 
 @shareable
 @require_GET
-def look(request, name, path):
+def file(request, name, path):
     """Preview a file: the beginning of a text, the first rows of a table, an image."""
     row = own(request, name)
     with _open(row, path) as file:
-        shown = preview.of(file, path)
+        shown = preview.preview_of(file, path)
     folder, _, last = path.rpartition("/")
-    page = path.lower().endswith(PAGES) and shown["text"] and shown["size"] <= MOST_PAGE
+    page = path.lower().endswith(PAGES) and shown["text"] and shown["size"] <= MAX_PAGE
     context = {"job": row, "path": path, "folder": folder, "name": last, "page": page, **shown}
     return render(request, "jobs/file.html", context)
 
@@ -56,9 +56,9 @@ def page(request, name, path):
     if not path.lower().endswith(PAGES) or request.META.get("HTTP_SEC_FETCH_DEST", "iframe") != "iframe":
         raise Http404
     with _open(row, path) as file:
-        if os.fstat(file.fileno()).st_size > MOST_PAGE:
+        if os.fstat(file.fileno()).st_size > MAX_PAGE:
             raise Http404
-        return HttpResponse(file.read(MOST_PAGE), content_type="text/html; charset=utf-8", headers=SANDBOX)
+        return HttpResponse(file.read(MAX_PAGE), content_type="text/html; charset=utf-8", headers=SANDBOX)
 
 
 @shareable

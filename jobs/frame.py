@@ -11,9 +11,10 @@ from accounts.sharing import access
 from resources import retention
 
 from .code import reading
-from .doctor import diagnose, waiting
+from .doctor import diagnose
 from .log.differences import earlier_runs
 from .models import Diagnosis, Job, State
+from .queue import waiting
 
 ACTIVE = (State.CREATING, State.RUNNING)
 # The pages of a job, in the order of the tabs: name of the URL, title.
@@ -31,7 +32,7 @@ def own(request, name: str) -> Job:
 
 def frame(row: Job, tab: str) -> dict:
     """Return the context that the frame needs; `tab` is the URL name of the page shown."""
-    found = diagnose.of(row) if row.state == State.ERROR else None
+    found = diagnose.diagnosis_of(row) if row.state == State.ERROR else None
     return {
         "job": row,
         "diagnosis": found,

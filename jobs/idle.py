@@ -36,7 +36,7 @@ EVENT = _("idle")
 _looked: list[datetime] = []
 
 
-def look(now: datetime | None = None, *, often: bool = False) -> None:
+def apply(now: datetime | None = None, *, often: bool = False) -> None:
     """Judge the running jobs of tenants with a policy: warn, withdraw a warning, stop. `often`: however soon after the
     last time.
     """

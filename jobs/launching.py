@@ -16,12 +16,11 @@ from kernel.outcomes import Outcome
 from runners import owned
 from runners.base import log_of_worker
 
-from . import client_runs, environment, idle, lifecycle, preemption, progress_bar
+from . import environment, idle, lifecycle, preemption, progress_bar, tracker
 from .artifacts import inputs as job_inputs
 from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
-from .metrics import journal
 from .models import Job, State
 from .packages import building
 
@@ -89,31 +88,31 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def discard(self, job: Job) -> None:
         storage.remove_tree(environment.token_dir(job))
-        journal.forget(job)
+        tracker.get().begin(job)
 
     def clean(self, job: Job, grace_s: float | None) -> bool:
         """Read what a run has reported that was stopped, by a cancel or by a limit: `ended` has read that of others."""
         if job.run_name and not owned.stop(job.run_name, grace_s):
             return False
-        return journal.take(job, job.ended and job.ended.timestamp()) and super().clean(job, grace_s)
+        return tracker.get().collect(job, job.ended and job.ended.timestamp()) and super().clean(job, grace_s)
 
     def running(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if job.state == State.CREATING:
             lifecycle.note_run(job.pk, job.run_name, status.reason if status.waits else None)
         if not status.waits:
-            progress_bar.look(job)
+            progress_bar.record(job)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if preemption.requeue(job.pk, job.run_name, None):
             return
         if job.run_started:
-            journal.take(job, None)
+            tracker.get().collect(job, None)
             _failed(job, GONE, outcome=Outcome.LOST)
         else:
             after_commit.enqueue("jobs.launch", job.pk, queue="launches")
 
     def ended(self, job: Job, status: runners.RunStatus) -> None:
-        if not journal.take(job, status.ended):
+        if not tracker.get().collect(job, status.ended):
             return
         healing.attempt(capture.keep_environment, job)
         if preemption.requeue(job.pk, job.run_name, status.ended):
@@ -142,9 +141,9 @@ RUNS = JobRuns()
 launch, sweep = RUNS.launch, RUNS.sweep
 
 
-def look(job: Job) -> None:
+def poll(job: Job) -> None:
     """Poll the run of a live job and record its end."""
-    RUNS.look(job)
+    RUNS.poll(job)
 
 
 def step_back(pk: int, follow: bool = True) -> None:
@@ -152,7 +151,7 @@ def step_back(pk: int, follow: bool = True) -> None:
     job = preemption.step(pk)
     if job is None:
         return
-    RUNS.look(job)
+    RUNS.poll(job)
     if follow:
         after_commit.enqueue("jobs.step_back", pk, delay_ms=500)
 
@@ -162,7 +161,7 @@ def clean(pk: int, follow: bool = True) -> None:
     job = Job.objects.filter(pk=pk).first()
     if job is None or not job.has_ended:
         return
-    client_runs.end_nested(job)
+    tracker.get().end(job)
     reported = job.state == State.FINISHED or job.reason == lifecycle.REPORTED
     # An end that is far ahead was before the clock was set back.
     exiting = reported and job.ended and abs(owned.seconds_since(job.ended)) < REPORT_GRACE_S

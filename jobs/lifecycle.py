@@ -25,14 +25,15 @@ from kernel.messages import Message, word
 from kernel.models import record_created
 from kernel.outcomes import Outcome
 from kernel.telemetry import tracing
-from resources import claims, tcc
+from resources import admission_hooks, tcc
 from runners import owned
 
-from . import checks, turns
+from . import checks
 from .artifacts import inputs as job_inputs
 from .artifacts import outputs
-from .code import taking
+from .code import snapshot_code
 from .models import Capture, Job, ProgressSource, Project, Snapshot, State
+from .queue import turns
 from .summaries import colours, params
 
 APPLIER = "jm"
@@ -74,7 +75,7 @@ def create_job(
     broker.require()
     disk.require()
     try:
-        with taking.taken(user, entry, earlier, script) as code, transaction.atomic():
+        with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
             checks.need_requirements(requirements, code.manifest)
             members.hold(user, chosen.name)
             sources.hold(user, datasets)
@@ -85,9 +86,9 @@ def create_job(
                 ram=ram, datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}),
                 retries=retries, job_inputs=dict(inputs or {}), timeout=timeout, priority=priority,
                 preemptible=preemptible, workers=workers, network=network, registry=registry,
-                registry_models=list(registry_models), project=_project(user, project),
-                tags=dict(tags or {}), notes=notes, group=group, requirements=requirements,
-                snapshot=taking.record(user, code), colour=colours.following(user), traceparent=tracing.traceparent(),
+                registry_models=list(registry_models), project=_project(user, project), tags=dict(tags or {}),
+                notes=notes, group=group, requirements=requirements, snapshot=snapshot_code.record(user, code),
+                colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)
     except IntegrityError as problem:
@@ -97,7 +98,7 @@ def create_job(
     return job
 
 
-def _enter(job: Job, code: taking.Taken, by: str, within: Callable[[Job], object] | None) -> None:
+def _enter(job: Job, code: snapshot_code.Taken, by: str, within: Callable[[Job], object] | None) -> None:
     """Record what belongs to a new job, and queue it."""
     if within is not None:
         within(job)
@@ -311,8 +312,8 @@ def delete_job(*, user, name: str, by: str, trashed: datetime | None = None) -> 
 
 
 def reserve_next() -> list[int]:
-    """Admit queued jobs in the order of jobs.turns, as far as they fit; return their ids."""
-    claims.serve()
+    """Admit queued jobs in the order of jobs.queue.turns, as far as they fit; return their ids."""
+    admission_hooks.serve()
     order, admitted = turns.turns(), []
     while entry := order.take():
         with transaction.atomic():

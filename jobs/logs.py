@@ -21,7 +21,7 @@ from django.db import connection
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 
-from accounts.auth import entry_of
+from accounts.auth import credentials_of
 from accounts.sharing import access
 from kernel.errors import Refused
 from kernel.slots import FOLLOWED_LOGS, Slot
@@ -39,10 +39,10 @@ LONGEST_S = 3000  # of one response; a client that wants more asks again from th
 TEXT = "text/plain; charset=utf-8"
 EVENTS = "text/event-stream"
 OFFSET = re.compile("[0-9]{1,15}")
-MOST_WORKERS = 16
+MAX_WORKERS = 16
 WORKER = (
     "worker",
-    {"type": "integer", "minimum": 0, "maximum": MOST_WORKERS - 1},
+    {"type": "integer", "minimum": 0, "maximum": MAX_WORKERS - 1},
     "number of the worker, where each has a log of its own; default 0",
 )
 ELSEWHERE = "/-followed"  # to the server that needs no thread for a streaming response: gateway.conf.tmpl
@@ -103,7 +103,7 @@ def followed(request: HttpRequest, row: Model, reader: Follower, media: str = TE
     """
     if not isinstance(request, ASGIRequest):
         return HttpResponse(content_type=media, headers={"X-Accel-Redirect": ELSEWHERE})
-    reader.slot = FOLLOWED_LOGS.take(entry_of(request).slot_key)
+    reader.slot = FOLLOWED_LOGS.take(credentials_of(request).slot_key)
     if reader.slot is None:
         raise Refused(FOLLOWED_LOGS.refusal(), field="follow")
     reader.may = access.access_check(request, row)

@@ -4,66 +4,40 @@ from __future__ import annotations
 
 import os
 import shlex
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET, require_POST
 
 import runners
-from accounts import throttle
-from accounts.sharing.access import readable, shareable, visitor_of
-from datasets import sources
+from accounts.sharing.access import readable, shareable
 from kernel import storage
 from kernel.messages import translate
 from kernel.models import history_of
 from kernel.pages import (
-    Problems,
     attempt,
-    fill_name,
-    form_mark,
-    free_name,
-    made_by,
-    problems_of,
     read_form,
-    remember_made,
 )
-from kernel.registering import Registry, lines_of
 from kernel.textlog import reading
-from resources.models import Network, Tenant
 
-from . import client_runs, lifecycle
-from .artifacts import outputs
-from .code import cloning, editing
-from .doctor import again, waiting
+from . import lifecycle, nesting, trash
+from .doctor import again
 from .doctor.serializers import RerunIn
 from .environment import log_file
 from .frame import frame, own
 from .log.pages import TAIL
-from .models import Job, LoggedModel, Runtime
+from .models import Job, LoggedModel, Project
 from .packages import showing
-from .runs import form_values, trash
-from .runs import pages as runs
-from .serializers import JobIn
 
-SCRIPTS_SHOWN = 200
-MORE_FIELDS = {
-    "env",
-    "inputs",
-    "retries",
-    "timeout",
-    "priority",
-    "preemptible",
-    "runtime",
-    "workers",
-    "network",
-    "requirements",
-    "registry",
-    "registry_models",
-}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FILES_SHOWN = 200
+PROJECTS_OFFERED = 500
 MEDIA = "media"
 HISTORY_SHOWN = 50
 METRICS_SHOWN = 200
@@ -73,160 +47,6 @@ PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 THUMB_BYTES = 2 << 20  # a larger image is only listed
 
 
-# --- the list and the form -----------------------------------------------------------------------------------------
-@login_required
-@require_http_methods(["GET", "POST"])
-def jobs(request):
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _submit(request), JobIn().fields)
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("job", name=name)
-    table = runs.shown(request, request.user)
-    waiting.attach([row.job for row in table["page"].rows] if table["page"] else [])
-    form = request.POST.dict() if request.method == "POST" else _first_values(request)
-    datasets = request.POST.getlist("datasets") if request.method == "POST" else form.get("datasets", [])
-    any_job = any(count for _word, _label, count in table["counts"])
-    any_job = any_job or Job.objects.filter(user=request.user).exists()
-    context = {
-        "any": any_job,
-        "problems": problems,
-        "form": form,
-        "chosen": datasets,
-        "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
-        "more_open": bool(MORE_FIELDS & set(problems.fields)) or _unusual(form),
-        "mark": form_mark(request),
-        **choices(request.user),
-        **table,
-    }
-    return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
-
-
-def choices(user) -> dict:
-    """Return the choices of the submit form: scripts, ready datasets, runtimes, and free resources."""
-    scripts = islice(
-        (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
-    )
-    tenant = Tenant.objects.get(pk=user.tenant_id)
-    return {
-        "scripts": list(scripts),
-        "ready": sources.offered(user),
-        "runtimes": Runtime.choices,
-        "many_workers": runners.get().many_workers,
-        "registries": Registry.choices,
-        "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
-        "tenant_network": Network(tenant.network_policy).label,
-        "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
-    }
-
-
-def _allowed(policy: str, tenant: Tenant) -> bool:
-    return runners.narrowest(policy, tenant.network_policy) == policy
-
-
-def _first_values(request) -> dict:
-    """Return the initial form: the defaults, or (`?from=job`) the values of an earlier job.
-
-    `?from=owner/job` is another user's, shared with the right to clone. `missing` are its datasets that are not.
-    """
-    form = {
-        "cpu": 1,
-        "gpu": 0,
-        "ram": 512,
-        "retries": 0,
-        "timeout": "",
-        "priority": 0,
-        "workers": 1,
-        "runtime": Runtime.PYTHON,
-        "registry": Registry.VERSIONS,
-        "datasets": [],
-    }
-    form["entry"] = request.GET.get("entry", "")
-    form["datasets"] = request.GET.getlist("dataset")
-    form["project"] = request.GET.get("project", "")
-    wanted = request.GET.get("from", "")
-    earlier = cloning.to_clone(visitor_of(request), wanted)
-    if earlier is None and "/" in wanted:
-        form["refused"] = wanted[:200]
-    if earlier is not None:
-        for name in (
-            "title",
-            "entry",
-            "runtime",
-            "gpu",
-            "cpu",
-            "ram",
-            "retries",
-            "workers",
-            "network",
-            "datasets",
-            "requirements",
-        ):
-            form[name] = getattr(earlier, name)
-        form["cpu"] = f"{earlier.cpu:g}"
-        form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
-        form["priority"], form["preemptible"] = earlier.priority, earlier.preemptible
-        form["args"] = shlex.join(earlier.args)
-        form["inputs"] = "\n".join(f"{name}={source}" for name, source in earlier.job_inputs.items())
-        own = earlier.reading is None
-        if own:
-            form["tenant"] = earlier.tenant.name
-            form |= {"registry": earlier.registry, "registry_models": "\n".join(earlier.registry_models)}
-            form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
-        form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items()) if own else ""
-        form["hidden"] = cloning.hidden_variables(earlier)
-        if not own:
-            owner = earlier.user.username
-            wanted = [name if "/" in name else f"{owner}/{name}" for name in earlier.datasets]
-            form["missing"] = sources.missing(request.user, wanted)
-            form["datasets"] = [name for name in wanted if name not in form["missing"]]
-            form["cloned"] = f"{owner}/{earlier.name}"
-        form["name"] = free_name(Job.objects.filter(user=request.user), earlier.name)
-        form |= editing.first_values(earlier, "edit" in request.GET)
-    return form
-
-
-def _unusual(form: dict) -> bool:
-    usual = form.get("runtime", "python") == "python" and str(form.get("retries") or 0) == "0"
-    usual = usual and str(form.get("workers") or 1) == "1"
-    usual = usual and str(form.get("priority") or 0) == "0"
-    usual = usual and form.get("registry", Registry.VERSIONS) == Registry.VERSIONS
-    more = ("registry_models", "env", "requirements", "hidden", "inputs", "network", "timeout", "preemptible")
-    return not usual or any(form.get(name) for name in more)
-
-
-def _submit(request) -> None:
-    fill_name(request, Job)
-    chosen = [name for name in request.POST.getlist("datasets") if name]
-    fields = read_form(
-        request,
-        JobIn,
-        gpu=int,
-        cpu=float,
-        ram=int,
-        retries=int,
-        timeout=form_values.seconds,
-        priority=int,
-        preemptible=bool,
-        workers=int,
-        args=form_values.arguments,
-        env=form_values.variables,
-        inputs=form_values.variables,
-        registry_models=lines_of,
-        datasets=lambda _text: chosen,
-        tags=runs.read_tags,
-        script=editing.script_of,
-    )
-    visitor = visitor_of(request)
-    editing.drop_unchanged(visitor, fields)
-    throttle.count_submission(request.user.username)
-    outputs.require(request.user.pk)
-    job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
-    remember_made(request, job.name)
-
-
-# --- one job ---------------------------------------------------------------------------------------------------------
 @shareable
 @require_GET
 def job(request, name):
@@ -238,7 +58,7 @@ def job(request, name):
     context = {
         **frame(row, "job"),
         **(_reported(request, row) if row.is_client else {}),
-        "projects": [] if row.reading else runs.projects_of(request.user),
+        "projects": [] if row.reading else projects_of(request.user),
         "metrics": list(row.metrics.order_by("-seq")[:METRICS_SHOWN]),
         "log": reading.lines(log_file(row), None, TAIL),
         "files": files[:FILES_SHOWN],
@@ -248,7 +68,7 @@ def job(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
         "network": translate(runners.get().network(row.network_policy)),
-        "packages": showing.of(row),
+        "packages": showing.packages_of(row),
         "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
     }
     return render(request, "jobs/job.html", context)
@@ -258,8 +78,8 @@ def _reported(request, row: Job) -> dict:
     """Return what the client of a run has said of it."""
     tags = row.system_tags
     known = (("mlflow.user", _("User")), ("mlflow.source.name", _("Script")), ("mlflow.source.git.commit", _("Commit")))
-    near = readable(request, client_runs.nested_in(row).select_related("user").order_by("-pk")[:NESTED_SHOWN])
-    parents = client_runs.parents_of(row).select_related("user")
+    near = readable(request, nesting.nested_in(row).select_related("user").order_by("-pk")[:NESTED_SHOWN])
+    parents = nesting.parents_of(row).select_related("user")
     return {
         "source": [(title, tags[name]) for name, title in known if tags.get(name)],
         "nested": near,
@@ -326,5 +146,30 @@ def delete(request, name):
     if problem:
         messages.error(request, problem)
         return redirect("job", name=name)
-    runs.say_trashed(request, 1, 0, found[0])
+    say_trashed(request, 1, 0, found[0])
     return redirect("jobs")
+
+
+# --- said and offered by the tables of runs as well ----------------------------------------------------------------
+def projects_of(user) -> QuerySet:
+    """Return the projects that a run can be moved to."""
+    return Project.objects.filter(user=user, trashed=None).order_by("name")[:PROJECTS_OFFERED]
+
+
+def unchanged(count: int) -> str:
+    """Return the sentence with the number of runs that an action left as they are."""
+    text = ngettext("%(n)d run was not changed.", "%(n)d runs were not changed.", count)
+    return text % {"n": count}
+
+
+def say_trashed(request, changed: int, left: int, at: datetime) -> None:
+    """Add a message with the number of runs that were moved to the trash, and a button that restores them."""
+    text = ngettext("%(n)d run moved to the trash.", "%(n)d runs moved to the trash.", changed) % {"n": changed}
+    if left:
+        text += " " + unchanged(left)
+    messages.success(request, text, extra_tags=undo_tag(at) if changed else "")
+
+
+def undo_tag(at: datetime) -> str:
+    """Return what makes a button of a message: it restores what was moved to the trash at that time."""
+    return f"undo-{(at - EPOCH) // timedelta(microseconds=1)}"

@@ -4,9 +4,9 @@
     step     SIGTERM to the run, SIGKILL after the grace period; repeated by reconcile until the run has ended
     requeue  in one transaction: back to the queue, resources released, the next attempt's number
 
-A preempted job keeps its place, output and number of retries. The job that the resources are for is admitted
-before all others (turns.favoured). A preemptible job never preempts another one of its tenant, so there is no circle;
-and one that has just been restarted, or was preempted often enough, is left alone.
+A preempted job keeps its place, output and number of retries. The job that the resources are for is admitted before all
+others (turns.has_preempted). A preemptible job never preempts another one of its tenant, so there is no circle; and one
+that has just been restarted, or was preempted often enough, is left alone.
 
 Jobs of a tenant that borrows (resources.lending) step back at once, and however often, for any job of a lender that
 does not fit without what is lent; also when an administrator ends the lending.
@@ -28,9 +28,10 @@ from resources import tcc
 from resources.limits import OverLimit
 from resources.models import LENDABLE, Loan, Tenant
 
-from . import lifecycle, turns
-from .doctor.line import Entry, Room, entries_of
+from . import lifecycle
 from .models import Job, State
+from .queue import turns
+from .queue.line import QueuedJob, Room, entries_of
 
 SKEW_S = 5  # between the clocks of nodes; Kubernetes keeps the ends of containers in whole seconds
 NO_VICTIM = LookupError("no job steps back for it")
@@ -90,7 +91,7 @@ def _tenant_of(pk: int | None) -> int | None:
     return Job.objects.filter(pk=pk).values_list("tenant_id", flat=True).first() if pk else None
 
 
-def _recalled(room: Room, candidates: dict[int, Job], entries: dict[int, Entry]) -> list[int]:
+def _recalled(room: Room, candidates: dict[int, Job], entries: dict[int, QueuedJob]) -> list[int]:
     """Return the jobs that step back because their tenant borrows more than it may: the youngest, until it is enough.
 
     Removes them from the candidates, and gives back in `room` what they use.
@@ -130,13 +131,13 @@ def _may_be_asked(job: Job, waiting: Job, room: Room, now: datetime) -> bool:
         return any(room.ledger.lent_to(waiting.tenant_id, job.tenant_id).values())
     if waiting.preemptible or (now - waiting.created).total_seconds() < settings.PREEMPT_WAIT_S:
         return False
-    if job.preemptions >= settings.PREEMPT_MOST or not _yields(job, waiting):
+    if job.preemptions >= settings.PREEMPT_MAX or not _yields(job, waiting):
         return False
     restarted = job.not_before if job.preemptions else None
     return restarted is None or (now - restarted).total_seconds() >= settings.PREEMPT_EXEMPT_S
 
 
-def _victims(waiting: Job, entry: Entry, room: Room, pool: list[Job], entries: dict[int, Entry]) -> list[int]:
+def _victims(waiting: Job, entry: QueuedJob, room: Room, pool: list[Job], entries: dict[int, QueuedJob]) -> list[int]:
     """Return the fewest jobs whose resources are enough, the youngest where several are as good; none if all are not.
 
     Each step takes the job that gives most of what is missing, those on borrowed resources first; those that turn out
@@ -165,7 +166,7 @@ def _victims(waiting: Job, entry: Entry, room: Room, pool: list[Job], entries: d
     return chosen
 
 
-def _gain(job: Job, entry: Entry, trial: Room, entries: dict[int, Entry]) -> float:
+def _gain(job: Job, entry: QueuedJob, trial: Room, entries: dict[int, QueuedJob]) -> float:
     """Return how much of what the entry lacks the job would give, as the sum of the kinds' shares."""
     tenant, left, gain = trial.ledger.tenants[entry.tenant_id], trial.left(entry), 0.0
     for kind, value in entry.needs.items():

@@ -19,7 +19,7 @@ from . import environment, lifecycle
 from .models import Job, ProgressSource
 
 TAIL = 16 << 10  # bytes
-MOST = 99  # a bar that is full is not the end of the run
+MAX = 99  # a bar that is full is not the end of the run
 SLACK = 0.1  # a remaining time that differs by less is not news
 LEAST_SLACK_S = 3
 # ` Training:  37%|███▋      | 37/100 [00:03<00:06, 10.1it/s]`, as tqdm draws it
@@ -44,7 +44,7 @@ class Bar(NamedTuple):
     left: int | None
 
 
-def look(job: Job) -> None:
+def record(job: Job) -> None:
     """Record the progress in the log of a running job, if the script reports none itself."""
     if job.progress_source not in ("", ProgressSource.LOG):
         return
@@ -84,7 +84,7 @@ def progress_of(text: str) -> tuple[int, float | None] | None:
         now, all_rounds = rounds
         percent = (100 * (now - 1) + percent) / all_rounds
         left = None if left is None else left + (bar.spent + left) * (all_rounds - now)
-    return min(MOST, int(percent)), left
+    return min(MAX, int(percent)), left
 
 
 def _is_whole(bar: Bar, again: bool) -> bool:

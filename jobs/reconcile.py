@@ -13,13 +13,13 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import idle, launching, lifecycle, preemption, retention, sizes
+from . import idle, launching, lifecycle, preemption, retention, sizes, trash
 from .artifacts import multipart
 from .code import sweeping
-from .doctor import diagnose, waiting
+from .doctor import diagnose
 from .models import ENDED, Job, Origin, State
 from .packages import building
-from .runs import trash
+from .queue import waiting
 
 AGAIN_AFTER = timedelta(seconds=10)
 DIAGNOSED_AT_ONCE = 20  # an upgraded platform may have thousands of old failures
@@ -37,11 +37,11 @@ def run() -> None:
     healing.attempt(launching.sweep)
     healing.attempt(building.sweep)
     healing.each(diagnose.diagnose, diagnose.undiagnosed(DIAGNOSED_AT_ONCE))
-    healing.attempt(idle.look, now)
+    healing.attempt(idle.apply, now)
     healing.attempt(waiting.announce)
     healing.attempt(lifecycle.adopt)
     healing.attempt(trash.purge)
-    healing.attempt(sizes.look, now)
+    healing.attempt(sizes.apply_limits, now)
     healing.attempt(sizes.measure, now)
     healing.attempt(retention.run, now)
     healing.attempt(building.evict)
@@ -65,7 +65,7 @@ def _look(job: Job) -> None:
     if job.stepping_back:
         launching.step_back(job.pk, follow=False)
         return
-    launching.look(job)
+    launching.poll(job)
     if job.is_overdue:
         lifecycle.stop_overdue(job.pk)
 

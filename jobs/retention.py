@@ -14,14 +14,13 @@ from kernel import after_commit, clock, healing, storage, trash
 from kernel.locking import Missing, locked
 from resources.models import Tenant
 
-from . import environment
+from . import environment, tracker
 from .artifacts import space
-from .metrics import blocks
 from .models import ENDED, ArtifactSpace, Job, Metrics, State, Value
 
 LIVE = (State.CREATING, State.RUNNING)
 ROUND_S = 1.0  # of one round of reconcile
-MOST = 100  # jobs of one tenant
+MAX = 100  # jobs of one tenant
 ROWS = 10_000  # of one transaction
 USAGE = "usage.jsonl"  # beside the log
 
@@ -34,7 +33,7 @@ def run(now: datetime) -> None:
         for pk, days in tenants.values_list("pk", f"{part}_days"):
             before = {"tenant": pk, "ended__lt": settled - timedelta(days=days), f"{part}_removed": None}
             due = Job.objects.filter(**before, state__in=ENDED, run_name="").select_related("user")
-            for job in due.order_by("ended")[:MOST]:
+            for job in due.order_by("ended")[:MAX]:
                 healing.attempt(_remove, job, part, remove, now)
                 if time.monotonic() > end:
                     return
@@ -79,7 +78,7 @@ def _remove_metrics(job: Job) -> None:
                 model.objects.filter(pk__in=keys).delete()
                 left = left or len(keys) == ROWS
             if not left:
-                blocks.forget(row.pk)
+                tracker.get().forget_points(row.pk)
                 row.values_kept = 0
                 row.save(update_fields=["values_kept"])
 

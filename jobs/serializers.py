@@ -28,7 +28,7 @@ from resources.models import Network
 from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
-from .models.job import LONGEST_LIMIT_S, MOST_PRIORITY
+from .models.job import LONGEST_LIMIT_S, MAX_PRIORITY
 from .packages.fields import RequirementsField
 from .summaries import labels
 
@@ -41,8 +41,8 @@ class StrictList(serializers.ListField):
 
 
 @extend_schema_field({
-    "type": "object", "maxProperties": labels.MOST_TAGS,
-    "additionalProperties": {"type": "string", "maxLength": labels.MOST_VALUE},
+    "type": "object", "maxProperties": labels.MAX_TAGS,
+    "additionalProperties": {"type": "string", "maxLength": labels.MAX_VALUE},
 })  # fmt: skip
 class TagsField(serializers.Field):
     """Tags of a run or a project: an object of strings; a list of labels is read as one with empty values."""
@@ -56,12 +56,12 @@ class TagsField(serializers.Field):
 
 class ProjectField(PatternField):
     check = staticmethod(labels.project_name)
-    pattern = rf"^{labels.PARTS}{labels.EDGE}({labels.INSIDE}{{0,{labels.MOST_NAME - 2}}}{labels.EDGE})?$"
+    pattern = rf"^{labels.PARTS}{labels.EDGE}({labels.INSIDE}{{0,{labels.MAX_NAME - 2}}}{labels.EDGE})?$"
 
 
 class GroupField(PatternField):
     check = staticmethod(labels.group_name)
-    pattern = rf"^({labels.EDGE}({labels.INSIDE}{{0,{labels.MOST_GROUP - 2}}}{labels.EDGE})?)?$"
+    pattern = rf"^({labels.EDGE}({labels.INSIDE}{{0,{labels.MAX_GROUP - 2}}}{labels.EDGE})?)?$"
 
 
 class NotesField(PatternField):
@@ -87,7 +87,7 @@ class TimeoutField(StrictInt):
 class PriorityField(StrictInt):
     def __init__(self):
         super().__init__(
-            required=False, min_value=-MOST_PRIORITY, max_value=MOST_PRIORITY,
+            required=False, min_value=-MAX_PRIORITY, max_value=MAX_PRIORITY,
             help_text="among the user's own queued jobs; the highest is first, default 0",
         )  # fmt: skip
 

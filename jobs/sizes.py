@@ -16,13 +16,14 @@ from kernel import disk_usage, healing, storage
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message
 
-from . import idle, lifecycle, turns
+from . import idle, lifecycle
 from .artifacts import outputs
 from .models import ENDED, Job, Origin, State
+from .queue import turns
 
 AGAIN_AFTER = timedelta(minutes=10)  # of a running job
 ROUND_S = 0.3  # of one round of reconcile
-MOST = 200
+MAX = 200
 LOOK_S = 4.0  # between two looks at what running jobs add
 GROWN = 1 << 20  # bytes that a job adds beyond its user's limit before it is ended
 
@@ -36,7 +37,7 @@ def measure(now: datetime) -> None:
     old = Q(output_measured=None) | Q(output_measured__lt=now - AGAIN_AFTER) | Q(output_measured__gt=now)
     ended = Job.objects.filter(state__in=ENDED, output_measured=None)
     for rows in (ended, Job.objects.filter(old, state=State.RUNNING)):
-        for job in rows.select_related("user").order_by("pk")[:MOST]:
+        for job in rows.select_related("user").order_by("pk")[:MAX]:
             count(job, now)
             if time.monotonic() > end:
                 return
@@ -48,7 +49,7 @@ def count(job: Job, now: datetime) -> None:
     Job.objects.filter(pk=job.pk, state=job.state).update(output_bytes=size, output_measured=now)
 
 
-def look(now: datetime, *, often: bool = False) -> None:
+def apply_limits(now: datetime, *, often: bool = False) -> None:
     """End the running jobs that grow while the folders of their users' jobs take more than they may. `often`: however
     soon after the last time.
     """

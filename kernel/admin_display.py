@@ -38,7 +38,7 @@ HISTORY_ROWS = 50
 
 
 @dataclass(frozen=True)
-class Entry:
+class HistoryLine:
     """One line of a history: who did what to which object, when and why."""
 
     at: datetime
@@ -162,7 +162,7 @@ def word_of_state(kind: str, state: str) -> str:
     return str(choices.get(state) or (gettext(state) if state else ""))
 
 
-def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
+def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[HistoryLine]:
     """Return the history of the object, newest first: its state changes and administrators' other actions."""
     rows = []
     if hasattr(obj, "history_owner"):
@@ -173,9 +173,9 @@ def timeline_of(obj: Model, limit: int = HISTORY_ROWS) -> list[Entry]:
     return sorted(rows, key=lambda entry: entry.at, reverse=True)[:limit]
 
 
-def changed(row: StateChange) -> Entry:
+def changed(row: StateChange) -> HistoryLine:
     url = object_url(row.kind, row.object_id)
-    return Entry(
+    return HistoryLine(
         row.at,
         row.by,
         row.kind,
@@ -193,11 +193,11 @@ def subject_of(row: StateChange) -> str:
     return row.name if row.owner == row.name else f"{row.owner}/{row.name}"
 
 
-def acted(row: LogEntry) -> Entry:
+def acted(row: LogEntry) -> HistoryLine:
     kind = row.content_type.model if row.content_type else ""
     url = object_url(kind, row.object_id)
     who = f"operator:{row.user.get_username()}"
-    return Entry(row.action_time, who, kind, row.object_repr, url, "", "", row.get_change_message(), "")
+    return HistoryLine(row.action_time, who, kind, row.object_repr, url, "", "", row.get_change_message(), "")
 
 
 def state_name(obj: Model) -> str:

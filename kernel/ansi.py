@@ -20,7 +20,7 @@ FORE, BACK = 8, 34  # where a colour begins: 24 bits of value, 2 bits of kind
 INDEX, RGB = 1 << 24, 2 << 24
 COLOUR = (1 << 26) - 1
 CUBE = (0, 95, 135, 175, 215, 255)
-MOST_CODES = 64  # of one sequence
+MAX_CODES = 64  # of one sequence
 
 SEQUENCE = re.compile(
     r"\x1b(?:\[([0-?]*)[ -/]*([@-~])|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]+[0-~]|[0-Z\\^-~])"
@@ -42,7 +42,7 @@ Span = tuple[int, int, str]  # from and to, in characters of the shown text; the
 
 def restyle(style: int, codes: str) -> int:
     """Return the style after the codes of a "select graphic rendition" sequence."""
-    numbers = [int(code) if code.isdigit() and len(code) < 5 else 0 for code in re.split("[;:]", codes)[:MOST_CODES]]
+    numbers = [int(code) if code.isdigit() and len(code) < 5 else 0 for code in re.split("[;:]", codes)[:MAX_CODES]]
     at = 0
     while at < len(numbers):
         code = numbers[at]

@@ -28,7 +28,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from . import answering, nats_jwt, nats_tls, sanitize
+from . import liveness, nats_jwt, nats_tls, sanitize
 from .errors import Fault
 from .messages import Message
 
@@ -52,7 +52,7 @@ def _address() -> tuple[str, int]:
 
 
 # Ours speaks first; another one may wait for TLS, and refuses anything else.
-SERVER = answering.Server("nats", _address, b"" if settings.EMBEDDED["nats"] else b"PING\r\n")
+SERVER = liveness.Server("nats", _address, b"" if settings.EMBEDDED["nats"] else b"PING\r\n")
 CROWDED = Message("reported faster than it can be stored; try again later")
 UNAVAILABLE = Message("the message bus is not available; try again later")
 

@@ -45,7 +45,7 @@ class Seen:
     doubted: float = 0.0
 
 
-def look(wall: float | None = None, steady: float | None = None, boot: str | None = None) -> None:
+def check(wall: float | None = None, steady: float | None = None, boot: str | None = None) -> None:
     """Compare the clock with that of the last round. Called by reconcile at the begin of each."""
     wall = time.time() if wall is None else wall
     steady = time.clock_gettime(time.CLOCK_BOOTTIME) if steady is None else steady

@@ -21,7 +21,7 @@ from .messages import Message, for_caller, joined, under
 log = logging.getLogger(__name__)
 
 REFUSED = 403
-MOST_PROBLEMS = 20  # that a refusal names: a list in a body may have thousands of elements
+MAX_PROBLEMS = 20  # that a refusal names: a list in a body may have thousands of elements
 FAULT = 503
 NOT_VALID = Message("the request is not valid")
 NOT_AUTHENTICATED = Message("not authenticated: send Authorization: Bearer {token}")
@@ -70,10 +70,10 @@ def flatten(detail) -> str:
     if isinstance(detail, dict):
         return joined(
             flatten(value) if key == "non_field_errors" else under(str(key), flatten(value))
-            for key, value in islice(detail.items(), MOST_PROBLEMS)
+            for key, value in islice(detail.items(), MAX_PROBLEMS)
         )
     if isinstance(detail, list | tuple):
-        return joined(flatten(item) for item in islice(filter(None, detail), MOST_PROBLEMS))
+        return joined(flatten(item) for item in islice(filter(None, detail), MAX_PROBLEMS))
     code = getattr(detail, "code", None)  # where kernel.fields.Invalid puts the message
     return code if isinstance(code, Message) else str(detail)
 

@@ -18,7 +18,7 @@ from django.utils.translation import gettext, override
 from . import sanitize
 
 SEPARATOR = "\x1e"  # in a ReasonField's column: the sentence, this character, the template and parameters as JSON
-MOST_FIELD = 200  # characters of a field that a refusal names
+MAX_FIELD = 200  # characters of a field that a refusal names
 
 
 class Message(str):
@@ -107,7 +107,7 @@ def word(text: str) -> Message:
 
 def under(field: str, problem: str) -> str:
     """Return `field: problem`, the form in which REST names a field; without a field the problem itself."""
-    field = field[:MOST_FIELD]  # an unknown one may be of any length
+    field = field[:MAX_FIELD]  # an unknown one may be of any length
     return Message("%(field)s: %(problem)s", field=field, problem=problem) if field else problem
 
 

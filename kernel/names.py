@@ -22,10 +22,10 @@ PLATFORM = "platform"  # owner of the platform's own objects; no user can have t
 FILE_PART = r"(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]{1,255}"  # of a path; the limit is in bytes
 FILE_PATH = rf"^{FILE_PART}(/{FILE_PART})*$"
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,64}$"
-MOST_TITLE = 200
+MAX_TITLE = 200
 # Control characters, line separators, and what changes the direction of the text after it.
 CONTROLS = r"\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-TITLE = rf"^[^{CONTROLS}]{{0,{MOST_TITLE}}}$"
+TITLE = rf"^[^{CONTROLS}]{{0,{MAX_TITLE}}}$"
 INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}  # categories of Unicode
 
 
@@ -43,8 +43,8 @@ def name(value: str, field: str = "name") -> str:
 def title(value: str, field: str = "title") -> str:
     """Return a title without the white space around it; "" for a text in which nothing is visible."""
     value = value.strip()
-    if len(value) > MOST_TITLE:
-        raise Refused("must have at most %(limit)s characters", field=field, limit=MOST_TITLE)
+    if len(value) > MAX_TITLE:
+        raise Refused("must have at most %(limit)s characters", field=field, limit=MAX_TITLE)
     if re.search(f"[{CONTROLS}]", value):
         raise Refused("must not have control characters", field=field)
     return "" if all(unicodedata.category(char) in INVISIBLE for char in value) else value

@@ -1,7 +1,7 @@
 """The tokens of NATS's auth callout: the server's request and our response.
 
 A NATS JWT is signed with Ed25519 and names its parties by their nkeys (https://docs.nats.io, "Auth Callout"). Used by
-jobs.metrics.nats_auth and, for the server's configuration, by supervision.
+tracking.metrics.nats_auth and, for the server's configuration, by supervision.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from django.conf import settings
 from . import sanitize
 from .secrets import secret
 
-MOST_PAYLOAD = 64 << 10  # bytes of one message of a job
-MOST_SUBSCRIPTIONS = 64  # of one connection of a job
+MAX_PAYLOAD = 64 << 10  # bytes of one message of a job
+MAX_SUBSCRIPTIONS = 64  # of one connection of a job
 HEADER = {"typ": "JWT", "alg": "ed25519-nkey"}
 # Accounts of the embedded server: subjects of one do not exist in the other, but for what is exported.
 PLATFORM_ACCOUNT, JOBS_ACCOUNT = "PLATFORM", "JOBS"
@@ -69,9 +69,9 @@ class Issuer:
                 "version": 2,
                 "pub": {"allow": publish},
                 "sub": {"allow": subscribe},
-                "subs": MOST_SUBSCRIPTIONS,
+                "subs": MAX_SUBSCRIPTIONS,
                 "data": -1,  # the server does not count it: what one job may keep waiting, its stream says
-                "payload": MOST_PAYLOAD,
+                "payload": MAX_PAYLOAD,
             },
         }
         return self._sign(claims)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from .fields import StrictSerializer, StrictString
 
-MOST = 20_000  # characters
+MAX = 20_000  # characters
 
 
 class NotesIn(StrictSerializer):
-    notes = StrictString(max_length=MOST, allow_blank=True, help_text="Markdown")
+    notes = StrictString(max_length=MAX, allow_blank=True, help_text="Markdown")
 
 
 def from_page(request) -> dict:

@@ -6,7 +6,7 @@ Used by every app's pages.py.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -90,6 +90,19 @@ def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
 def attempt(action: Callable[[], object]) -> str:
     """Run the verb of a button; return "" on success, else the message for the user."""
     return problems_of(action).general
+
+
+def act(request: HttpRequest, actions: Mapping[str, Callable], row, shown: HttpResponse) -> HttpResponse:
+    """Do with an object what the form's `do` says. Return what the action answers; `shown` if that is nothing, or if it
+    is refused, which a message tells. Raises Http404 for a word that is none of the actions.
+    """
+    action, answers = actions.get(request.POST.get("do", "")), []
+    if action is None:
+        raise Http404
+    problem = attempt(lambda: answers.append(action(request, row)))
+    if problem:
+        messages.error(request, problem)
+    return shown if problem else answers[0] or shown
 
 
 def number_in(text: str) -> int | None:

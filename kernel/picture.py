@@ -19,7 +19,7 @@ IMAGES = {
 SOUNDS = {b"OggS": "audio/ogg", b"fLaC": "audio/flac", b"ID3": "audio/mpeg"} | {
     bytes([0xFF, second]): "audio/mpeg" for second in (0xFB, 0xF3, 0xF2)
 }
-MOST_PIXELS = 40_000_000
+MAX_PIXELS = 40_000_000
 HEAD = 256 << 10  # bytes in which the size of a JPEG is looked for
 
 
@@ -56,7 +56,7 @@ def is_showable(file: BinaryIO) -> bool:
     Decoders reject an image without a size, except a JPEG, whose size may be beyond the bytes that are read here.
     """
     size = image_size(file)
-    return image_kind(file) != "image/jpeg" if size is None else size[0] * size[1] <= MOST_PIXELS
+    return image_kind(file) != "image/jpeg" if size is None else size[0] * size[1] <= MAX_PIXELS
 
 
 def _png(head: bytes) -> tuple[int, int] | None:

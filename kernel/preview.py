@@ -20,7 +20,7 @@ DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
 LOGS = (".log", ".out", ".err")
 
 
-def of(file: BinaryIO, name: str) -> dict:
+def preview_of(file: BinaryIO, name: str) -> dict:
     """Return what the template `_preview.html` shows: size (bytes), image, table ({head, rows} or None), text (None for
     binary data), and whether it was cut.
     """

@@ -17,7 +17,7 @@ from .effects import ALIAS, REGISTER, Effect
 from .errors import Refused
 from .fields import Invalid, StrictChoice, StrictSerializer, StrictString
 
-MOST_MODELS, MOST_NAME = 100, 256
+MAX_MODELS, MAX_NAME = 100, 256
 
 
 class Registry(models.TextChoices):
@@ -115,10 +115,10 @@ def narrowed_job(rights: Rights, asked: Mapping) -> dict:
 
 def model_names(given: Sequence[str]) -> list[str]:
     """Return the names of registered models, each once. Raises Refused."""
-    if len(given) > MOST_MODELS:
-        raise Refused("must be at most %(limit)s", field="registry_models", limit=MOST_MODELS)
-    if any(not name.strip() or len(name) > MOST_NAME for name in given):
-        raise Refused("must be a line of 1 to %(limit)s characters", field="registry_models", limit=MOST_NAME)
+    if len(given) > MAX_MODELS:
+        raise Refused("must be at most %(limit)s", field="registry_models", limit=MAX_MODELS)
+    if any(not name.strip() or len(name) > MAX_NAME for name in given):
+        raise Refused("must be a line of 1 to %(limit)s characters", field="registry_models", limit=MAX_NAME)
     return list(dict.fromkeys(given))
 
 
@@ -132,7 +132,7 @@ class ModelNamesField(serializers.ListField):
 
     def __init__(self):
         super().__init__(
-            child=StrictString(max_length=MOST_NAME), required=False, max_length=MOST_MODELS,
+            child=StrictString(max_length=MAX_NAME), required=False, max_length=MAX_MODELS,
             help_text="names of the registered models that it may change; all by default",
         )  # fmt: skip
 

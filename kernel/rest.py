@@ -10,7 +10,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 
 from .errors import Refused, writable
-from .sanitize import MOST_VALUES, TooManyValues, check_count, no_constant
+from .sanitize import MAX_VALUES, TooManyValues, check_count, no_constant
 
 PAGE_LIMIT = 1000
 HALF = re.compile("[\ud800-\udfff]")  # a lone surrogate: only an escape can contain one, and it cannot be encoded
@@ -26,7 +26,7 @@ def read_json(data: bytes, parse_constant=no_constant):
     try:
         check_count(data)
     except TooManyValues:
-        raise Refused("must have at most %(limit)s values", field="body", limit=MOST_VALUES) from None
+        raise Refused("must have at most %(limit)s values", field="body", limit=MAX_VALUES) from None
     value = json.loads(data.decode("utf-8"), parse_constant=parse_constant)
     if HALF_ESCAPED.search(data):
         _refuse_halves(value)

@@ -12,8 +12,8 @@ import math
 import re
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-MOST_VALUES = 500_000  # of a JSON text: a value takes fifty times as many bytes in memory as in the text
-MOST_DEPTH = 50  # of a stored value: reading and writing it uses the stack, too
+MAX_VALUES = 500_000  # of a JSON text: a value takes fifty times as many bytes in memory as in the text
+MAX_DEPTH = 50  # of a stored value: reading and writing it uses the stack, too
 
 
 class TooManyValues(ValueError):
@@ -26,10 +26,10 @@ def text(value: str) -> str:
 
 
 def check_count(data: bytes | str) -> None:
-    """Raise TooManyValues for a JSON text that may hold more than MOST_VALUES: before each is a comma or a bracket."""
+    """Raise TooManyValues for a JSON text that may hold more than MAX_VALUES: before each is a comma or a bracket."""
     marks = (b",", b"[", b"{") if isinstance(data, bytes) else (",", "[", "{")
-    if len(data) > MOST_VALUES and sum(map(data.count, marks)) > MOST_VALUES:
-        raise TooManyValues(f"it has more than {MOST_VALUES} values")
+    if len(data) > MAX_VALUES and sum(map(data.count, marks)) > MAX_VALUES:
+        raise TooManyValues(f"it has more than {MAX_VALUES} values")
 
 
 def read_json(data: bytes | str):
@@ -53,7 +53,7 @@ def read_strict(data: bytes | str):
 def read_storable(data: bytes | str):
     """Return a JSON value that can be stored in the database unchanged. Raises ValueError only."""
     value = read_strict(data)
-    _check(value, MOST_DEPTH)
+    _check(value, MAX_DEPTH)
     return value
 
 

@@ -91,7 +91,7 @@ def spool_dir() -> Path:
     return path
 
 
-def look(base: Path, relative: str) -> os.stat_result | None:
+def status(base: Path, relative: str) -> os.stat_result | None:
     """Return the status of `base/relative`, None where nothing is there. Raises Refused for an illegal path, and for a
     symbolic link on the way or at its end.
 
@@ -127,7 +127,7 @@ def safe_join(base: Path, relative: str) -> Path:
 
     A run that may write below `base` can change that at any time: then open the file step by step, as `open_file` does.
     """
-    look(base, relative)
+    status(base, relative)
     return base / relative
 
 

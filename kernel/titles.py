@@ -22,7 +22,7 @@ class Titled(models.Model):
 
     untitled = "object"
 
-    # People may enter names.MOST_TITLE characters; MLflow's run names are longer.
+    # People may enter names.MAX_TITLE characters; MLflow's run names are longer.
     title = models.CharField(_("title"), max_length=500, blank=True, default="", db_default="")
 
     class Meta:

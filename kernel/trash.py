@@ -56,7 +56,7 @@ def put(row: Trashable, by: str) -> bool:
     return True
 
 
-def take(row: Trashable, by: str) -> None:
+def restore(row: Trashable, by: str) -> None:
     """Restore a locked object from the trash. Raises WrongState for one that is not there."""
     kind = word(row._meta.model_name)
     if row.state == DELETING:

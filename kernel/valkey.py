@@ -1,4 +1,4 @@
-"""Connections to Valkey that fail when the server hangs (kernel.answering): for queue, cache and channel layer.
+"""Connections to Valkey that fail when the server hangs (kernel.liveness): for queue, cache and channel layer.
 
 redis-py itself would wait without end, or with a time limit once for each command of each thread, and repeat that.
 """
@@ -19,7 +19,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import answering, sockets
+from . import liveness, sockets
 
 DEFAULT_PORT = 6379
 CONNECT_S = 2.0, 5.0  # where people wait, and elsewhere
@@ -33,7 +33,7 @@ def _address() -> sockets.Address:
     return unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port or DEFAULT_PORT)
 
 
-SERVER = answering.Server("valkey", _address, b"PING\r\n")
+SERVER = liveness.Server("valkey", _address, b"PING\r\n")
 
 
 class Hangs(redis.ConnectionError):
@@ -54,7 +54,7 @@ class _Watched:
     """
 
     def __init__(self, **options):
-        limit_s = answering.limit_s(*CONNECT_S)  # also for sending, and for the rest of an answer that has begun
+        limit_s = liveness.limit_s(*CONNECT_S)  # also for sending, and for the rest of an answer that has begun
         limits = {"socket_timeout": limit_s, "socket_connect_timeout": limit_s, "retry": Retry(NoBackoff(), 1)}
         super().__init__(**options | limits)
 
@@ -65,9 +65,9 @@ class _Watched:
         return _guarded(super().send_packed_command, arguments, options)
 
     def read_response(self, *arguments, **options):
-        if not self.can_read(answering.SILENCE_S):
+        if not self.can_read(liveness.SILENCE_S):
             end = time.monotonic() + LONGEST_S
-            while not self.can_read(answering.LOOK_S):
+            while not self.can_read(liveness.LOOK_S):
                 if SERVER.hangs or time.monotonic() > end:
                     self.disconnect()
                     raise Hangs(HANGS)
@@ -130,9 +130,9 @@ class _WatchedAsync:
                 bound.reschedule(loop.time())
             else:
                 SERVER.suspect()
-                timer = loop.call_later(answering.LOOK_S, look)
+                timer = loop.call_later(liveness.LOOK_S, look)
 
-        timer = loop.call_later(blocks_s + answering.SILENCE_S, look)
+        timer = loop.call_later(blocks_s + liveness.SILENCE_S, look)
         try:
             async with asyncio.timeout(None) as bound:
                 return await work

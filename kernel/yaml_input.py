@@ -11,9 +11,9 @@ from rest_framework.parsers import BaseParser
 
 from .errors import Refused
 from .messages import Message
-from .sanitize import MOST_VALUES
+from .sanitize import MAX_VALUES
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class _Loader(yaml.SafeLoader):
@@ -165,8 +165,8 @@ def _need_plain(data: dict, field: str) -> None:
     while left:
         value = left.pop()
         count += 1
-        if count > MOST_VALUES:
-            raise Refused("must have at most %(limit)s values", field=field, limit=MOST_VALUES)
+        if count > MAX_VALUES:
+            raise Refused("must have at most %(limit)s values", field=field, limit=MAX_VALUES)
         if isinstance(value, dict):
             left += value.values()
         elif isinstance(value, list):
@@ -181,9 +181,9 @@ class YamlParser(BaseParser):
     media_type = "application/yaml"
 
     def parse(self, stream, media_type=None, parser_context=None):
-        body = stream.read(MOST_BYTES + 1)
-        if len(body) > MOST_BYTES:
-            raise Refused("must have at most %(limit)s bytes", field="body", limit=MOST_BYTES)
+        body = stream.read(MAX_BYTES + 1)
+        if len(body) > MAX_BYTES:
+            raise Refused("must have at most %(limit)s bytes", field="body", limit=MAX_BYTES)
         try:
             return read(body.decode(), "body")
         except UnicodeDecodeError:

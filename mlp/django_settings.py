@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "resources",
     "datasets",
     "jobs",
+    "tracking",
     "models_app",
     "apps",
     "aiops",

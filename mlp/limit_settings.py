@@ -147,5 +147,5 @@ def of_preemption(runs: Section) -> tuple[int, int, int, int]:
     exempt = runs.integer(
         "MLP_PREEMPT_EXEMPT_S", 300, 0, unit="s", help="how long a job that was preempted runs before it can be again"
     )
-    most = runs.integer("MLP_PREEMPT_MOST", 10, 0, 10_000, help="how often one job is preempted; after that it is not")
+    most = runs.integer("MLP_PREEMPT_MAX", 10, 0, 10_000, help="how often one job is preempted; after that it is not")
     return waits, grace, exempt, most

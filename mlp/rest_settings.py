@@ -37,7 +37,7 @@ REFERENCE = {
         "ReadyStateEnum": "datasets.models.State",
         "DiffLineKindEnum": ["same", "old", "new", "skip"],
         "SharedKindEnum": "accounts.sharing.serializers.SHARED_KINDS",
-        "MediaKindEnum": "jobs.media.index.KINDS",
+        "MediaKindEnum": "tracking.media.index.KINDS",
         "TrashedKindEnum": ["job", "dataset", "model", "application"],
         "ShareRightEnum": ["read", "clone"],
         "RegistryEventEnum": "models_app.registry.events.EVENTS",

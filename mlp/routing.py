@@ -5,8 +5,8 @@ from __future__ import annotations
 from channels.generic.websocket import WebsocketConsumer
 from django.urls import path, re_path
 
-from jobs.metrics.consumers import JobMetricsConsumer
 from mlp.visitors.live import LiveConsumer
+from tracking.metrics.consumers import JobMetricsConsumer
 
 
 class Unknown(WebsocketConsumer):

@@ -312,7 +312,7 @@ SUBMISSIONS_PER_MINUTE = limit_settings.of_submissions()
 JOB_CANCEL_GRACE_S = runs.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
 )
-PREEMPT_WAIT_S, PREEMPT_GRACE_S, PREEMPT_EXEMPT_S, PREEMPT_MOST = limit_settings.of_preemption(runs)
+PREEMPT_WAIT_S, PREEMPT_GRACE_S, PREEMPT_EXEMPT_S, PREEMPT_MAX = limit_settings.of_preemption(runs)
 MAX_CPU, MAX_GPU, MAX_RAM_MIB = limit_settings.of_requests(runs)
 JOB_NATS_MESSAGES_S = runs.integer(
     "MLP_JOB_NATS_MESSAGES_S", 2000, 1, unit="per second", help="messages that a job may publish on the message bus"
@@ -334,8 +334,8 @@ MODEL_CHECK_S = runs.integer(
 APP_START_S = runs.integer(
     "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
 )
-APP_MOST_FAILURES = runs.integer(
-    "MLP_APP_MOST_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
+APP_MAX_FAILURES = runs.integer(
+    "MLP_APP_MAX_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
 )
 APP_ANSWER_S = runs.integer(
     "MLP_APP_ANSWER_S", 300, 1, unit="s", help="how long the gateway waits for an application, and for each next part"

@@ -7,11 +7,11 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
 from aiops.intake import shippers
-from jobs.mlflow import protocol as mlflow
 from kernel.errors import Refused
-from mlp.monitoring import endpoint
+from mlflow_protocol import protocol as mlflow
 from mlp.visitors import pages
 from mlp.visitors.schema import Schema
+from operations.monitoring import endpoint
 from supervision import health
 
 
@@ -25,6 +25,7 @@ api = [
     path("", include("resources.urls")),
     path("", include("datasets.urls")),
     path("", include("jobs.urls")),
+    path("", include("tracking.urls")),
     path("", include("models_app.urls")),
     path("", include("apps.urls")),
     path("", include("aiops.urls")),
@@ -47,14 +48,14 @@ urlpatterns = [
     path("api/v1/", include(api)),
     path("api/v1", unknown),
     path("internal/data/", include("datasets.data_urls")),
-    path("internal/mlflow/", include("jobs.mlflow.uploads")),
+    path("internal/mlflow/", include("tracking.mlflow.uploads")),
     path("internal/apps/", include("apps.gateway_urls")),
     path("ModelTraining/", include("aiops.web.opni_urls")),
     path("v1/logs", shippers.otlp),
     path("loki/api/v1/push", shippers.loki_push),
     path("api/prom/push", shippers.loki_push),  # as clients of Loki's first releases have it
     path("ready", shippers.ready),
-    path("mlflow/", include("jobs.mlflow.urls")),
+    path("mlflow/", include("tracking.mlflow.urls")),
     path("mlflow/", include("models_app.mlflow.urls")),
     re_path(r"^mlflow(/(?P<path>[\s\S]*))?$", mlflow.unknown),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),

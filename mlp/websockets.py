@@ -4,10 +4,10 @@ Daphne buffers everything that an application sends until the client has read it
 until the application has taken it: a stalled browser on a busy job, or a client that only sends, would fill the memory.
 Here
 
-- a client whose message has more than MOST_MESSAGE bytes, also one that is only announced, is disconnected;
+- a client whose message has more than MAX_MESSAGE bytes, also one that is only announced, is disconnected;
 - a client that sends faster than its messages are handled, or before its handshake is answered, is read no further
   until they are;
-- a websocket whose client does not read is closed once MOST_KEPT bytes wait for it, and its pings are not answered; a
+- a websocket whose client does not read is closed once MAX_KEPT bytes wait for it, and its pings are not answered; a
   browser reconnects later and receives the history;
 - a streamed response, such as a followed log, goes on when the client has read what was sent;
 - the handshake of a websocket has no body.
@@ -32,10 +32,10 @@ from kernel.sockets import BACKLOG
 
 log = logging.getLogger(__name__)
 
-MOST_KEPT = 4 << 20  # bytes beyond the socket's own buffers
-MOST_MESSAGE = 64 << 10  # bytes
-MOST_WAITING = 32  # messages of a client that wait for the application
-RESUMED_AT = MOST_WAITING // 2
+MAX_KEPT = 4 << 20  # bytes beyond the socket's own buffers
+MAX_MESSAGE = 64 << 10  # bytes
+MAX_WAITING = 32  # messages of a client that wait for the application
+RESUMED_AT = MAX_WAITING // 2
 
 
 class BoundedProtocol(WebSocketProtocol):
@@ -67,7 +67,7 @@ class BoundedProtocol(WebSocketProtocol):
 
     def onMessage(self, payload, isBinary):
         super().onMessage(payload, isBinary)
-        if self.application_queue.qsize() >= MOST_WAITING:
+        if self.application_queue.qsize() >= MAX_WAITING:
             self.rest()
 
     def taken(self):
@@ -109,7 +109,7 @@ class BoundedProtocol(WebSocketProtocol):
     def serverSend(self, content, binary=False):
         if self.full:
             self.kept += len(content)
-            if self.kept > MOST_KEPT:
+            if self.kept > MAX_KEPT:
                 log.warning("websocket of %s: closed, the client does not read its messages", self.client_addr)
                 self.transport.abortConnection()
                 return
@@ -166,7 +166,7 @@ class BoundedServer(Server):
     """Daphne's server, whose applications take their messages and send their responses as fast as the client allows."""
 
     def __init__(self, *arguments, **options):
-        sizes = {"websocket_max_message_size": MOST_MESSAGE, "websocket_max_frame_size": MOST_MESSAGE}
+        sizes = {"websocket_max_message_size": MAX_MESSAGE, "websocket_max_frame_size": MAX_MESSAGE}
         super().__init__(*arguments, **{**options, **sizes})
         self.unbounded = self.application
         self.application = self.bounded

@@ -14,8 +14,8 @@ from accounts.urls import LAST  # noqa: E402
 from aiops.web.quick_logs import DIRECT as LOGS  # noqa: E402
 from apps.gateway_urls import DIRECT as APPS  # noqa: E402
 from datasets.data_urls import DIRECT as DATA  # noqa: E402
-from jobs.mlflow.urls import DIRECT as MLFLOW  # noqa: E402
 from kernel.dispatch import Dispatcher  # noqa: E402
 from models_app.mlflow.urls import DIRECT as REGISTRY  # noqa: E402
+from tracking.mlflow.urls import DIRECT as MLFLOW  # noqa: E402
 
 application = Dispatcher(django_application, {**ACCOUNTS, **DATA, **APPS, **MLFLOW, **REGISTRY, **LOGS}, LAST)

@@ -23,7 +23,7 @@ class ModelsConfig(AppConfig):
         deregistered.connect(end_models, weak=False, dispatch_uid="models_app.end_models")
         import_module("datasets.uses").register_lister(import_module("models_app.uses").newest)
         is_registered = import_module("models_app.mlflow.rights").is_registered
-        import_module("jobs.mlflow.lookup").READABLE.append(is_registered)
+        import_module("tracking.mlflow.lookup").READABLE.append(is_registered)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
 
         def registered(keys):

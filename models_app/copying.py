@@ -20,7 +20,7 @@ from kernel.messages import Message
 
 PIECE = 1 << 20
 CHANGED = Message("the files changed while they were being copied")
-MOST_FILES = 100_000  # of a model: each has a checksum in the database
+MAX_FILES = 100_000  # of a model: each has a checksum in the database
 PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not part of its output
 
 
@@ -41,7 +41,7 @@ def origin(user: str, src: str) -> Path:
     kind, job, path = parse(src)
     base = storage.home_dir(user) if kind == "home" else storage.job_dir(user, job)
     try:
-        there = storage.look(base, path) is not None if path else base.is_dir()
+        there = storage.status(base, path) is not None if path else base.is_dir()
     except Refused as refused:
         raise Refused(refused.problem, field="src")
     if not there:
@@ -53,8 +53,8 @@ def size(source: Path) -> int:
     """Return the bytes in the regular files of the source. Raises OSError; Refused where there are too many."""
     total = 0
     for number, (_path, file) in enumerate(_open_files(source)):
-        if number >= MOST_FILES:
-            raise Refused("must have at most %(limit)s files", field="src", limit=MOST_FILES)
+        if number >= MAX_FILES:
+            raise Refused("must have at most %(limit)s files", field="src", limit=MAX_FILES)
         total += os.fstat(file).st_size
     return total
 

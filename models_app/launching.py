@@ -153,7 +153,7 @@ def check(pk: int, follow: bool = True) -> None:
     """Start the check of a model whose files are copied, or poll it and record its end."""
     model = _model(pk, State.CREATING)
     if model is not None and model.copied:
-        RUNS.look(model, follow)
+        RUNS.poll(model, follow)
 
 
 def clean(pk: int, follow: bool = True) -> None:

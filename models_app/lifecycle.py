@@ -18,7 +18,6 @@ from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
 from jobs.code import capture
-from jobs.metrics.series import MEASURED
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import after_commit, broker, disk, trash
@@ -30,6 +29,7 @@ from kernel.models import record_created
 from kernel.outcomes import Outcome
 from resources import tcc
 from resources.models import Tenant
+from tracking.metrics.series import MEASURED
 
 from . import copying
 from .models import Model, State

@@ -26,7 +26,7 @@ COLUMNS = {
 }  # fmt: skip
 TENSORS = {"bool": "BOOL", "float16": "FP16", "float32": "FP32", "float64": "FP64", "str": "BYTES", "object": "BYTES"}
 TENSORS |= {f"{sign}int{bits}": f"{sign}int{bits}".upper() for sign in ("", "u") for bits in (8, 16, 32, 64)}
-MOST_BYTES = 1 << 20  # of an MLmodel file
+MAX_BYTES = 1 << 20  # of an MLmodel file
 
 
 class Features:
@@ -171,8 +171,8 @@ def load(path: Path, kit: SimpleNamespace):
 
 def _read(path: Path, wrong: type[Exception]) -> dict:
     text = path.read_bytes()
-    if len(text) > MOST_BYTES:
-        raise wrong(f"MLmodel: larger than {MOST_BYTES >> 20} MiB")
+    if len(text) > MAX_BYTES:
+        raise wrong(f"MLmodel: larger than {MAX_BYTES >> 20} MiB")
     try:
         about = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as problem:

@@ -144,7 +144,7 @@ def model(request, name):
         "model": row,
         "problems": problems,
         "notes": request.POST.get("notes", "") if problems else row.notes,
-        "most_notes": notes.MOST,
+        "most_notes": notes.MAX,
         "serving": serving,
         "lineage": lineage,
         "job_there": bool(job) and Job.objects.filter(user=row.user, name=job).exists(),

@@ -19,7 +19,7 @@ SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl")  # of the forma
 PREDICTOR = "predictor.py"
 FILES_LOOKED_AT = 2000
 JOBS_LOOKED_AT = 20
-MOST = 50
+MAX = 50
 
 
 def of_files(paths: Iterable[str], base: str) -> list[str]:
@@ -55,4 +55,4 @@ def of_user(user) -> list[str]:
     """Return the sources in the newest finished jobs, then those in `.home`."""
     jobs = Job.kept.filter(user=user, state=JobState.FINISHED).order_by("-pk").values_list("name", flat=True)
     of_jobs = [src for name in jobs[:JOBS_LOOKED_AT] for src in of_job(user.username, name)]
-    return [*of_jobs, *of_home(user.username)][:MOST]
+    return [*of_jobs, *of_home(user.username)][:MAX]

@@ -28,7 +28,7 @@ def trash(*, user, name: str, by: str) -> Model:
 def restore(*, user, name: str, by: str) -> Model:
     """Restore a model from the trash. Raises WrongState for one that is not there."""
     with locked(Model, user=user, name=name) as row:
-        bin.take(row, by)
+        bin.restore(row, by)
     return row
 
 

@@ -33,7 +33,7 @@ from .policies import RetentionPolicy
 
 EVERYBODY = "*"
 IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
-MOST_IDLE_MINUTES = 30 * 24 * 60
+MAX_IDLE_MINUTES = 30 * 24 * 60
 KINDS = ("gpu", "cpu", "ram", "rom")
 LENDABLE = ("gpu", "cpu", "ram")  # what is stored on a disk cannot step back
 LENDING = ("lends", *(f"{kind}_borrow_limit" for kind in LENDABLE))  # the policy of a tenant

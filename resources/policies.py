@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-MOST_DAYS = 3650
+MAX_DAYS = 3650
 RETENTION = ("trash_days", "log_days", "metrics_days", "output_days")
 
 

@@ -18,8 +18,8 @@ from kernel.fields import (
 from kernel.names import REQUEST_ID
 from kernel.resource_fields import CpuField, GpuField, RamField
 
-from .models import MOST_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
-from .policies import MOST_DAYS
+from .models import MAX_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
+from .policies import MAX_DAYS
 
 BIG = 2**63 - 1
 WORK = ("job", "application", "dataset", "sweep", "schedule", "pipelinerun")  # the kinds of resources.work
@@ -62,33 +62,33 @@ class CapacityIn(StrictSerializer):
         choices=["", *Network.values], required=False, help_text="what jobs may reach at most; empty: MLP_RUN_NETWORK"
     )
     idle_gpu_minutes = StrictInt(
-        required=False, allow_null=True, min_value=1, max_value=MOST_IDLE_MINUTES,
+        required=False, allow_null=True, min_value=1, max_value=MAX_IDLE_MINUTES,
         help_text="a job whose GPUs have been idle for so long is warned, then stopped; null: never",
     )  # fmt: skip
     idle_gpu_percent = StrictInt(required=False, min_value=1, max_value=100, help_text="idle is less than this")
     idle_cpu_minutes = StrictInt(
-        required=False, allow_null=True, min_value=1, max_value=MOST_IDLE_MINUTES,
+        required=False, allow_null=True, min_value=1, max_value=MAX_IDLE_MINUTES,
         help_text="the same for the CPU of jobs without a GPU",
     )  # fmt: skip
     idle_cpu_percent = StrictInt(
         required=False, min_value=1, max_value=100, help_text="idle is less than this share of the requested CPU"
     )
     idle_grace_minutes = StrictInt(
-        required=False, min_value=0, max_value=MOST_IDLE_MINUTES, help_text="from the warning to the stop"
+        required=False, min_value=0, max_value=MAX_IDLE_MINUTES, help_text="from the warning to the stop"
     )
     trash_days = StrictInt(
-        required=False, allow_null=True, min_value=0, max_value=MOST_DAYS,
+        required=False, allow_null=True, min_value=0, max_value=MAX_DAYS,
         help_text="after so many days in the trash things are deleted; null: MLP_TRASH_DAYS",
     )  # fmt: skip
     log_days = StrictInt(
-        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS,
+        required=False, allow_null=True, min_value=1, max_value=MAX_DAYS,
         help_text="so many days after a job's end its log is removed; null: never",
     )  # fmt: skip
     metrics_days = StrictInt(
-        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS, help_text="the same for its metrics"
+        required=False, allow_null=True, min_value=1, max_value=MAX_DAYS, help_text="the same for its metrics"
     )
     output_days = StrictInt(
-        required=False, allow_null=True, min_value=1, max_value=MOST_DAYS, help_text="the same for its output"
+        required=False, allow_null=True, min_value=1, max_value=MAX_DAYS, help_text="the same for its output"
     )
     lends = StrictBool(required=False, help_text="lends idle resources to preemptible jobs of other tenants")
     cpu_borrow_limit = StrictNumber(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")

@@ -12,8 +12,8 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
-from .models import MOST_IDLE_MINUTES, Network
-from .policies import MOST_DAYS
+from .models import MAX_IDLE_MINUTES, Network
+from .policies import MAX_DAYS
 
 
 class CapacityForm(forms.Form):
@@ -45,7 +45,7 @@ class IdleForm(forms.Form):
     idle_gpu_minutes = forms.IntegerField(
         label=_("Minutes that GPUs may be idle"),
         min_value=1,
-        max_value=MOST_IDLE_MINUTES,
+        max_value=MAX_IDLE_MINUTES,
         required=False,
         widget=UnfoldAdminIntegerFieldWidget(),
         help_text=_("An empty field means no limit."),
@@ -56,7 +56,7 @@ class IdleForm(forms.Form):
     idle_cpu_minutes = forms.IntegerField(
         label=_("Minutes that the CPU of jobs without a GPU may be idle"),
         min_value=1,
-        max_value=MOST_IDLE_MINUTES,
+        max_value=MAX_IDLE_MINUTES,
         required=False,
         widget=UnfoldAdminIntegerFieldWidget(),
         help_text=_("An empty field means no limit."),
@@ -70,7 +70,7 @@ class IdleForm(forms.Form):
     idle_grace_minutes = forms.IntegerField(
         label=_("Minutes from the warning to the stop"),
         min_value=0,
-        max_value=MOST_IDLE_MINUTES,
+        max_value=MAX_IDLE_MINUTES,
         widget=UnfoldAdminIntegerFieldWidget(),
     )
 
@@ -79,19 +79,19 @@ class RetentionForm(forms.Form):
     """How many days what users delete, and what ended jobs have left, is kept."""
 
     trash_days = forms.IntegerField(
-        label=_("Days in the trash"), min_value=0, max_value=MOST_DAYS, required=False,
+        label=_("Days in the trash"), min_value=0, max_value=MAX_DAYS, required=False,
         widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: what the settings say (MLP_TRASH_DAYS)"),
     )  # fmt: skip
     log_days = forms.IntegerField(
-        label=_("Remove logs of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        label=_("Remove logs of ended jobs after (days)"), min_value=1, max_value=MAX_DAYS, required=False,
         widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
     )  # fmt: skip
     metrics_days = forms.IntegerField(
-        label=_("Remove metrics of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        label=_("Remove metrics of ended jobs after (days)"), min_value=1, max_value=MAX_DAYS, required=False,
         widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
     )  # fmt: skip
     output_days = forms.IntegerField(
-        label=_("Remove outputs of ended jobs after (days)"), min_value=1, max_value=MOST_DAYS, required=False,
+        label=_("Remove outputs of ended jobs after (days)"), min_value=1, max_value=MAX_DAYS, required=False,
         widget=UnfoldAdminIntegerFieldWidget(), help_text=_("Empty: never"),
     )  # fmt: skip
 

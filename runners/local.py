@@ -110,7 +110,7 @@ class LocalRunner(Runner):
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
-            values["network"] = networks.of(self.confinement, spec, self.doors) | {"names": values.pop("names")}
+            values["network"] = networks.network_of(self.confinement, spec, self.doors) | {"names": values.pop("names")}
             values["environment"] |= self.confinement.environment(spec, path)
             values["environment"] = networks.environment(values["environment"], values["network"])
             _write(path / "spec.json", values)

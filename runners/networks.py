@@ -87,7 +87,7 @@ def try_route(kind: str, path: str) -> str:
     return (done.stderr.strip()[-300:] or f"exit code {done.returncode}") if done.returncode else ""
 
 
-def of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
+def network_of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
     """Return the run's network for the shim."""
     own = confinement.network if spec.owner is not None else ""
     shared = not own and spec.owner is not None

@@ -135,7 +135,7 @@ class OwnedRuns(ABC, Generic[Row]):
             return False
         return True
 
-    def look(self, row: Row, follow: bool = False) -> None:
+    def poll(self, row: Row, follow: bool = False) -> None:
         """Poll the run of a row and call the method for its state."""
         status = runners.get().poll(row.run_name)
         if status.state == "running":

@@ -25,7 +25,7 @@ def path() -> Path:
     return run_dir() / "reserve"
 
 
-def look(say: Callable[[str], None]) -> None:
+def hold(say: Callable[[str], None]) -> None:
     """Give the space back when the disk is full, take it again when there is room. Errors are left to the next look."""
     with contextlib.suppress(OSError):
         free, held = disk.free().size, path().exists()

@@ -25,7 +25,7 @@ import runners
 from kernel import machine
 from supervision import health
 
-from . import forking, launch, ports, release, reserve, rest, setup, tls
+from . import forking, launch, leftovers, ports, release, reserve, setup, tls
 from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
@@ -157,7 +157,7 @@ class Platform:
     def start(self) -> None:
         say(f"ML platform on {settings.MLP_ROOT}")
         self.end_predecessor()
-        reserve.look(say_now)
+        reserve.hold(say_now)
         ports.check(self.parts)
         for part in self.parts:
             part.forget_starts()
@@ -180,7 +180,7 @@ class Platform:
         if launch.living(*folders):
             say("Processes of a killed platform are still running: stopping them first.")
             self.end_processes()
-        rest.clear()
+        leftovers.clear()
 
     def start_parts(self, parts: list[Part]) -> None:
         """Start all parts at once and wait until those with a readiness check pass it."""
@@ -270,12 +270,12 @@ class Platform:
         watchdog, failures = Watchdog(self.parts), 0
         certificate = tls.Watcher(self.reload_certificate)
         while True:
-            reserve.look(say_now)
+            reserve.hold(say_now)
             self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
             try:
                 pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
-                watchdog.look(say_now)
-                certificate.look(say_now)
+                watchdog.poll(say_now)
+                certificate.poll(say_now)
                 failures = 0
             except SupervisorEnding:  # after a signal; a kill brings it back sooner than an orderly shutdown
                 launch.send(self.supervisord.part.folder, signal.SIGKILL)
@@ -314,7 +314,7 @@ class Platform:
         self.end_processes(lambda: self.signals > asked, runs=ends_runs)
         if self.supervisord.process:
             self.supervisord.process.wait(5)
-        rest.clear()
+        leftovers.clear()
         for path in (pid_file(), run_dir() / "nginx" / "nginx.pid"):
             path.unlink(missing_ok=True)
         say(f"Stopped after {time.monotonic() - began:.1f} s.")

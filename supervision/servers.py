@@ -294,7 +294,7 @@ tls {{ {certificates}, handshake_first: "100ms", timeout: 10, min_version: "1.2"
 allow_non_tls: true
 authorization {{
   timeout: 10  # on a busy machine an answer takes a while
-  # Everybody else is asked about: a job may report on its own subjects (jobs/metrics/nats_auth.py).
+  # Everybody else is asked about: a job may report on its own subjects (tracking/metrics/nats_auth.py).
   auth_callout {{ issuer: {issuer}, account: {platform}, auth_users: [ {nkey}, platform ] }}
 }}
 """
@@ -326,8 +326,8 @@ def configure_nats(conf: Path) -> None:
         platform=nats_jwt.PLATFORM_ACCOUNT,
         jobs=nats_jwt.JOBS_ACCOUNT,
         reports=REPORTS,
-        payload=nats_jwt.MOST_PAYLOAD,
-        subscriptions=nats_jwt.MOST_SUBSCRIPTIONS,
+        payload=nats_jwt.MAX_PAYLOAD,
+        subscriptions=nats_jwt.MAX_SUBSCRIPTIONS,
         listen=json.dumps(authority(*nats_address())),
         name=f"platform-{settings.MLP_PORT_BASE}",
         store=json.dumps(str(store)),

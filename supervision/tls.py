@@ -27,7 +27,7 @@ from .part import run_dir, write_private
 SOON = timedelta(days=14)
 SHARE = 4  # of its whole time, for certificates that are short-lived
 WEAKEST_RSA = 2048
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class BadCertificate(Exception):
@@ -87,7 +87,7 @@ def load() -> Pair:
 def _read(setting: str, path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(MOST_BYTES)
+            return file.read(MAX_BYTES)
     except OSError as problem:
         user = pwd.getpwuid(os.geteuid()).pw_name
         raise BadCertificate(f"{setting}: {path} cannot be read by the user {user}: {problem.strerror}") from problem
@@ -177,7 +177,7 @@ class Watcher:
         self.applied = _fingerprint()
         self.said = ""
 
-    def look(self, say: Callable[[str], None]) -> None:
+    def poll(self, say: Callable[[str], None]) -> None:
         """Check the files, and say what came of a change."""
         found = _fingerprint()
         if found == self.applied:

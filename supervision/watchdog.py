@@ -32,7 +32,7 @@ class Watchdog:
         self.silent: dict[tuple[str, int], Part] = {}  # those that did not answer the last question
         self.next_question = 0.0
 
-    def look(self, say: Callable[[str], None]) -> None:
+    def poll(self, say: Callable[[str], None]) -> None:
         """Kill what has hung for too long, and say what it was."""
         now = time.monotonic()
         stopped = {(part.name, pid): pidfd for part, pid, pidfd in self._stopped()}

@@ -24,7 +24,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from accounts import auth
-from accounts.auth import Entry, links_of, valid_entries
+from accounts.auth import Credentials, links_of, valid_credentials
 from accounts.models import Membership, Role, Share, State, User
 
 from .kinds import kind_of
@@ -157,14 +157,14 @@ def may_read(visitor: Visitor, model: type[Model], key: int, owner_id: int) -> b
     return key in grants(visitor, model, [key]) or key in administered(visitor, model, [key])
 
 
-def entitled(entries: Collection[Entry], model: type[Model], key: int, owner_id: int | None) -> set[Entry]:
+def entitled(entries: Collection[Credentials], model: type[Model], key: int, owner_id: int | None) -> set[Credentials]:
     """Return the entries whose visitors may read the object now.
 
     Without an owner the object has been deleted, and any valid entry passes.
     """
     return {
         entry
-        for entry, user in valid_entries(entries).items()
+        for entry, user in valid_credentials(entries).items()
         if owner_id is None or may_read(_visitor(user, entry), model, key, owner_id)
     }
 
@@ -177,7 +177,7 @@ def access_check(request: HttpRequest, row: Model) -> Callable[[], bool]:
     )
 
 
-def _visitor(user: User | AnonymousUser, entry: Entry) -> Visitor:
+def _visitor(user: User | AnonymousUser, entry: Credentials) -> Visitor:
     return Visitor(user if user.is_authenticated else None, entry.links)
 
 

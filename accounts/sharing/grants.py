@@ -132,7 +132,7 @@ def by_token(token: str) -> Share | None:
     return Share.objects.filter(in_force(), audience=Audience.LINK, token_hash=hashed(token)).first()
 
 
-def of(row: Model) -> QuerySet[Share]:
+def shares_of(row: Model) -> QuerySet[Share]:
     """Return the active shares of an object, newest first."""
     return _shown(Share.objects.filter(in_force(), kind=kind_of(row).name, object_id=row.pk))
 

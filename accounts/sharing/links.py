@@ -19,7 +19,7 @@ from accounts.auth import LINKS, links_of
 from . import access, grants
 from .kinds import KINDS
 
-MOST_LINKS = 50  # that one session remembers; the oldest is forgotten
+MAX_LINKS = 50  # that one session remembers; the oldest is forgotten
 PARAMETER = "key"
 
 
@@ -35,9 +35,7 @@ def open_link(request: HttpRequest) -> HttpResponse:
     if share is None or share.kind not in KINDS:
         response = render(request, "sharing/no_link.html", status=404)
     else:
-        request.session[LINKS] = [*[key for key in links_of(request.session) if key != share.pk], share.pk][
-            -MOST_LINKS:
-        ]
+        request.session[LINKS] = [*[key for key in links_of(request.session) if key != share.pk], share.pk][-MAX_LINKS:]
         response = redirect(access.address_of(share.owner.username, KINDS[share.kind].page, share.name))
     response["Referrer-Policy"] = "no-referrer"
     return response

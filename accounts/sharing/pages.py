@@ -45,7 +45,7 @@ def share(request, kind, name):
         "kind": KINDS[kind],
         "back": own_address,
         "canonical": platform_address(request) + access.address(row, own=False),
-        "shares": [{"share": one} for one in grants.of(row)],
+        "shares": [{"share": one} for one in grants.shares_of(row)],
         "known": grants.known_to(request.user),
         "tenants": tenants,
         "tenant": tenants[0],

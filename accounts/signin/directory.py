@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_S, ANSWER_S = 3, 5
 LONGEST = 100  # of a username of the directory
-MOST_GROUPS = 1000
+MAX_GROUPS = 1000
 
 
 def check(username: str, password: str) -> Person | None:
@@ -136,7 +136,7 @@ def _groups(link, row, username: str, entry: dict) -> list[str]:
     if row.group_base:
         query = row.group_filter.replace("{dn}", escape_filter_chars(entry["dn"]))
         query = query.replace("{username}", escape_filter_chars(username))
-        link.search(row.group_base, query, attributes=["cn"], size_limit=MOST_GROUPS)
+        link.search(row.group_base, query, attributes=["cn"], size_limit=MAX_GROUPS)
         for group in (one for one in link.response or [] if one["type"] == "searchResEntry"):
             found += [group["dn"], group_names.first_value(group["dn"]), *_texts(group, "cn")]
     return [name for name in dict.fromkeys(found) if name]

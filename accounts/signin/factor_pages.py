@@ -42,7 +42,7 @@ def second_factor(request):
         problems = problems_of(lambda: factors.check_code(request, user, request.POST.get("code", "")), ("code",))
         if not problems:
             return entering.finish(request, user, target, proven=True)
-    kinds = {one.kind for one in factors.of(user)}
+    kinds = {one.kind for one in factors.factors_of(user)}
     context = {"problems": problems, "kinds": kinds, "passkeys": factors.passkeys_work(address(request))}
     response = render(request, "signin/second_factor.html", context, status=problems.status if problems else 200)
     if problems.retry_after_s:
@@ -116,7 +116,7 @@ def _security(request, problems: Problems, codes: list[str] | None = None):
     fresh = request.at_log_in or sessions.is_fresh(request)
     context = {
         "owner": request.owner, "at_log_in": request.at_log_in, "fresh": fresh, "problems": problems, "codes": codes,
-        "rows": factors.of(request.owner), "left": request.owner.recovery_codes.count(), "next": BACK,
+        "rows": factors.factors_of(request.owner), "left": request.owner.recovery_codes.count(), "next": BACK,
         "required": factors.required(request.owner), "passkeys": factors.passkeys_work(address(request)),
         "can_confirm": request.owner.has_usable_password(),
     }  # fmt: skip

@@ -25,13 +25,13 @@ from kernel.messages import Message
 log = logging.getLogger(__name__)
 
 PURPOSE = "accounts.factors"
-MOST = 20  # second factors of a user
+MAX = 20  # second factors of a user
 CODES = 10
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that look alike
 STEP_S = 30
 
 
-def of(user: User) -> list[Factor]:
+def factors_of(user: User) -> list[Factor]:
     return list(user.factors.order_by("pk"))
 
 
@@ -244,8 +244,8 @@ def _added(user: User, row: Factor) -> list[str]:
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)
         count = user.factors.count()
-        if count >= MOST:
-            raise Refused("%(most)s second factors are the most; remove one first", most=MOST)
+        if count >= MAX:
+            raise Refused("%(most)s second factors are the most; remove one first", most=MAX)
         try:
             with transaction.atomic():
                 row.save()

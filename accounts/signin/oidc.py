@@ -205,7 +205,9 @@ def telling(provider) -> Iterator[None]:
         problem = _of_flow(provider, wrong)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as wrong:  # an answer of another shape
         log.warning("sign-in at %s: %r", provider.issuer, wrong, exc_info=wrong)
-        problem = Refused("%(provider)s has sent what is no answer of OpenID Connect", provider=provider.label)
+        problem = Refused(
+            "%(provider)s has sent something that is not an OpenID Connect response", provider=provider.label
+        )
     else:
         return
     log.warning("sign-in at %s refused: %s", provider.issuer, problem.msg)

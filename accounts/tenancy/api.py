@@ -23,7 +23,7 @@ class MemberList(ContractView):
     calls = {"GET": Call("List the members of a tenant", READ, out=MemberOut, many=True)}
 
     def get(self, request, tenant):
-        return self.page(members.of(members.visible(request.user, tenant), request.user))
+        return self.page(members.members_of(members.visible(request.user, tenant), request.user))
 
 
 class MemberDetail(ContractView):
@@ -39,7 +39,8 @@ class MemberDetail(ContractView):
     }
 
     def get(self, request, tenant, name):
-        row = members.of(members.visible(request.user, tenant), request.user).filter(user__username=name).first()
+        found = members.members_of(members.visible(request.user, tenant), request.user)
+        row = found.filter(user__username=name).first()
         if row is None:
             raise Missing("member")
         return self.answer(row)

@@ -31,7 +31,7 @@ ON CONFLICT DO NOTHING
 """
 
 
-def of(tenant: Model, reader: User):
+def members_of(tenant: Model, reader: User):
     """Return those of the tenant's members that the reader may know of, by name: its administrators all of them, others
     these and themselves.
     """

@@ -87,37 +87,37 @@ class TestAccessCheck:
 
 class TestValidEntries:
     def test_each_entry_gets_its_own_user(self, alice, bob):
-        by_token = auth.Entry(alice.pk, token=lifecycle.token_of(alice))
-        by_session = auth.entry_by_session(bob, with_session(bob).session.session_key)
-        assert auth.valid_entries([by_token, by_session]) == {by_token: alice, by_session: bob}
-        assert auth.valid_entries([]) == {}
+        by_token = auth.Credentials(alice.pk, token=lifecycle.token_of(alice))
+        by_session = auth.credentials_of_session(bob, with_session(bob).session.session_key)
+        assert auth.valid_credentials([by_token, by_session]) == {by_token: alice, by_session: bob}
+        assert auth.valid_credentials([]) == {}
 
     def test_a_session_is_invalid_for_another_user(self, alice, bob):
         key = with_session(alice).session.session_key
-        assert auth.valid_entries([auth.entry_by_session(bob, key), auth.Entry(alice.pk, session_key=key)]) != {}
-        assert auth.valid_entries([auth.Entry(alice.pk, session_key=key, session_hash="x")]) == {}
-        assert (
-            auth.valid_entries([auth.Entry(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())]) == {}
-        )
+        own = auth.credentials_of_session(bob, key)
+        assert auth.valid_credentials([own, auth.Credentials(alice.pk, session_key=key)]) != {}
+        assert auth.valid_credentials([auth.Credentials(alice.pk, session_key=key, session_hash="x")]) == {}
+        unnamed = auth.Credentials(alice.pk, session_key="", session_hash=alice.get_session_auth_hash())
+        assert auth.valid_credentials([unnamed]) == {}
 
     def test_a_valid_token_of_an_inactive_user_is_refused(self, alice, bob):
-        entry = auth.Entry(bob.pk, token=lifecycle.token_of(bob))
+        entry = auth.Credentials(bob.pk, token=lifecycle.token_of(bob))
         lifecycle.deregister(username="bob", by="test")
-        assert auth.valid_entries([entry, auth.Entry(alice.pk, token="mlp_u1_x")]) == {}
+        assert auth.valid_credentials([entry, auth.Credentials(alice.pk, token="mlp_u1_x")]) == {}
 
     def test_a_remaining_session_of_an_inactive_user_is_invalid(self, alice, bob):
-        entries = [auth.entry_by_session(user, with_session(user).session.session_key) for user in (alice, bob)]
+        entries = [auth.credentials_of_session(user, with_session(user).session.session_key) for user in (alice, bob)]
         User.objects.filter(pk=bob.pk).update(state="NotActive")
-        assert auth.valid_entries(entries) == {entries[0]: alice}
+        assert auth.valid_credentials(entries) == {entries[0]: alice}
 
     def test_any_number_of_entries_takes_three_queries(self, alice, bob, django_assert_num_queries):
-        entries = [auth.Entry(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
-        entries.append(auth.entry_by_session(alice, with_session(alice).session.session_key))
+        entries = [auth.Credentials(user.pk, token=lifecycle.token_of(user)) for user in (alice, bob)]
+        entries.append(auth.credentials_of_session(alice, with_session(alice).session.session_key))
         with django_assert_num_queries(3):
-            assert len(auth.valid_entries(entries)) == 3
+            assert len(auth.valid_credentials(entries)) == 3
 
     def test_secrets_are_not_in_its_repr(self, alice):
-        entry = auth.Entry(1, token="secret", session_key="secret", session_hash="secret")
+        entry = auth.Credentials(1, token="secret", session_key="secret", session_hash="secret")
         assert "secret" not in repr(entry)
 
 
@@ -128,23 +128,23 @@ class TestSessionOfAWebsocket:
         return {"user": user, "session": with_session(user).session, "headers": headers}
 
     def test_a_same_origin_page_gets_its_user_and_a_valid_entry(self, alice):
-        user, entry = auth.user_and_entry_of_session(self.scope(alice))
+        user, entry = auth.user_and_credentials_of_session(self.scope(alice))
         assert user == alice
-        assert auth.valid_entries([entry]) == {entry: alice}
+        assert auth.valid_credentials([entry]) == {entry: alice}
 
     @pytest.mark.parametrize(
         "origin", [None, b"", b"null", b"https://evil.example", b"https://mlp.example.evil.example"]
     )
     def test_a_page_of_another_origin_gets_no_user(self, alice, origin):
-        assert auth.user_and_entry_of_session(self.scope(alice, origin)) == (None, None)
+        assert auth.user_and_credentials_of_session(self.scope(alice, origin)) == (None, None)
 
     def test_without_a_host_header_no_origin_is_accepted(self, alice):
-        assert auth.user_and_entry_of_session(self.scope(alice, b"", b"")) == (None, None)
+        assert auth.user_and_credentials_of_session(self.scope(alice, b"", b"")) == (None, None)
 
     def test_an_anonymous_user_gets_no_entry(self, alice):
         own = self.scope(alice)
         for user in (None, AnonymousUser()):
-            assert auth.user_and_entry_of_session({**own, "user": user}) == (None, None)
+            assert auth.user_and_credentials_of_session({**own, "user": user}) == (None, None)
 
 
 class TestAuthEndpoint:

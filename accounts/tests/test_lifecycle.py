@@ -50,7 +50,7 @@ def credentials(users: list[User]) -> list[tuple]:
     """Return all that a verb on another user must not change."""
     rows = User.objects.filter(pk__in=[user.pk for user in users]).order_by("pk").values()
     tokens = Token.objects.filter(user__in=users).order_by("pk").values("pk", "nonce", "rotated")
-    return [*rows, *tokens, *(len(sessions.of(user)) for user in users)]
+    return [*rows, *tokens, *(len(sessions.visits_of(user)) for user in users)]
 
 
 @pytest.fixture(autouse=True)
@@ -123,12 +123,12 @@ class TestAccount:
         token = lifecycle.token_of(alice)
         assert user_of_token(token) == alice
         assert not lifecycle.deregister(username="alice", by="oscar").is_active
-        assert (sessions.of(alice), user_of_token(token)) == ([], None)
+        assert (sessions.visits_of(alice), user_of_token(token)) == ([], None)
         with pytest.raises(Refused, match=NOT_ACTIVE):
             lifecycle.token_of(fresh(alice))
         Client().force_login(fresh(alice))  # a log-in that was under way
         lifecycle.activate(username="alice", by="oscar")
-        assert (sessions.of(alice), user_of_token(token)) == ([], None)
+        assert (sessions.visits_of(alice), user_of_token(token)) == ([], None)
         assert user_of_token(lifecycle.token_of(fresh(alice))) == alice
         assert [(row.transition, row.by) for row in history_of(alice)][:2] == [
             ("activate", "oscar"),

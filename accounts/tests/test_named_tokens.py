@@ -84,7 +84,7 @@ class TestLife:
         assert as_alice.refused("post", "users/alice/tokens", {"name": "for-full"}).startswith("name: you already have")
 
     def test_there_is_a_most(self, alice, monkeypatch):
-        monkeypatch.setattr(named_tokens, "MOST", 1)
+        monkeypatch.setattr(named_tokens, "MAX", 1)
         made(alice)
         with pytest.raises(Refused):
             made(alice, "read")

@@ -57,7 +57,7 @@ def test_somebody_new_gets_an_account_and_finds_it_again(corp):
     again.sign_in()
     assert again.name == "annamuller", "the subject counts, not the name"
     assert User.objects.count() == 1
-    assert len(sessions.of(user)) == 2
+    assert len(sessions.visits_of(user)) == 2
 
 
 @pytest.mark.parametrize(

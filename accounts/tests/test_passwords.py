@@ -47,7 +47,7 @@ def test_the_link_sets_a_new_password_once_and_ends_all_sessions(mails, alice):
     assert "New password of alice" in client.get(address).content.decode()
     assert client.post(address, {"password": "short"}).status_code == 403
     assert client.post(address, {"password": NEW})["Location"] == "/regist_login"
-    assert sessions.of(alice) == []
+    assert sessions.visits_of(alice) == []
     assert page(NEW, HOME).status_code == 302
     assert page(PASSWORD, HOME).status_code == 403
     assert client.post(address, {"password": PASSWORD})["Location"] == "/password"
@@ -102,7 +102,7 @@ def test_one_session_is_ended_from_another(alice, bob):
     page(PASSWORD, HOME, first)
     page(PASSWORD, HOME, second)
     other.force_login(bob)
-    visit = sessions.of(alice)[-1]
+    visit = sessions.visits_of(alice)[-1]
     other.post("/account/sessions/end", {"session": visit.pk})
     assert first.get("/account").status_code == 200
     second.post("/account/sessions/end", {"session": visit.pk})

@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_name_is_said(builder, as_alice, name):
 
 
 def test_there_is_a_most(alice, builder, as_alice, monkeypatch):
-    monkeypatch.setattr(service_accounts, "MOST", 1)
+    monkeypatch.setattr(service_accounts, "MAX", 1)
     assert "most" in as_alice.refused("post", HOME, {"name": "tester"})
 
 

@@ -220,7 +220,7 @@ class TestDeregister:
         alice.refresh_from_db()
         between.force_login(alice)  # a log-in that was under way meanwhile
         lifecycle.activate(username="alice", by="test")
-        assert sessions.of(alice) == []
+        assert sessions.visits_of(alice) == []
         for session in (before, between):
             assert session.get("/api/v1/users/alice").status_code == 403
         before.post("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"})

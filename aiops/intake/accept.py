@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 LOCAL = log_search.LOCAL
 PLATFORM = names.PLATFORM  # the namespace of the platform's components
-MOST_CHARACTERS = 32 << 10  # of a line; the rest is cut off
+MAX_CHARACTERS = 32 << 10  # of a line; the rest is cut off
 CUT = " …"
-MOST_NAME = 253
-MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 64, 128, 1024
-MOST_ID, HASHED = 100, 40
+MAX_NAME = 253
+MAX_ATTRIBUTES, MAX_KEY, MAX_VALUE = 64, 128, 1024
+MAX_ID, HASHED = 100, 40
 EARLIEST, LATEST = 0, log_search.LATEST  # ms: the years 1970 to 3000
 
 
@@ -54,16 +54,16 @@ def line(
     attributes: Mapping[str, object] | None = None,
 ) -> dict:
     """Return a document for the log store, with names, text and attributes cut to what is kept."""
-    text = text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - len(CUT)] + CUT
+    text = text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - len(CUT)] + CUT
     now = int(time.time() * 1000)
     return {
         "_id": logstore.clean(id) or uuid.uuid4().hex,
         "time": at_ms if at_ms is not None and EARLIEST <= at_ms <= LATEST else now,
-        "cluster_id": logstore.clean(cluster)[:MOST_NAME] or LOCAL,
-        "namespace_name": logstore.clean(namespace)[:MOST_NAME],
-        "deployment": logstore.clean(deployment)[:MOST_NAME],
-        "service": logstore.clean(service)[:MOST_NAME],
-        "pod_name": logstore.clean(pod)[:MOST_NAME],
+        "cluster_id": logstore.clean(cluster)[:MAX_NAME] or LOCAL,
+        "namespace_name": logstore.clean(namespace)[:MAX_NAME],
+        "deployment": logstore.clean(deployment)[:MAX_NAME],
+        "service": logstore.clean(service)[:MAX_NAME],
+        "pod_name": logstore.clean(pod)[:MAX_NAME],
         "log_type": logstore.clean(kind)[:40] or subjects.WORKLOAD,
         "log": logstore.clean(text),
         **({"attributes": kept_of(attributes)} if attributes else {}),
@@ -71,10 +71,10 @@ def line(
 
 
 def kept_of(attributes: Mapping[str, object]) -> dict[str, str]:
-    """Return the attributes as texts: at most MOST_ATTRIBUTES, the first ones."""
-    some = islice(attributes.items(), MOST_ATTRIBUTES)
+    """Return the attributes as texts: at most MAX_ATTRIBUTES, the first ones."""
+    some = islice(attributes.items(), MAX_ATTRIBUTES)
     return {
-        logstore.clean(name)[:MOST_KEY].replace("=", "_"): logstore.clean(text_of(value)[:MOST_VALUE])
+        logstore.clean(name)[:MAX_KEY].replace("=", "_"): logstore.clean(text_of(value)[:MAX_VALUE])
         for name, value in some
     }
 
@@ -129,7 +129,7 @@ def append(lines: Sequence[dict]) -> list[dict]:
 def id_of(username: str, given: str) -> str:
     """Return the id that a user's line is stored by, so that no user's ids collide with another's."""
     whole = f"{username}:{given}"
-    if len(whole) <= MOST_ID:
+    if len(whole) <= MAX_ID:
         return whole
     return f"{username}:{hashlib.sha256(given.encode('utf-8', 'replace')).hexdigest()[:HASHED]}"
 
@@ -175,7 +175,7 @@ def document(item: payloads.Payload) -> dict:
     """Return the document of a line that arrived as a Payload."""
     return line(
         item.log,
-        id=item._id[:MOST_ID],
+        id=item._id[:MAX_ID],
         cluster=item.cluster_id,
         namespace=item.namespace_name,
         deployment=item.deployment,

@@ -16,9 +16,9 @@ from kernel.errors import Refused
 
 Line = tuple[int, object]
 KEPT = 10_000  # elements that are kept while the rest of an array is checked
-MOST_BAD = 10_000  # elements that are not valid JSON
+MAX_BAD = 10_000  # elements that are not valid JSON
 BLOCK = 16 << 10  # characters that are decoded at first; if the element has more, eight times as many
-MOST_ELEMENT = 4 << 20  # characters of one element that are decoded before its end is known
+MAX_ELEMENT = 4 << 20  # characters of one element that are decoded before its end is known
 SPACE = re.compile(r"[ \t\r\n]*")
 MARK = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[\]{}]', re.DOTALL)
 CODING = "Content-Encoding"
@@ -37,7 +37,7 @@ def unpacked(data: bytes, header: str) -> bytes:
             known=coding.ACCEPTED,
         ) from None
     except coding.TooLarge:
-        limit = coding.MOST_BYTES >> 20
+        limit = coding.MAX_BYTES >> 20
         raise Refused("has more than %(limit)s MiB unpacked", field="body", limit=limit) from None
     except ValueError:
         raise Refused("is not what Content-Encoding says", field="body") from None
@@ -71,11 +71,11 @@ def elements(data: bytes) -> Iterator[Line]:
 
 
 def _bounded(values: Iterator[object]) -> Iterator[object]:
-    """Yield the values. Raises Refused where more than MOST_BAD are not valid: finding their ends takes time."""
+    """Yield the values. Raises Refused where more than MAX_BAD are not valid: finding their ends takes time."""
     bad = 0
     for value in values:
         bad += isinstance(value, Refused)
-        if bad > MOST_BAD:
+        if bad > MAX_BAD:
             raise _invalid()
         yield value
 
@@ -111,7 +111,7 @@ def _array(text: str, at: int) -> Iterator[object]:
 
 def _element(text: str, at: int) -> tuple[object, int]:
     """Return the element at that place and the place after it; of a large body only a block is looked at."""
-    size = BLOCK if len(text) > MOST_ELEMENT else len(text)
+    size = BLOCK if len(text) > MAX_ELEMENT else len(text)
     while True:
         part, begin = (text, at) if size >= len(text) else (text[at : at + size], 0)
         is_rest = part is text or at + size >= len(text)
@@ -121,14 +121,14 @@ def _element(text: str, at: int) -> tuple[object, int]:
             break
         except json.JSONDecodeError as problem:
             was_cut = "Unterminated" in problem.msg or problem.pos >= len(part) - NEAR
-            if is_rest or size >= MOST_ELEMENT or not was_cut:
+            if is_rest or size >= MAX_ELEMENT or not was_cut:
                 break
         else:
             if is_rest or end < len(part):  # otherwise a number may go on
                 return value, end if part is text else at + end
-        if size >= MOST_ELEMENT:
+        if size >= MAX_ELEMENT:
             break
-        size = min(size * 8, MOST_ELEMENT)
+        size = min(size * 8, MAX_ELEMENT)
     return _apart(text, at)
 
 

@@ -78,7 +78,7 @@ class Follower:
         self.looks: dict[Key, tuple[str, int, int]] = {}  # at the last look: (path, size, time of change)
         self.missed: set[Key] = set()  # missing at the last look
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Read all files on and return how many lines were taken. Raises what `take` raises; the next call continues
         there.
         """

@@ -27,9 +27,9 @@ from . import accept, tail
 
 log = logging.getLogger(__name__)
 
-MOST = 256  # lines of a request that is stored together with others
-MOST_AT_ONCE = 5000  # lines of a group
-MOST_WAITING = 20_000  # lines that wait to be forwarded; the requests after them forward their own
+MAX = 256  # lines of a request that is stored together with others
+MAX_AT_ONCE = 5000  # lines of a group
+MAX_WAITING = 20_000  # lines that wait to be forwarded; the requests after them forward their own
 CHECK_EVERY_S = 1.0  # the message bus, while its connection stands
 LINGER_S = 0.05  # for more lines to forward together
 IDLE_S = 5.0  # a connection to the database that was used since then is not checked
@@ -73,7 +73,7 @@ class Groups:
         """Store what waits, the caller's own lines first, and pass the lead on."""
         with self.lock:
             group, count = [], 0
-            while self.waiting and (not group or count + len(self.waiting[0].lines) <= MOST_AT_ONCE):
+            while self.waiting and (not group or count + len(self.waiting[0].lines) <= MAX_AT_ONCE):
                 group.append(self.waiting.popleft())
                 count += len(group[-1].lines)
         try:
@@ -133,7 +133,7 @@ class Forwarder:
         self.thread: threading.Thread | None = None
 
     def add(self, lines: list[dict]) -> None:
-        if len(self.lines) > MOST_WAITING:
+        if len(self.lines) > MAX_WAITING:
             accept.forward(lines)
             return
         self.lines.extend(lines)
@@ -158,7 +158,7 @@ class Forwarder:
     def flush(self) -> None:
         """Forward what waits. Lines that cannot be forwarded now are left to the sweep."""
         while self.lines:
-            some = [self.lines.popleft() for _ in range(min(len(self.lines), MOST_AT_ONCE))]
+            some = [self.lines.popleft() for _ in range(min(len(self.lines), MAX_AT_ONCE))]
             accept.forward(some)
 
 
@@ -171,7 +171,7 @@ def store(lines: Sequence[dict]) -> int:
     """Store lines and return how many were new; small requests together. Raises Fault, with nothing acknowledged."""
     if not lines:
         return 0
-    return accept.store(lines) if len(lines) > MOST else groups().store(lines)
+    return accept.store(lines) if len(lines) > MAX else groups().store(lines)
 
 
 def groups() -> Groups:

@@ -22,7 +22,7 @@ from kernel.errors import Fault, Refused
 
 EVERYBODY = "aiops.tail"
 FILTERS = ("level", "q", "cluster", "namespace", "deployment", "template")
-MOST_LINES = 50  # of each message
+MAX_LINES = 50  # of each message
 MESSAGES_A_S, AT_ONCE = 8, 4
 TEXT = 500  # characters of each line
 USER = re.compile(r"[a-z]{1,50}")  # a namespace that may be a user's (contract 1)
@@ -61,7 +61,7 @@ def send(documents: Sequence[dict], may: Callable[[], bool] = may_send_lines) ->
     """Send lines that were stored, once that is committed."""
     if not documents or not may():
         return
-    some = sorted(documents, key=lambda one: (one.get("anomaly_level") == "Anomaly", one["time"]))[-MOST_LINES:]
+    some = sorted(documents, key=lambda one: (one.get("anomaly_level") == "Anomaly", one["time"]))[-MAX_LINES:]
     rows = [{name: one[name] for name in SENT if one.get(name) is not None} for one in some]
     for row in rows:
         row["log"] = str(row.get("log") or "")[:TEXT]
@@ -76,9 +76,9 @@ def send_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:
     """Send lines that were judged, given as (id, level): they are read again for their current fields."""
     if not may_send_verdicts():
         return
-    ids = [id for id, _level in sorted(verdicts, key=lambda one: one[1] == "Anomaly")][-MOST_LINES:]
+    ids = [id for id, _level in sorted(verdicts, key=lambda one: one[1] == "Anomaly")][-MAX_LINES:]
     try:
-        rows, _more = logstore.get().search({"query": {"ids": {"values": ids}}}, MOST_LINES)
+        rows, _more = logstore.get().search({"query": {"ids": {"values": ids}}}, MAX_LINES)
     except Fault:
         return
     send(rows, lambda: True)
@@ -114,7 +114,7 @@ class Reader:
     def newest(self) -> list[dict]:
         """Return the newest lines: those stored before the websocket opened, or while it was away."""
         try:
-            rows = logstore.get().search(self.body, MOST_LINES)[0]
+            rows = logstore.get().search(self.body, MAX_LINES)[0]
         except Fault:
             return []
         return [self._shown(row) for row in rows]

@@ -26,7 +26,7 @@ from .findings import Finding
 
 log = logging.getLogger(__name__)
 
-MOST_LOOKED_AT = 100  # workloads with the most anomalies, of which the first with all its names is used
+MAX_LOOKED_AT = 100  # workloads with the most anomalies, of which the first with all its names is used
 SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, and so a workload
 SAMPLES, SAMPLE = 5, 300  # lines in an alert, characters of each
 LOOKS_A_WINDOW = 60  # how often a rule is checked within its time window, at most
@@ -128,7 +128,7 @@ def _rate(rule: AlertRule, now: datetime) -> Finding | None:
     none.
     """
     filters = _filters(rule, now - timedelta(seconds=rule.window_s), now) | {"level": "Anomaly"}
-    rows = logstore.get().by_workload(log_search.body(rule.owner, **filters), MOST_LOOKED_AT)
+    rows = logstore.get().by_workload(log_search.body(rule.owner, **filters), MAX_LOOKED_AT)
     names, count = next(((row[:3], row[3]) for row in rows if row[1] and row[2]), (None, 0))
     if names is None or count < rule.threshold:
         return None
@@ -162,7 +162,7 @@ def _missing(rule: AlertRule, now: datetime) -> Finding | None:
     """
     window = timedelta(seconds=rule.window_s)
     since, begin = now - window, (rule.last_fired or rule.created) - window
-    silent = logstore.get().gone_quiet(_names(rule), _ms(begin), _ms(since), _ms(now))
+    silent = logstore.get().silent_workloads(_names(rule), _ms(begin), _ms(since), _ms(now))
     if not silent:
         return None
     shown = ", ".join("/".join(names) for names in silent[:10])

@@ -20,10 +20,10 @@ from accounts.models import User
 from aiops import logstore
 from aiops.models import Feedback
 from aiops.wire import payloads, subjects
-from aiops.wire.masking import mask
 from kernel import after_commit, bus
 from kernel.errors import Fault, Refused
 from kernel.singleton import Holder
+from opnilog.masking import mask
 
 from . import scope
 from .scope import LOCAL
@@ -168,7 +168,7 @@ def visible(user: User):
     return rows if names is None else rows.filter(namespace__in=names)
 
 
-def of(document: dict) -> Feedback | None:
+def from_document(document: dict) -> Feedback | None:
     """Return the feedback on the text of a line, if any: that of its namespace rather than that for all lines."""
     masked = document.get("masked_log") or mask(document["log"])
     names = [""] + ([document["namespace_name"]] if document.get("cluster_id") == LOCAL else [])

@@ -14,7 +14,7 @@ from . import severity as severities
 LOCAL = scope.LOCAL
 LEVELS = ("Normal", "Anomaly")
 LATEST = 32_503_680_000_000  # ms: the year 3000
-MOST_Q = 1000  # characters
+MAX_Q = 1000  # characters
 ATTRIBUTES = {"trace": "attributes.trace_id", "span": "attributes.span_id"}
 NAMES = {
     "cluster": "cluster_id",
@@ -61,8 +61,8 @@ def body(
     if template:
         wanted.append({"term": {"template_cluster_id": _number("template", template)}})
     if q.strip():
-        if len(q) > MOST_Q:
-            raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
+        if len(q) > MAX_Q:
+            raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MAX_Q)
         try:
             query_string.parse(q, (field,), "AND")
         except ValueError as problem:

@@ -20,7 +20,7 @@ from .rate_minutes import names_of
 from .usual_rates import WINDOW
 
 Kind, Direction = RateAnomaly.Kind, AlertRule.Direction
-MOST = 100  # anomalies of an alert
+MAX = 100  # anomalies of an alert
 SHOWN = 300  # characters of a template
 
 
@@ -33,7 +33,7 @@ def find(rule: AlertRule, now: datetime) -> Finding | None:
     first = rows.filter(**names).order_by("pk").first()
     if first is None:
         return None
-    found = list(rows.filter(clock=first.clock).order_by("pk")[:MOST])
+    found = list(rows.filter(clock=first.clock).order_by("pk")[:MAX])
     workload = dict(zip(rules.NAMED, names_of(first.clock), strict=True))
     lines = {**workload, "template": str(first.template_id)}
     words = describe(first)

@@ -14,7 +14,7 @@ from aiops.models import RateAnomaly, RateClock, TemplateRate
 from .usual_rates import DAY, Usual
 
 Kind = RateAnomaly.Kind
-MOST_TEMPLATES = 2000  # of a workload, that are counted
+MAX_TEMPLATES = 2000  # of a workload, that are counted
 COMPARED = 200  # templates that a silent one's lines may have now
 FIELDS = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
 WILD = "<*>"
@@ -39,7 +39,7 @@ class Minutes:
         wanted |= Q(silent_at__lte=clock.active + len(self.counts))
         self.rates = {row.template_id: row for row in clock.rates.filter(wanted)}
         self.usual = {number: Usual.of(row.state) for number, row in self.rates.items()}
-        self.room = max(0, MOST_TEMPLATES - clock.rates.count())
+        self.room = max(0, MAX_TEMPLATES - clock.rates.count())
         self.changed: set[int] = set()
         self.gone: set[int] = set()
         self.anomalies: list[RateAnomaly] = []  # that began, went on or ended

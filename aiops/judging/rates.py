@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 Kind = RateAnomaly.Kind
 SETTLED = 1  # minutes after which a minute's lines are stored and judged
 LAG = 5  # minutes; who is further behind has not counted for that long
-CALM, MOST_CALM = 10, 60  # minutes after that in which nothing is judged
+CALM, MAX_CALM = 10, 60  # minutes after that in which nothing is judged
 AT_ONCE = 60  # minutes that are counted together, of a workload that is new here
 JUDGED = 0.95  # of the lines of a workload's last day, before it is counted
-MOST_WORKLOADS = 1000  # that are counted
+MAX_WORKLOADS = 1000  # that are counted
 OVER = 10  # minutes as usual after which a template no longer comes too often
 KEPT_MS = 30 * DAY * MINUTE_MS  # for which ended anomalies, and templates that do not come, are kept
 
@@ -41,7 +41,7 @@ KEPT_MS = 30 * DAY * MINUTE_MS  # for which ended anomalies, and templates that 
 def advance(now: datetime) -> None:
     """Count the minutes that are over, of all watched workloads. Raises Fault; ValueError for a wrong watchlist."""
     until = int(now.timestamp()) // 60 - SETTLED
-    watched = sorted(watching.triples())[:MOST_WORKLOADS]
+    watched = sorted(watching.triples())[:MAX_WORKLOADS]
     with reachable():
         due = [clock for clock in _clocks(watched, until) if clock.minute < until]
     if not due:
@@ -79,7 +79,7 @@ def _clocks(watched: list[Names], until: int) -> list[RateClock]:
         if not clock.active:
             clock.minute = min(clock.minute, until - 1)
         elif behind > LAG or behind < -CALM:  # nobody counted, or the machine's clock was set back
-            clock.minute, clock.calm_until = until, until + min(max(CALM, behind), MOST_CALM)
+            clock.minute, clock.calm_until = until, until + min(max(CALM, behind), MAX_CALM)
         else:
             continue
         RateClock.objects.filter(pk=clock.pk).update(minute=clock.minute, calm_until=clock.calm_until)
@@ -97,7 +97,7 @@ def _busy(since: int, until: int) -> set[Names]:
     if since >= until:
         return set()
     body = {"query": {"range": {"time": {"gte": since * MINUTE_MS, "lt": until * MINUTE_MS}}}}
-    return {row[:3] for row in logstore.get().by_workload(body, 10 * MOST_WORKLOADS)}
+    return {row[:3] for row in logstore.get().by_workload(body, 10 * MAX_WORKLOADS)}
 
 
 def _begin(clock: RateClock, until: int) -> bool:

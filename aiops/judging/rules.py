@@ -23,8 +23,8 @@ from kernel.messages import Message
 from . import scope, searches
 
 Kind, Direction = AlertRule.Kind, AlertRule.Direction
-MOST_RECIPIENTS = 20
-MOST_MUTED_S = 30 * 86_400
+MAX_RECIPIENTS = 20
+MAX_MUTED_S = 30 * 86_400
 NAMED = ("cluster", "namespace", "deployment")
 FIELDS = ("name", "kind", *NAMED, "threshold", "percent", "direction", "window_s", "quiet_s", "enabled")
 NO_RECIPIENT = Message("must be users who may see these lines, or are in a tenant of yours")
@@ -133,8 +133,8 @@ def entitled(rule: AlertRule, user: User) -> bool:
 
 def _people(rule: AlertRule, names: Iterable[str]) -> list[User]:
     wanted = sorted(set(names) - {rule.owner.username})
-    if len(wanted) > MOST_RECIPIENTS:
-        raise Refused("at most %(most)s recipients", field="recipients", most=MOST_RECIPIENTS)
+    if len(wanted) > MAX_RECIPIENTS:
+        raise Refused("at most %(most)s recipients", field="recipients", most=MAX_RECIPIENTS)
     people = list(User.objects.filter(username__in=wanted))
     if len(people) < len(wanted) or not all(entitled(rule, one) for one in people):  # one answer: names are not told
         raise Refused(NO_RECIPIENT, field="recipients")

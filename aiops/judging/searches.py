@@ -22,7 +22,7 @@ from kernel.messages import Message
 from . import log_search
 
 FILTERS = ("level", "q", "template", "severity", "attribute", *log_search.NAMES)
-MOST_VALUE = 253  # characters of a filter other than `q`
+MAX_VALUE = 253  # characters of a filter other than `q`
 TAKEN = Message("is already taken")
 
 
@@ -111,8 +111,8 @@ def checked(user: User, filters: dict) -> dict:
     for name, value in filters.items():
         if name not in FILTERS:
             raise Refused("unknown field", field=name)
-        if name != "q" and len(value) > MOST_VALUE:
-            raise Refused("must have at most %(most)s characters", field=name, most=MOST_VALUE)
+        if name != "q" and len(value) > MAX_VALUE:
+            raise Refused("must have at most %(most)s characters", field=name, most=MAX_VALUE)
     kept = {name: value for name, value in filters.items() if value.strip()}
     if not kept:
         raise Refused("must have at least one filter", field="filters")

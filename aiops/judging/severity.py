@@ -13,15 +13,15 @@ NUMBERS = {"error": range(17, 25), "warning": range(13, 17), "info": range(9, 13
 KEYS = ("severity", "level", "detected_level", "severity_text", "log.level")
 KIND = {name: kind for kind, names in NAMES.items() for name in names}
 KIND |= {str(number): kind for kind, numbers in NUMBERS.items() for number in numbers}
-MOST = 20  # characters that are shown
+MAX = 20  # characters that are shown
 
 
-def of(attributes: dict | None) -> tuple[str, str]:
+def severity_of(attributes: dict | None) -> tuple[str, str]:
     """Return (kind, text) of a line's severity: one of NAMES or "", and what the sender wrote; ("", "") for none."""
     for key in KEYS if attributes else ():
         text = str(attributes.get(key) or "").strip()
         if text:
-            return KIND.get(text.lower(), ""), text[:MOST]
+            return KIND.get(text.lower(), ""), text[:MAX]
     return "", ""
 
 

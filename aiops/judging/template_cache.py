@@ -17,17 +17,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiops.opnilog.template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
+from opnilog.template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
 
 SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
 PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)
-MOST_CHILDREN = 512
+MAX_CHILDREN = 512
 TEXTS = 200_000
-MOST_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
+MAX_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
 FORMAT = 3
 READABLE = {1, 2, 3}  # 1 had one more field for each cluster, which was always empty; 1 and 2 no explanations
 FIRST_REGROUP = 32  # texts; the next one is due when their number has doubled
-MOST_EARLY = 10_000  # explanations that came before the verdict
+MAX_EARLY = 10_000  # explanations that came before the verdict
 
 
 class Hit(NamedTuple):
@@ -83,7 +83,7 @@ class Tree:
         node = self.root.setdefault(len(words), {})
         for word in words[:PREFIX]:
             if word not in node:
-                full = len(node) + (WILD not in node) >= MOST_CHILDREN
+                full = len(node) + (WILD not in node) >= MAX_CHILDREN
                 word = WILD if is_variable(word) or full else word
             node = node.setdefault(word, {})
         return node.setdefault(None, [])
@@ -233,7 +233,7 @@ class TemplateCache:
             known.unexpected = tuple(unexpected)
             return
         self.early[masked] = tuple(unexpected)
-        while len(self.early) > MOST_EARLY:
+        while len(self.early) > MAX_EARLY:
             self.early.popitem(last=False)
 
     def _nearest(self, words: Sequence[str]) -> Cluster | None:
@@ -265,7 +265,7 @@ class TemplateCache:
         else:
             cluster, changed = self._place(words_of(masked))
             known = Text(
-                cluster.number, level, sample[:MOST_SAMPLE], from_feedback=from_feedback, confidence=confidence,
+                cluster.number, level, sample[:MAX_SAMPLE], from_feedback=from_feedback, confidence=confidence,
                 unexpected=self.early.pop(masked, None),
             )  # fmt: skip
             self.texts[masked] = known

@@ -24,9 +24,9 @@ LEAST_GAPS, LEAST_ACTIVE = 20, 60  # before a template can be silent: gaps; acti
 REGULAR = 6.0  # a template is regular whose longest usual gap is at most so many times its median
 GAPS, SPARE = 3, 2  # silent: for so many of the longest usual gaps, and some minutes more
 YOUNG = 30  # minutes that a template of less than a day is silent for at least (a tenth of its age, if that is less)
-MOST_WEIGHT = 4032  # windows of two weeks
+MAX_WEIGHT = 4032  # windows of two weeks
 FORGOTTEN = 0.2  # classes with less weight are dropped
-MOST_BEFORE, BEFORE_DAYS, NEAR = 8, 15, 90  # remembered episodes; minutes of the day between two that are alike
+MAX_BEFORE, BEFORE_DAYS, NEAR = 8, 15, 90  # remembered episodes; minutes of the day between two that are alike
 ALIKE = 1.5
 COUNTS = ("windows", "fresh", "gaps")
 
@@ -154,7 +154,7 @@ class Usual:
         self.windows[class_of(lines)] = 1
 
     def remember(self, minute: int, amount: int) -> None:
-        self.before = [*self.before, [minute, amount]][-MOST_BEFORE:]
+        self.before = [*self.before, [minute, amount]][-MAX_BEFORE:]
 
     # --- silent ----------------------------------------------------------------------------------------------------
     def longest_gap(self) -> int:
@@ -179,7 +179,7 @@ class Usual:
 
 def _count(counts: dict[int, float], kind: int, weight: float = 1) -> None:
     counts[kind] = counts.get(kind, 0) + weight
-    if sum(counts.values()) > MOST_WEIGHT:
+    if sum(counts.values()) > MAX_WEIGHT:
         for other, its in list(counts.items()):
             counts[other] = round(its / 2, 3)
             if counts[other] < FORGOTTEN:

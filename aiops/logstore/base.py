@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from aiops.wire.scripts import words_of
 from kernel import sanitize
 from kernel.errors import Fault
 from kernel.messages import Message
+from opnilog.scripts import words_of
 
 ADAPTERS = {
     "database": "aiops.logstore.database.DatabaseStore",
@@ -34,7 +34,7 @@ REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of each template
 MINUTE_MS = 60_000
-MOST_MINUTES = 100_000  # counts of a template in a minute
+MAX_MINUTES = 100_000  # counts of a template in a minute
 AHEAD_MS = 600_000  # a time further in the future is not believed: the line is stored with the present
 SENT_TIME = "sent_time"  # the attribute that keeps what was sent
 UNAVAILABLE = Message("the log store is not available; try again later")
@@ -93,7 +93,7 @@ class LogStore(ABC):
         """Return (cluster, namespace, deployment, lines) of every workload with a namespace and a deployment."""
 
     @abstractmethod
-    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+    def silent_workloads(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
         """Return workloads of those names ("" is any) with a line in [begin, since) and none in [since, until), sorted.
 
         Called for all workloads every few seconds: the number of queries does not grow with the number of workloads.
@@ -123,7 +123,7 @@ class LogStore(ABC):
     @abstractmethod
     def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
         """Return (template's number, minute since 1970, lines) of the workload's lines in [since, until), which are
-        whole minutes; of lines without a template the number is None. At most MOST_MINUTES, those with the most lines.
+        whole minutes; of lines without a template the number is None. At most MAX_MINUTES, those with the most lines.
         """
 
     def rejudge(self, words: Mapping[str, str]) -> int:

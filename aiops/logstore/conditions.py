@@ -11,8 +11,8 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.lookups import Regex
 
 from aiops.models import LogKey, LogLine
-from aiops.wire import scripts
-from aiops.wire.scripts import LEAST
+from opnilog import scripts
+from opnilog.scripts import LEAST
 
 from . import query_tree as q
 from .statements import COLUMNS, NUMBERS, key_of

@@ -17,7 +17,7 @@ from kernel.database import execute_prepared, reachable
 from kernel.errors import Refused
 
 from . import conditions, counting, partitions, retention, searching, shares
-from .base import MINUTE_MS, MOST_MINUTES, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
+from .base import MAX_MINUTES, MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
 from .query import parse
 from .statements import APPEND, COLUMNS, LINE, NAMES, PLACES, UPDATE, VERDICT, change_of, columns_of, key_of, owner_of
 
@@ -99,7 +99,7 @@ class DatabaseStore(LogStore):
         return list(rows.values_list("cluster", "namespace", "deployment", "lines"))
 
     @reachable(UNAVAILABLE)
-    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+    def silent_workloads(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
         """Use the workloads' own rows; only for workloads with lines dated in the future their lines are searched."""
         rows = Workload.objects.filter(lines__gt=0, last__gte=begin_ms, **_named(names))
         quiet = set(rows.filter(last__lt=since_ms).values_list(*NAMES))
@@ -157,7 +157,7 @@ class DatabaseStore(LogStore):
         named = dict(zip(NAMES, names, strict=True))
         lines = LogLine.objects.filter(time__gte=since_ms, time__lt=until_ms, log_type="workload", **named)
         minutes = lines.order_by().annotate(minute=F("time") / MINUTE_MS).values_list("template_id", "minute")
-        return list(minutes.annotate(n=Count("pk")).order_by("-n")[:MOST_MINUTES])
+        return list(minutes.annotate(n=Count("pk")).order_by("-n")[:MAX_MINUTES])
 
     @reachable(UNAVAILABLE)
     def put_templates(self, templates: Sequence[dict]) -> None:

@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from opensearchpy import OpenSearch, helpers
 from opensearchpy.exceptions import OpenSearchException, RequestError
 
-from kernel import answering
+from kernel import liveness
 from kernel.errors import Fault
 
 from .base import MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean, placed
@@ -101,7 +101,7 @@ class OpenSearchStore(LogStore):
         self.client = OpenSearch(url, timeout=TIMEOUT_S, max_retries=2, retry_on_timeout=True)
         parts = urlsplit(url)
         address = parts.hostname, parts.port or (443 if parts.scheme == "https" else 9200)
-        self.server = answering.Server("opensearch", lambda: address, b"HEAD / HTTP/1.0\r\n\r\n")
+        self.server = liveness.Server("opensearch", lambda: address, b"HEAD / HTTP/1.0\r\n\r\n")
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="opensearch")
         self.refresh = refresh
         self.prepared = False
@@ -192,7 +192,7 @@ class OpenSearchStore(LogStore):
         return sorted((*names, bucket["doc_count"]) for names, bucket in self._by_workload(wanted, {}))
 
     @_available
-    def gone_quiet(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
+    def silent_workloads(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
         within = [{"range": {"time": {"gte": begin_ms, "lt": until_ms}}}]
         within += [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True) if name]
         workloads = self._by_workload({"bool": {"filter": within}}, {"newest": {"max": {"field": "time"}}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from aiops.wire import scripts
+from opnilog import scripts
 
 from . import query_tree as q
 from .query import parse

@@ -21,7 +21,7 @@ from django.db import DatabaseError, OperationalError, connection, transaction
 log = logging.getLogger(__name__)
 
 SEALED_BYTES = 64 << 20  # of the table alone, about 250,000 lines
-MOST = 40  # partitions that size alone makes; more lines make larger ones
+MAX = 40  # partitions that size alone makes; more lines make larger ones
 DAY_MS = 86_400_000
 WAIT = "2s"  # for the table's lock: while this waits, all others wait behind it
 OPTIONS = "(autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000)"
@@ -63,7 +63,7 @@ def keep(day_ms: int = DAY_MS) -> bool:
     """Close the newest partition if it is large or old enough, and begin another; return whether it was."""
     parts = listed()
     newest, now = parts[0], int(time.time() * 1000)
-    most = max(SEALED_BYTES, sum(one.bytes for one in parts) // MOST)
+    most = max(SEALED_BYTES, sum(one.bytes for one in parts) // MAX)
     if not newest.bytes or (newest.bytes < most and now < (newest.since or 0) + day_ms):
         return False
     try:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiops.wire.scripts import words_of
 from kernel.messages import Message, message_of, under
+from opnilog.scripts import words_of
 
 from . import query_string
 from .query_tree import (
@@ -31,7 +31,7 @@ from .query_tree import (
     typed,
 )
 
-MOST_DEPTH = 20
+MAX_DEPTH = 20
 
 
 def parse(body: dict) -> Any:
@@ -45,7 +45,7 @@ def parse(body: dict) -> Any:
 
 
 def _node(query: Any, depth: int) -> Any:
-    if depth > MOST_DEPTH:
+    if depth > MAX_DEPTH:
         raise ValueError(under("query", Message("nested too deeply")))
     if not isinstance(query, dict) or len(query) != 1:
         raise ValueError(under("query", Message("each clause is an object with one kind")))

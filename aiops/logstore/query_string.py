@@ -15,14 +15,14 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from aiops.wire.scripts import words_of
 from kernel.messages import Message
+from opnilog.scripts import words_of
 
 from .query_tree import NUMBERS, TEXTS, And, Exists, Is, Not, Or, Pattern, Words, field_of, typed
 
-MOST_DEPTH = 20
-MOST_TOKENS = 1000
-MOST_QUOTED = 50  # characters of the query that a refusal repeats
+MAX_DEPTH = 20
+MAX_TOKENS = 1000
+MAX_QUOTED = 50  # characters of the query that a refusal repeats
 TOKEN = re.compile(
     r"\s*(?:(\()|(\))|(&&|\|\||AND\b|OR\b|NOT\b|[!+-](?=\S))"
     r'|("(?:[^"\\]|\\.|"(?![\s)]|$))*"(?=[\s)]|$)|"(?:[^"\\]|\\.)*")|((?:[^\s()"\\:]|\\.)+)(:)?)'
@@ -48,7 +48,7 @@ class Token(NamedTuple):
     def place(self) -> dict:
         """Return the parameters of a message about this part."""
         word = self.source.removesuffix(":")
-        return {"word": word if len(word) <= MOST_QUOTED else f"{word[: MOST_QUOTED - 1]}…", "position": self.position}
+        return {"word": word if len(word) <= MAX_QUOTED else f"{word[: MAX_QUOTED - 1]}…", "position": self.position}
 
 
 def parse(text: str, fields: tuple[str, ...], operator: str) -> Any:
@@ -74,8 +74,8 @@ def _divided(text: str) -> list[Token]:
     while at < end:
         begin = SPACE.match(text, at).end()
         match = TOKEN.match(text, at)
-        if len(tokens) >= MOST_TOKENS:
-            raise ValueError(Message("more than %(most)s words", most=MOST_TOKENS))
+        if len(tokens) >= MAX_TOKENS:
+            raise ValueError(Message("more than %(most)s words", most=MAX_TOKENS))
         if match is None:
             raise ValueError(_unreadable(text[begin], begin + 1))
         tokens.append(_token(match, begin))
@@ -162,7 +162,7 @@ class _Parser:
     @contextlib.contextmanager
     def _inside(self, token: Token) -> Iterator[None]:
         self.depth += 1
-        if self.depth > MOST_DEPTH:
+        if self.depth > MAX_DEPTH:
             raise ValueError(Message("nested too deeply at position %(position)s", position=token.position))
         yield
         self.depth -= 1

@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from aiops.wire import scripts
-from aiops.wire.scripts import words_of
 from kernel.messages import Message, under
+from opnilog import scripts
+from opnilog.scripts import words_of
 
 # The fields of a document: keywords, texts that are searched by word, numbers.
 _LINE = ("_id", "cluster_id", "namespace_name", "deployment", "service", "pod_name")

@@ -31,7 +31,7 @@ FULL = 0.75  # of an index's page after many page splits
 BLOCK = 8192  # bytes
 SAMPLED = 4096  # blocks of the table in the sample, at most: 32 MiB
 PORTION = 10_000  # lines of one statement: writers of the same workload wait for it
-MOST = 500_000  # lines of one call
+MAX = 500_000  # lines of one call
 WHOLE = 8  # a partition up to this part of the limit of size is removed as a whole
 
 
@@ -143,7 +143,7 @@ def _on_disk(table: str) -> tuple[int, float]:
     return rows // BLOCK, text / (rows or 1)
 
 
-def remove(days: int, megabytes: int, most: int = MOST, portion: int = PORTION) -> int:
+def remove(days: int, megabytes: int, most: int = MAX, portion: int = PORTION) -> int:
     """Remove lines older than the days, and as many of the oldest as exceed the size; return how many.
 
     It works in portions, each a statement of its own, and stops soon after `most`; the next call goes on.

@@ -14,7 +14,7 @@ from accounts.models import ADMINISTRATORS, User
 from kernel import names
 
 from .base import Share
-from .retention import BYTES, MOST, PORTION, RETURNED, SETTLED, forget_empty, sample
+from .retention import BYTES, MAX, PORTION, RETURNED, SETTLED, forget_empty, sample
 
 LOCAL = "local"
 USERS = "cluster = %(cluster)s AND namespace <> '' AND namespace <> %(platform)s"
@@ -45,7 +45,7 @@ def sizes() -> dict[str, int]:
         return {namespace: int(int(size) * 100 / share) for namespace, size in cursor.fetchall()}
 
 
-def remove(megabytes: int, most: int = MOST, portion: int = PORTION) -> dict[str, Share]:
+def remove(megabytes: int, most: int = MAX, portion: int = PORTION) -> dict[str, Share]:
     """Remove the oldest lines of each user who has more than so many MiB; return what each user has then.
 
     It stops soon after `most` lines; the next call goes on.

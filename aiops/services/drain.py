@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 
 from aiops.judging import feedback
 from aiops.judging.template_cache import Learned, TemplateCache
-from aiops.opnilog import judging
-from aiops.opnilog.store import Versions
-from aiops.opnilog.usual_values import UsualValues
 from aiops.wire import folders, payloads, subjects
 from kernel.serve import Route
 from kernel.singleton import Holder
+from opnilog import weighing
+from opnilog.store import Versions
+from opnilog.usual_values import UsualValues
 
 from . import base
 
@@ -50,12 +50,12 @@ class WorkloadDrain:
             subjects.FEEDBACK: Route(self.feedback),
             subjects.EXPLANATIONS: Route(self.explanations, "", BATCH, LINGER_S),
         }
-        self.ticks = ((1.0, self.look),)
+        self.ticks = ((1.0, self.poll),)
 
     def start(self) -> list[tuple[str, bytes]]:
-        return self.look()
+        return self.poll()
 
-    def look(self) -> list[tuple[str, bytes]]:
+    def poll(self) -> list[tuple[str, bytes]]:
         """Become active when no other replica is; learn new feedback; save every SAVE_EVERY_S seconds."""
         if not self.active.hold():
             self.loaded = False
@@ -122,7 +122,7 @@ class WorkloadDrain:
                 continue
             if unusual := self.values.unusual(item.masked_log, item.log):
                 item.anomaly_level = subjects.ANOMALY
-                item.opnilog_confidence = max(judging.confidence_of(unusual[0].ratio, 1.0), LEAST)
+                item.opnilog_confidence = max(weighing.confidence_of(unusual[0].ratio, 1.0), LEAST)
                 reasons.append((item, [(one.position, one.value, one.usual) for one in unusual]))
         return reasons
 

@@ -22,9 +22,9 @@ class FollowerService:
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.follower")
         self.follower: follow.Follower | None = None
-        self.ticks = ((LOOK_EVERY_S, self.look),)
+        self.ticks = ((LOOK_EVERY_S, self.poll),)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         if not self.active.hold():
             self.follower = None  # another replica reads; what is in memory gets outdated
             return
@@ -32,7 +32,7 @@ class FollowerService:
             self.follower = follow.Follower(storage.root(), accept.store)
         try:
             with reachable():
-                self.follower.look()
+                self.follower.poll()
         except Fault as problem:
             self.follower = None  # memory may be ahead of what was stored
             log.warning("the logs cannot be stored now: %s", problem.msg)

@@ -31,18 +31,18 @@ class GpuController:
             subjects.GPU_INFERENCE_INTERNAL: Route(self.infer, "gpu", 8),
             subjects.MODEL_UPDATE: Route(self.model_update),
         }
-        self.ticks = ((5.0, self.look),)
+        self.ticks = ((5.0, self.poll),)
 
     def running(self, data: bytes) -> Reply:
         return Reply(subjects.RUNNING)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         if gpu_info.local_count():
-            self.model.look()
+            self.model.poll()
 
     def model_update(self, data: bytes) -> None:
         base.read_json(data)
-        self.look()
+        self.poll()
 
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
         order = base.read_json(data)

@@ -104,7 +104,7 @@ class Housekeeping:
             return
         try:
             with reachable():
-                unjudged.look()
+                unjudged.count()
         except (Fault, ValueError) as problem:
             log.warning("lines that nobody can judge could not be counted: %s", problem)
 

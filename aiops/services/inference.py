@@ -30,17 +30,17 @@ class Inference:
             subjects.OPNILOG_WORKLOAD: Route(self.infer, "workers", subjects.MAX_OFFER, LINGER_S),
             subjects.MODEL_UPDATE: Route(self.model_update),
         }
-        self.ticks = ((5.0, self.look),)
+        self.ticks = ((5.0, self.poll),)
 
     def start(self) -> None:
-        self.model.look()
+        self.model.poll()
 
-    def look(self) -> None:
-        self.model.look()
+    def poll(self) -> None:
+        self.model.poll()
 
     def model_update(self, data: bytes) -> None:
         base.read_json(data)
-        self.model.look()
+        self.model.poll()
 
     def infer(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
         items = base.items_of(subjects.OPNILOG_WORKLOAD, messages)

@@ -24,7 +24,7 @@ class ModelExchange:
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.models")
         self.subjects = {subjects.MODEL_UPDATE: Route(self.model_update)}
-        self.ticks = ((LOOK_EVERY_S, self.look),)
+        self.ticks = ((LOOK_EVERY_S, self.poll),)
 
     def stop(self) -> None:
         self.active.release()
@@ -37,7 +37,7 @@ class ModelExchange:
         if self.active.hold():
             exchange.update(update)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Put our version into the bucket where it is missing there."""
         if not self.active.hold():
             return

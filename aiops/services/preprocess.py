@@ -10,9 +10,9 @@ import logging
 
 from aiops.judging import watching
 from aiops.wire import kv, subjects, watchlist
-from aiops.wire.masking import mask_many
 from kernel.errors import Fault
 from kernel.serve import Route
+from opnilog.masking import mask_many
 
 from . import base
 
@@ -34,12 +34,12 @@ class Preprocessing:
             subjects.STORED_LOGS: Route(self.stored, "workers", 8),
             subjects.WORKLOAD_PARAMETERS_UPDATE: Route(self.parameters),
         }
-        self.ticks = ((LOOK_EVERY_S, self.look),)
+        self.ticks = ((LOOK_EVERY_S, self.poll),)
 
     def start(self) -> None:
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the watchlist, and what owners watch beside it."""
         try:
             watched = kv.watched()

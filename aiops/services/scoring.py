@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aiops.opnilog.store import Versions
 from aiops.wire import folders, subjects
+from opnilog.store import Versions
 
 from . import base
 
 if TYPE_CHECKING:
-    from aiops.opnilog.score import Scorer
+    from opnilog.score import Scorer
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ RETRY_S = 5.0  # after a model failed to load
 def open_model(folder: Path, device: str | None) -> Scorer:
     """Load a model. Raises ValueError with the reason."""
     # Imports torch: 150 MiB that a platform without a model does without.
-    return importlib.import_module("aiops.opnilog.score").Scorer.open(folder, device)
+    return importlib.import_module("opnilog.score").Scorer.open(folder, device)
 
 
 class ServingModel:
@@ -43,7 +43,7 @@ class ServingModel:
         self.lock, self.loading = threading.Lock(), threading.Lock()
         self.again = 0.0  # not before that time another try to load the first one
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Replace the loaded version if another one serves; return True when it was replaced.
 
         A model that fails to load is logged, and the last good one goes on.

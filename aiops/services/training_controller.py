@@ -48,7 +48,7 @@ class TrainingController:
             subjects.MODEL_STATUS: Route(self.model_status, shared),
             subjects.WORKLOAD_PARAMETERS: Route(self.workload_parameters, shared),
         }
-        self.ticks = ((STEP_EVERY_S, self.step), (LOOK_EVERY_S, self.look))
+        self.ticks = ((STEP_EVERY_S, self.step), (LOOK_EVERY_S, self.poll))
 
     def start(self) -> None:
         kv.ensure()
@@ -135,7 +135,7 @@ class TrainingController:
             lease.renew(held.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
 
     # --- facts -----------------------------------------------------------------------------------------------------
-    def look(self) -> None:
+    def poll(self) -> None:
         """Update what `offer` answers from; end the lease of a silent trainer that has no row here.
 
         Another trainer reports nothing while it fetches: that its GPU controller answers keeps its lease.

@@ -87,7 +87,7 @@ class WriteBack:
 def owner(cluster: str, namespace: str) -> dict:
     """Return the owner of the judged line: another user's line may have the same id and must not change."""
     names = {"cluster_id": cluster or accept.LOCAL, "namespace_name": namespace}
-    return {name: logstore.clean(value)[: accept.MOST_NAME] for name, value in names.items()}
+    return {name: logstore.clean(value)[: accept.MAX_NAME] for name, value in names.items()}
 
 
 def verdict(item) -> dict:

@@ -13,11 +13,11 @@ import secrets
 from pathlib import Path
 
 from aiops import lifecycle
-from aiops.opnilog.store import MANIFEST
 from aiops.wire import bucket, folders, kv, lease, subjects
 from kernel.errors import Fault
 from kernel.messages import Message
 from kernel.storage import remove_tree
+from opnilog.store import MANIFEST
 
 from . import requests, versions
 from .offering import FILES, others_train, withdraw
@@ -104,7 +104,7 @@ def fetch(store: bucket.Bucket, message: dict, tags: dict[str, str]) -> str:
 def _check(folder: Path) -> None:
     """Load the model and let it judge a line, as the services will do at once. Raises Fault."""
     try:
-        importlib.import_module("aiops.opnilog.score").Scorer.open(folder, "cpu").score([SAMPLE])
+        importlib.import_module("opnilog.score").Scorer.open(folder, "cpu").score([SAMPLE])
     except Exception as problem:  # whatever a file of another provokes, it is a reason
         words = " ".join(str(problem).split())[:WORDS] or type(problem).__name__
         raise Fault(Message("it does not load: %(problem)s", problem=words)) from problem

@@ -18,16 +18,17 @@ from pathlib import Path
 from django.conf import settings
 from django.utils import timezone
 
+import opnilog
 import runners
 from aiops import lifecycle, logstore
 from aiops.judging import feedback
 from aiops.models import State, TrainingRun
-from aiops.opnilog.store import verify
 from aiops.wire import folders, kv, lease, subjects
 from kernel import after_commit, bus
 from kernel import storage as kernel_storage
 from kernel.errors import Fault
 from kernel.messages import Message, message_of
+from opnilog.store import verify
 from runners import RunSpec, RunStatus, owned
 
 from . import decisions, requests, training_data, versions
@@ -39,9 +40,6 @@ BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
-PACKAGE = Path(__file__).parent.parent
-# Modules that a training's process imports.
-TRAINER = ("__init__.py", "opnilog", "wire/__init__.py", "wire/masking.py", "wire/scripts.py")
 OPNI_STEPS = 600  # at most, of the network for Opni's services
 PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
 LINES, CODE = "lines.jsonl", "code"  # in the training's folder
@@ -121,11 +119,11 @@ RUNS = TrainingRuns()
 launch, sweep = RUNS.launch, RUNS.sweep
 
 
-def look(run: TrainingRun) -> None:
+def poll(run: TrainingRun) -> None:
     """Follow a training that has not ended: its progress, the end of its run, a trainer that has gone silent."""
     _keep_lease(run)
     if run.run_started:
-        RUNS.look(run)
+        RUNS.poll(run)
     elif run.lease_until < timezone.now():
         problem = run.reason or Message("no worker has accepted it")
         RUNS.fail(run.pk, Message("could not be started: %(problem)s", problem=problem))
@@ -191,7 +189,7 @@ def _spec(run: TrainingRun) -> RunSpec:
     what it reads are log lines of any user.
     """
     folder, runner = folders.training(run.uuid), runners.get()
-    command = [runner.python, "-u", "-m", "aiops.opnilog.train", "--lines", LINES]
+    command = [runner.python, "-u", "-m", "opnilog.train", "--lines", LINES]
     command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
     chosen = {**({"opni_steps": OPNI_STEPS} if settings.AIOPS_S3_BUCKET else {}), **settings.AIOPS_TRAINING_PARAMETERS}
     if chosen:
@@ -228,13 +226,8 @@ def _copy_code(folder: Path) -> None:
     if target.is_symlink():  # an earlier attempt may have made anything of it
         target.unlink()
     shutil.rmtree(target, ignore_errors=True)
-    for name in TRAINER:
-        source, copy = PACKAGE / name, target / PACKAGE.name / name
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, copy, ignore=shutil.ignore_patterns("tests", "__pycache__"))
-        else:
-            shutil.copyfile(source, copy)
+    source = Path(opnilog.__file__).parent
+    shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("tests", "__pycache__"))
 
 
 # --- progress ------------------------------------------------------------------------------------------------------

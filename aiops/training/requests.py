@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 OPNI = "opni"  # `kind` in the manifest of a model that another service has trained
 REPLY_WITHIN_S = 8.0  # for all tries, while a REST caller waits
 TRY_S = 3.0
-PAUSE_S, GROWTH, MOST_PAUSE_S = 0.3, 1.2, 5.0
+PAUSE_S, GROWTH, MAX_PAUSE_S = 0.3, 1.2, 5.0
 UNANSWERED = Message("the training controller does not answer; try again later")
 
 
@@ -62,7 +62,7 @@ def _ask(body: bytes) -> bytes:
             if time.monotonic() + pause > end:
                 raise
         time.sleep(pause)
-        pause = min(pause * GROWTH, MOST_PAUSE_S)
+        pause = min(pause * GROWTH, MAX_PAUSE_S)
 
 
 def _put_back(uuid: str, asked: kv.Parameters | None, before: dict | None) -> None:

@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from aiops.wire.masking import mask
 from aiops.wire.subjects import ANOMALY, NULOG_TRAIN
 from aiops.wire.watchlist import triples
+from opnilog.masking import mask
 
 KEYWORDS = (
     "error", "fail", "fatal", "exception", "timeout", "unavailable", "crash", "connection refused", "network error",

@@ -41,7 +41,7 @@ def query(watched: set[watchlist.Triple], before_ms: int, after_ms: int = 0) -> 
     }
 
 
-def look() -> int:
+def count() -> int:
     """Count the lines that nobody can judge, store the number, and notify administrators when there are the first.
 
     Raises Fault; ValueError when the stored watchlist is invalid.

@@ -12,10 +12,10 @@ from django.conf import settings
 
 from aiops import lifecycle
 from aiops.models import ModelVersion, State, TrainingRun
-from aiops.opnilog.store import BadVersion, Versions, verify
 from aiops.wire import folders, subjects
 from kernel import bus, keyvalue
 from kernel.locking import Missing
+from opnilog.store import BadVersion, Versions, verify
 
 from . import offering, requests
 

@@ -24,7 +24,7 @@ from kernel.fields import StrictSerializer
 from kernel.locking import Missing
 from kernel.pages import number_in, page_of, problems_of, read_form
 
-from .alerts_serializers import DAY_S, MOST_NAME, Name
+from .alerts_serializers import DAY_S, MAX_NAME, Name
 
 MUTES = [
     ("3600", gettext_lazy("1 hour")),
@@ -36,7 +36,7 @@ TEXTS = ("cluster", "namespace", "deployment")
 
 
 class RuleForm(StrictSerializer):
-    name = Name(max_length=MOST_NAME)
+    name = Name(max_length=MAX_NAME)
     kind = serializers.ChoiceField(choices=AlertRule.Kind.values)
     cluster = serializers.CharField(max_length=253, required=False)
     namespace = serializers.CharField(max_length=253, required=False)

@@ -9,7 +9,7 @@ from aiops.models import AlertRule
 from kernel.fields import Invalid, NameField, StrictBool, StrictChoice, StrictInt, StrictSerializer, StrictString
 
 DAY_S = 86_400
-MOST_NAME = 64
+MAX_NAME = 64
 RULE_HELP = {
     "cluster": "default: local; for administrators any",
     "namespace": "default: the user's name; for administrators any",
@@ -37,18 +37,18 @@ class FiltersIn(StrictSerializer):
     """The filters of a search, as in the list of lines; times are chosen when it is run."""
 
     level = StrictChoice(choices=["", *log_search.LEVELS], required=False)
-    q = StrictString(required=False, allow_blank=True, max_length=log_search.MOST_Q)
+    q = StrictString(required=False, allow_blank=True, max_length=log_search.MAX_Q)
 
 
 for _name in searches.FILTERS:
     if _name not in ("level", "q"):
         FiltersIn._declared_fields[_name] = StrictString(
-            required=False, allow_blank=True, max_length=searches.MOST_VALUE
+            required=False, allow_blank=True, max_length=searches.MAX_VALUE
         )
 
 
 class SearchIn(StrictSerializer):
-    name = Name(max_length=MOST_NAME)
+    name = Name(max_length=MAX_NAME)
     filters = FiltersIn()
     tenant = NameField(required=False, allow_blank=True, help_text="whose members can run it, too; empty: none")
 
@@ -56,7 +56,7 @@ class SearchIn(StrictSerializer):
 class SearchChangeIn(StrictSerializer):
     """What is not given stays."""
 
-    name = Name(max_length=MOST_NAME, required=False)
+    name = Name(max_length=MAX_NAME, required=False)
     filters = FiltersIn(required=False)
     tenant = StrictString(required=False, allow_blank=True, max_length=50, help_text="empty: shared no longer")
 
@@ -85,7 +85,7 @@ class Usernames(serializers.ListField):
 class RuleChangeIn(StrictSerializer):
     """What is not given stays."""
 
-    name = Name(max_length=MOST_NAME, required=False)
+    name = Name(max_length=MAX_NAME, required=False)
     kind = StrictChoice(choices=AlertRule.Kind.choices, required=False)
     cluster = StrictString(max_length=253, required=False, allow_blank=True, help_text=RULE_HELP["cluster"])
     namespace = StrictString(max_length=253, required=False, allow_blank=True, help_text=RULE_HELP["namespace"])
@@ -98,11 +98,11 @@ class RuleChangeIn(StrictSerializer):
     window_s = StrictInt(min_value=15, max_value=7 * DAY_S, required=False, help_text=RULE_HELP["window_s"])
     quiet_s = StrictInt(min_value=0, max_value=30 * DAY_S, required=False, help_text=RULE_HELP["quiet_s"])
     enabled = StrictBool(required=False)
-    recipients = Usernames(required=False, max_length=rules.MOST_RECIPIENTS, help_text=RULE_HELP["recipients"])
+    recipients = Usernames(required=False, max_length=rules.MAX_RECIPIENTS, help_text=RULE_HELP["recipients"])
 
 
 class RuleIn(RuleChangeIn):
-    name = Name(max_length=MOST_NAME)
+    name = Name(max_length=MAX_NAME)
     kind = StrictChoice(choices=AlertRule.Kind.choices)
 
 
@@ -131,7 +131,7 @@ class RuleOut(serializers.Serializer):
 
 
 class MuteIn(StrictSerializer):
-    seconds = StrictInt(min_value=0, max_value=rules.MOST_MUTED_S, help_text="0: no longer muted")
+    seconds = StrictInt(min_value=0, max_value=rules.MAX_MUTED_S, help_text="0: no longer muted")
 
 
 class SampleOut(serializers.Serializer):

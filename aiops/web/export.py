@@ -123,7 +123,7 @@ def _cells(row: dict) -> list:
     return [
         datetime.fromtimestamp(row["time"] / 1000, UTC).isoformat(timespec="milliseconds"),
         row.get("anomaly_level") or "",
-        severity.of(attributes)[1],
+        severity.severity_of(attributes)[1],
         *(row.get(name) or "" for name in ("cluster_id", "namespace_name", "deployment", "pod_name", "service", "log")),
         row.get("template_matched") or "",
         "" if confidence is None else confidence,

@@ -26,8 +26,8 @@ from .logs_serializers import LineIn, LineOut, TakenOut, document, shown, usual
 
 CHUNK = 5000  # lines that are stored at a time
 SHOWN = 100  # lines that an answer names
-MOST_OFFSET = 9000
-MOST_COUNTED = 10_000  # of the lines that match words or a template
+MAX_OFFSET = 9000
+MAX_COUNTED = 10_000  # of the lines that match words or a template
 FILTERS = (
     ("cluster", str, "cluster"),
     ("namespace", str, "namespace: a username, or platform"),
@@ -35,7 +35,7 @@ FILTERS = (
     ("level", {"type": "string", "enum": ["", *log_search.LEVELS]}, "Normal or Anomaly"),
     (
         "q",
-        {"type": "string", "maxLength": log_search.MOST_Q},
+        {"type": "string", "maxLength": log_search.MAX_Q},
         "words, AND, OR, NOT, “phrases”; at most 1000 characters",
     ),
     ("severity", str, "error, warning, info or debug with the names that senders use for it; or exactly this text"),
@@ -100,7 +100,7 @@ class Logs(ContractView):
     calls = {
         "POST": Call("Ingest log lines", body=LineIn, out=TakenOut, one_or_many=True),
         "GET": Call(
-            "List stored lines, newest first", READ, out=LineOut, many=True, query=FILTERS, most_offset=MOST_OFFSET
+            "List stored lines, newest first", READ, out=LineOut, many=True, query=FILTERS, most_offset=MAX_OFFSET
         ),
     }
 
@@ -161,11 +161,11 @@ class Logs(ContractView):
             if given.get(name) == "":
                 raise Refused("must be a whole number of milliseconds since 1970", field=name)
         limit = query_int(request, "limit", 100, 1, 1000)
-        offset = query_int(request, "offset", 0, 0, MOST_OFFSET)
+        offset = query_int(request, "offset", 0, 0, MAX_OFFSET)
         body = log_search.body(request.user, **given)
         rows, more = logstore.get().search(body, offset + limit)
         out = LineOut([shown(row) for row in rows[offset:]], many=True).data
-        lines, exact = (len(rows), True) if more is None else logstore.get().count_up_to(body, MOST_COUNTED)
+        lines, exact = (len(rows), True) if more is None else logstore.get().count_up_to(body, MAX_COUNTED)
         headers = {"X-Total-Count": str(lines)}
         if not exact:
             headers["X-Total-Count-At-Least"] = "true"

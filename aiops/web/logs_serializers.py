@@ -29,14 +29,14 @@ class LineIn(StrictSerializer):
     It documents the usual line: `usual` and `odd_lines` read what is sent.
     """
 
-    log = StrictString(max_length=accept.MOST_CHARACTERS, help_text="a longer text is cut")
+    log = StrictString(max_length=accept.MAX_CHARACTERS, help_text="a longer text is cut")
     time = TimeField(required=False)
-    _id = StrictString(required=False, max_length=accept.MOST_ID, help_text=ID_HELP)
-    cluster_id = StrictString(required=False, max_length=accept.MOST_NAME, help_text="default: local")
-    namespace_name = StrictString(required=False, max_length=accept.MOST_NAME, help_text="default: the user's name")
-    deployment = StrictString(required=False, allow_blank=True, max_length=accept.MOST_NAME)
-    pod_name = StrictString(required=False, allow_blank=True, max_length=accept.MOST_NAME)
-    service = StrictString(required=False, allow_blank=True, max_length=accept.MOST_NAME)
+    _id = StrictString(required=False, max_length=accept.MAX_ID, help_text=ID_HELP)
+    cluster_id = StrictString(required=False, max_length=accept.MAX_NAME, help_text="default: local")
+    namespace_name = StrictString(required=False, max_length=accept.MAX_NAME, help_text="default: the user's name")
+    deployment = StrictString(required=False, allow_blank=True, max_length=accept.MAX_NAME)
+    pod_name = StrictString(required=False, allow_blank=True, max_length=accept.MAX_NAME)
+    service = StrictString(required=False, allow_blank=True, max_length=accept.MAX_NAME)
     log_type = StrictString(required=False, max_length=40, help_text="default: workload")
     attributes = serializers.DictField(required=False, help_text="anything else, as texts: at most 64")
 

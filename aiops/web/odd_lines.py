@@ -83,8 +83,8 @@ def _check_characters(name: str, texts: Iterable[object], odd: list[Message]) ->
 
 
 def _check_attributes(attributes: dict, odd: list[Message]) -> None:
-    if len(attributes) > accept.MOST_ATTRIBUTES:
-        odd.append(under("attributes", Message("only the first %(limit)s are stored", limit=accept.MOST_ATTRIBUTES)))
+    if len(attributes) > accept.MAX_ATTRIBUTES:
+        odd.append(under("attributes", Message("only the first %(limit)s are stored", limit=accept.MAX_ATTRIBUTES)))
     _check_characters("attributes", (*attributes, *attributes.values()), odd)
 
 
@@ -100,7 +100,7 @@ def _without_text(attributes: dict, left: dict, odd: list[Message]) -> str:
 
 def _short(id: str) -> str:
     """Return an id that is too long with a digest in place of its end, the same when it is sent again."""
-    if len(id) <= accept.MOST_ID:
+    if len(id) <= accept.MAX_ID:
         return id
     digest = hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[: accept.HASHED]
-    return f"{id[: accept.MOST_ID - accept.HASHED - 1]}-{digest}"
+    return f"{id[: accept.MAX_ID - accept.HASHED - 1]}-{digest}"

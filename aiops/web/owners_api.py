@@ -16,7 +16,7 @@ from .logs_api import FILTERS
 from .owners_serializers import FeedbackIn, FeedbackOut, TemplateOut, WatchedOut, WatchIn
 
 OF_A_TEMPLATE = 2000  # its newest lines, whose texts get the feedback on a template
-MOST_TEMPLATES = 1000
+MAX_TEMPLATES = 1000
 
 
 def find_line(user, id: str) -> dict:
@@ -65,10 +65,10 @@ class Templates(ContractView):
 
     def get(self, request):
         given = {name: request.query_params[name] for name, _, _ in FILTERS if request.query_params.get(name)}
-        limit = query_int(request, "limit", 100, 1, MOST_TEMPLATES)
+        limit = query_int(request, "limit", 100, 1, MAX_TEMPLATES)
         offset = query_int(request, "offset", 0, 0)
         rows = logstore.get().templates(log_search.body(request.user, field="template_matched", **given),
-                                        MOST_TEMPLATES)  # fmt: skip
+                                        MAX_TEMPLATES)  # fmt: skip
         page = [_template(row) for row in rows[offset : offset + limit]]
         return Response(TemplateOut(page, many=True).data, headers={"X-Total-Count": str(len(rows))})
 

@@ -122,7 +122,7 @@ def _live(user, given: dict) -> bool:
 
 def _row(document: dict) -> dict:
     fields = {name.lstrip("_"): value for name, value in document.items()}
-    kind, text = severity.of(document.get("attributes"))
+    kind, text = severity.severity_of(document.get("attributes"))
     at = datetime.fromtimestamp(document["time"] / 1000, UTC)
     return {**fields, "at": at, "severity": kind, "severity_text": text}
 
@@ -174,7 +174,7 @@ def line(request):
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
         "around": _rows([*after[-NEIGHBOURS:], *before]),
         "linked": {"trace_id": "trace", "span_id": "span"},
-        "feedback": feedback.of(document),
+        "feedback": feedback.from_document(document),
     }
     return render(request, "aiops/line.html", context)
 

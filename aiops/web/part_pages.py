@@ -25,7 +25,7 @@ from kernel.textlog.files import LogFile
 
 SHOWN = 5
 MARKED = 200  # workloads
-MOST_COUNTED = 10_000
+MAX_COUNTED = 10_000
 IN_A_LOG = 500  # anomalies marked in one log
 WITHIN_MS = 7 * 86_400_000
 
@@ -53,7 +53,7 @@ def part(request):
         context["rows"] = [
             {**row, "id": row["_id"], "at": datetime.fromtimestamp(row["time"] / 1000, UTC)} for row in rows
         ]
-        context["count"] = logstore.get().count_up_to(body, MOST_COUNTED)[0] if more is not None else len(rows)
+        context["count"] = logstore.get().count_up_to(body, MAX_COUNTED)[0] if more is not None else len(rows)
     except (Fault, Refused):
         context["away"] = True
     return render(request, "aiops/part.html", context)

@@ -25,7 +25,7 @@ from .logs_serializers import document, usual
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 2 << 20  # of a body
+MAX_BYTES = 2 << 20  # of a body
 READERS = {"application/json": bodies.elements, "application/x-ndjson": bodies.lines}
 LINES = "mlp.log_lines"  # in the environment of the request: what `is_usual` has found in it
 
@@ -51,7 +51,7 @@ def is_usual(environ: dict) -> bool:
 def is_small(environ: dict) -> bool:
     """Return whether it is a POST with a body that may be held in memory."""
     length = environ.get("CONTENT_LENGTH") or ""
-    return environ["REQUEST_METHOD"] == "POST" and length.isascii() and length.isdigit() and int(length) <= MOST_BYTES
+    return environ["REQUEST_METHOD"] == "POST" and length.isascii() and length.isdigit() and int(length) <= MAX_BYTES
 
 
 def _holder(environ: dict) -> tokens.Holder | None:
@@ -80,7 +80,7 @@ def _lines(read: Callable, data: bytes, holder: tokens.Holder) -> list[dict] | N
     return lines
 
 
-def take(environ: dict, start_response: Callable) -> Iterable[bytes]:
+def answer(environ: dict, start_response: Callable) -> Iterable[bytes]:
     """Store the lines that `is_usual` has found, and answer as the view does."""
     lines = environ.pop(LINES)
     status, headers = "200 OK", []
@@ -102,7 +102,7 @@ def _pushed(view: Callable) -> Direct:
 
 
 DIRECT = {
-    "/api/v1/aiops/logs": Direct(take, is_usual),
+    "/api/v1/aiops/logs": Direct(answer, is_usual),
     "/v1/logs": _pushed(shippers.otlp),
     "/loki/api/v1/push": _pushed(shippers.loki_push),
 }

@@ -12,7 +12,7 @@ from kernel.effects import READ
 from kernel.locking import Missing
 from kernel.views import Call, ContractView, query_int
 
-MOST = 200
+MAX = 200
 NAMES = (
     ("cluster", str, "default: local"),
     ("namespace", str, "default: the user's name"),
@@ -77,7 +77,7 @@ class Rates(ContractView):
         if not scope.may_see(request.user, *names[:2]):
             raise Missing("workload")
         rows = rate_table.templates(request.user, names)
-        limit, offset = query_int(request, "limit", MOST, 1, 1000), query_int(request, "offset", 0, 0)
+        limit, offset = query_int(request, "limit", MAX, 1, 1000), query_int(request, "offset", 0, 0)
         page = RateOut(rows[offset : offset + limit], many=True).data
         return Response(page, headers={"X-Total-Count": str(len(rows))})
 

@@ -9,7 +9,7 @@ from aiops.wire.watchlist import MAX_NAME
 from kernel.fields import Invalid, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
 
 INT64 = 2**63 - 1
-MOST = 10_000
+MAX = 10_000
 
 
 class WorkloadIn(StrictSerializer):
@@ -30,7 +30,7 @@ class WorkloadList(serializers.ListField):
 class TrainIn(StrictSerializer):
     """The whole watchlist; an empty list clears it."""
 
-    items = WorkloadList(max_length=MOST)
+    items = WorkloadList(max_length=MAX)
     anew = StrictBool(required=False, help_text="also train if no workload was added")
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 CLIENT = {"timeout": timedelta(minutes=2), "connect_timeout": timedelta(seconds=5)}
 RETRIES = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
-MOST_BYTES = 1 << 30  # of an object; Opni's models have 80 MB
+MAX_BYTES = 1 << 30  # of an object; Opni's models have 80 MB
 WORDS = 300  # characters of a server's refusal
 
 
@@ -59,8 +59,8 @@ class Bucket:
         """Download an object. Raises Fault, also when it is missing or larger than any model."""
         with self._told():
             found = self.api.get(self.store, name)
-            if found.meta["size"] > MOST_BYTES:
-                raise Fault(Message("%(name)s has more than %(most)s bytes", name=name, most=MOST_BYTES))
+            if found.meta["size"] > MAX_BYTES:
+                raise Fault(Message("%(name)s has more than %(most)s bytes", name=name, most=MAX_BYTES))
             with path.open("xb") as file:
                 for chunk in found:
                     file.write(chunk)

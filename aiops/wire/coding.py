@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import cramjam
 
-MOST_BYTES = 32 << 20  # of an unpacked body
+MAX_BYTES = 32 << 20  # of an unpacked body
 ACCEPTED = "gzip, deflate, zstd, snappy"
 SNAPPY_FRAMES = b"\xff\x06\x00\x00sNaPpY"
 
@@ -20,7 +20,7 @@ class UnknownCoding(Exception):
 
 class TooLarge(ValueError):
     def __init__(self):
-        super().__init__(f"it has more than {MOST_BYTES >> 20} MiB unpacked")
+        super().__init__(f"it has more than {MAX_BYTES >> 20} MiB unpacked")
 
 
 def unpacked(data: bytes, header: str) -> bytes:
@@ -37,7 +37,7 @@ def unpacked(data: bytes, header: str) -> bytes:
 def _gzip(data: bytes) -> bytes:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpack:
-            return _bounded(unpack.read(MOST_BYTES + 1))
+            return _bounded(unpack.read(MAX_BYTES + 1))
     except (zlib.error, gzip.BadGzipFile, EOFError) as problem:
         raise ValueError(f"no gzip: {problem}") from None
 
@@ -47,7 +47,7 @@ def _deflate(data: bytes) -> bytes:
     for form in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         unpack = zlib.decompressobj(form)
         try:
-            plain = _bounded(unpack.decompress(data, MOST_BYTES + 1))
+            plain = _bounded(unpack.decompress(data, MAX_BYTES + 1))
         except zlib.error:
             continue
         if unpack.eof:
@@ -56,13 +56,13 @@ def _deflate(data: bytes) -> bytes:
 
 
 def _bounded(plain: bytes) -> bytes:
-    if len(plain) > MOST_BYTES:
+    if len(plain) > MAX_BYTES:
         raise TooLarge
     return plain
 
 
 def _zstd(data: bytes) -> bytes:
-    room = bytearray(MOST_BYTES + 1)
+    room = bytearray(MAX_BYTES + 1)
     try:
         length = cramjam.zstd.decompress_into(data, room)
     except cramjam.DecompressionError as problem:
@@ -76,9 +76,9 @@ def snappy(data: bytes) -> bytes:
     """Return the content of a snappy block, or of a stream of frames. Raises ValueError."""
     try:
         if data.startswith(SNAPPY_FRAMES):
-            room = bytearray(MOST_BYTES + 1)
+            room = bytearray(MAX_BYTES + 1)
             return bytes(memoryview(room)[: cramjam.snappy.decompress_into(data, room)])
-        if cramjam.snappy.decompress_raw_len(data) > MOST_BYTES:
+        if cramjam.snappy.decompress_raw_len(data) > MAX_BYTES:
             raise TooLarge
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as problem:

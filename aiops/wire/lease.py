@@ -15,7 +15,7 @@ from .subjects import OWN_BUCKET, OWN_GPU
 LEASE_S = 120.0  # renewed by the trainer's progress
 FOREIGN_S = 900.0  # other trainers report only while they train, not while they fetch
 FOREIGN = "another trainer"  # the owner that took an order of ours
-FETCH_MOST_S = 7200.0  # that it answers keeps its lease for this long, in which it must begin to report
+FETCH_MAX_S = 7200.0  # that it answers keeps its lease for this long, in which it must begin to report
 
 
 def current() -> dict:
@@ -63,7 +63,7 @@ def renew(uuid: str, owner: str = "", seconds: float = LEASE_S) -> None:
 
 def is_fetching(lease: dict) -> bool:
     """Return whether another trainer may still fetch its lines."""
-    young = time.time() - float(lease.get("since") or 0) < FETCH_MOST_S
+    young = time.time() - float(lease.get("since") or 0) < FETCH_MAX_S
     return is_live(lease) and lease.get("owner") == FOREIGN and young
 
 

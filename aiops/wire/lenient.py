@@ -10,7 +10,7 @@ import json
 
 from kernel import sanitize
 
-MOST_DIGITS = 300  # of a number; one with more stays a text
+MAX_DIGITS = 300  # of a number; one with more stays a text
 
 
 def decoded(data: bytes) -> str:
@@ -18,7 +18,7 @@ def decoded(data: bytes) -> str:
 
 
 def whole_number(digits: str) -> int | str:
-    return int(digits) if len(digits) <= MOST_DIGITS else digits
+    return int(digits) if len(digits) <= MAX_DIGITS else digits
 
 
 DECODER = json.JSONDecoder(parse_int=whole_number)  # NaN and Infinity are numbers

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from . import lenient, times
-from .pieces import MOST_BYTES, Pieces, fields
+from .pieces import MAX_BYTES, Pieces, fields
 
 Entry = tuple[int, str, dict]  # ns since 1970, line, structured metadata
 LABEL = re.compile(r'\s*([^\s=,{}"]+)\s*=\s*("(?:[^"\\]|\\.)*")\s*(,|$)', re.DOTALL)
@@ -40,7 +40,7 @@ LABELS, ENTRIES = 1, 2  # of Stream
 LINE = 2  # of Entry
 ODD = "labels"  # the label with what cannot be read of the others
 UTF8 = ("utf-8", "surrogateescape")
-MOST_LABELS, MOST_PAIR, MOST_METADATA = 1 << 20, 64 << 10, 10_000
+MAX_LABELS, MAX_PAIR, MAX_METADATA = 1 << 20, 64 << 10, 10_000
 
 
 def _message_class(name: str, text: int):
@@ -77,7 +77,7 @@ def _labels(pieces: Pieces, stream: memoryview) -> dict:
     labels = b""
     for number, content in pieces.of(stream, records=True):
         if number == LABELS:
-            labels = bytes(content[:MOST_LABELS])
+            labels = bytes(content[:MAX_LABELS])
     return labels_of(labels.decode(*UTF8))
 
 
@@ -89,7 +89,7 @@ def _entries(pieces: Pieces, stream: memoryview) -> Iterator[Entry | None]:
 
 def _entry(content: memoryview) -> Entry | None:
     """Return an entry; of one that is damaged or too large what can be read."""
-    if len(content) <= MOST_BYTES:
+    if len(content) <= MAX_BYTES:
         try:
             message = EntryMessage.FromString(bytes(content))
         except DecodeError:
@@ -99,17 +99,17 @@ def _entry(content: memoryview) -> Entry | None:
     if not message.ListFields() and content:
         return None
     at = message.timestamp.seconds * 10**9 + message.timestamp.nanos
-    metadata = {pair.name.decode(*UTF8): pair.value.decode(*UTF8) for pair in message.metadata[:MOST_METADATA]}
+    metadata = {pair.name.decode(*UTF8): pair.value.decode(*UTF8) for pair in message.metadata[:MAX_METADATA]}
     return times.nanoseconds(at) or 0, message.line.decode(*UTF8), metadata
 
 
 def _parts(content: memoryview) -> Message:
     message = EntryMessage()
-    for number, whole, inner in islice(fields(content), MOST_METADATA):
+    for number, whole, inner in islice(fields(content), MAX_METADATA):
         try:
             if number == LINE:
-                message.line = bytes(inner[:MOST_BYTES])
-            elif len(whole) <= MOST_PAIR:
+                message.line = bytes(inner[:MAX_BYTES])
+            elif len(whole) <= MAX_PAIR:
                 message.MergeFrom(EntryMessage.FromString(bytes(whole)))
         except DecodeError:
             continue

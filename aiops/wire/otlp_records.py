@@ -15,7 +15,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
 from . import lenient, times
 from . import otlp_values as values
-from .pieces import MOST_BYTES, Pieces, fields
+from .pieces import MAX_BYTES, Pieces, fields
 
 RESOURCE_LOGS = 1  # of ExportLogsServiceRequest
 RESOURCE, SCOPE_LOGS = 1, 2  # of ResourceLogs
@@ -24,7 +24,7 @@ ATTRIBUTES = 1  # of Resource
 BODY = 5  # of LogRecord
 STRING = 1  # of AnyValue
 KEPT = 256 << 10  # bytes of the text of a record that is too large
-MOST_FIELDS = 10_000  # of a resource, or of a record that is read field by field
+MAX_FIELDS = 10_000  # of a resource, or of a record that is read field by field
 TRACE, SPAN = 16, 8  # bytes of ids
 
 
@@ -163,8 +163,8 @@ def _records(pieces: Pieces, logs: memoryview) -> Iterator[Record | None]:
 
 def _resource(data: memoryview) -> dict[str, object]:
     names: dict[str, object] = {}
-    for number, _whole, content in islice(fields(data), MOST_FIELDS):
-        if number == ATTRIBUTES and len(content) <= MOST_BYTES:
+    for number, _whole, content in islice(fields(data), MAX_FIELDS):
+        if number == ATTRIBUTES and len(content) <= MAX_BYTES:
             try:
                 names |= values.pairs_of_protobuf([values.KeyValue.FromString(bytes(content))])
             except DecodeError:
@@ -191,13 +191,13 @@ def _protobuf_record(content: memoryview, resource: dict[str, object]) -> Record
 
 def _message(content: memoryview) -> Message | None:
     """Return a LogRecord; of one that is damaged or too large those fields that can be read, None without any."""
-    if len(content) <= MOST_BYTES:
+    if len(content) <= MAX_BYTES:
         try:
             return values.LogRecord.FromString(bytes(content))
         except DecodeError:
             pass
-    message, room = values.LogRecord(), MOST_BYTES
-    for number, whole, inner in islice(fields(content), MOST_FIELDS):
+    message, room = values.LogRecord(), MAX_BYTES
+    for number, whole, inner in islice(fields(content), MAX_FIELDS):
         if number == BODY and len(whole) > KEPT:
             text = next((text for field, _whole, text in fields(inner) if field == STRING), None)
             if text is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-MOST_PIECES = 50_000  # nested messages in a body
-MOST_RECORDS = 250_000  # records, of which one at a time is in memory
-MOST_BYTES = 4 << 20  # of one record
+MAX_PIECES = 50_000  # nested messages in a body
+MAX_RECORDS = 250_000  # records, of which one at a time is in memory
+MAX_BYTES = 4 << 20  # of one record
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 SKIPPED = {FIXED64: 8, FIXED32: 4}
 
@@ -46,8 +46,8 @@ class Pieces:
 
     def record(self, data: memoryview) -> bytes:
         """Return the content of a record, whose fields are not counted."""
-        if len(data) > MOST_BYTES:
-            raise ValueError(f"a record has more than {MOST_BYTES >> 20} MiB")
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"a record has more than {MAX_BYTES >> 20} MiB")
         return bytes(data)
 
     def _add(self, length: int, left: int, records: bool) -> None:
@@ -55,10 +55,10 @@ class Pieces:
             raise ValueError("it ends in the middle of a field")
         self.records += records
         self.count += not records
-        if self.records > MOST_RECORDS:
-            raise ValueError(f"it has more than {MOST_RECORDS} records")
-        if self.count > MOST_PIECES:
-            raise ValueError(f"it has more than {MOST_PIECES} groups of records")
+        if self.records > MAX_RECORDS:
+            raise ValueError(f"it has more than {MAX_RECORDS} records")
+        if self.count > MAX_PIECES:
+            raise ValueError(f"it has more than {MAX_PIECES} groups of records")
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
-MOST_CHARACTERS = 100
+MAX_CHARACTERS = 100
 MONTHS = {
     name: number
     for number, name in enumerate(
@@ -31,7 +31,7 @@ def milliseconds(value: object) -> int | None:
         return None
     if isinstance(value, int | float):
         return _of_number(value)
-    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
+    if not isinstance(value, str) or len(value) > MAX_CHARACTERS:
         return None
     text = value.strip()
     if NUMBER.fullmatch(text):

@@ -64,5 +64,5 @@ def _items(data, where: str):
 
 def _name(value, where: str) -> str:
     if not isinstance(value, str) or not value or len(value) > MAX_NAME or not value.isprintable():
-        raise ValueError(under(where, Message("%(value)s is no name", value=repr(value))))
+        raise ValueError(under(where, Message("%(value)s is not a valid name", value=repr(value))))
     return value

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from described import Statistics
 
-MOST_AT_ONCE = 64
+MAX_AT_ONCE = 64
 INTERRUPTED = ("predictor",)  # formats that are; in the libraries of others nobody knows what would stay half done
 
 
@@ -129,7 +129,7 @@ class Batcher:
         if self.together is False:
             return [self.waiting.pop(0)]
         kind = _alike(first[0])
-        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MOST_AT_ONCE]
+        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MAX_AT_ONCE]
         taken = {id(one) for one in chosen}
         self.waiting = [one for one in self.waiting if id(one) not in taken]
         return chosen

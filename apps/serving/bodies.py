@@ -38,7 +38,7 @@ TAKES = {
     "of its file name says which of the others it is",
 }
 UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
-MOST_PARTS = 1000  # of a form
+MAX_PARTS = 1000  # of a form
 ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
 
 csv.field_size_limit(sys.maxsize)  # a body has a limit of its own
@@ -125,8 +125,8 @@ def _npy(body: bytes) -> np.ndarray:
 
 def csv_rows(body: bytes) -> list[list[str]]:
     """Return the rows of a CSV that have cells, all as long as the first. Raises BadRequest."""
-    if body.count(b",") + body.count(b"\n") + body.count(b"\r") > values.MOST_VALUES:
-        raise BadRequest(f"body: too much for a CSV, at most {values.MOST_VALUES} cells; send it as .npy or binary")
+    if body.count(b",") + body.count(b"\n") + body.count(b"\r") > values.MAX_VALUES:
+        raise BadRequest(f"body: too much for a CSV, at most {values.MAX_VALUES} cells; send it as .npy or binary")
     try:
         rows = [row for row in csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
     except (UnicodeDecodeError, csv.Error) as problem:
@@ -208,8 +208,8 @@ def _parts(body: bytes, content_type: str) -> list[tuple[str, str, str, bytes]]:
     parts: list[tuple[str, str, str, bytes]] = []
 
     def add(*part) -> None:
-        if len(parts) == MOST_PARTS:
-            raise BadRequest(f"body: a form of more than {MOST_PARTS} parts")
+        if len(parts) == MAX_PARTS:
+            raise BadRequest(f"body: a form of more than {MAX_PARTS} parts")
         parts.append(part)
 
     def on_field(field) -> None:

@@ -20,7 +20,7 @@ TAKES = (
     "TGA, ICO"
 )
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000", "PPM", "TGA", "ICO")
-MOST_PIXELS = 64 << 20
+MAX_PIXELS = 64 << 20
 ROUNDED = 2  # of 255, between two profiles of sRGB
 SIXTEEN = ("I;16", "I;16L", "I;16B", "I;16N")
 MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", *SIXTEEN)
@@ -44,7 +44,7 @@ def pixels(body: bytes, one: dict) -> np.ndarray:
     except Exception as problem:  # Pillow raises nearly any for a damaged file
         raise BadRequest(f"body: not an image that can be read ({problem or type(problem).__name__})")
     size = (image.width if width == -1 else width, image.height if height == -1 else height)
-    if 0 in size or math.prod(size) > MOST_PIXELS:
+    if 0 in size or math.prod(size) > MAX_PIXELS:
         raise BadRequest(f"{one['name']}: an image does not fit the shape {shape}")
     values = np.asarray(image if image.size == size else image.resize(size))
     values = values.reshape(size[1], size[0], channels)
@@ -64,12 +64,12 @@ def _opened(body: bytes, channels: int, floats: bool):
     try:
         image = Image.open(io.BytesIO(body), formats=FORMATS)
     except Image.DecompressionBombError:
-        raise BadRequest(f"body: an image of more than {MOST_PIXELS} pixels")
+        raise BadRequest(f"body: an image of more than {MAX_PIXELS} pixels")
     except Image.UnidentifiedImageError:
         raise BadRequest("body: not an image of a format that is read here; see /schema")
     with image:
-        if math.prod(image.size) > MOST_PIXELS:
-            raise BadRequest(f"body: an image of more than {MOST_PIXELS} pixels")
+        if math.prod(image.size) > MAX_PIXELS:
+            raise BadRequest(f"body: an image of more than {MAX_PIXELS} pixels")
         if image.mode not in MODES and not (image.mode == "I" and image.format in ("PNG", "PPM")):
             raise BadRequest(
                 f"body: a {image.format} image of mode {image.mode} has no known range; send it as application/x-npy"

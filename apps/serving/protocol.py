@@ -17,7 +17,7 @@ import struct
 import numpy as np
 import orjson
 import values
-from values import DATATYPES, MOST_LISTS, MOST_VALUES, BadRequest
+from values import DATATYPES, MAX_LISTS, MAX_VALUES, BadRequest
 
 LENGTH = struct.Struct("<I")
 
@@ -27,10 +27,8 @@ def parsed(body: bytes):
 
     Raises BadRequest, before it is parsed where it would take much more memory than it has bytes.
     """
-    if body.count(b"[") + body.count(b"{") > MOST_LISTS or body.count(b",") > MOST_VALUES:
-        raise BadRequest(
-            f"body: too much for JSON, at most {MOST_LISTS} lists and {MOST_VALUES} values; send it binary"
-        )
+    if body.count(b"[") + body.count(b"{") > MAX_LISTS or body.count(b",") > MAX_VALUES:
+        raise BadRequest(f"body: too much for JSON, at most {MAX_LISTS} lists and {MAX_VALUES} values; send it binary")
     body = body.removeprefix(b"\xef\xbb\xbf")
     try:
         return orjson.loads(body)

@@ -16,7 +16,7 @@ import orjson
 
 EVERY_S = 2.0
 KEPT = 60
-MOST_TIMES = 10_000  # latencies kept of one interval
+MAX_TIMES = 10_000  # latencies kept of one interval
 
 
 class Traffic:
@@ -34,7 +34,7 @@ class Traffic:
         with self.lock:
             self.requests += 1
             self.errors += not good
-            if len(self.times) < MOST_TIMES:
+            if len(self.times) < MAX_TIMES:
                 self.times.append(seconds)
 
     def tick(self, before: int) -> int:

@@ -22,8 +22,8 @@ NOT_FINITE = {"nan", "inf", "+inf", "-inf", "infinity", "+infinity", "-infinity"
 MISSING = {"", "NA", "N/A", "<NA>", "null", "NULL", "None", "NaN", "nan"}  # in a column of numbers
 BOOLS = {"true": True, "True": True, "TRUE": True, "1": True,
          "false": False, "False": False, "FALSE": False, "0": False}  # fmt: skip
-MOST_SHOWN = 40
-MOST_LISTS, MOST_VALUES = 2 << 20, 16 << 20  # of a JSON text or a CSV: an empty list takes 30 times its bytes
+MAX_SHOWN = 40
+MAX_LISTS, MAX_VALUES = 2 << 20, 16 << 20  # of a JSON text or a CSV: an empty list takes 30 times its bytes
 WRONG = (ValueError, TypeError, OverflowError, KeyError)  # what a value raises that does not fit
 
 
@@ -144,7 +144,7 @@ def _shown(value) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _listed(kind: str, flat: list) -> np.ndarray:

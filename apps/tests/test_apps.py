@@ -120,7 +120,7 @@ def test_a_stop_of_the_platform_is_not_counted_as_a_failure(deploy, ready, until
 def test_an_application_that_always_fails_ends_in_error_with_the_reason(
     deploy, adder, until, settings, as_alice, monkeypatch
 ):
-    settings.APP_MOST_FAILURES = 2
+    settings.APP_MAX_FAILURES = 2
     monkeypatch.setattr("apps.lifecycle.BACKOFF_S", (0,))
     app = deploy()
     monkeypatch.setattr("apps.launching.PROGRAM", Path("/nowhere/loading.py"))
@@ -183,7 +183,7 @@ def test_names_are_unique_and_others_see_nothing(as_alice, as_bob, deploy):
 
 def test_a_symlink_instead_of_the_log_discloses_no_file(adder, deploy, until, settings, tmp_path):
     """The end of the log becomes the reason, which the owner reads."""
-    settings.APP_MOST_FAILURES = 1
+    settings.APP_MAX_FAILURES = 1
     secret = tmp_path / "secret"
     secret.write_text("of the platform")
     text = f"import os; os.remove('log/app.log'); os.symlink({str(secret)!r}, 'log/app.log'); raise SystemExit(3)"

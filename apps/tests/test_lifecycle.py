@@ -165,7 +165,7 @@ class TestRuns:
         assert lifecycle.note_order(app.pk) is None
 
     def test_a_failed_run_is_restarted_with_growing_pauses(self, served, alice, monkeypatch, settings):
-        settings.APP_MOST_FAILURES = len(PAUSES_S) + 1
+        settings.APP_MAX_FAILURES = len(PAUSES_S) + 1
         delays, app = [], served(alice)
         keep = SimpleNamespace(enqueue=lambda message, delay=None: delays.append((message.actor_name, delay)))
         monkeypatch.setattr("kernel.after_commit.broker", lambda: keep)
@@ -194,7 +194,7 @@ class TestRuns:
     def test_a_ready_applications_port_stays_taken_while_the_gateway_caches_its_address(
         self, served, create, alice, settings
     ):
-        settings.APP_MOST_FAILURES = 1
+        settings.APP_MAX_FAILURES = 1
         app, other = served(alice), create(alice, "other")
         lifecycle.note_order(other.pk)
         begun = timezone.now()
@@ -219,7 +219,7 @@ class TestRuns:
         ]
 
     def test_a_run_that_fails_while_a_better_one_starts_is_not_the_last(self, served, alice, settings):
-        settings.APP_MOST_FAILURES = 1
+        settings.APP_MAX_FAILURES = 1
         app = served(alice)
         new_model(alice, "better")
         rollouts.move(user=alice, name=app.name, model_name="better", by="test")

@@ -195,7 +195,7 @@ def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
     deploy, ready, until, adder, settings, text, words
 ):
     """It loads in its check, but not when it is served."""
-    settings.APP_MOST_FAILURES = 1
+    settings.APP_MAX_FAILURES = 1
     other = ready(deploy("other"))
     before = process_of(other)
     folder = storage.model_dir("alice", "bad")
@@ -222,7 +222,7 @@ def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
 
 def test_no_server_process_unpickles_a_model(as_alice, deploy, adder, until, settings, client):
     """The pickle records who opens it: only the serving run does, in the run's own folder."""
-    settings.APP_MOST_FAILURES = 1
+    settings.APP_MAX_FAILURES = 1
     folder = storage.model_dir("alice", "trap")
     folder.mkdir(parents=True, exist_ok=True)
     outside = storage.root() / "opened"

@@ -93,7 +93,7 @@ class PipelineRun(ConcurrentTransitionMixin, Ending):
     state = FSMField(_("state"), default=RunState.RUNNING, choices=RunState.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)
     params = models.JSONField(_("parameters"), default=dict)
-    wanted = models.PositiveBigIntegerField(default=0)  # counts who wants it to go on; see kernel.alone
+    wanted = models.PositiveBigIntegerField(default=0)  # counts who wants it to go on; see kernel.exclusive
     created = models.DateTimeField(_("created"), auto_now_add=True)
     ended = models.DateTimeField(_("ended"), null=True, blank=True)
 

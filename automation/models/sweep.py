@@ -89,7 +89,7 @@ class Sweep(ConcurrentTransitionMixin, Titled, Ending):
     attrs = models.JSONField(default=dict)
     best = models.JSONField(_("best trials"), default=list)
     importance = models.JSONField(_("importance"), default=dict)
-    wanted = models.PositiveBigIntegerField(default=0)  # counts who wants it to go on; see automation.sweeps.driving
+    wanted = models.PositiveBigIntegerField(default=0)  # counts who wants it to go on; see automation.sweeps.progress
     trash_runs = models.BooleanField(default=False)  # when it is deleted
     created = models.DateTimeField(_("created"), auto_now_add=True)
     resumed = models.DateTimeField(_("running since"), default=timezone.now)

@@ -7,7 +7,7 @@ from kernel import yaml_input
 
 from . import graph
 
-MOST = 100
+MAX = 100
 TAKEN_OVER = (
     "entry",
     "args",
@@ -45,7 +45,7 @@ def steps_of(job: Job) -> dict[str, dict]:
     """Return the steps by name, which is the job's, each after those that it needs; of very many the last ones."""
     found: dict[str, Job] = {}
     left = [job]
-    while left and len(found) < MOST:
+    while left and len(found) < MAX:
         one = left.pop(0)
         found.pop(one.name, None)  # it comes before all that use it
         found[one.name] = one

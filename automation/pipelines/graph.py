@@ -12,14 +12,14 @@ import re
 from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from jobs.artifacts.inputs import INPUT_NAME, MOST_INPUT, MOST_INPUTS
-from jobs.runs import filters
+from jobs.artifacts.inputs import INPUT_NAME, MAX_INPUT, MAX_INPUTS
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
+from tracking.runs import filters
 
-MOST_STEPS = 200
-MOST_PARAMS = 50
-MOST_TEXT = 1000
+MAX_STEPS = 200
+MAX_PARAMS = 50
+MAX_TEXT = 1000
 STEP_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 PARAM_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,49}")
 PARAM = re.compile(r"\$\$\{|\$\{([^}]*)\}")  # `$${` is `${` itself
@@ -27,8 +27,8 @@ PARAM = re.compile(r"\$\$\{|\$\{([^}]*)\}")  # `$${` is `${` itself
 
 def need_params(given: object) -> dict:
     """Return the parameters with their defaults. Raises Refused."""
-    if not isinstance(given, dict) or len(given) > MOST_PARAMS:
-        raise Refused("must be an object of at most %(most)s parameters", field="params", most=MOST_PARAMS)
+    if not isinstance(given, dict) or len(given) > MAX_PARAMS:
+        raise Refused("must be an object of at most %(most)s parameters", field="params", most=MAX_PARAMS)
     for name, value in given.items():
         if not PARAM_NAME.fullmatch(name):
             raise Refused("a parameter's name must match %(pattern)s", field="params", pattern=PARAM_NAME.pattern)
@@ -38,8 +38,8 @@ def need_params(given: object) -> dict:
 
 def _need_value(name: str, value: object) -> None:
     if isinstance(value, str):
-        if len(value) > MOST_TEXT or UNSTORABLE.search(value):
-            raise Refused("must be valid text of at most %(most)s characters", field=f"params.{name}", most=MOST_TEXT)
+        if len(value) > MAX_TEXT or UNSTORABLE.search(value):
+            raise Refused("must be valid text of at most %(most)s characters", field=f"params.{name}", most=MAX_TEXT)
     elif not isinstance(value, int | float | bool) or not abs(value) <= 1e300:  # NaN is not, either
         raise Refused("must be a text, a finite number, true or false", field=f"params.{name}")
 
@@ -55,8 +55,8 @@ def with_params(defaults: Mapping, given: object) -> dict:
 
 def need_steps(steps: Mapping[str, dict], params: Mapping) -> dict[str, dict]:
     """Return the steps with what they need made complete, each after those that it needs. Raises Refused."""
-    if not 1 <= len(steps) <= MOST_STEPS:
-        raise Refused("must be an object of 1 to %(most)s steps", field="steps", most=MOST_STEPS)
+    if not 1 <= len(steps) <= MAX_STEPS:
+        raise Refused("must be an object of 1 to %(most)s steps", field="steps", most=MAX_STEPS)
     read = {name: _step(name, dict(step), steps, params) for name, step in steps.items()}
     try:
         order = list(TopologicalSorter({name: step["needs"] for name, step in read.items()}).static_order())
@@ -126,12 +126,12 @@ def _text(value) -> str:
 
 def need_inputs(inputs: object, field: str = "inputs") -> dict[str, str]:
     """Return inputs by name, `step` or `step/path` each. Raises Refused."""
-    if not isinstance(inputs, dict) or len(inputs) > MOST_INPUTS:
-        raise Refused("must be an object of at most %(most)s inputs", field=field, most=MOST_INPUTS)
+    if not isinstance(inputs, dict) or len(inputs) > MAX_INPUTS:
+        raise Refused("must be an object of at most %(most)s inputs", field=field, most=MAX_INPUTS)
     for name, source in inputs.items():
         if not INPUT_NAME.fullmatch(name):
             raise Refused("an input is named by capital letters, digits and _", field=f"{field}.{name[:50]}")
-        if not isinstance(source, str) or not 1 <= len(source) <= MOST_INPUT or "\x00" in source:
+        if not isinstance(source, str) or not 1 <= len(source) <= MAX_INPUT or "\x00" in source:
             raise Refused("must be a step and a path, as in prepare/data", field=f"{field}.{name}")
     return inputs
 

@@ -1,4 +1,4 @@
-"""Every change of a pipeline, its runs and their steps goes through here. Called by api, pages, admin, and driving.
+"""Every change of a pipeline, its runs and their steps goes through here. Called by api, pages, admin, and progress.
 
 Locks: the user's row, then the run's, then its steps'. The jobs of steps are cancelled without any of these locks.
 """
@@ -31,8 +31,8 @@ from . import graph
 
 BY = "pipeline"  # in the history of what a pipeline does by itself
 CANCELLED = Message("cancelled")
-MOST_OPEN = 20  # runs of one user that have not ended
-MOST_PIPELINES = 200
+MAX_OPEN = 20  # runs of one user that have not ended
+MAX_PIPELINES = 200
 
 
 class Begun(Exception):
@@ -57,8 +57,8 @@ def save_pipeline(
         with transaction.atomic():
             accounts.hold_active(user)
             if new:
-                if Pipeline.objects.filter(user=user).count() >= MOST_PIPELINES:
-                    raise Refused("you have %(most)s pipelines, which is the limit", most=MOST_PIPELINES)
+                if Pipeline.objects.filter(user=user).count() >= MAX_PIPELINES:
+                    raise Refused("you have %(most)s pipelines, which is the limit", most=MAX_PIPELINES)
                 row = Pipeline.objects.create(user=user, name=name, **fields)
             else:
                 row = lock_row(Pipeline, user=user, name=name, deleted=False)
@@ -126,8 +126,8 @@ def begin_run(
                 code[name] = spec.at(f"steps.{name}", lambda keeping=keeping: stack.enter_context(keeping))
         with transaction.atomic():
             accounts.hold_active(user)
-            if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MOST_OPEN:
-                raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MOST_OPEN)
+            if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MAX_OPEN:
+                raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MAX_OPEN)
             row = lock_row(Pipeline, pk=pipeline.pk, deleted=False)
             if row is None:
                 raise Missing("pipeline")

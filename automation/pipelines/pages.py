@@ -12,12 +12,12 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, StepState
-from automation.sweeps.forms import MOST_YAML
+from automation.sweeps.forms import MAX_YAML
 from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Problems, attempt, form_mark, made_by, page_of, problems_of, remember_made, retitle
+from kernel.pages import Problems, act, form_mark, made_by, page_of, problems_of, remember_made, retitle
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -80,8 +80,8 @@ def _first(request) -> str:
 
 def _read(request) -> dict:
     text = request.POST.get("yaml", "")
-    if len(text) > MOST_YAML:
-        raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MOST_YAML)
+    if len(text) > MAX_YAML:
+        raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MAX_YAML)
     return yaml_input.read(text, "yaml")
 
 
@@ -186,16 +186,8 @@ def title(request, name):
 @require_POST
 def change(request, name):
     """Run, change or delete a pipeline; `do` says what."""
-    row = _own(request, name)
-    action = {"run": _run, "edit": _edit, "delete": _delete}.get(request.POST.get("do", ""))
-    if action is None:
-        raise Http404
-    made: list = []
-    problem = attempt(lambda: made.append(action(request, row)))
-    if problem:
-        messages.error(request, problem)
-        return redirect("pipeline", name=name)
-    return made[0]
+    actions = {"run": _run, "edit": _edit, "delete": _delete}
+    return act(request, actions, _own(request, name), redirect("pipeline", name=name))
 
 
 def _run(request, row: Pipeline):
@@ -239,15 +231,8 @@ def _delete(request, row: Pipeline):
 @require_POST
 def change_run(request, name, number):
     """Cancel or delete a run, approve or reject one of its steps, or run it again; `do` says what."""
-    row = _run_of(request, name, number)
-    action = RUN_CHANGES.get(request.POST.get("do", ""))
-    if action is None:
-        raise Http404
-    made: list = []
-    problem = attempt(lambda: made.append(action(request, row)))
-    if problem:
-        messages.error(request, problem)
-    return (made and made[0]) or redirect("pipelinerun", name=name, number=number)
+    shown = redirect("pipelinerun", name=name, number=number)
+    return act(request, RUN_CHANGES, _run_of(request, name, number), shown)
 
 
 def _cancel(request, row: PipelineRun) -> None:

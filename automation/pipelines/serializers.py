@@ -74,8 +74,8 @@ class StepsField(serializers.Field):
     """The steps by name."""
 
     def to_internal_value(self, data):
-        if not isinstance(data, dict) or not 1 <= len(data) <= graph.MOST_STEPS:
-            raise Refused("must be an object of 1 to %(most)s steps", field="steps", most=graph.MOST_STEPS)
+        if not isinstance(data, dict) or not 1 <= len(data) <= graph.MAX_STEPS:
+            raise Refused("must be an object of 1 to %(most)s steps", field="steps", most=graph.MAX_STEPS)
         return {name: at(f"steps.{str(name)[:40]}", lambda step=step: StepIn.read(step)) for name, step in data.items()}
 
     def to_representation(self, value):

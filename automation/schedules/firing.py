@@ -32,8 +32,8 @@ from . import events, lifecycle, times
 
 log = logging.getLogger(__name__)
 LATE = timedelta(seconds=60)  # a time that is longer ago was missed
-MOST_MISSED = 1000  # times that are counted
-MOST_MADE_UP = 24  # times that the policy `all` submits for: the newest
+MAX_MISSED = 1000  # times that are counted
+MAX_MADE_UP = 24  # times that the policy `all` submits for: the newest
 STRIDE = 1000  # keys of other events after which the mark is stored
 LIVE_JOBS = (State.CREATING, State.RUNNING)
 
@@ -70,11 +70,11 @@ def _at_time(pk: int, now: datetime) -> None:
 
 def _due(schedule: Schedule, now: datetime) -> list[datetime]:
     """Return the times that have come: the one that was next, and those after it; of very many the newest ones."""
-    due = list(islice(_until(schedule, schedule.next_at, now), MOST_MISSED))
-    if len(due) < MOST_MISSED:
+    due = list(islice(_until(schedule, schedule.next_at, now), MAX_MISSED))
+    if len(due) < MAX_MISSED:
         return [schedule.next_at, *due]
     back = timedelta(hours=1)
-    while len(found := list(_until(schedule, now - back, now))) < MOST_MADE_UP:
+    while len(found := list(_until(schedule, now - back, now))) < MAX_MADE_UP:
         back *= 2
     return [schedule.next_at, *found]
 
@@ -87,7 +87,7 @@ def _made_up(schedule: Schedule, missed: list[datetime], on_time: datetime | Non
     """Return the missed times that are submitted for now; say of the others that they were missed."""
     if not missed:
         return []
-    most = {"none": 0, "latest": 0 if on_time else 1, "all": MOST_MADE_UP}[schedule.catch_up]
+    most = {"none": 0, "latest": 0 if on_time else 1, "all": MAX_MADE_UP}[schedule.catch_up]
     kept = missed[len(missed) - most :] if most else []
     left = missed[: len(missed) - len(kept)]
     if left:

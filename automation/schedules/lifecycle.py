@@ -31,7 +31,7 @@ from . import events, times
 
 KINDS = ("job", "sweep", "pipeline")
 BY = "schedule"  # in the history of what a schedule does by itself
-MOST_FAILURES = 5  # in a row, after which it pauses itself
+MAX_FAILURES = 5  # in a row, after which it pauses itself
 KEPT = 500  # firings of a schedule
 
 
@@ -215,7 +215,7 @@ def note(pk: int, key: str, planned: datetime, now: datetime, state: str, reason
 
 def _count_failure(schedule: Schedule, reason: str) -> None:
     schedule.failures += 1
-    if schedule.failures >= MOST_FAILURES and schedule.state == ScheduleState.ACTIVE:
+    if schedule.failures >= MAX_FAILURES and schedule.state == ScheduleState.ACTIVE:
         schedule.reason = Message(
             "paused after %(count)s failures, the last of them: %(reason)s", count=schedule.failures, reason=reason
         )
@@ -223,7 +223,7 @@ def _count_failure(schedule: Schedule, reason: str) -> None:
         schedule.next_at = None
         reason = schedule.reason
     schedule.save()
-    if schedule.failures in (1, MOST_FAILURES):
+    if schedule.failures in (1, MAX_FAILURES):
         notices.notify(user=schedule.user, kind="schedule", name=schedule.name, event="error", reason=reason,
                          title=schedule.title)  # fmt: skip
 

@@ -6,22 +6,22 @@ from collections.abc import Callable
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing.access import visitor_of
 from automation.models import Firing, Schedule, ScheduleState
-from automation.sweeps.forms import MOST_YAML, job_of
+from automation.sweeps.forms import MAX_YAML, job_of
 from jobs.models import Job
-from jobs.pages import choices
+from jobs.submit_form import choices
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import (
     Problems,
-    attempt,
+    act,
     fill_name,
     filtered,
     form_mark,
@@ -109,8 +109,8 @@ def _create(request) -> None:
 def _body_of(post: QueryDict) -> dict:
     """Return the body of POST …/schedules that the form means. Raises Refused."""
     if "yaml" in post:
-        if len(post["yaml"]) > MOST_YAML:
-            raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MOST_YAML)
+        if len(post["yaml"]) > MAX_YAML:
+            raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MAX_YAML)
         return yaml_input.read(post["yaml"], "yaml")
     made = {"name": post.get("name", "").strip(), "title": post.get("title", ""), "job": job_of(post)}
     made |= {name: post[name] for name in ("overlap", "catch_up", "code") if post.get(name)}
@@ -184,15 +184,7 @@ def title(request, name):
 @require_POST
 def change(request, name):
     """Pause, resume, change or delete a schedule, or submit now; `do` says what."""
-    row = _own(request, name)
-    action = CHANGES.get(request.POST.get("do", ""))
-    if action is None:
-        raise Http404
-    problem = attempt(lambda: action(request, row))
-    if problem:
-        messages.error(request, problem)
-    gone = not problem and request.POST["do"] == "delete"
-    return redirect("schedules") if gone else redirect("schedule", name=name)
+    return act(request, CHANGES, _own(request, name), redirect("schedule", name=name))
 
 
 def _pause(request, row: Schedule) -> None:
@@ -212,9 +204,10 @@ def _edit(request, row: Schedule) -> None:
     lifecycle.change(user=row.user, name=row.name, by=request.user.username, **read_form(request, ChangeIn))
 
 
-def _delete(request, row: Schedule) -> None:
+def _delete(request, row: Schedule) -> HttpResponse:
     lifecycle.delete_schedule(user=row.user, name=row.name, by=request.user.username)
     messages.success(request, _("The schedule %(name)s is deleted.") % {"name": row.name})
+    return redirect("schedules")
 
 
 CHANGES: dict[str, Callable] = {

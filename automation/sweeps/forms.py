@@ -7,8 +7,7 @@ from collections.abc import Callable
 from django.http import QueryDict
 
 from automation.models import Sweep
-from jobs.runs import form_values
-from jobs.runs.pages import read_tags
+from jobs import form_values
 from kernel import yaml_input
 from kernel.errors import Refused
 
@@ -22,14 +21,14 @@ FIRST = {
     "cpu": 1, "gpu": 0, "ram": 512, "space": EXAMPLE, "direction": "minimize", "statistic": "last", "sampler": "tpe",
     "pruner": "none", "trials": 20, "parallel": 2, "pass_as": "options", "failures": 5, "datasets": [],
 }  # fmt: skip
-MOST_YAML = 1 << 20
+MAX_YAML = 1 << 20
 
 
 def body_of(post: QueryDict) -> dict:
     """Return the body of POST …/sweeps that the form means. Raises Refused."""
     if "yaml" in post:
-        if len(post["yaml"]) > MOST_YAML:
-            raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MOST_YAML)
+        if len(post["yaml"]) > MAX_YAML:
+            raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MAX_YAML)
         return yaml_input.read(post["yaml"], "yaml")
     made = {
         "name": post.get("name", "").strip(),
@@ -58,7 +57,7 @@ def job_of(post: QueryDict) -> dict:
     if datasets := [name for name in post.getlist("datasets") if name]:
         job["datasets"] = datasets
     if post.get("tags", "").strip():
-        job["tags"] = read_tags(post["tags"])
+        job["tags"] = form_values.tags(post["tags"])
     if post.get("project", "").strip():
         job["project"] = post["project"].strip()
     return job

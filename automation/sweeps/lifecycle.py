@@ -1,4 +1,4 @@
-"""Every change of a sweep and its trials goes through here. Called by api, pages, admin, and automation.sweeps.driving.
+"""Every change of a sweep and its trials goes through here. Called by api, pages, admin, and progress.
 
 Locks: the user's row, then the sweep's, then its trials'. The jobs of trials are cancelled without any of these locks.
 """
@@ -28,11 +28,11 @@ from kernel.models import StateChange, record_change, record_created
 from kernel.outcomes import Outcome
 
 from . import results, space
-from .serializers import MOST_TRIALS
+from .serializers import MAX_TRIALS
 
 BY = "sweep"  # in the history of what a sweep does by itself
 CANCELLED = Message("cancelled")
-MOST_OPEN = 20  # sweeps of one user that run or pause
+MAX_OPEN = 20  # sweeps of one user that run or pause
 
 
 class Begun(Exception):
@@ -62,8 +62,8 @@ def create_sweep(
     try:
         with keeping as code, transaction.atomic():
             accounts.hold_active(user)
-            if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MOST_OPEN:
-                raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MOST_OPEN)
+            if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MAX_OPEN:
+                raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MAX_OPEN)
             sweep = Sweep.objects.create(
                 user=user, name=name, title=fields.get("title", ""), job=spec.without_code(job), snapshot=code(),
                 parameters=list(fields["space"].items()),
@@ -123,8 +123,8 @@ def extend(
         if sweep.state == SweepState.DELETING:
             raise WrongState("the sweep is already being deleted")
         wanted = sweep.trials_wanted + trials
-        if wanted > MOST_TRIALS:
-            raise Refused("must be at most %(most)s with those that it has", field="trials", most=MOST_TRIALS)
+        if wanted > MAX_TRIALS:
+            raise Refused("must be at most %(most)s with those that it has", field="trials", most=MAX_TRIALS)
         if trials and sweep.sampler["type"] == "grid":
             given = sum(bool(each) for each in sweep.trials.values_list("given", flat=True))
             if wanted - given > space.grid_size(sweep.space):
@@ -153,11 +153,11 @@ def add_trial(*, user, name: str, values: dict, by: str) -> Trial:
         chosen = space.need_values(sweep.space, values)
         if sweep.sampler["type"] == "grid" and len(chosen) < len(sweep.space):
             raise Refused("a trial of a grid requires all parameters", field="params")
-        if sweep.asked >= MOST_TRIALS:
-            raise Refused("must be at most %(most)s with those that it has", field="trials", most=MOST_TRIALS)
+        if sweep.asked >= MAX_TRIALS:
+            raise Refused("must be at most %(most)s with those that it has", field="trials", most=MAX_TRIALS)
         trial = Trial.objects.create(sweep=sweep, number=sweep.asked, params=chosen, given=list(chosen))
         sweep.asked += 1
-        sweep.trials_wanted = min(MOST_TRIALS, sweep.trials_wanted + 1)
+        sweep.trials_wanted = min(MAX_TRIALS, sweep.trials_wanted + 1)
         if not sweep.is_open:
             _resume(sweep, by)
         else:

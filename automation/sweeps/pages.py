@@ -10,7 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.db.models import F, FloatField
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast
-from django.http import Http404
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -19,11 +19,11 @@ from accounts.sharing import access
 from accounts.sharing.access import shareable, visitor_of
 from automation.models import Sweep, SweepState
 from jobs.models import Job
-from jobs.pages import choices
+from jobs.submit_form import choices
 from kernel.models import history_of
 from kernel.pages import (
     Problems,
-    attempt,
+    act,
     fill_name,
     filtered,
     form_mark,
@@ -138,7 +138,7 @@ def sweep(request, name):
         "state": state if row.counts.get(state) else "",
         "ended": ended,
         "percent": min(100, round(100 * ended / row.trials_wanted)),
-        "data": json.dumps(plots.of(row)),
+        "data": json.dumps(plots.plots_of(row)),
         "bars": plots.bars(row),
         "one": len(row.objectives) == 1,
         "best_job": row.best_trials[0].job if len(row.best_trials) == 1 else None,
@@ -175,15 +175,7 @@ def title(request, name):
 @require_POST
 def change(request, name):
     """Pause, resume, extend, cancel or delete a sweep, or add a trial to it; `do` says what."""
-    row = _own(request, name)
-    action = CHANGES.get(request.POST.get("do", ""))
-    if action is None:
-        raise Http404
-    problem = attempt(lambda: action(request, row))
-    if problem:
-        messages.error(request, problem)
-    gone = not problem and request.POST["do"] == "delete"
-    return redirect("sweeps") if gone else redirect("sweep", name=name)
+    return act(request, CHANGES, _own(request, name), redirect("sweep", name=name))
 
 
 def _pause(request, row: Sweep) -> None:
@@ -203,10 +195,11 @@ def _cancel(request, row: Sweep) -> None:
     lifecycle.cancel(user=row.user, name=row.name, by=request.user.username)
 
 
-def _delete(request, row: Sweep) -> None:
+def _delete(request, row: Sweep) -> HttpResponse:
     trash = "trash" in request.POST
     lifecycle.delete_sweep(user=row.user, name=row.name, by=request.user.username, trash_runs=trash)
     messages.success(request, _("The sweep %(name)s is being deleted.") % {"name": row.name})
+    return redirect("sweeps")
 
 
 def _trial(request, row: Sweep) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from automation.models import Sweep, Trial
 
-MOST = 1000  # trials in the plots: the newest, and the best
+MAX = 1000  # trials in the plots: the newest, and the best
 
 
-def of(sweep: Sweep) -> dict:
+def plots_of(sweep: Sweep) -> dict:
     """Return what mlp/static/mlp/sweeps.js draws.
 
     `params` are {name, log}, `objectives` as in REST. Each trial is {n, state, values: one for each parameter or None,
@@ -15,7 +15,7 @@ def of(sweep: Sweep) -> dict:
     """
     rows = Trial.objects.filter(sweep=sweep)
     shown = {trial.number: trial for trial in rows.filter(number__in=sweep.best).select_related("job")}
-    shown |= {trial.number: trial for trial in rows.select_related("job").order_by("-number")[:MOST]}
+    shown |= {trial.number: trial for trial in rows.select_related("job").order_by("-number")[:MAX]}
     return {
         "params": [{"name": name, "log": bool(each.get("log"))} for name, each in sweep.space.items()],
         "objectives": sweep.objectives,

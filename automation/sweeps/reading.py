@@ -9,7 +9,7 @@ from django.db.models import Count
 from automation.models import Sweep, Trial, TrialState
 from kernel.masking import HIDDEN
 
-from . import driving, space
+from . import progress, space
 
 TONES = {  # the state of other objects that is shown alike
     TrialState.WAITING: "creating",
@@ -39,7 +39,7 @@ def filled(sweeps: list[Sweep]) -> list[Sweep]:
     for sweep in sweeps:
         sweep.counts, sweep.best_trials = counts[sweep.pk], marked(sweep, best.get(sweep.pk, []))
         sweep.hours_used = sweep.time_used / 3600
-        sweep.gpu_hours_used = driving.gpu_seconds(sweep) / 3600
+        sweep.gpu_hours_used = progress.gpu_seconds(sweep) / 3600
         sweep.shown_job = job_of(sweep)
     return sweeps
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from automation.models import Sweep, Trial, TrialState
-from jobs.metrics import recording
-from jobs.metrics.series import MEASURED
 from jobs.models import ENDED, Job, Metrics, RunMetric, State, Value
 from kernel.errors import Fault
 from kernel.messages import Message
+from tracking.metrics import recording
+from tracking.metrics.series import MEASURED
 
 PATIENCE = timedelta(minutes=1)  # with the last reports of an ended job, while the message bus is away
-MOST_STEPS = 500  # of a trial that the pruner sees; of longer series every second, every fourth, …
+MAX_STEPS = 500  # of a trial that the pruner sees; of longer series every second, every fourth, …
 AT_ONCE = 20_000  # rows of one look
 
 

@@ -9,7 +9,6 @@ from rest_framework import serializers
 
 from automation.models import SweepState, TrialState
 from automation.spec import SpecIn
-from jobs.metrics.serializers import SERIES_NAME, NumberOut
 from jobs.serializers import NotesField
 from kernel.errors import Refused
 from kernel.fields import (
@@ -22,14 +21,15 @@ from kernel.fields import (
     StrictString,
     TitleField,
 )
+from tracking.metrics.serializers import SERIES_NAME, NumberOut
 
 from . import options, space
 
 PASS_AS = ("options", "pairs", "environment")
 STATISTICS = ("last", "best", "min", "max")
-MOST_TRIALS = 10_000
-MOST_PARALLEL = 100
-MOST_OBJECTIVES = 4
+MAX_TRIALS = 10_000
+MAX_PARALLEL = 100
+MAX_OBJECTIVES = 4
 SCALAR = {"oneOf": [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]}
 
 
@@ -112,10 +112,10 @@ class StopIn(StrictSerializer):
     gpu_hours = StrictNumber(required=False, min_value=0.0001, max_value=1_000_000, help_text="of all trials together")
     target = StrictNumber(required=False, help_text="the value that is good enough; with one objective only")
     patience = StrictInt(
-        required=False, min_value=1, max_value=MOST_TRIALS, help_text="trials without a new best; one objective only"
+        required=False, min_value=1, max_value=MAX_TRIALS, help_text="trials without a new best; one objective only"
     )
     failures = StrictInt(
-        default=5, min_value=1, max_value=MOST_TRIALS, help_text="the sweep fails when so many in a row have failed"
+        default=5, min_value=1, max_value=MAX_TRIALS, help_text="the sweep fails when so many in a row have failed"
     )
 
 
@@ -134,8 +134,8 @@ class SweepIn(StrictSerializer):
     objectives = ObjectiveIn(many=True, required=False, help_text="several instead of one: the Pareto front is sought")
     sampler = SamplerField(options.SAMPLERS, "tpe", required=False)
     pruner = PrunerField(options.PRUNERS, "none", required=False)
-    trials = StrictInt(required=False, min_value=1, max_value=MOST_TRIALS, help_text="default: 20; of a grid: all")
-    parallel = StrictInt(default=2, min_value=1, max_value=MOST_PARALLEL, help_text="jobs at the same time")
+    trials = StrictInt(required=False, min_value=1, max_value=MAX_TRIALS, help_text="default: 20; of a grid: all")
+    parallel = StrictInt(default=2, min_value=1, max_value=MAX_PARALLEL, help_text="jobs at the same time")
     stop = StopIn(required=False)
 
     def validate(self, values):
@@ -144,8 +144,8 @@ class SweepIn(StrictSerializer):
         if (given is None) == (not many):
             raise Refused("give either objective or objectives", field="objective")
         values["objectives"] = objectives = [given] if given else many
-        if len(objectives) > MOST_OBJECTIVES:
-            raise Refused("must be at most %(most)s", field="objectives", most=MOST_OBJECTIVES)
+        if len(objectives) > MAX_OBJECTIVES:
+            raise Refused("must be at most %(most)s", field="objectives", most=MAX_OBJECTIVES)
         metrics = [each["metric"] for each in objectives]
         if len(set(metrics)) < len(metrics):
             raise Refused("each must have a metric of its own", field="objectives")
@@ -169,8 +169,8 @@ class SweepIn(StrictSerializer):
         if values["sampler"]["type"] == "grid":
             size = space.grid_size(values["space"])
             values["trials"] = min(size, values.get("trials", size))
-            if values["trials"] > MOST_TRIALS:
-                raise Refused("must be at most %(most)s", field="trials", most=MOST_TRIALS)
+            if values["trials"] > MAX_TRIALS:
+                raise Refused("must be at most %(most)s", field="trials", most=MAX_TRIALS)
         values.setdefault("trials", 20)
         if values["pass_as"] == "environment":
             for name in values["space"]:
@@ -181,8 +181,8 @@ class SweepIn(StrictSerializer):
 class ExtendIn(StrictSerializer):
     """What a sweep may get while it exists; what is not given stays."""
 
-    trials = StrictInt(required=False, min_value=1, max_value=MOST_TRIALS, help_text="how many more")
-    parallel = StrictInt(required=False, min_value=1, max_value=MOST_PARALLEL)
+    trials = StrictInt(required=False, min_value=1, max_value=MAX_TRIALS, help_text="how many more")
+    parallel = StrictInt(required=False, min_value=1, max_value=MAX_PARALLEL)
     stop = StopIn(required=False, help_text="instead of its present rules")
 
 

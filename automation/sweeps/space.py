@@ -19,10 +19,10 @@ from kernel.errors import Refused
 from kernel.messages import Message
 from kernel.sanitize import UNSTORABLE
 
-MOST_PARAMETERS = 100
-MOST_CHOICES = 1000
-MOST_TEXT = 1000
-MOST_GRID = 100_000
+MAX_PARAMETERS = 100
+MAX_CHOICES = 1000
+MAX_TEXT = 1000
+MAX_GRID = 100_000
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-/]{0,99}")
 KEYS = {
     "float": {"type", "low", "high", "log", "step", "when"},
@@ -36,8 +36,8 @@ Scalar = str | int | float | bool
 
 def checked(space: object) -> dict:
     """Return the space with all defaults, parameters after those that their conditions name. Raises Refused."""
-    if not isinstance(space, dict) or not 1 <= len(space) <= MOST_PARAMETERS:
-        raise Refused("must be an object of 1 to %(most)s parameters", field="space", most=MOST_PARAMETERS)
+    if not isinstance(space, dict) or not 1 <= len(space) <= MAX_PARAMETERS:
+        raise Refused("must be an object of 1 to %(most)s parameters", field="space", most=MAX_PARAMETERS)
     read = {name: _parameter(name, given) for name, given in space.items()}
     for name, parameter in read.items():
         _check_condition(name, parameter.get("when", {}), read)
@@ -76,8 +76,8 @@ def _parameter(name: str, given: object) -> dict:
 
 def _choices(field: str, given: dict) -> dict:
     choices = given.get("choices")
-    if not isinstance(choices, list) or not 1 <= len(choices) <= MOST_CHOICES:
-        raise Refused("must be a list of 1 to %(most)s values", field=f"{field}.choices", most=MOST_CHOICES)
+    if not isinstance(choices, list) or not 1 <= len(choices) <= MAX_CHOICES:
+        raise Refused("must be a list of 1 to %(most)s values", field=f"{field}.choices", most=MAX_CHOICES)
     for value in choices:
         _need_scalar(f"{field}.choices", value)
     seen = [text_of(value) for value in choices]
@@ -88,8 +88,8 @@ def _choices(field: str, given: dict) -> dict:
 
 def _need_scalar(field: str, value: object) -> None:
     if isinstance(value, str):
-        if len(value) > MOST_TEXT or UNSTORABLE.search(value):
-            raise Refused("must be valid text of at most %(most)s characters", field=field, most=MOST_TEXT)
+        if len(value) > MAX_TEXT or UNSTORABLE.search(value):
+            raise Refused("must be valid text of at most %(most)s characters", field=field, most=MAX_TEXT)
     elif not isinstance(value, bool | int | float) or not abs(value) <= 1e300:  # NaN is not, either
         raise Refused("must be texts, numbers, true or false", field=field)
 
@@ -132,7 +132,7 @@ def _number(field: str, kind: str, value: object) -> float:
 
 def _check_condition(name: str, when: object, space: dict) -> None:
     field = f"space.{name}.when"
-    if not isinstance(when, dict) or len(when) > MOST_PARAMETERS:
+    if not isinstance(when, dict) or len(when) > MAX_PARAMETERS:
         raise Refused("must be an object of parameters and their values", field=field)
     for other, wanted in when.items():
         if other not in space or other == name:
@@ -243,8 +243,8 @@ def grid_of(space: dict) -> dict[str, list]:
             raise Refused("the sampler grid requires choices instead of a logarithmic range", field=field)
         grid[name] = _all_of(parameter, field)
         size *= len(grid[name])
-        if size > MOST_GRID:
-            raise Refused("the grid has more than %(most)s points", field="space", most=MOST_GRID)
+        if size > MAX_GRID:
+            raise Refused("the grid has more than %(most)s points", field="space", most=MAX_GRID)
     return grid
 
 
@@ -253,8 +253,8 @@ def _all_of(parameter: dict, field: str) -> list:
         return parameter["choices"]
     low, high, step = (Decimal(repr(parameter[key] or 0)) for key in ("low", "high", "step"))
     count = 1 if low == high else int((high - low) / step) + 1
-    if count > MOST_GRID:
-        raise Refused("the grid has more than %(most)s points", field=field, most=MOST_GRID)
+    if count > MAX_GRID:
+        raise Refused("the grid has more than %(most)s points", field=field, most=MAX_GRID)
     number = int if parameter["type"] == "int" else float
     return [number(low + place * step) for place in range(count)]
 

@@ -32,7 +32,7 @@ PROTECTED = {"admin", "bench", *world.USERS}
 ENDING = {"putUserDetail", "putUserTokenRotate"}
 CAPACITY = {"putTenantDetail", "putLimitDetail", "deleteLimitDetail"}
 RESERVING = {"putTryRequest"}
-MOST = {"cpu": 1, "ram": 1024, "workers": 2, "gpu": 0}
+MAX = {"cpu": 1, "ram": 1024, "workers": 2, "gpu": 0}
 
 
 class Rest:
@@ -128,7 +128,7 @@ class Rest:
         body = case.body if isinstance(case.body, dict) else {}
         if operation in RESERVING and body.get("tenant", "default") == "default":
             body["tenant"] = world.SPARE
-        for name, most in MOST.items():
+        for name, most in MAX.items():
             if operation in {"postJobList", "postAppList"} and isinstance(body.get(name), int | float):
                 body[name] = min(body[name], most)
         if operation.startswith(("getAppLog", "getJobLog")) and case.query:

@@ -24,7 +24,7 @@ def judge(home: World, ledger: Ledger) -> None:
     """Add what is wrong with the platform to the findings."""
     problem = wait(lambda: _healthy(home), HEAL_S, f"not healthy within {HEAL_S} s")
     problem = problem or wait(lambda: home.tidy(0) == 0, END_S, "objects are stuck")
-    for user in (*world.USERS, *home.registered[-world.MOST_USERS :]) if problem else ():
+    for user in (*world.USERS, *home.registered[-world.MAX_USERS :]) if problem else ():
         for kind in ("apps", "models", "jobs", "datasets"):
             for row in home.admin.call("GET", f"/users/{user}/{kind}"):
                 ledger.find("the end", f"{kind} {row['state']}", json.dumps(row))

@@ -27,7 +27,7 @@ SCRIPT_TEXT = 'import os\nopen("out.txt", "w").write(os.environ["MLP_JOB"])\npri
 PREDICTOR_TEXT = "class Predictor:\n    def predict(self, inputs):\n        return inputs\n"
 AGE_S = 30  # after which an object is removed
 PAUSE_S = 5
-MOST_USERS = 40  # of those registered by the fuzz; the oldest is deactivated
+MAX_USERS = 40  # of those registered by the fuzz; the oldest is deactivated
 
 
 class World:
@@ -89,12 +89,12 @@ class World:
     def tidy(self, age: float = AGE_S) -> int:
         """Remove what is older than `age`; return how many objects are left that should not be."""
         left = 0
-        for user in (*USERS, *self.registered[-MOST_USERS:]):
+        for user in (*USERS, *self.registered[-MAX_USERS:]):
             for kind in ("apps", "models", "jobs", "datasets"):
                 left += sum(
                     self._remove(user, kind, row, age) for row in self._try("GET", f"/users/{user}/{kind}") or []
                 )
-        while len(self.registered) > MOST_USERS:
+        while len(self.registered) > MAX_USERS:
             self._try("PUT", f"/users/{self.registered.pop(0)}")
         return left
 

@@ -294,7 +294,7 @@ class TestFolders:
         assert "deep/ 1 file 20 B" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=a")).split())
 
     def test_a_folder_of_too_many_files_says_so(self, alice_client, pictures, monkeypatch):
-        monkeypatch.setattr("datasets.folders.MOST", 2)
+        monkeypatch.setattr("datasets.folders.MAX", 2)
         assert "at least 2 files" in " ".join(visible_text(alice_client.get("/datasets/pictures?in=")).split())
 
     def test_images_have_thumbnails_and_a_gallery(self, alice_client, pictures):

@@ -45,7 +45,7 @@ from .paths import Target
 log = logging.getLogger(__name__)
 
 TOUCH_EVERY = timedelta(seconds=20)
-MOST_SHARED = 10_000  # datasets of others in a listing
+MAX_SHARED = 10_000  # datasets of others in a listing
 HOME_COUNT_S = 60  # how long the count of a home's bytes is cached; jobs and operators write there too
 
 
@@ -110,7 +110,7 @@ def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
         shares = shares.filter(owner__username=owner)
     rows = Dataset.kept.filter(pk__in=shares.order_by().values("object_id")).exclude(state=State.DELETING)
     names = rows.order_by("user__username", "name").values_list("user__username", "name")
-    return list(names[:MOST_SHARED])
+    return list(names[:MAX_SHARED])
 
 
 def must_be_creating(row: Dataset | None) -> None:
@@ -180,7 +180,7 @@ def require_room(coming: int = 0, reserved: Callable[[], int] = lambda: 0) -> No
 
 def _replaced_bytes(target: Target) -> int:
     """Return the size of the file that an upload would replace, 0 for none. Raises HttpError 405 for a folder."""
-    info = tree.look(target.steps)
+    info = tree.status(target.steps)
     if info is not None and stat.S_ISDIR(info.st_mode):
         raise HttpError(405, "a folder of that name already exists", field="path", Allow="PROPFIND, DELETE, MOVE, COPY")
     return info.st_size if info else 0

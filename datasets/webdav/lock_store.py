@@ -110,7 +110,7 @@ def expiry(timeout: str) -> datetime:
 
 def etag(target: Target) -> str:
     """Return the file's ETag; empty where there is no file."""
-    info = tree.look(target.steps) if target.parts else None
+    info = tree.status(target.steps) if target.parts else None
     return downloads.etag(info) if info is not None and stat.S_ISREG(info.st_mode) else ""
 
 
@@ -118,7 +118,7 @@ def require_match(conditions: Conditions, target: Target) -> None:
     """Check `If-Match` and `If-None-Match` against what the request is about to change. Raises HttpError 412."""
     if not conditions.etags and not conditions.unwanted:
         return
-    tag, there = etag(target), bool(target.parts) and tree.look(target.steps) is not None
+    tag, there = etag(target), bool(target.parts) and tree.status(target.steps) is not None
     if conditions.etags and not (there and conditions.etags == ANY) and tag not in conditions.etags:
         raise HttpError(412, "the file has changed or does not exist", field="If-Match")
     if there and conditions.unwanted == ANY:

@@ -107,7 +107,7 @@ def _create_file(requested: Conditions, holder: Holder, target: Target) -> bool:
     """Create an empty file where nothing is; return whether it did. Raises HttpError 409 without its folder."""
     if not target.parts:
         return False
-    info = tree.look(target.steps)
+    info = tree.status(target.steps)
     if info is not None:
         if target.slash and stat.S_ISREG(info.st_mode):
             raise HttpError(404, "no such folder", field="path")

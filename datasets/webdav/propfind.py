@@ -68,7 +68,7 @@ def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
     row = find_dataset(target)
     if row is not None and row.state == State.DELETING:
         raise HttpError(404, "no such user or dataset", field="path")
-    info = tree.look(target.steps)
+    info = tree.status(target.steps)
     if target.parts and (info is None or (target.slash and stat.S_ISREG(info.st_mode))):
         raise HttpError(404, "no such file or folder", field="path")
     return row, info
@@ -87,11 +87,11 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
             yield (name,), None
     elif not target.dataset and not is_own(holder, target):
         for owner, name in shared_datasets(holder, target.user):
-            yield (owner, name), tree.look((owner, name))
+            yield (owner, name), tree.status((owner, name))
     elif not target.dataset:
         shown = Dataset.kept.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
         for name in [HOME, *shown.values_list("name", flat=True)]:
-            yield (target.user, name), tree.look((target.user, name))
+            yield (target.user, name), tree.status((target.user, name))
     elif info is not None:
         below = tree.walk(target.steps) if depth == "infinity" else _direct(target.steps)
         for parts, status in below:

@@ -36,7 +36,7 @@ def proppatch(request: HttpRequest, holder: Holder, target: Target) -> HttpRespo
     refused = {tag for tag, _ in changes if tag.startswith(OURS)}
     with writing(target):
         lock_store.require(conditions.parse(request.META), holder.username, target)
-        if tree.look(target.steps) is None:
+        if tree.status(target.steps) is None:
             raise HttpError(404, "no such file or folder", field="path")
         if not refused:
             properties = read_all(target.steps)

@@ -60,7 +60,7 @@ def folder(steps: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
         os.close(here)
 
 
-def look(steps: tuple[str, ...]) -> os.stat_result | None:
+def status(steps: tuple[str, ...]) -> os.stat_result | None:
     """Return the status of a regular file or a folder; None for anything else (a link, a socket, nothing)."""
     if not steps:
         return base().stat()
@@ -106,7 +106,7 @@ def walk(steps: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], os.stat_resu
 
 def size(steps: tuple[str, ...]) -> int:
     """Return the bytes of the file, or of all files below the folder; 0 when nothing is there."""
-    info = look(steps)
+    info = status(steps)
     if info is None:
         return 0
     if stat.S_ISREG(info.st_mode):

@@ -59,7 +59,7 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path", Allow="PROPFIND, OPTIONS")
     row = find_dataset(target)
     must_be_readable(row)
-    info = tree.look(target.steps) if target.parts else None
+    info = tree.status(target.steps) if target.parts else None
     if info is None and target.parts:
         raise HttpError(404, "no such file", field="path")
     if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
@@ -84,7 +84,7 @@ def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse
         given = conditions.parse(request.META)
         lock_store.require(given, holder.username, target, below=True)
         lock_store.require_match(given, target)
-        info = tree.look(target.steps)
+        info = tree.status(target.steps)
         if info is None:
             raise HttpError(404, "no such file", field="path")
         if target.slash and stat.S_ISREG(info.st_mode):
@@ -129,7 +129,7 @@ def mkcol(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         lock_store.require(conditions.parse(request.META), holder.username, target)
         with tree.folder(target.steps[:2], make=True):
             pass  # the dataset's own folder is created with its first file
-        if tree.look(target.steps) is not None:
+        if tree.status(target.steps) is not None:
             raise HttpError(405, "a file or folder of that name already exists", field="path")
         with tree.folder(target.steps[:-1]) as parent:
             os.mkdir(target.steps[-1], 0o755, dir_fd=parent)
@@ -221,7 +221,7 @@ def _destination(request: HttpRequest, holder: Holder, target: Target) -> Target
 
 
 def _source(target: Target, destination: Target) -> os.stat_result:
-    info = tree.look(target.steps)
+    info = tree.status(target.steps)
     if info is None:
         raise HttpError(404, "no such file", field="path")
     return info
@@ -231,7 +231,7 @@ def _replaced(request: HttpRequest, holder: Holder, destination: Target) -> int 
     """Return the bytes at the destination, None for nothing. Raises HttpError 412 if it must not be replaced, and 403
     for a folder unless the token may delete: all that is in it goes.
     """
-    there = tree.look(destination.steps)
+    there = tree.status(destination.steps)
     if there is None:
         return None
     if stat.S_ISDIR(there.st_mode):
@@ -246,7 +246,7 @@ def _parent(destination: Target) -> tuple[str, ...]:
     if len(destination.parts) == 1:
         with tree.folder(destination.steps[:2], make=True):
             pass
-    elif tree.look(destination.steps[:-1]) is None:
+    elif tree.status(destination.steps[:-1]) is None:
         raise HttpError(409, "the parent folder does not exist", field="Destination")
     return destination.steps[:-1]
 

@@ -23,13 +23,13 @@ from kernel.errors import Refused
 
 from . import space
 
-MOST_BYTES = 2000  # of a path
-MOST_FOLDERS = 90
-MOST_LISTED = 100_000  # entries of one folder
+MAX_BYTES = 2000  # of a path
+MAX_FOLDERS = 90
+MAX_LISTED = 100_000  # entries of one folder
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Entry(NamedTuple):
+class ListedFile(NamedTuple):
     """A file or folder: its name, and the size of a file."""
 
     name: str
@@ -40,10 +40,10 @@ class Entry(NamedTuple):
 def checked(path: str) -> str:
     """Return the path of an artifact below a run's folder. Raises Refused."""
     names.file_path(path)
-    if len(path.encode()) > MOST_BYTES or path.count("/") > MOST_FOLDERS:
+    if len(path.encode()) > MAX_BYTES or path.count("/") > MAX_FOLDERS:
         raise Refused(
             "must have at most %(bytes)s bytes and %(folders)s folders",
-            field="path", bytes=MOST_BYTES, folders=MOST_FOLDERS,
+            field="path", bytes=MAX_BYTES, folders=MAX_FOLDERS,
         )  # fmt: skip
     return path
 
@@ -100,7 +100,7 @@ def size(job: Job, path: str) -> int:
     return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
 
 
-def listing(job: Job, path: str) -> list[Entry] | None:
+def listing(job: Job, path: str) -> list[ListedFile] | None:
     """Return what is in a folder, the whole output for "", sorted; None where there is no folder. Links and other kinds
     are left out.
     """
@@ -113,9 +113,9 @@ def listing(job: Job, path: str) -> list[Entry] | None:
                     info = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode):
                         folder = stat.S_ISDIR(info.st_mode)
-                        found.append(Entry(entry.name, folder, 0 if folder else info.st_size))
-                if len(found) > MOST_LISTED:
-                    raise Refused("the folder has more than %(limit)s files", field="path", limit=MOST_LISTED)
+                        found.append(ListedFile(entry.name, folder, 0 if folder else info.st_size))
+                if len(found) > MAX_LISTED:
+                    raise Refused("the folder has more than %(limit)s files", field="path", limit=MAX_LISTED)
     except OSError:
         return None
     return sorted(found)
@@ -124,7 +124,7 @@ def listing(job: Job, path: str) -> list[Entry] | None:
 def exists(job: Job, path: str) -> bool:
     """Return whether there is a file or folder."""
     with contextlib.suppress(Refused):
-        return storage.look(_top(job), checked(path)) is not None
+        return storage.status(_top(job), checked(path)) is not None
     return False
 
 

@@ -14,15 +14,15 @@ from kernel.errors import Refused
 from kernel.fields import Invalid
 from runners import owned
 
-MOST_INPUTS, MOST_INPUT = 50, 500
+MAX_INPUTS, MAX_INPUT = 50, 500
 INPUT_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
 
 
 @extend_schema_field(
     {
         "type": "object",
-        "maxProperties": MOST_INPUTS,
-        "additionalProperties": {"type": "string", "maxLength": MOST_INPUT},
+        "maxProperties": MAX_INPUTS,
+        "additionalProperties": {"type": "string", "maxLength": MAX_INPUT},
     }
 )
 class InputsField(serializers.Field):
@@ -40,12 +40,12 @@ class InputsField(serializers.Field):
 
 def inputs_of(given: object, field: str = "inputs") -> dict[str, str]:
     """Return inputs by name, `job` or `job/path` each. Raises Refused."""
-    if not isinstance(given, dict) or len(given) > MOST_INPUTS:
-        raise Refused("must be an object of at most %(most)s inputs", field=field, most=MOST_INPUTS)
+    if not isinstance(given, dict) or len(given) > MAX_INPUTS:
+        raise Refused("must be an object of at most %(most)s inputs", field=field, most=MAX_INPUTS)
     for name, source in given.items():
         if not INPUT_NAME.fullmatch(name):
             raise Refused("an input is named by capital letters, digits and _", field=f"{field}.{name[:50]}")
-        if not isinstance(source, str) or len(source) > MOST_INPUT:
+        if not isinstance(source, str) or len(source) > MAX_INPUT:
             raise Refused("must be a job and a path, as in prepare/data", field=f"{field}.{name}")
         job, _slash, path = source.partition("/")
         names.name(job, f"{field}.{name}")
@@ -102,4 +102,4 @@ def _has_writer(user, source: str) -> bool:
 def _is_there(user, source: str) -> bool:
     job, _slash, path = source.partition("/")
     folder = storage.job_dir(user.username, job)
-    return storage.look(folder, path) is not None if path else folder.is_dir()
+    return storage.status(folder, path) is not None if path else folder.is_dir()

@@ -30,8 +30,8 @@ from kernel.locking import Missing
 from . import files, space
 from .arriving import ABOUT, size_of, uploads_of
 
-MOST_PARTS = 10_000
-MOST_UPLOADS = 1000  # of a user at a time
+MAX_PARTS = 10_000
+MAX_UPLOADS = 1000  # of a user at a time
 KEEP_S = 86_400.0  # how long an upload is kept after its last part
 RECEIPT_S = 1800.0  # how long it is known that an upload was completed: MLflow's clients repeat for four minutes
 LOCK, WHOLE, RECEIPT = "lock", "whole", "receipt"
@@ -73,11 +73,11 @@ class Upload:
 def begin(job: Job, path: str, parts: int, token: str) -> Upload:
     """Start an upload by the token with that mark. Raises Refused."""
     files.checked(path)
-    if not 1 <= parts <= MOST_PARTS:
-        raise Refused("must be from 1 to %(last)s", field="num_parts", last=MOST_PARTS)
+    if not 1 <= parts <= MAX_PARTS:
+        raise Refused("must be from 1 to %(last)s", field="num_parts", last=MAX_PARTS)
     top = uploads_of(job.user.username)
-    if _unfinished(top) >= MOST_UPLOADS:
-        raise Refused("you have %(limit)s unfinished uploads, the most that are allowed", limit=MOST_UPLOADS)
+    if _unfinished(top) >= MAX_UPLOADS:
+        raise Refused("you have %(limit)s unfinished uploads, the most that are allowed", limit=MAX_UPLOADS)
     upload = Upload(secrets.token_hex(16), job.user.username, job.pk, path, parts, token, charged=True)
     upload.folder.mkdir(parents=True)
     storage.write_atomic(upload.folder / ABOUT, json.dumps(asdict(upload)).encode())
@@ -179,7 +179,7 @@ def _forget(folder: Path) -> None:
 def _unfinished(top: Path) -> int:
     """Return the number of a user's uploads that are not completed; it looks closer where there are many."""
     keys = os.listdir(top) if top.is_dir() else []
-    return len(keys) if len(keys) < MOST_UPLOADS else sum(not (top / key / RECEIPT).exists() for key in keys)
+    return len(keys) if len(keys) < MAX_UPLOADS else sum(not (top / key / RECEIPT).exists() for key in keys)
 
 
 def _join(parts: list[Path], whole: Path) -> None:

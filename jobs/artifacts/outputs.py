@@ -2,7 +2,7 @@
 resources.limits).
 
 Nothing is walked here: jobs.sizes counts each folder, and files that arrive are charged to jobs.artifacts.space.
-A user who is over the limit submits nothing, queued jobs wait, and those that grow are ended (jobs.sizes.look).
+A user who is over the limit submits nothing, queued jobs wait, and those that grow are ended (jobs.sizes.apply_limits).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from kernel.admin_display import link, list_address, moment, url_of
 
 from . import manifest
 
-MOST_LISTED = 200
+MAX_LISTED = 200
 
 
 @admin.register(Snapshot)
@@ -65,7 +65,7 @@ class SnapshotAdmin(LifecycleAdmin):
     def paths(self, row: Snapshot) -> SafeString:
         """Return the first paths; the contents belong to the user and are not shown."""
         files = manifest.from_data(row.manifest).files
-        shown = [(file.path, units.size(file.size)) for file in files[:MOST_LISTED]]
-        if len(files) > MOST_LISTED:
-            shown.append(("…", f"+ {len(files) - MOST_LISTED}"))
+        shown = [(file.path, units.size(file.size)) for file in files[:MAX_LISTED]]
+        if len(files) > MAX_LISTED:
+            shown.append(("…", f"+ {len(files) - MAX_LISTED}"))
         return format_html_join(mark_safe("<br>"), "<code>{}</code> {}", shown) or "-"

@@ -16,10 +16,10 @@ from datasets.webdav import tree
 from jobs.models import Capture, Job
 from kernel import sanitize, storage
 
-MOST_BYTES = 256 << 10
-MOST_PACKAGES = 3000
-MOST_CHARS = 300
-MOST_FILES = 20_000  # of a dataset whose listing is read
+MAX_BYTES = 256 << 10
+MAX_PACKAGES = 3000
+MAX_CHARS = 300
+MAX_FILES = 20_000  # of a dataset whose listing is read
 ONCE = ("python", "implementation", "executable", "kernel", "node", "image", "cpus", "cpu")
 
 
@@ -47,7 +47,7 @@ def _read(job: Job) -> dict | None:
     if file is None:
         return None
     with file:
-        text = sanitize.text(file.read(MOST_BYTES).decode("utf-8", "replace"))
+        text = sanitize.text(file.read(MAX_BYTES).decode("utf-8", "replace"))
     return {"attempt": job.attempt, **parsed(text)}
 
 
@@ -55,13 +55,13 @@ def parsed(text: str) -> dict:
     """Parse the lines of the file into the environment; malformed lines are skipped."""
     found: dict = {"gpus": [], "packages": {}}
     for line in text.splitlines():
-        key, _, value = line[:MOST_CHARS].partition(" ")
+        key, _, value = line[:MAX_CHARS].partition(" ")
         value = value.strip()
         if key in ONCE and value:
             found.setdefault(key, value)
         elif key == "gpu" and len(found["gpus"]) < 16:
             found["gpus"].append(value)
-        elif key == "package" and len(found["packages"]) < MOST_PACKAGES:
+        elif key == "package" and len(found["packages"]) < MAX_PACKAGES:
             name, _, version = value.partition(" ")
             if name:
                 found["packages"].setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
@@ -102,7 +102,7 @@ def digest_of(user: User, reference: str, version: int) -> dict:
     steps = sources.steps_of(user, reference, version)
     base = storage.root() / "datasets" / Path(*steps)
     for path, info in storage.files(base):
-        if files == MOST_FILES:
+        if files == MAX_FILES:
             return {"files": files, "bytes": size, "sha256": digest.hexdigest(), "partial": True, "version": version}
         files, size = files + 1, size + info.st_size
         known = tree.known_sha256((*steps, *path.split("/"))) or f"mtime {info.st_mtime_ns}"

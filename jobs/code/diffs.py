@@ -16,9 +16,9 @@ from kernel import masking
 from . import capture, reading
 from .manifest import Manifest
 
-MOST_FILES = 200
-MOST_LINES = 2000  # that are compared: what is left between an equal beginning and an equal end
-MOST_SECONDS = 2.0
+MAX_FILES = 200
+MAX_LINES = 2000  # that are compared: what is left between an equal beginning and an equal end
+MAX_SECONDS = 2.0
 CONTEXT = 3
 
 
@@ -50,7 +50,7 @@ def _arguments(one: Job, two: Job) -> list[dict]:
 def _files(one: Job, two: Job) -> list[dict]:
     old, new = (reading.manifest_of(job) or Manifest("") for job in (one, two))
     blobs = [{file.path: file for file in each.files} for each in (old, new)]
-    end = time.monotonic() + MOST_SECONDS
+    end = time.monotonic() + MAX_SECONDS
     found = []
     for path in sorted({*blobs[0], *blobs[1]}):
         before, after = blobs[0].get(path), blobs[1].get(path)
@@ -58,7 +58,7 @@ def _files(one: Job, two: Job) -> list[dict]:
             continue
         change = "changed" if before and after else "added" if after else "removed"
         row = {"path": path, "change": change, "lines": [], "note": ""}
-        if len(found) >= MOST_FILES or time.monotonic() > end:
+        if len(found) >= MAX_FILES or time.monotonic() > end:
             row["note"] = "uncompared"
         else:
             texts = [reading.text_of(job, path) if file else "" for job, file in ((one, before), (two, after))]
@@ -87,7 +87,7 @@ def _lines(old: list[str], new: list[str]) -> list[dict] | None:
     while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
         end += 1
     cut = [each[max(0, start - CONTEXT) : len(each) - max(0, end - CONTEXT)] for each in (old, new)]
-    if max(map(len, cut)) > MOST_LINES:
+    if max(map(len, cut)) > MAX_LINES:
         return None
     return list(_rows(*cut, max(0, start - CONTEXT)))
 

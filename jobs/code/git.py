@@ -23,8 +23,8 @@ from . import ignoring
 
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 REF = re.compile(r"refs/[A-Za-z0-9._/+@#-]{1,200}")
-MOST_FILES = 2000
-MOST_BYTES = 16 << 20
+MAX_FILES = 2000
+MAX_BYTES = 16 << 20
 LARGEST = 4 << 20  # of a file of .git
 HEADER = struct.Struct(">4sII")
 ENTRY = struct.Struct(">10I20sH")
@@ -81,7 +81,7 @@ def _is_dirty(home: Path, place: str, files: list[str]) -> bool | None:
         entries = list(_entries(index or b""))
     except (struct.error, ValueError):
         return None
-    if len(entries) > MOST_FILES or sum(size for _, _, size in entries) > MOST_BYTES:
+    if len(entries) > MAX_FILES or sum(size for _, _, size in entries) > MAX_BYTES:
         return None
     for path, sha1, _size in entries:
         data = _content(home, place, path)
@@ -111,7 +111,7 @@ def _entries(index: bytes) -> Iterator[tuple[str, bytes, int]]:
     if kind != b"DIRC" or version not in (2, 3):
         raise ValueError(version)
     offset = HEADER.size
-    for _ in range(min(count, MOST_FILES + 1)):
+    for _ in range(min(count, MAX_FILES + 1)):
         *numbers, sha1, flags = ENTRY.unpack_from(index, offset)
         start = offset + ENTRY.size + (2 if version == 3 and flags & 0x4000 else 0)
         end = index.index(b"\0", start)

@@ -14,8 +14,8 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, Token
 
-MOST_SECONDS = 0.5
-MOST_LINES = 10_000
+MAX_SECONDS = 0.5
+MAX_LINES = 10_000
 LEXERS = {
     **dict.fromkeys((".py", ".pyi"), ("python", "PythonLexer")),
     **dict.fromkeys((".sh", ".bash"), ("shell", "BashLexer")),
@@ -43,7 +43,7 @@ CLASSES = (
 
 
 def lines(text: str, path: str) -> list[SafeString]:
-    """Return the lines of a text as HTML, at most MOST_LINES."""
+    """Return the lines of a text as HTML, at most MAX_LINES."""
     found, current = [], []
     for kind, value in _tokens(text, path):
         name = next((name for token, name in CLASSES if kind in token), "")
@@ -51,7 +51,7 @@ def lines(text: str, path: str) -> list[SafeString]:
             if number:
                 found.append("".join(current))
                 current = []
-                if len(found) >= MOST_LINES:
+                if len(found) >= MAX_LINES:
                     return [mark_safe(line) for line in found]
             if piece:
                 current.append(f'<span class="{name}">{escape(piece)}</span>' if name else escape(piece))
@@ -68,7 +68,7 @@ def _tokens(text: str, path: str) -> Iterator[tuple]:
         yield Token, text
         return
     lexer = getattr(import_module(f"pygments.lexers.{place[0]}"), place[1])()
-    end, done = time.monotonic() + MOST_SECONDS, 0
+    end, done = time.monotonic() + MAX_SECONDS, 0
     for _, kind, value in lexer.get_tokens_unprocessed(text):
         yield kind, value
         done += len(value)

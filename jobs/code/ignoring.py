@@ -15,8 +15,8 @@ import re2
 from kernel.errors import Refused
 
 NAME = ".mlpignore"
-MOST_BYTES = 64 << 10
-MOST_PATTERNS = 1000
+MAX_BYTES = 64 << 10
+MAX_PATTERNS = 1000
 DEFAULTS = (
     "__pycache__/", "*.py[cod]", ".git/", ".hg/", ".svn/", ".venv/", "venv/", "node_modules/", ".ipynb_checkpoints/",
     ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".DS_Store",
@@ -25,15 +25,15 @@ DEFAULTS = (
 
 def read(file: BinaryIO | None) -> pathspec.GitIgnoreSpec:
     """Return the patterns of the file; None if there is none. Raises Refused naming the file and the invalid line."""
-    data = file.read(MOST_BYTES + 1) if file else b""
-    if len(data) > MOST_BYTES:
-        raise Refused("%(file)s must have at most %(limit)s bytes", field="entry", file=NAME, limit=MOST_BYTES)
+    data = file.read(MAX_BYTES + 1) if file else b""
+    if len(data) > MAX_BYTES:
+        raise Refused("%(file)s must have at most %(limit)s bytes", field="entry", file=NAME, limit=MAX_BYTES)
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise Refused("%(file)s must be UTF-8", field="entry", file=NAME)
-    if len(lines) > MOST_PATTERNS:
-        raise Refused("%(file)s must have at most %(limit)s lines", field="entry", file=NAME, limit=MOST_PATTERNS)
+    if len(lines) > MAX_PATTERNS:
+        raise Refused("%(file)s must have at most %(limit)s lines", field="entry", file=NAME, limit=MAX_PATTERNS)
     for number, line in enumerate(lines, 1):
         if "*" in line or "[" in line or "\\" in line:  # others are always valid
             try:
@@ -48,10 +48,10 @@ def read(file: BinaryIO | None) -> pathspec.GitIgnoreSpec:
 
 def patterns(data: bytes | None) -> pathspec.GitIgnoreSpec | None:
     """Return the patterns of a `.gitignore`; None where it has none, or some that git alone understands."""
-    if not data or len(data) > MOST_BYTES:
+    if not data or len(data) > MAX_BYTES:
         return None
     try:
-        return _compile(data.decode("utf-8-sig", "replace").splitlines()[:MOST_PATTERNS])
+        return _compile(data.decode("utf-8-sig", "replace").splitlines()[:MAX_PATTERNS])
     except (ValueError, re.error, re2.error):
         return None
 

@@ -16,8 +16,8 @@ from kernel.errors import Refused
 from . import ignoring
 from .manifest import Manifest, Skipped, shown
 
-MOST_SEEN = 20_000  # entries that are looked at
-MOST_SKIPPED = 2_000  # entries that a manifest lists as not kept
+MAX_SEEN = 20_000  # entries that are looked at
+MAX_SKIPPED = 2_000  # entries that a manifest lists as not kept
 LEVELS = 50
 TEXT = re.compile(
     r"\.(py|pyi|ipynb|sh|bash|ya?ml|jsonl?|toml|ini|cfg|conf|env|txt|md|rst|sql|r|jl|lua|js|ts|c|h|cc|cpp|hpp|cu|cuh|java"
@@ -52,7 +52,7 @@ class Listing:
         if reason == "name":
             self._open(os.path.dirname(path.rstrip("/")))
             path = shown(path)
-        if len(self.manifest.skipped) < MOST_SKIPPED:
+        if len(self.manifest.skipped) < MAX_SKIPPED:
             self.manifest.skipped.append(Skipped(path, reason, size))
         else:
             self.reopen(os.path.dirname(path.rstrip("/")))
@@ -85,8 +85,8 @@ def scan(home: Path, entry: str) -> Listing:
     seen, waiting = 0, deque([top])
     while waiting:
         folder = waiting.popleft()
-        if folder != top and (seen >= MOST_SEEN or folder.count("/") - top.count("/") >= LEVELS):
-            listing.skip(f"{folder}/", "count" if seen >= MOST_SEEN else "deep")
+        if folder != top and (seen >= MAX_SEEN or folder.count("/") - top.count("/") >= LEVELS):
+            listing.skip(f"{folder}/", "count" if seen >= MAX_SEEN else "deep")
             continue
         with _opened(home, folder) as handle:
             if handle is None:
@@ -96,7 +96,7 @@ def scan(home: Path, entry: str) -> Listing:
             entries = []
             with os.scandir(handle) as each:
                 for item in each:
-                    if seen >= MOST_SEEN:
+                    if seen >= MAX_SEEN:
                         listing.reopen(folder)
                         break
                     seen += 1

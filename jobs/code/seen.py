@@ -17,7 +17,7 @@ from . import store
 from .scan import Found
 
 SETTLED_NS = 2_000_000_000
-MOST_FOLDERS = 200
+MAX_FOLDERS = 200
 LARGEST = 8 << 20
 
 
@@ -56,7 +56,7 @@ class Seen:
         if not self.changed:
             return
         with contextlib.suppress(OSError):
-            if not self.path.exists() and len(list(self.place.glob("*.json"))) >= MOST_FOLDERS:
+            if not self.path.exists() and len(list(self.place.glob("*.json"))) >= MAX_FOLDERS:
                 storage.remove(self.place)
             self.place.mkdir(parents=True, exist_ok=True)
             draft = self.path.with_suffix(f".{time.monotonic_ns()}.part")

@@ -15,7 +15,7 @@ from kernel import healing, storage
 
 from . import manifest, store, tree
 
-MOST_AT_ONCE = 500
+MAX_AT_ONCE = 500
 
 
 def release(snapshot_id: int | None) -> None:
@@ -39,7 +39,7 @@ def _refers(relation, row: Snapshot) -> bool:
 def sweep() -> None:
     """Run one round over the users with something to remove."""
     healing.each(_sweep_drafts, sorted(store.users_with_drafts()))
-    unused = Blob.objects.filter(refs=0).values_list("user_id", "user__username").distinct()[:MOST_AT_ONCE]
+    unused = Blob.objects.filter(refs=0).values_list("user_id", "user__username").distinct()[:MAX_AT_ONCE]
     healing.each(_sweep_blobs, list(unused))
     healing.each(_sweep_trees, sorted(_unneeded(_trees())))
 
@@ -58,7 +58,7 @@ def _sweep_blobs(user: tuple[int, str]) -> None:
     """Remove blobs, the file before its row: a row without a file is found again."""
     pk, username = user
     with store.alone(username) as mine:
-        unused = Blob.objects.filter(user=pk, refs=0).order_by("pk")[:MOST_AT_ONCE] if mine else ()
+        unused = Blob.objects.filter(user=pk, refs=0).order_by("pk")[:MAX_AT_ONCE] if mine else ()
         for blob in list(unused):
             store.blob_path(username, blob.name).unlink(missing_ok=True)
             blob.delete()

@@ -22,7 +22,7 @@ from kernel.errors import Fault
 from . import store
 from .manifest import Manifest, from_data
 
-MOST_LINKS = 200_000  # in a folder that has more entries than the manifest lists
+MAX_LINKS = 200_000  # in a folder that has more entries than the manifest lists
 
 
 def folder() -> Path:
@@ -94,7 +94,7 @@ def _make(draft: Path, user: str, manifest: Manifest, live: str) -> None:
 
 def _link_the_rest(draft: Path, home: Path, place: str, names: set[str], live: str) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(home / place) as entries:
-        for entry in islice(entries, MOST_LINKS):
+        for entry in islice(entries, MAX_LINKS):
             if entry.name not in names and entry.name != "__pycache__":
                 (draft / place / entry.name).symlink_to(os.path.join(live, place, entry.name))
 

@@ -1,1 +1,1 @@
-"""Explains why a queued job waits (line, forecast, waiting) and why a job failed (trace, rules, diagnose)."""
+"""Explains why a job failed (trace, rules, diagnose)."""

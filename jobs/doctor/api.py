@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs.api import JobView
 from jobs.models import State
+from jobs.queue import waiting
 from jobs.serializers import JobOut
 from kernel.effects import READ, SUBMIT
 from kernel.locking import Missing, WrongState
@@ -11,7 +12,7 @@ from kernel.messages import word
 from kernel.registering import rights_of
 from kernel.views import Call
 
-from . import again, diagnose, waiting
+from . import again, diagnose
 from .serializers import DiagnosisOut, QueueOut, RerunIn
 
 
@@ -43,7 +44,7 @@ class JobDiagnosis(JobView):
         job = self.job(name)
         if job.state != State.ERROR:
             raise WrongState("the job is %(state)s; only a failed job has a diagnosis", state=word(job.state))
-        found = diagnose.of(job)
+        found = diagnose.diagnosis_of(job)
         if found is None:
             raise Missing("diagnosis")
         return self.answer(found)

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 READ = 64 << 10  # bytes of the log's end
 SEARCHED = 16 << 10  # characters of it, for rules that search in the log
 LAST_LINES = 2 << 10  # characters, where there is no exception
-MOST_SCRIPT = 2 << 20
+MAX_SCRIPT = 2 << 20
 WORKER = re.compile(r"worker (\d{1,4}): ")
 KILLED = re.compile(r"killed by signal|out of memory|needed more than|wrote more than|no longer exists|could not ")
 
@@ -86,7 +86,7 @@ def _line_of(job: Job, file: str, place: Frame) -> str:
         script = reading.open_file(job, file) if kept else storage.open_file(storage.home_dir(job.user.username), file)
         if script is not None:
             with script:
-                lines = script.read(MOST_SCRIPT).decode("utf-8", "replace").split("\n")
+                lines = script.read(MAX_SCRIPT).decode("utf-8", "replace").split("\n")
             return sanitize.text(lines[place.line - 1].strip()[:500]) if 0 < place.line <= len(lines) else ""
     return ""
 
@@ -136,7 +136,7 @@ def diagnose(pk: int) -> None:
             keep(row, found)
 
 
-def of(job: Job) -> Diagnosis | None:
+def diagnosis_of(job: Job) -> Diagnosis | None:
     """Return the diagnosis of a job; None if there is none."""
     return Diagnosis.objects.filter(job_id=job.pk).first()
 

@@ -22,7 +22,7 @@ from kernel.messages import Message, from_data
 
 from .shipped_code import FIRST, SHIPPED, STEP
 
-MOST_GROUP = 300
+MAX_GROUP = 300
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 ALWAYS = ("entry", "gpu", "network", "ram", "runtime")  # may stand in every explanation (facts.base)
 OPTIONS = re2.Options()
@@ -52,7 +52,7 @@ class Rule:
         match = compiled(self.pattern).search(text)
         if match is None:
             return None
-        return {name: (value or "")[:MOST_GROUP] for name, value in match.groupdict().items()}
+        return {name: (value or "")[:MAX_GROUP] for name, value in match.groupdict().items()}
 
     def words(self, facts: Mapping[str, object]) -> dict:
         """Return the title and the explanation with the facts filled in, as columns of a diagnosis."""

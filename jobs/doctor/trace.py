@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass, field
 
 HEADER = "Traceback (most recent call last):"
-MOST_PREFIX = 40
-MOST_MESSAGE = 20  # lines
-MOST_FRAMES = 400
-MOST_HEADERS = 50
-MOST_LINES = 3000
-MOST_TEXT = 6000
+MAX_PREFIX = 40
+MAX_MESSAGE = 20  # lines
+MAX_FRAMES = 400
+MAX_HEADERS = 50
+MAX_LINES = 3000
+MAX_TEXT = 6000
 CHAIN = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -68,14 +68,14 @@ class Trace:
 def last_exception(text: str, rank: int | None = None) -> Trace | None:
     """Return the last exception of a log, of the given worker if there is one; None if there is none."""
     lines = text.split("\n")
-    headers = [index for index, line in enumerate(lines) if 0 <= line.find(HEADER) <= MOST_PREFIX]
+    headers = [index for index, line in enumerate(lines) if 0 <= line.find(HEADER) <= MAX_PREFIX]
     found = None
-    for index in reversed(headers[-MOST_HEADERS:]):
+    for index in reversed(headers[-MAX_HEADERS:]):
         at = lines[index].find(HEADER)
         prefix = lines[index][:at]
         if PREFIX.fullmatch(prefix.replace("Exception Group ", "")) is None:
             continue
-        trace = _read(_of_prefix(lines[index : index + MOST_LINES], prefix))
+        trace = _read(_of_prefix(lines[index : index + MAX_LINES], prefix))
         if trace is not None:
             trace.cause = _cause(lines[:index], prefix)
             if rank is None or prefix.startswith(f"[{rank}]"):
@@ -102,7 +102,7 @@ def _read(lines: list[str]) -> Trace | None:
         if match:
             code = lines[index + 1].strip() if index + 1 < len(lines) and lines[index + 1].startswith("    ") else ""
             frames.append(Frame(match[1], int(match[2]), match[3] or "", code[:500]))
-            del frames[:-MOST_FRAMES]
+            del frames[:-MAX_FRAMES]
         elif line and not line.startswith(" "):
             break
         index += 1
@@ -112,7 +112,7 @@ def _read(lines: list[str]) -> Trace | None:
     if raised is None:
         return None
     message = [raised[2] or ""]
-    for line in lines[index + 1 : index + MOST_MESSAGE]:
+    for line in lines[index + 1 : index + MAX_MESSAGE]:
         if not line.strip() or line in CHAIN or HEADER in line:
             break
         message.append(line)
@@ -122,7 +122,7 @@ def _read(lines: list[str]) -> Trace | None:
 
 def _cause(before: list[str], prefix: str) -> str:
     """Return the last line of the chained exception, which is printed before."""
-    ahead = [line[len(prefix) :] if line.startswith(prefix) else line for line in before[-MOST_MESSAGE - 5 :]]
+    ahead = [line[len(prefix) :] if line.startswith(prefix) else line for line in before[-MAX_MESSAGE - 5 :]]
     while ahead and not ahead[-1].strip():
         ahead.pop()
     if not ahead or ahead[-1] not in CHAIN:
@@ -150,7 +150,7 @@ def _syntax_error(lines: list[str]) -> Trace | None:
 
 def _bounded(text: str) -> str:
     """Return the beginning and the end of a long text."""
-    if len(text) <= MOST_TEXT:
+    if len(text) <= MAX_TEXT:
         return text
-    head, tail = text[: MOST_TEXT // 3], text[-2 * MOST_TEXT // 3 :]
+    head, tail = text[: MAX_TEXT // 3], text[-2 * MAX_TEXT // 3 :]
     return f"{head}\n  …\n{tail}"

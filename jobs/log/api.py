@@ -10,14 +10,14 @@ from rest_framework import serializers
 from accounts.sharing import access
 from jobs.api import JobView
 from jobs.environment import log_file
-from jobs.logs import MOST_WORKERS, WORKER, is_over, worker_of
+from jobs.logs import MAX_WORKERS, WORKER, is_over, worker_of
 from jobs.models import Job
 from kernel.effects import READ
 from kernel.textlog.files import LogFile
 from kernel.views import Call, query_int
 
 from .calls import HITS, LINES, answer_hits, answer_lines
-from .differences import MOST_RUNS, SHOWN, differences
+from .differences import MAX_RUNS, SHOWN, differences
 
 
 class ComparedLineOut(serializers.Serializer):
@@ -29,7 +29,7 @@ class ComparedLineOut(serializers.Serializer):
 
 class LogDifferencesOut(serializers.Serializer):
     compared = serializers.ListField(
-        child=serializers.CharField(), help_text=f"the earlier runs, the latest first, at most {MOST_RUNS}"
+        child=serializers.CharField(), help_text=f"the earlier runs, the latest first, at most {MAX_RUNS}"
     )
     last = ComparedLineOut(allow_null=True, help_text="the last line that one of them has, too")
     then = ComparedLineOut(allow_null=True, help_text="what followed it; null at the end of the log")
@@ -77,4 +77,4 @@ class JobLogDifferences(JobView):
 
 def _log(request, job: Job) -> LogFile:
     """Return the log of the worker that is asked for. Raises Refused."""
-    return log_file(job, worker_of(job, query_int(request, "worker", 0, 0, MOST_WORKERS - 1)))
+    return log_file(job, worker_of(job, query_int(request, "worker", 0, 0, MAX_WORKERS - 1)))

@@ -14,15 +14,15 @@ from kernel.effects import READ
 from kernel.errors import Refused
 from kernel.textlog import reading
 from kernel.textlog.files import LogFile
-from kernel.textlog.search import MOST_Q, Wanted
+from kernel.textlog.search import MAX_Q, Wanted
 from kernel.views import Call, query_int, whole
 
 from .follow import MEDIA, LineFollower
 
-MOST_LINES, MOST_HITS = 1000, 20_000
+MAX_LINES, MAX_HITS = 1000, 20_000
 FLAG = whole(0, 1)
 SEARCHED = (
-    ("q", {"type": "string", "minLength": 1, "maxLength": MOST_Q}, "text to search, at most 1000 characters"),
+    ("q", {"type": "string", "minLength": 1, "maxLength": MAX_Q}, "text to search, at most 1000 characters"),
     ("regex", FLAG, "1: `q` is a regular expression (RE2)"),
     ("case", FLAG, "1: capital letters matter"),
     ("errors", FLAG, "1: lines that look like errors, instead of `q`"),
@@ -62,7 +62,7 @@ LINES = Call(
     stream=MEDIA,
     query=(
         ("first", whole(1), "number of the first line; without it the last lines"),
-        ("limit", whole(1, MOST_LINES), "lines at most, 1 to 1000; default 200"),
+        ("limit", whole(1, MAX_LINES), "lines at most, 1 to 1000; default 200"),
         ("follow", FLAG, "1: stream new lines, one JSON object a line (empty: nothing new), until the run ends"),
         ("every", whole(0, 60), "with follow: seconds between two objects at least"),
         *SEARCHED,
@@ -74,7 +74,7 @@ HITS = Call(
     out=LogHitsOut,
     query=(
         ("first", whole(1), "line to search from; default 1"),
-        ("limit", whole(1, MOST_HITS), "lines at most, 1 to 20000; default 1000"),
+        ("limit", whole(1, MAX_HITS), "lines at most, 1 to 20000; default 1000"),
         *SEARCHED,
     ),
 )
@@ -87,14 +87,14 @@ def wanted_of(request) -> Wanted | None:
     if given is None and not flags["errors"]:
         return None
     if given == "":
-        raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
+        raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MAX_Q)
     return Wanted(given or "", **flags)
 
 
 def answer_lines(request, log: LogFile, row: Model, over: Callable[[], bool]) -> HttpResponse:
     """Answer a call for lines."""
     first = query_int(request, "first", 0, 1)
-    limit = query_int(request, "limit", 200, 1, MOST_LINES)
+    limit = query_int(request, "limit", 200, 1, MAX_LINES)
     every = query_int(request, "every", 0, 0, 60)
     wanted = wanted_of(request)
     if query_int(request, "follow", 0, 0, 1):
@@ -106,8 +106,8 @@ def answer_lines(request, log: LogFile, row: Model, over: Callable[[], bool]) ->
 def answer_hits(request, log: LogFile) -> HttpResponse:
     """Answer a search."""
     first = query_int(request, "first", 1, 1)
-    limit = query_int(request, "limit", 1000, 1, MOST_HITS)
+    limit = query_int(request, "limit", 1000, 1, MAX_HITS)
     wanted = wanted_of(request)
     if wanted is None:
-        raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
+        raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MAX_Q)
     return Response(reading.hits(log, wanted, first, limit))

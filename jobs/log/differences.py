@@ -20,9 +20,9 @@ from kernel.textlog.times import Times
 
 from .shapes import shapes
 
-MOST_RUNS = 5
+MAX_RUNS = 5
 HALF = 512 << 10  # bytes of a run that are compared, from its beginning and from its end
-MOST_COLUMNS = 500
+MAX_COLUMNS = 500
 SHOWN = 100  # lines of each kind
 
 
@@ -81,9 +81,9 @@ def earlier_runs(job: Job) -> QuerySet[Job]:
 
 def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list) -> Differences:
     """Compare the job's log with those of the latest of its earlier runs that `may_read` returns and that have one."""
-    runs = may_read(earlier_runs(job)[: 2 * MOST_RUNS])
+    runs = may_read(earlier_runs(job)[: 2 * MAX_RUNS])
     names = [one.name for one in [job, *runs]]
-    others = [text for one in runs if (text := _read(one, names)).lines][:MOST_RUNS]
+    others = [text for one in runs if (text := _read(one, names)).lines][:MAX_RUNS]
     own = _read(job, names)
     if not others or not own.lines:
         return Differences([text.job.name for text in others])
@@ -158,7 +158,7 @@ def _read(job: Job, names: list[str]) -> Text:
         rows = ansi.plain(piece).decode(errors="replace").split("\n")
         if cut:  # the last line of the first part and the first line of the second one are not whole
             rows, number = (rows[:-1], number) if place == 0 else (rows[1:], number + 1)
-        rows = [row[:MOST_COLUMNS] for row in rows]
+        rows = [row[:MAX_COLUMNS] for row in rows]
         forms = shapes(_without(names, rows))
         found = zip(range(number, number + len(rows)), rows, forms, strict=True)
         lines += [(at, row, form) for at, row, form in found if form]

@@ -1,5 +1,5 @@
 """ArtifactSpace: the disk space of a run's artifacts, written only through jobs.artifacts.space. LoggedModel and
-ModelUse: the models of MLflow 3, written only through jobs.mlflow.
+ModelUse: the models of MLflow 3, written only through tracking.mlflow.
 """
 
 from __future__ import annotations

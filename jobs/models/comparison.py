@@ -1,4 +1,4 @@
-"""Comparison: runs side by side, saved under a name with the settings. Written only by jobs.compare.saved."""
+"""Comparison: runs side by side, saved under a name with the settings. Written only by tracking.compare.saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .job import Job
 
-MOST_NAME = 100
+MAX_NAME = 100
 
 
 class Comparison(models.Model):
@@ -23,7 +23,7 @@ class Comparison(models.Model):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="comparisons", verbose_name=_("user")
     )
-    name = models.CharField(_("name"), max_length=MOST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_NAME)
     query = models.TextField(_("query"), blank=True, default="")
     created = models.DateTimeField(_("created"), auto_now_add=True, db_default=Now())
     updated = models.DateTimeField(_("changed"), auto_now=True, db_default=Now())

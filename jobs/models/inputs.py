@@ -1,4 +1,4 @@
-"""RunInput: a dataset that a run has read, as its MLflow client describes it. Written only through jobs.mlflow."""
+"""RunInput: a dataset that a run has read, as its MLflow client describes it. Written only through tracking.mlflow."""
 
 from __future__ import annotations
 

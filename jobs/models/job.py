@@ -1,4 +1,4 @@
-"""Job. Written only through jobs.lifecycle and jobs.metrics.recording.
+"""Job. Written only through jobs.lifecycle and tracking.metrics.recording.
 
 Job:
     creating          --start-->  running
@@ -12,7 +12,7 @@ An attempt is one run of the script. `run_name` is its name at the runner and st
 after the job has ended: the resources are released only then. `run_started` distinguishes a run that was lost from one
 that never started.
 
-A run that an MLflow client reports from elsewhere (jobs.mlflow) is a row, too, with the origin `client`. It has no
+A run that an MLflow client reports from elsewhere (tracking.mlflow) is a row, too, with the origin `client`. It has no
 process, no code and no resources, is running from the beginning, and ends when its client says so.
 """
 
@@ -58,7 +58,7 @@ class State(models.TextChoices):
 ENDED = (State.FINISHED, State.ERROR)
 COLOURS = 10  # of lines in charts (mlp/static/mlp/charts.css)
 LONGEST_LIMIT_S = 365 * 86400
-MOST_PRIORITY = 100
+MAX_PRIORITY = 100
 # States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
 SHOWN_ONLY = {"starting": _("starting"), **{name: Outcome(name).label for name in STOPPED}}
 
@@ -177,7 +177,7 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
         verbose_name=_("parent run"),
     )  # fmt: skip
     heard = models.DateTimeField(_("last report"), null=True, blank=True)  # of an MLflow client
-    # What pages call its state (jobs.runs.states), for the database alone: runs are counted by an index, not read.
+    # What pages call its state (jobs.states), for the database alone: runs are counted by an index, not read.
     display_state = models.GeneratedField(
         expression=Case(
             When(state=State.CREATING, reserved=True, then=Value("starting")),

@@ -1,4 +1,4 @@
-"""Metrics and Value: what a job's script reports. Written only through jobs.metrics.recording."""
+"""Metrics and Value: what a job's script reports. Written only through tracking.metrics.recording."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Block(models.Model):
     """Some thousand consecutive points of one series, summarised, so that a chart of a million need not read them all.
 
     `source` and `first`..`last`: the rows that it covers, by Value.id or Metrics.seq, all of one attempt. `coarse` and
-    `fine` are buckets of points, packed (jobs.metrics.blocks, which also writes them). Blocks are derived data.
+    `fine` are buckets of points, packed (tracking.metrics.blocks, which also writes them). Blocks are derived data.
     """
 
     class Source(models.IntegerChoices):

@@ -1,4 +1,4 @@
-"""Project: runs that belong together. Written only through jobs.runs.projects; Job.project refers to it.
+"""Project: runs that belong together. Written only through tracking.runs.projects; Job.project refers to it.
 
 Each user has one default project, made with their first job (`Project.objects.default_of`). A project in the trash has
 `trashed` set, and so have the runs that went there with it, with the same time.
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from kernel.titles import Titled
 
 DEFAULT_NAME = "default"
-MOST_NAME = 500
+MAX_NAME = 500
 
 
 class Projects(models.Manager):
@@ -37,7 +37,7 @@ class Project(Titled):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="projects", verbose_name=_("user")
     )
-    name = models.CharField(_("name"), max_length=MOST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_NAME)
     default = models.BooleanField(_("default project"), default=False)
     readme = models.TextField(_("readme"), blank=True, default="")
     board = models.JSONField(_("board"), default=list, blank=True)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from .job import Job
 
-MOST_NAME = 250
+MAX_NAME = 250
 SORTED = 64  # characters of a parameter's text that tables are sorted by
 
 
@@ -30,7 +30,7 @@ class RunParam(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="params", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
-    name = models.CharField(_("name"), max_length=MOST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_NAME)
     text = models.TextField(_("value"))
     number = models.FloatField(null=True, blank=True)
     place = models.GeneratedField(
@@ -60,7 +60,7 @@ class RunMetric(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="summaries", db_index=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
-    name = models.CharField(_("name"), max_length=MOST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_NAME)
     last = models.FloatField(_("last"))
     min = models.FloatField(_("minimum"))
     max = models.FloatField(_("maximum"))

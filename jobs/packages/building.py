@@ -53,7 +53,7 @@ class Failed(Exception):
 def ensure(job: Job) -> Environment | None:
     """Return the job's environment, None while it is being installed. Raises Failed; RunnerError, OSError."""
     wanted = resolve(job)
-    environment = store.of(job.user_id, wanted, job.runtime)
+    environment = store.environment_of(job.user_id, wanted, job.runtime)
     if job.packages != environment.digest:  # before the installation starts: `sweep` knows by it who waits
         job.packages = environment.digest
         Job.objects.filter(pk=job.pk).update(packages=job.packages)
@@ -79,7 +79,7 @@ def resolve(job: Job) -> str:
         if handle is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
         with handle:
-            return handle.read(text.MOST_CHARS).decode(errors="replace")
+            return handle.read(text.MAX_CHARS).decode(errors="replace")
 
     try:
         return text.resolved(job.requirements, os.path.dirname(job.entry), read)

@@ -10,7 +10,7 @@ from .store import Environment
 TAIL = 12  # lines of pip's output
 
 
-def of(job: Job) -> dict | None:
+def packages_of(job: Job) -> dict | None:
     """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
     if not job.requirements:
         return None

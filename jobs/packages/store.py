@@ -31,7 +31,7 @@ from kernel.errors import Refused
 from kernel.messages import Message, restored
 
 VERSION = 1  # of what the digest is made of
-MOST_LIST = 1 << 20  # bytes of the list of what was installed
+MAX_LIST = 1 << 20  # bytes of the list of what was installed
 UNUSED_S = 3600  # an environment used within it is not removed for lack of room
 ENVIRONMENT = "/opt/packages"  # where runs see it, if the runner can mount it there
 ENV, READY, FAILED, LOG, LIST, TEXT = "env", "ready.json", "failed.json", "install.log", "packages.txt", "wanted.txt"
@@ -78,13 +78,13 @@ class Environment:
         if file is None:
             return []
         with file:
-            return sanitize.text(file.read(MOST_LIST).decode(errors="replace")).splitlines()
+            return sanitize.text(file.read(MAX_LIST).decode(errors="replace")).splitlines()
 
     def require_tree(self) -> None:
         """Raise Refused unless the environment is a folder, reached through no link."""
-        found = storage.look(self.work, ENV)
+        found = storage.status(self.work, ENV)
         if found is None or not stat.S_ISDIR(found.st_mode):
-            raise Refused("the environment is no folder")
+            raise Refused("the environment is not a folder")
 
     def publish(self, mib: int) -> None:
         self._write(READY, {"mib": mib})
@@ -118,7 +118,7 @@ class Environment:
         storage.write_atomic(self.folder / name, json.dumps(value).encode())
 
 
-def of(number: int, wanted: str, runtime: str) -> Environment:
+def environment_of(number: int, wanted: str, runtime: str) -> Environment:
     """Return the environment of a user for resolved requirements and a runtime of jobs."""
     facts = [VERSION, wanted, runners.get().facts(runtime).get("MLP_IMAGE") or _platform(), settings.PIP_INDEX_URL]
     return Environment(number, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32])

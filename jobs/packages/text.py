@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from kernel.errors import Refused
 
-MOST_CHARS = 64 << 10
-MOST_LINES = 1000
-MOST_FILES = 20
+MAX_CHARS = 64 << 10
+MAX_LINES = 1000
+MAX_FILES = 20
 FIELD = "requirements"
 NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|[<>=!~@;(]|--hash=)")
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
@@ -28,8 +28,8 @@ def lines(text: str) -> list[str]:
         line = " ".join(COMMENT.sub("", line).split())
         if not line:
             continue
-        if len(found) == MOST_LINES:
-            raise Refused("at most %(most)s lines", field=FIELD, most=MOST_LINES)
+        if len(found) == MAX_LINES:
+            raise Refused("at most %(most)s lines", field=FIELD, most=MAX_LINES)
         if not INCLUDE.fullmatch(line) and not NAMED.match(line):
             raise Refused(
                 "%(line)s is not a requirement such as name==1.2; options and paths are not accepted",
@@ -62,8 +62,8 @@ def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
             path = _path(match[1], folder)
             if path in seen:
                 continue
-            if len(seen) == MOST_FILES:
-                raise Refused("at most %(most)s files", field=FIELD, most=MOST_FILES)
+            if len(seen) == MAX_FILES:
+                raise Refused("at most %(most)s files", field=FIELD, most=MAX_FILES)
             seen.add(path)
             add(read(path), posixpath.dirname(path))
 

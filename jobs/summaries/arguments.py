@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterable
 
-MOST_NAME = 250  # characters
-MOST_TEXT = 6000
+MAX_NAME = 250  # characters
+MAX_TEXT = 6000
 FLAG = "true"  # the value of an option without one
 
 _OPTION = re.compile(r"--?([A-Za-z_][^\s=]*)(?:=(.*))?", re.DOTALL)
@@ -41,7 +41,7 @@ def parsed(args: Iterable[str]) -> dict[str, str]:
             found[last] += " " + arg
         else:
             last = ""
-    return {_clean(name): _clean(value)[:MOST_TEXT] for name, value in found.items() if len(name) <= MOST_NAME}
+    return {_clean(name): _clean(value)[:MAX_TEXT] for name, value in found.items() if len(name) <= MAX_NAME}
 
 
 def is_number(text: str) -> bool:

@@ -8,12 +8,12 @@ from jobs.models import COLOURS, Project
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
 
-MOST_TAGS = 100
-MOST_KEY, MOST_VALUE = 250, 8000
-MOST_NAME = 500
-MOST_GROUP = 100
-MOST_NOTES = 64 << 10
-MOST_VIEW = 100
+MAX_TAGS = 100
+MAX_KEY, MAX_VALUE = 250, 8000
+MAX_NAME = 500
+MAX_GROUP = 100
+MAX_NOTES = 64 << 10
+MAX_VIEW = 100
 # For schemas: the characters of a line, and of its ends; that no part of a path is empty, "." or "..".
 INSIDE, EDGE = r"[^\x00-\x1f\x7f\u2028\u2029]", r"[^\s\x00-\x1f\x7f\x85\u2028\u2029]"
 
@@ -26,23 +26,23 @@ _KEY = re.compile(r"""[^=,"'`\x00-\x1f\x7f\u2028\u2029]+""")
 def tags(value, field: str = "tags") -> dict[str, str]:
     """Return the tags as an object; a list of labels is an object with empty values."""
     if isinstance(value, list):
-        value = {label: "" for label in value if isinstance(label, str)} if len(value) <= MOST_TAGS else None
-    if not isinstance(value, dict) or len(value) > MOST_TAGS:
+        value = {label: "" for label in value if isinstance(label, str)} if len(value) <= MAX_TAGS else None
+    if not isinstance(value, dict) or len(value) > MAX_TAGS:
         raise Refused(
-            "must be an object of at most %(limit)s strings, or a list of labels", field=field, limit=MOST_TAGS
+            "must be an object of at most %(limit)s strings, or a list of labels", field=field, limit=MAX_TAGS
         )
     for key, text in value.items():
         tag(key, field)
-        if not isinstance(text, str) or len(text) > MOST_VALUE or UNSTORABLE.search(text):
+        if not isinstance(text, str) or len(text) > MAX_VALUE or UNSTORABLE.search(text):
             raise Refused("the value of %(name)s must be a text of at most %(limit)s characters", field=field, name=key,
-                          limit=MOST_VALUE)  # fmt: skip
+                          limit=MAX_VALUE)  # fmt: skip
     return value
 
 
 def tag(key: str, field: str = "tags") -> str:
     """Return the name of a tag."""
-    if not isinstance(key, str) or not key.strip() or key != key.strip() or len(key) > MOST_KEY:
-        raise Refused("a tag has 1 to %(limit)s characters and no space around them", field=field, limit=MOST_KEY)
+    if not isinstance(key, str) or not key.strip() or key != key.strip() or len(key) > MAX_KEY:
+        raise Refused("a tag has 1 to %(limit)s characters and no space around them", field=field, limit=MAX_KEY)
     if not _KEY.fullmatch(key) or UNSTORABLE.search(key):
         raise Refused("a tag must not contain quotation marks, commas, = or control characters", field=field)
     return key
@@ -50,7 +50,7 @@ def tag(key: str, field: str = "tags") -> str:
 
 def project_name(value: str, field: str = "project") -> str:
     """Return the name of a project, which is part of its address."""
-    _line(value, field, MOST_NAME)
+    _line(value, field, MAX_NAME)
     if {"", ".", ".."} & set(value.removeprefix("/").split("/")):
         raise Refused("must not contain '//', end in '/' or have '.' or '..' as a part", field=field)
     return value
@@ -64,12 +64,12 @@ def project_name_from(title: str) -> str:
 
 def view_name(value: str, field: str = "name") -> str:
     """Return the name of a saved view."""
-    return _line(value, field, MOST_VIEW)
+    return _line(value, field, MAX_VIEW)
 
 
 def comparison_name(value: str, field: str = "name") -> str:
     """Return the name of a saved comparison, which stands in its address."""
-    _line(value, field, MOST_VIEW)
+    _line(value, field, MAX_VIEW)
     if "/" in value or value in (".", ".."):
         raise Refused("must not contain '/' and not be '.' or '..'", field=field)
     return value
@@ -77,7 +77,7 @@ def comparison_name(value: str, field: str = "name") -> str:
 
 def group_name(value: str, field: str = "group") -> str:
     """Return the name of a group; an empty name means no group."""
-    return _line(value, field, MOST_GROUP) if value != "" else value
+    return _line(value, field, MAX_GROUP) if value != "" else value
 
 
 def colour(value: int | None, field: str = "colour") -> int:
@@ -91,8 +91,8 @@ def notes(value: str, field: str = "notes") -> str:
     """Return a Markdown text."""
     if not isinstance(value, str) or UNSTORABLE.search(value):
         raise Refused("must be valid text", field=field)
-    if len(value) > MOST_NOTES:
-        raise Refused("must have at most %(limit)s characters", field=field, limit=MOST_NOTES)
+    if len(value) > MAX_NOTES:
+        raise Refused("must have at most %(limit)s characters", field=field, limit=MAX_NOTES)
     return value
 
 

@@ -12,7 +12,7 @@ from django.db import connection
 from jobs.models import Job, RunMetric
 from kernel.database import execute_prepared
 
-MOST_AT_ONCE = 200_000  # summaries of one answer about several runs
+MAX_AT_ONCE = 200_000  # summaries of one answer about several runs
 # How the summary of new values is joined to what is there. For PostgreSQL NaN is greater than any number, so only the
 # maximum needs care: it leaves NaN out while there is a number.
 ADDED = """

@@ -27,7 +27,7 @@ def test_a_null_character_in_the_log_is_replaced_in_the_reason(as_alice, submit,
 def test_a_job_that_cannot_be_polled_does_not_block_others(submit, until, tasks, monkeypatch):
     first, second = submit(SLEEP), submit("pass", name="other")
     until(first, "running")
-    look, wrong = launching.look, []
+    look, wrong = launching.poll, []
 
     def trouble(job):
         if job.pk == first.pk:
@@ -35,7 +35,7 @@ def test_a_job_that_cannot_be_polled_does_not_block_others(submit, until, tasks,
             raise ZeroDivisionError("a fault of ours")
         look(job)
 
-    monkeypatch.setattr("jobs.launching.look", trouble)
+    monkeypatch.setattr("jobs.launching.poll", trouble)
     until(second, "finished")
     assert wrong
 

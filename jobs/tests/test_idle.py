@@ -72,7 +72,7 @@ def samples(first: int, last: int, **values) -> list[dict]:
 
 
 def look(job: Job, at=NOW) -> Job:
-    idle.look(at, often=True)
+    idle.apply(at, often=True)
     job.refresh_from_db()
     return job
 

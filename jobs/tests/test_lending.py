@@ -9,8 +9,9 @@ from django.utils import timezone
 
 from apps import lifecycle as apps
 from conftest import move
-from jobs import lifecycle, preemption, turns
+from jobs import lifecycle, preemption
 from jobs.models import Job
+from jobs.queue import turns
 from kernel import storage
 from kernel.errors import Refused
 from kernel.models import StateChange
@@ -116,7 +117,7 @@ def test_a_job_of_the_lender_gets_it_back_at_once(running, create, alice, bob):
 
 
 def test_however_often(settings, running, create, alice, bob):
-    settings.PREEMPT_MOST = 1
+    settings.PREEMPT_MAX = 1
     long = running(alice, "long", cpu=6)
     Job.objects.filter(pk=long.pk).update(preemptions=5, not_before=timezone.now())
     create(bob, "short", cpu=8)

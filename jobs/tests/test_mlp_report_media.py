@@ -161,7 +161,7 @@ def test_tables_histograms_matrices_sounds_and_texts(media, logged, content):
 def test_media_are_bounded(media, logged, report, monkeypatch, capsys):
     from mlp_report import media as module
 
-    monkeypatch.setattr(module, "MOST_ITEMS", 2)
+    monkeypatch.setattr(module, "MAX_ITEMS", 2)
     for step in range(4):
         media.log_text("x", "y", step)
     assert [line["step"] for line in logged()] == [0, 1]

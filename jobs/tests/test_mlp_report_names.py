@@ -7,9 +7,9 @@ import time
 import pytest
 from rest_framework.exceptions import ValidationError
 
-from jobs.metrics.serializers import ValuesIn
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
+from tracking.metrics.serializers import ValuesIn
 
 from .test_mlp_report import METRICS, VALUES, environment, fast, module, platform  # noqa: F401 (fixtures)
 

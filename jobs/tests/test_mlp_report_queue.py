@@ -13,7 +13,7 @@ from .test_mlp_report import VALUES, WAITS, environment, fast, module, platform,
 
 def test_a_full_queue_drops_the_oldest_with_one_warning(fast, platform, monkeypatch, capsys):  # noqa: F811
     monkeypatch.setattr(fast, "QUEUE_SIZE", 10)
-    monkeypatch.setattr(fast, "MOST_WAIT_S", 0)
+    monkeypatch.setattr(fast, "MAX_WAIT_S", 0)
     reporter = fast.Reporter(environment(platform.port))
     monkeypatch.setattr(reporter, "_ensure_thread", lambda: True)
     for epoch in range(25):
@@ -75,7 +75,7 @@ def test_what_it_has_not_taken_is_in_the_journal_also_what_found_no_place_in_the
     platform.close()
     script = "import mlp_report\nfor e in range(10500): mlp_report.report(epoch=e)\nmlp_report.values(3, rate=1)"
     env = environment(platform.port, MLP_WORKSPACE=str(workspace), MLP_REPORT_FLUSH_S="0.1")
-    done = run(f"import mlp_report\nmlp_report.sending.MOST_WAIT_S = 0\n{script}", env)
+    done = run(f"import mlp_report\nmlp_report.sending.MAX_WAIT_S = 0\n{script}", env)
     lines = journal(workspace)
     assert [row["epoch"] for kind, _, row in lines if kind == "m"] == list(range(10500))
     assert [number for kind, number, _ in lines if kind == "m"] == list(range(10500))
@@ -104,7 +104,7 @@ def test_where_no_journal_can_be_written_reports_go_on(platform, tmp_path):  # n
 
 def test_what_fits_neither_the_queue_nor_the_journal_is_counted_as_dropped(platform, workspace):  # noqa: F811
     platform.close()
-    setup = "import mlp_report\nmlp_report.sending.MOST_WAIT_S = 0\nmlp_report.keeping.MOST_BYTES = 1000\n"
+    setup = "import mlp_report\nmlp_report.sending.MAX_WAIT_S = 0\nmlp_report.keeping.MAX_BYTES = 1000\n"
     env = environment(platform.port, MLP_WORKSPACE=str(workspace), MLP_REPORT_FLUSH_S="0.1")
     done = run(f"{setup}for e in range(15000): mlp_report.report(epoch=e)", env)
     assert 0 < len(journal(workspace)) < 20

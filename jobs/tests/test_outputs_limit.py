@@ -100,9 +100,9 @@ def test_of_the_running_jobs_those_that_write_on_are_ended(alice, home, settings
     settings.OUTPUTS_LIMIT_MIB = 100
     quiet, writing = running(alice, home, "quiet"), running(alice, home, "writing")
     sampled(quiet, 60)
-    sizes.look(timezone.now(), often=True)
+    sizes.apply_limits(timezone.now(), often=True)
     sampled(writing, 90)
-    sizes.look(timezone.now(), often=True)
+    sizes.apply_limits(timezone.now(), often=True)
     quiet.refresh_from_db()
     writing.refresh_from_db()
     assert (quiet.state, writing.state) == ("running", "error")
@@ -116,11 +116,11 @@ def test_a_job_that_ran_before_is_not_ended_for_what_it_had_written(alice, home,
     before = timezone.now() - 2 * sizes.AGAIN_AFTER
     Job.objects.filter(pk=job.pk).update(output_bytes=60 * MIB, started=before)
     settings.OUTPUTS_LIMIT_MIB = 10
-    sizes.look(timezone.now(), often=True)
+    sizes.apply_limits(timezone.now(), often=True)
     job.refresh_from_db()
     assert job.state == "running"
     sampled(job, 62)
-    sizes.look(timezone.now(), often=True)
+    sizes.apply_limits(timezone.now(), often=True)
     job.refresh_from_db()
     assert job.state == "error"
 

@@ -9,8 +9,9 @@ from django.utils import timezone
 
 import runners
 from conftest import move
-from jobs import launching, lifecycle, preemption, reconcile, turns
+from jobs import launching, lifecycle, preemption, reconcile
 from jobs.models import Job
+from jobs.queue import turns
 from kernel import storage
 from kernel.models import StateChange
 from kernel.tests.nats_tools import until as wait_for
@@ -230,7 +231,7 @@ def test_it_does_not_cost_a_retry(running, create, alice):
 
 
 def test_no_ping_pong(settings, running, create, alice):
-    settings.PREEMPT_EXEMPT_S, settings.PREEMPT_MOST = 300, 3
+    settings.PREEMPT_EXEMPT_S, settings.PREEMPT_MAX = 300, 3
     long = running(alice, "long", cpu=8)
     create(alice, "short", cpu=8)
     now = timezone.now()

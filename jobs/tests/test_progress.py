@@ -11,9 +11,9 @@ import pytest
 from django.utils import timezone
 
 from jobs import environment, lifecycle, progress_bar
-from jobs.metrics.tests.test_metrics import ingesting, stream, wait_for  # noqa: F401 (fixtures)
 from jobs.models import Job, Value
 from mlp.tests.page_world import visible_text, visitor
+from tracking.metrics.tests.test_metrics import ingesting, stream, wait_for  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -160,7 +160,7 @@ def test_a_bar_in_the_log_counts_only_where_the_script_reports_nothing(as_alice,
     def look(text: str) -> Job:
         path.write_text(text)
         running.refresh_from_db()
-        progress_bar.look(running)
+        progress_bar.record(running)
         running.refresh_from_db()
         return running
 

@@ -12,10 +12,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.models import Share
-from jobs import lifecycle, turns
-from jobs.doctor import waiting
-from jobs.doctor.line import lines
+from jobs import lifecycle
 from jobs.models import Job
+from jobs.queue import turns, waiting
+from jobs.queue.line import lines
 from kernel import storage
 from kernel.locking import locked
 from kernel.models import StateChange

@@ -12,10 +12,10 @@ from django.apps import apps
 from django.db import connection
 
 from jobs import reconcile
-from jobs.metrics import recording
 from jobs.models import Job, Project, RunMetric, RunParam, Value
 from jobs.summaries.arguments import number, parsed
 from kernel import bus
+from tracking.metrics import recording
 
 migration = importlib.import_module("jobs.migrations.0010_summaries_of_jobs")
 

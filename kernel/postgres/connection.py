@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that fail when the server hangs (kernel.answering), also in the middle of a query.
+"""Connections to PostgreSQL that fail when the server hangs (kernel.liveness), also in the middle of a query.
 
 Time limits of the server's own, such as statement_timeout, are of no use while it is stopped, and tcp_user_timeout
 knows nothing of unix sockets. psycopg looks up from each wait ten times a second, and then the server is looked at.
@@ -15,7 +15,7 @@ import psycopg
 from django.conf import settings
 from psycopg.waiting import READY_R
 
-from kernel import answering, sockets
+from kernel import liveness, sockets
 
 DEFAULT_PORT = 5432
 SSL_REQUEST = bytes([0, 0, 0, 8, 4, 210, 22, 47])  # answered by one byte, before any log-in
@@ -39,7 +39,7 @@ def _address() -> sockets.Address | None:
     return f"{host}/.s.PGSQL.{port}" if host.startswith("/") else (host, port)
 
 
-SERVER = answering.Server("database", _address, SSL_REQUEST)
+SERVER = liveness.Server("database", _address, SSL_REQUEST)
 
 
 class Connection(psycopg.Connection):
@@ -52,7 +52,7 @@ class Connection(psycopg.Connection):
         """Return a new connection. Raises OperationalError."""
         if SERVER.hangs:
             raise psycopg.OperationalError(HANGS)
-        options["connect_timeout"] = min(int(answering.limit_s(*CONNECT_S)), options.get("connect_timeout", 60))
+        options["connect_timeout"] = min(int(liveness.limit_s(*CONNECT_S)), options.get("connect_timeout", 60))
         try:
             link = super().connect(conninfo, **options)
         except psycopg.errors.ConnectionTimeout:
@@ -80,7 +80,7 @@ class Connection(psycopg.Connection):
                     if self._is_idle() and not self._has_answer():
                         self._give_up()
                     looked = time.monotonic()
-                elif now - asked > answering.SILENCE_S:
+                elif now - asked > liveness.SILENCE_S:
                     asked = now
                     SERVER.suspect()
                 wanted = gen.send(ready)

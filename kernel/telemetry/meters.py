@@ -1,4 +1,4 @@
-"""The counters that the platform's processes keep while they work; `/metrics` joins them (mlp.monitoring).
+"""The counters that the platform's processes keep while they work; `/metrics` joins them (operations.monitoring).
 
 Each process counts into files of its own, {root}/run/metrics/{type}_{pid}.db, which prometheus-client maps into memory:
 counting costs microseconds, no process waits for another, and a kill loses nothing. What a dead process has counted is

@@ -29,7 +29,7 @@ from . import meters
 STANDARD = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 HEADER = "traceparent"
 VARIABLE = "TRACEPARENT"
-MOST = 55  # characters of a traceparent
+MAX = 55  # characters of a traceparent
 QUIET = ("/healthz", "/metrics", "/internal/", settings.STATIC_URL)  # asked too often to be of interest
 _lock = threading.Lock()
 _made: tuple[int, Any] = (0, None)
@@ -88,7 +88,7 @@ def _propagator() -> Any:
 def _context(parent: str) -> Any:
     """Return the context with that parent; an empty one, which begins a trace, for text that is no traceparent."""
     empty = importlib.import_module("opentelemetry.context").Context()
-    return _propagator().extract({HEADER: parent[:MOST]}, context=empty)
+    return _propagator().extract({HEADER: parent[:MAX]}, context=empty)
 
 
 @contextmanager

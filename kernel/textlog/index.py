@@ -132,7 +132,7 @@ class Index:
         os.pwrite(kept, head, 0)
 
 
-def of(file: int, path: Path) -> Index:
+def index_of(file: int, path: Path) -> Index:
     """Return the index of the open log, kept at `path`."""
     index = Index(file)
     if index.size >= KEPT_FROM:

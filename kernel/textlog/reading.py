@@ -23,7 +23,7 @@ def opened(log: LogFile) -> Iterator[Index | None]:
         yield None
         return
     with file:
-        yield indexing.of(file.fileno(), log.index)
+        yield indexing.index_of(file.fileno(), log.index)
 
 
 def lines(log: LogFile, first: int | None, limit: int, wanted: Wanted | None = None) -> dict:

@@ -18,9 +18,9 @@ from kernel.errors import Refused
 
 from .index import Index
 
-MOST_Q = 1000  # characters
-MOST_BYTES = 1 << 20  # of a block: of a line that is longer only the beginning is searched
-MOST_SPANS = 100  # marked in one line
+MAX_Q = 1000  # characters
+MAX_BYTES = 1 << 20  # of a block: of a line that is longer only the beginning is searched
+MAX_SPANS = 100  # marked in one line
 MEMORY = 1 << 20  # of a compiled expression and its states
 ERRORS = (
     r"\b(?:ERROR|FATAL|CRITICAL|PANIC)\b|Traceback \(most recent call last\)|\b[A-Z]\w*(?:Error|Exception)\b"
@@ -32,8 +32,8 @@ class Wanted:
     """A search. Raises Refused for an invalid one."""
 
     def __init__(self, q: str = "", *, regex: bool = False, case: bool = False, errors: bool = False):
-        if not errors and not 1 <= len(q) <= MOST_Q:
-            raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MOST_Q)
+        if not errors and not 1 <= len(q) <= MAX_Q:
+            raise Refused("must have %(low)s to %(high)s characters", field="q", low=1, high=MAX_Q)
         if errors:
             q, regex, case = ERRORS, True, True
         try:
@@ -55,7 +55,7 @@ class Wanted:
         for match in self.pattern.finditer(text):
             if match.end() > match.start():
                 found.append(match.span())
-                if len(found) == MOST_SPANS:
+                if len(found) == MAX_SPANS:
                     break
         return found
 
@@ -92,7 +92,7 @@ def search(index: Index, wanted: Wanted, first: int, limit: int, seconds: float)
         if begun and time.monotonic() > until:
             return hits, block.line
         begun = True
-        data = os.pread(index.file, min(block.end - block.start, MOST_BYTES), block.start)
+        data = os.pread(index.file, min(block.end - block.start, MAX_BYTES), block.start)
         for number in _lines(ansi.plain(data), block.line, first, wanted.find):
             if len(hits) == limit:
                 return hits, number

@@ -17,8 +17,8 @@ MARK = 16
 PACKED = struct.Struct("<QQ")
 BEGIN = 1 << 63
 LATEST = 32_503_680_000_000  # ms: the year 3000
-MOST_MARKS = 1 << 18
-MOST_BEGINS = 1000
+MAX_MARKS = 1 << 18
+MAX_BEGINS = 1000
 
 
 def path_of(log: str) -> str:
@@ -31,7 +31,7 @@ class Times:
 
     def __init__(self, file: BinaryIO | None):
         self.file = file
-        self.count = min(MOST_MARKS, os.fstat(file.fileno()).st_size // MARK) if file else 0
+        self.count = min(MAX_MARKS, os.fstat(file.fileno()).st_size // MARK) if file else 0
 
     def __enter__(self) -> Times:
         return self
@@ -65,7 +65,7 @@ class Times:
         if not self.count:
             return []
         marks = self._read(0, self.count)
-        begun = [at for at, value in enumerate(marks[1::2]) if value & BEGIN][:MOST_BEGINS]
+        begun = [at for at, value in enumerate(marks[1::2]) if value & BEGIN][:MAX_BEGINS]
         return [(marks[2 * at], moment(marks[2 * at + 1])) for at in begun]
 
 

@@ -23,13 +23,13 @@ from kernel.models import StateChange
 from mlp.operators.operator_logs import operators_only
 
 ROWS = 50
-MOST_WORDS = 100
+MAX_WORDS = 100
 
 
 def audit(request: HttpRequest) -> HttpResponse:
     """Show the audit log; `?who=` and `?q=` filter it, `?operators=1` shows administrators' actions only."""
     operators_only(request)
-    who, query = (request.GET.get(name, "").replace("\0", "").strip()[:MOST_WORDS] for name in ("who", "q"))
+    who, query = (request.GET.get(name, "").replace("\0", "").strip()[:MAX_WORDS] for name in ("who", "q"))
     only_operators, before = request.GET.get("operators") == "1", _moment(request.GET.get("before", ""))
     rows = entries(who, query, only_operators, before)
     filters = {name: value for name, value in (("who", who), ("q", query)) if value}

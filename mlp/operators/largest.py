@@ -11,7 +11,7 @@ from django.utils.translation import gettext
 from kernel.admin_display import object_url
 from mlp.operators.operator_logs import operators_only
 from mlp.trash import kinds
-from mlp.trash.largest import COUNTED, MOST, items
+from mlp.trash.largest import COUNTED, MAX, items
 
 
 def largest(request: HttpRequest) -> HttpResponse:
@@ -30,7 +30,7 @@ def largest(request: HttpRequest) -> HttpResponse:
         "items": found,
         "kind": kind,
         "kinds": [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in COUNTED],
-        "most": MOST,
+        "most": MAX,
     }
     return render(request, "admin/operator_logs/largest.html", context)
 

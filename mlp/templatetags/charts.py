@@ -14,22 +14,22 @@ from django import template
 from django.db.models import prefetch_related_objects
 from django.http import QueryDict
 
-from jobs.metrics import usage_series
-from jobs.metrics.points import in_order
-from jobs.metrics.series import ACCURACY_AND_LOSS, MEASURED, TITLES, accuracy_and_loss, summarised
 from jobs.models import Job
 from jobs.summaries import colours
+from tracking.metrics import usage_series
+from tracking.metrics.points import in_order
+from tracking.metrics.series import ACCURACY_AND_LOSS, MEASURED, TITLES, accuracy_and_loss, summarised
 
 register = template.Library()
-MOST_CHARTS = 200  # of a board
-MOST_ALARMS = 4  # as in board.js
+MAX_CHARTS = 200  # of a board
+MAX_ALARMS = 4  # as in board.js
 
 
 @register.inclusion_tag("charts/_board.html", takes_context=True)
 def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = None, *, compact: bool = False) -> dict:
     """Return a board of these jobs with a chart for each of `groups`, lists of metrics; None: a chart for each metric.
 
-    A compact board has accuracy and loss only, and no controls. Of more than MOST_CHARTS metrics the first have charts,
+    A compact board has accuracy and loss only, and no controls. Of more than MAX_CHARTS metrics the first have charts,
     and a form finds others: those that have `metrics` of the address in their names.
     """
     request = context.get("request")
@@ -40,15 +40,15 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
         prefetch_related_objects(jobs, accuracy_and_loss())
         last = [(job.pk, one.name, one.last) for job in jobs for one in getattr(job, ACCURACY_AND_LOSS)]
     else:
-        # So many rows have the first MOST_CHARTS names of all jobs, and of one more.
-        last = list(rows.values_list("job", "name", "last")[: (MOST_CHARTS + 1) * len(jobs)])
+        # So many rows have the first MAX_CHARTS names of all jobs, and of one more.
+        last = list(rows.values_list("job", "name", "last")[: (MAX_CHARTS + 1) * len(jobs)])
     found = [*MEASURED] if compact else in_order({name for _job, name, _last in last})
-    many = len(found) > MOST_CHARTS
-    names = [[name] for name in found[:MOST_CHARTS]] if groups is None else groups
+    many = len(found) > MAX_CHARTS
+    names = [[name] for name in found[:MAX_CHARTS]] if groups is None else groups
     several = {job.pk: job.shown_name for job in sorted(jobs, key=lambda job: job.pk)}
     bad = [(pk, name) for pk, name, value in last if math.isnan(value)]
     return {
-        **_board(jobs, names, {"find": part, "limit": MOST_CHARTS} if many or part else {}),
+        **_board(jobs, names, {"find": part, "limit": MAX_CHARTS} if many or part else {}),
         "many": many,
         "part": part,
         "shown": len(names),
@@ -58,7 +58,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
         "compact": compact,
         "numbers": [row for job in jobs for row in getattr(job, ACCURACY_AND_LOSS)] if compact else [],
         # Their lines are there before the points say since when, so that nothing moves.
-        "alarms": [(several[pk], name) for pk in several for one, name in bad if one == pk][:MOST_ALARMS],
+        "alarms": [(several[pk], name) for pk in several for one, name in bad if one == pk][:MAX_ALARMS],
         "fixed": compact or groups is not None or many or bool(part),
         "controls": not compact,
         "ended": all(job.has_ended for job in jobs),
@@ -67,7 +67,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
 
 @register.inclusion_tag("charts/_board.html")
 def panel_chart(panel: dict) -> dict:
-    """Return the chart of a panel of a project's board (jobs.runs.panels): its metrics on one chart."""
+    """Return the chart of a panel of a project's board (tracking.runs.panels): its metrics on one chart."""
     jobs = panel["jobs"]
     return {
         **_board(jobs, [panel["metrics"]], is_panel=True),

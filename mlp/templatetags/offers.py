@@ -12,7 +12,7 @@ from models_app.pages import proposed_name
 
 register = template.Library()
 
-MOST = 6
+MAX = 6
 
 
 @register.inclusion_tag("models_app/_offer.html")
@@ -20,11 +20,11 @@ def model_offer(job: Job) -> dict:
     """Return the form that creates a model from a finished job's output, prefilled, and the models created from it."""
     if job.state != State.FINISHED:
         return {}
-    candidates = sources.of_job(job.user.username, job.name)[:MOST]
+    candidates = sources.of_job(job.user.username, job.name)[:MAX]
     from_job = Q(src=f"jobs/{job.name}") | Q(src__startswith=f"jobs/{job.name}/")
     return {
         "src": candidates[0] if candidates else "",
         "others": candidates[1:],
         "name": proposed_name(job.user, candidates[0]) if candidates else "",
-        "made": list(Model.objects.filter(from_job, user=job.user).order_by("-pk")[:MOST]),
+        "made": list(Model.objects.filter(from_job, user=job.user).order_by("-pk")[:MAX]),
     }

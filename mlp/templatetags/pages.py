@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
 
-from jobs.metrics.series import TITLES
 from kernel import ansi, messages, units
 from kernel import markdown as kernel_markdown
 from kernel.admin_display import word_of_state
 from kernel.models import StateChange
 from kernel.units import memory, size
+from tracking.metrics.series import TITLES
 
 register = template.Library()
 

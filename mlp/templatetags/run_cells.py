@@ -21,10 +21,10 @@ from django.utils.translation import gettext as _
 
 from accounts.sharing import access
 from jobs.models import Job
-from jobs.runs.columns import Column
-from jobs.runs.exports import text_of
-from jobs.runs.table import Row
 from kernel.outcomes import Outcome
+from tracking.runs.columns import Column
+from tracking.runs.exports import text_of
+from tracking.runs.table import Row
 
 from .pages import brief, duration, first_line, measured, say, short, ticking
 from .runs import tags_text

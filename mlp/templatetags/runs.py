@@ -5,8 +5,8 @@ from __future__ import annotations
 from django import template
 from django.http import QueryDict
 
-from jobs.runs.columns import FIXED, Column
-from jobs.runs.states import WORDS
+from jobs.states import WORDS
+from tracking.runs.columns import FIXED, Column
 
 register = template.Library()
 

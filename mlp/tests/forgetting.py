@@ -10,7 +10,7 @@ from apps import gateway_access
 from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
-from jobs.doctor import waiting
+from jobs.queue import waiting
 from kernel import bus, stored, streams
 from mlp.visitors import schema
 

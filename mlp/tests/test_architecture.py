@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import runpy
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_the_list_of_files_is_not_empty():
     """With an empty list of files, the rules below would pass."""
     assert len(product()) > 300
     assert sum(len(imports(path)) for path in product()) > 1000
+
+
+def test_no_folder_with_tests_is_left_out():
+    """pytest runs what pyproject.toml names, and says nothing of the rest."""
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    assert {path.relative_to(ROOT).parts[0] for path in sources() if path.name.startswith("test_")} == set(named)
 
 
 def test_imports_go_downwards_only():

@@ -15,13 +15,13 @@ from aiops.intake import accept, tail
 from aiops.models import WatchedWorkload
 from conftest import PASSWORD
 from jobs import lifecycle
-from jobs.metrics import recording
 from jobs.models import Job
 from jobs.summaries import params
 from kernel import storage
 from kernel.after_commit import changed
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
+from tracking.metrics import recording
 
 from .browser_world import LIVE_MS, asks_while_idle, in_another_thread, loads
 from .page_world import fill, fill_media

@@ -56,7 +56,7 @@ class Walk:
     """One user's browser: collects its errors, takes screenshots, checks that pages fit the window."""
 
     def __init__(self, browser: Browser, platform: Platform, look: Look, who: str):
-        self.look, self.who, self.errors = look, who, []
+        self.poll, self.who, self.errors = look, who, []
         self.context = browser.new_context(
             base_url=f"http://127.0.0.1:{platform.base + 1}",
             locale=look.locale,
@@ -83,7 +83,7 @@ class Walk:
 
     def shows(self, step: str) -> None:
         """Check that the page is in the user's language, fits the window and has reported no error."""
-        expect(self["html"]).to_have_attribute("lang", self.look.language)
+        expect(self["html"]).to_have_attribute("lang", self.poll.language)
         too_wide = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         if PICTURES_OF_STEPS:
             self.picture(Path(PICTURES_OF_STEPS), step)
@@ -91,7 +91,7 @@ class Walk:
         assert self.errors == [], step
 
     def picture(self, folder: Path, step: str) -> None:
-        file = f"{self.who}-{step}-{self.look.language}-{self.look.theme}-{self.look.width}.png"
+        file = f"{self.who}-{step}-{self.poll.language}-{self.poll.theme}-{self.poll.width}.png"
         self.page.screenshot(path=folder / file)
 
     def enter(self, username: str, password: str, action: str = "login") -> None:
@@ -130,7 +130,7 @@ def test_from_registration_to_live_metrics(walks, look, tmp_path):
 def register(user: Walk) -> None:
     user.page.goto("/")
     user.shows("regist_login")
-    user.enter(user.look.name, PASSWORD, "register")
+    user.enter(user.poll.name, PASSWORD, "register")
     expect(user[".messages"]).to_be_visible()
     user.shows("registered")
 
@@ -153,7 +153,7 @@ def upload(user: Walk, folder: Path) -> None:
     (files / "one.csv").write_text("1,2\n" * 1000)
     (files / "sub" / "two.csv").write_text("3,4\n")
     user.page.goto("/datasets")  # leads to the log-in, and from there back
-    user.enter(user.look.name, PASSWORD)
+    user.enter(user.poll.name, PASSWORD)
     user.page.wait_for_url("**/datasets")
     user.shows("no-datasets")
     user["input[webkitdirectory]"].set_input_files(files)

@@ -12,11 +12,11 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from jobs import environment, lifecycle
-from jobs.metrics import recording
 from jobs.models import Job, Project, RunMetric, Value
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few
+from tracking.metrics import recording
 
 from .browser_world import in_another_thread
 

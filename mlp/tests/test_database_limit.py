@@ -11,12 +11,12 @@ from django.db import connection
 
 from accounts import lifecycle as accounts
 from conftest import Api
-from jobs.metrics import recording
-from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 from jobs.models import Job, RunParam
 from kernel import bus, stored
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
+from tracking.metrics import recording
+from tracking.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db
 

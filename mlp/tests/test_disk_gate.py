@@ -25,7 +25,6 @@ from datasets.webdav.gate import internal_key
 from datasets.webdav.put.batch import store_all
 from jobs import lifecycle
 from jobs.artifacts import files, multipart, space
-from jobs.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 from jobs.models import Job, RunParam
 from kernel import bus, consuming, disk, storage
 from mlp.operators.tests.admin_world import put
@@ -35,6 +34,7 @@ from mlp.tests.attack.test_scopes import dav, lines_of, rest
 from mlp.tests.page_world import visitor
 from mlp.tests.test_mlflow_routes import calls as mlflow_calls
 from mlp.tests.test_mlflow_routes import short
+from tracking.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.django_db
 

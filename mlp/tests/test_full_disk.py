@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 SIZE_MIB, MINIMUM_MIB = 500, 150
 WORD = "a-long-password-1"
-SENDERS, MOST_RUNS = 4, 20  # of 30 MB each: many times what fits
+SENDERS, MAX_RUNS = 4, 20  # of 30 MB each: many times what fits
 LOG = "/mlflow/api/2.0/mlflow/runs/"
 
 
@@ -67,7 +67,7 @@ def log_in(platform: Platform, name: str) -> str:
 def report_until_refused(platform: Platform, token: str) -> int:
     """Log batches of 100 parameters of 6 kB until one is refused for want of room; return the status."""
     bearer = {"Authorization": f"Bearer {token}"}
-    for _run in range(MOST_RUNS):
+    for _run in range(MAX_RUNS):
         status, answer = call(platform, LOG + "create", {"experiment_id": "0"}, **bearer)
         run = answer.get("run", {}).get("info", {}).get("run_id")
         for batch in range(50):

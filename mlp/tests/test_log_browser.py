@@ -204,7 +204,7 @@ def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors
     page = alice_page
     taken: list[dict] = []
     reader = follow.Follower(storage.root(), taken.extend)
-    reader.look()
+    reader.poll()
     odd = [line for line in taken if "disk 500" in line["log"]][:3]
     logstore.get().append([accept.line(one["log"], id=one["_id"], namespace="alice", deployment="fit") for one in odd])
     logstore.get().update_many([(one["_id"], {"anomaly_level": "Anomaly"}) for one in odd])

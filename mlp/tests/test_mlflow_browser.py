@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from accounts import lifecycle as accounts
-from jobs.mlflow.snippets import LIBRARIES, text
-from jobs.mlflow.tests.conftest import Mlflow
-from jobs.mlflow.tests.test_tracking import point, start
 from jobs.models import Job
+from tracking.mlflow.snippets import LIBRARIES, text
+from tracking.mlflow.tests.conftest import Mlflow
+from tracking.mlflow.tests.test_tracking import point, start
 
 from .browser_world import in_another_thread, open_live
 

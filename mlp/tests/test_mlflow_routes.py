@@ -16,10 +16,10 @@ from django.db import connection, transaction
 from django.urls import URLResolver, get_resolver
 
 from accounts.models import Share
-from jobs.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
 from jobs.models import Job, Project
 from mlp.tests.tiers import TENTH
 from models_app.models import RegistryWebhook
+from tracking.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db
 

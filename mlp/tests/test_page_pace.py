@@ -19,7 +19,7 @@ from .page_world import PAGES, fill, visitor
 
 pytestmark = pytest.mark.django_db
 
-MOST_QUERIES = 26  # the page of a queued job explains the whole queue
+MAX_QUERIES = 26  # the page of a queued job explains the whole queue
 OPERATORS_PAGES = [
     "/admin/",
     "/admin/audit/",
@@ -35,12 +35,12 @@ OPERATORS_PAGES = [
     "/aiops/watchlist",
     "/aiops/models",
 ]
-MOST_QUERIES_OF_OPERATORS = 30
+MAX_QUERIES_OF_OPERATORS = 30
 # Those with most work; all others are looked at in the long tests.
 QUICK = ["/index", "/jobs", "/jobs/fit", "/projects/default", "/aiops"]
 OPERATORS_QUICK = ["/admin/", "/admin/jobs/job/"]
-MOST_CALLS = 600_000  # of functions: a tenth of a second and more
-MOST_ROWS = 10 * many_objects.LINES  # the largest table has 3,000
+MAX_CALLS = 600_000  # of functions: a tenth of a second and more
+MAX_ROWS = 10 * many_objects.LINES  # the largest table has 3,000
 FEW_CALLS, FEW_ROWS = 5_000, 500  # a page with one more digit, and another order of the database's steps
 ROWS_READ = "SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables"
 
@@ -53,7 +53,7 @@ class Work(NamedTuple):
     calls: int
 
     def too_much(self, most_queries: int) -> bool:
-        return self.queries > most_queries or self.rows > MOST_ROWS or self.calls > MOST_CALLS
+        return self.queries > most_queries or self.rows > MAX_ROWS or self.calls > MAX_CALLS
 
     def grows(self, twice: Work) -> bool:
         """Whether the page does more for each object than look at its row: `twice` is with twice as many."""
@@ -120,14 +120,14 @@ def check(user, visits: list[tuple]) -> None:
 def test_the_pages_that_are_opened_most(alice, staff):
     assert set(QUICK) <= set(PAGES)
     assert set(OPERATORS_QUICK) <= set(OPERATORS_PAGES)
-    operator = (visitor(staff), OPERATORS_QUICK, MOST_QUERIES_OF_OPERATORS)
-    check(alice, [(visitor(alice), QUICK, MOST_QUERIES), operator])
+    operator = (visitor(staff), OPERATORS_QUICK, MAX_QUERIES_OF_OPERATORS)
+    check(alice, [(visitor(alice), QUICK, MAX_QUERIES), operator])
 
 
 @pytest.mark.long
 def test_every_page(alice, staff):
-    operator = (visitor(staff), OPERATORS_PAGES, MOST_QUERIES_OF_OPERATORS)
-    check(alice, [(visitor(alice), PAGES, MOST_QUERIES), operator])
+    operator = (visitor(staff), OPERATORS_PAGES, MAX_QUERIES_OF_OPERATORS)
+    check(alice, [(visitor(alice), PAGES, MAX_QUERIES), operator])
 
 
 # --- the measure itself -------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_page_that_computes_for_each_object_is_found():
     once, twice = work_of(page(20_000)), work_of(page(40_000))
     assert once.grows(twice)
     assert not once.grows(once)
-    assert work_of(page(700_000)).too_much(MOST_QUERIES)
+    assert work_of(page(700_000)).too_much(MAX_QUERIES)
 
 
 def test_a_page_that_asks_for_each_row_is_found():
@@ -148,7 +148,7 @@ def test_a_page_that_asks_for_each_row_is_found():
     once, twice = work_of(page(20)), work_of(page(40))
     assert (once.queries, twice.queries) == (20, 40)
     assert once.grows(twice)
-    assert twice.too_much(MOST_QUERIES)
+    assert twice.too_much(MAX_QUERIES)
 
 
 def test_a_query_that_compares_each_row_with_each_is_found(db):

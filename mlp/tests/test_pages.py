@@ -19,8 +19,8 @@ from datasets.models import Dataset
 from jobs.models import Job, RunMetric
 from kernel import storage
 from mlp.operators.tests.admin_world import put
+from mlp.tests.routes import page_routes
 from mlp.tests.tiers import TENTH, few
-from mlp.visitors import page_urls
 from models_app.models import Model
 from resources import limits, tcc
 
@@ -43,7 +43,7 @@ QUERIES = {
 def addresses() -> list[str]:
     """Return every address of the pages, with values for its parameters."""
     paths = []
-    for pattern in page_urls.urlpatterns:
+    for pattern in page_routes():
         route = str(pattern.pattern)
         if route not in OPEN and not route.startswith("password"):
             route = re.sub(r"<path:\w+>", "train.py", route.replace("<int:pk>", "1"))

@@ -60,7 +60,7 @@ LOCKLESS = {
     app_trash: set(),
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
-    idle: {"look", "idle_for", "is_quiet", "written"},
+    idle: {"apply", "idle_for", "is_quiet", "written"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
 }
@@ -232,7 +232,7 @@ def of_apps() -> Iterator[Case]:
     served = {"state": "ready", "address": "127.0.0.1:1", "ready_since": timezone.now()}
     waiting, later = {"run_name": ""}, {"run_name": "", "not_before": timezone.now() + timedelta(minutes=1)}
     ended = {"state": "error", "stopped": True, "reserved": False, "run_name": "", "reason": "stopped"}
-    last = {**served, "failures": settings.APP_MOST_FAILURES - 1}
+    last = {**served, "failures": settings.APP_MAX_FAILURES - 1}
     for verb, fields, call in [
         ("note_order", {}, lambda one: apps.note_order(one.pk)),
         ("note_order: first", waiting, lambda one: apps.note_order(one.pk)),

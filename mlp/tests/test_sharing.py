@@ -12,24 +12,19 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.models import Share
-from apps import urls as app_urls
 from apps.models import Application
-from automation import urls as sweep_urls
 from automation.models import Sweep
 from conftest import move
-from datasets import urls as dataset_urls
 from datasets.models import Dataset
-from jobs import urls as job_urls
-from jobs.compare import saved
 from jobs.models import Comparison, Job, Project
 from kernel import storage
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
+from mlp.tests.routes import object_routes, page_routes
 from mlp.tests.tiers import later
-from mlp.visitors import page_urls
-from models_app import urls as model_urls
 from models_app.models import Model, RegisteredModel
 from resources.models import Tenant
+from tracking.compare import saved
 
 from .page_world import fill, visible_text, visitor
 
@@ -45,10 +40,6 @@ OBJECTS = {
     "comparison": (Comparison, "rates"),
     "sweep": (Sweep, "tune"),
 }
-URLS = (
-    job_urls.urlpatterns, dataset_urls.urlpatterns, model_urls.urlpatterns, app_urls.urlpatterns,
-    [route for route in sweep_urls.urlpatterns if "/sweeps" in str(route.pattern)],  # others are not shared
-)  # fmt: skip
 NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in its query
 MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # Who asks for every address, also in the quick tests: a role of each way to be let in, and one that just is not.
@@ -72,7 +63,7 @@ def row_of(kind: str, user):
 def shared_pages() -> dict[str, list[str]]:
     """Return the addresses of alice's objects that have their owner in them, by the kind of the object."""
     found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
-    for pattern in page_urls.urlpatterns:
+    for pattern in page_routes():
         route = str(pattern.pattern)
         if route.startswith("u/"):
             name = pattern.name.partition("_")[0]
@@ -87,7 +78,7 @@ def shared_pages() -> dict[str, list[str]]:
 def rest_reads() -> dict[str, list[str]]:
     """Return the addresses of the REST calls that read one of alice's objects, by its kind."""
     found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
-    for route in (route for patterns in URLS for route in patterns):
+    for route in object_routes():
         view = route.callback.view_class
         if "<seg:name>" in str(route.pattern) and "GET" in view.calls:
             kind = view.kind.replace(" ", "")

@@ -11,7 +11,7 @@ from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few
 
 pytestmark = pytest.mark.django_db(transaction=True)
-MOST = 0.05
+MAX = 0.05
 # Those within half a second of an input are the user's.
 SHIFTS = """() => new Promise((done) => {
     let sum = 0;
@@ -60,4 +60,4 @@ def test_a_page_does_not_move_while_it_loads(alice_page, runs, address, charts, 
         expect(drawn.nth(charts - 1)).to_be_attached()  # those out of sight are drawn later
     else:
         alice_page.wait_for_load_state("networkidle")
-    assert alice_page.evaluate(SHIFTS) <= MOST
+    assert alice_page.evaluate(SHIFTS) <= MAX

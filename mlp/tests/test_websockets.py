@@ -163,12 +163,12 @@ def test_clients_that_send_faster_than_they_are_handled_are_not_read_meanwhile(s
         assert sent_until_it_blocks(port, busy, message) < SENT
         assert resident(process) - before < LITTLE, "what was sent was kept"
     hasty = websocket.create_connection(f"ws://{servers.HOST}:{port}/idle", timeout=LIMIT_S)
-    for _ in range(2 * websockets.MOST_WAITING):
+    for _ in range(2 * websockets.MAX_WAITING):
         hasty.send("more")
     websocket.create_connection(f"ws://{servers.HOST}:{port}/release", timeout=LIMIT_S).close()
     assert hasty.recv() == "end"
     hasty.send("count")
-    assert hasty.recv() == str(2 * websockets.MOST_WAITING + 1)
+    assert hasty.recv() == str(2 * websockets.MAX_WAITING + 1)
     hasty.close()
 
 
@@ -187,7 +187,7 @@ def test_pings_of_a_client_that_does_not_read_are_not_answered(shared_port):
     "frames",
     [
         bytes([LAST | TEXT, 0xFF]) + (2**63 - 1).to_bytes(8) + MASKED,
-        bytes([LAST | TEXT, 0xFF]) + (websockets.MOST_MESSAGE + 1).to_bytes(8) + MASKED,
+        bytes([LAST | TEXT, 0xFF]) + (websockets.MAX_MESSAGE + 1).to_bytes(8) + MASKED,
         frame(TEXT, b"x" * 60_000) + frame(0, b"x" * 60_000),
     ],
     ids=["announced 2^63", "one byte more", "in fragments"],

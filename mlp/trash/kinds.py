@@ -12,8 +12,8 @@ from apps import trash as apps
 from apps.models import Application
 from datasets import trash as datasets
 from datasets.models import Dataset
+from jobs import trash as jobs
 from jobs.models import Job
-from jobs.runs import trash as jobs
 from kernel.locking import DELETING, Missing
 from kernel.trash import purged_at
 from models_app import trash as models
@@ -47,7 +47,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class TrashItem:
     """An object in the trash. `size` is in bytes; None where nothing of it is counted or it is not measured yet."""
 
     kind: str
@@ -80,10 +80,10 @@ def _part(name: str, kind: Kind, condition: Q) -> QuerySet:
     return shown.values_list("kind", "pk", "name", "title", "bytes", "trashed", "state", "tenant__trash_days")
 
 
-def entries(found: list[tuple]) -> list[Entry]:
+def entries(found: list[tuple]) -> list[TrashItem]:
     """Return rows as entries."""
     return [
-        Entry(kind, name, title, size, trashed, purged_at(trashed, days), state)
+        TrashItem(kind, name, title, size, trashed, purged_at(trashed, days), state)
         for kind, _pk, name, title, size, trashed, state, days in found
     ]
 

@@ -16,7 +16,7 @@ from kernel.locking import DELETING
 
 from .kinds import KINDS
 
-MOST = 100
+MAX = 100
 COUNTED = tuple(name for name, kind in KINDS.items() if kind.size)
 # When a job was last submitted that reads each dataset: `name` of its user's own, or `owner/name`.
 READ = """
@@ -55,7 +55,7 @@ class Item:
         return self.trashed is None and self.state in ("ready", "error", "finished")
 
 
-def items(user=None, kind: str = "", most: int = MOST) -> list[Item]:
+def items(user=None, kind: str = "", most: int = MAX) -> list[Item]:
     """Return the largest objects of the user, or of all, the largest first; only of that kind where one is given."""
     condition = Q() if user is None else Q(user=user)
     parts = [_part(name, condition) for name in COUNTED if kind in ("", name)]

@@ -55,7 +55,7 @@ def largest_items(request):
     chosen = request.GET.get("kind", "")
     chosen = chosen if chosen in largest.COUNTED else ""
     titles = [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in largest.COUNTED]
-    context = {"items": largest.items(request.user, chosen), "kinds": titles, "kind": chosen, "most": largest.MOST}
+    context = {"items": largest.items(request.user, chosen), "kinds": titles, "kind": chosen, "most": largest.MAX}
     return render(request, "largest.html", context)
 
 

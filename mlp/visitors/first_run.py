@@ -24,9 +24,9 @@ from datasets import lifecycle as datasets
 from datasets.models import Dataset
 from datasets.pages import save_in_home
 from jobs import lifecycle as jobs
-from jobs.doctor import waiting
 from jobs.models import Job
 from jobs.models import State as JobState
+from jobs.queue import waiting
 from kernel import storage
 from kernel.errors import Refused
 from kernel.messages import Message

@@ -56,10 +56,8 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db.utils import DatabaseError
 
-from accounts.auth import has_all_rights, user_and_entry_of_session
+from accounts.auth import has_all_rights, user_and_credentials_of_session
 from aiops.intake import tail
-from jobs.metrics import feed
-from jobs.metrics.serializers import finite
 from jobs.models import Metrics
 from kernel import ansi
 from kernel.after_commit import OPERATORS_PAGES, group, pages_of
@@ -67,6 +65,8 @@ from kernel.errors import Refused
 from kernel.models import StateChange
 from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 from supervision import health
+from tracking.metrics import feed
+from tracking.metrics.serializers import finite
 
 from . import shared, subscriptions
 from .shared import Shown
@@ -79,7 +79,7 @@ SLACK_S = 2.0  # a change is committed at most so long after its row got its tim
 NEWEST = 20  # changes that are looked at
 PARTS_S = 3.0  # between two checks of the components, while an administrator watches them
 TOGETHER_S = 0.1  # changes within this time are sent together
-MOST_PENDING = 500
+MAX_PENDING = 500
 MALFORMED, ENDED, OTHER_RIGHTS = 4400, 4401, 4403
 LINE = {
     "id": "_id", "time": "time", "log": "log", "level": "anomaly_level", "cluster": "cluster_id",
@@ -89,7 +89,7 @@ OF_THE_SESSION = {"user", "session"}
 
 
 class WatchedJob:
-    """A job on the page: follows its metrics (jobs.metrics.feed) for the websocket."""
+    """A job on the page: follows its metrics (tracking.metrics.feed) for the websocket."""
 
     def __init__(self, consumer: LiveConsumer, user: str, name: str):
         self.consumer, self.user, self.name = consumer, user, name
@@ -152,7 +152,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
     """The websocket of one page."""
 
     async def connect(self) -> None:
-        self.user, self.entry = user_and_entry_of_session(self.scope)
+        self.user, self.entry = user_and_credentials_of_session(self.scope)
         self.watched: dict[tuple[str, str], WatchedJob] = {}
         self.tasks: set[asyncio.Task] = set()
         self.pending: dict[tuple, bool] = {}
@@ -307,7 +307,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         """Schedule the message about a change: about changes that only move, at most every MOVING_S, to limit the
         traffic.
         """
-        is_known = what in self.pending or len(self.pending) >= MOST_PENDING
+        is_known = what in self.pending or len(self.pending) >= MAX_PENDING
         if is_known and (moving or not self.pending.get(what, False)):
             return
         self.pending[what] = moving
@@ -319,7 +319,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if self.pending.get(what) is not moving:
             return  # sent already, as a change that does not only move
         del self.pending[what]
-        if len(self.moved) >= MOST_PENDING:
+        if len(self.moved) >= MAX_PENDING:
             self.moved.clear()
         self.moved[what] = time.monotonic()
         kind, name, mine = what

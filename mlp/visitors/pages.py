@@ -24,9 +24,8 @@ from apps.models import Application
 from apps.models import State as AppState
 from datasets.models import Dataset
 from datasets.models import State as DatasetState
-from jobs.metrics.series import accuracy_and_loss
+from jobs import states
 from jobs.models import Job, State
-from jobs.runs import states
 from kernel import storage
 from kernel.errors import Fault
 from kernel.models import StateChange
@@ -34,6 +33,7 @@ from kernel.pages import address
 from models_app.models import Model
 from resources.models import Tenant
 from resources.pages import bars, own_bars
+from tracking.metrics.series import accuracy_and_loss
 
 LIVE_SHOWN = 6
 WAITING_SHOWN = 10

@@ -17,9 +17,9 @@ from jobs.models import Project
 from kernel import storage
 from kernel.titles import Titled
 
-MOST = 8  # of each kind in the list below the search field
-MOST_ON_PAGE = 50
-MOST_SCRIPTS = 5000
+MAX = 8  # of each kind in the list below the search field
+MAX_ON_PAGE = 50
+MAX_SCRIPTS = 5000
 
 
 @login_required
@@ -29,7 +29,7 @@ def search(request):
     """Show the search results; htmx requests of the search field get the list only."""
     query = request.GET.get("q", "").strip().replace("\x00", "")[:50]
     brief = request.headers.get("HX-Request") == "true"
-    groups = results(request.user, query, MOST if brief else MOST_ON_PAGE) if query else []
+    groups = results(request.user, query, MAX if brief else MAX_ON_PAGE) if query else []
     template = "_search_results.html" if brief else "search.html"
     return render(request, template, {"q": query, "groups": groups})
 
@@ -49,7 +49,7 @@ def results(user, query: str, most: int) -> list[dict]:
             (getattr(row, "shown_name", row.name), reverse(_page_of(model), args=[row.name]), row) for row in rows
         ]
         groups.append({"kind": model._meta.verbose_name_plural, "rows": matches})
-    paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MOST_SCRIPTS))
+    paths = (path for path, _ in islice(storage.files(storage.home_dir(user.username)), MAX_SCRIPTS))
     scripts = islice((path for path in paths if query.lower() in path.lower()), most)
     groups.append({"kind": "scripts", "rows": [(path, reverse("script", args=[path]), None) for path in scripts]})
     return [group for group in groups if group["rows"]]

@@ -7,8 +7,8 @@ import json
 from . import shared
 from .shared import Shown
 
-MOST_WATCHED = 24
-MOST_BYTES = 1 << 14
+MAX_WATCHED = 24
+MAX_BYTES = 1 << 14
 
 
 def parse(text: str | None) -> tuple[dict, str | None, bool, float | None, Shown | None] | None:
@@ -18,8 +18,8 @@ def parse(text: str | None) -> tuple[dict, str | None, bool, float | None, Shown
     lines, whether the page watches the components, when the page was rendered, and the shared object that it shows.
     """
     try:
-        message = json.loads(text) if text and len(text) <= MOST_BYTES else None
-        entries = message["watch"][:MOST_WATCHED]
+        message = json.loads(text) if text and len(text) <= MAX_BYTES else None
+        entries = message["watch"][:MAX_WATCHED]
         lines_query = next((entry["query"] for entry in entries if entry["kind"] == "lines"), None)
         if not isinstance(lines_query, str | None):
             return None

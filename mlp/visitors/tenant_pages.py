@@ -65,7 +65,7 @@ def tenant(request, name):
         problems = problems_of(lambda: action(request, row), ("user", "role", *limits.KINDS))
         if not problems:
             return redirect("tenant", name=name)
-    people = members.of(row, request.user)
+    people = members.members_of(row, request.user)
     context = {
         "tenant": row,
         "bars": bars(row),

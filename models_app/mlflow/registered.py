@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jobs.mlflow.protocol import Call, MlflowError, effect, for_jobs
-from jobs.mlflow.reading import Fields, WrongField
 from kernel.effects import ALIAS, DESTROY, READ, REGISTER
 from kernel.errors import Refused
+from mlflow_protocol.protocol import Call, MlflowError, effect, for_jobs
+from mlflow_protocol.reading import Fields, WrongField
 from models_app.models import RegisteredModel
 from models_app.registry import checks, reading, registered
 
 from . import rights, search, shown
 
-MOST_RESULTS, RESULTS = 1000, 100
+MAX_RESULTS, RESULTS = 1000, 100
 PROMPTS = {"mlflow.prompt.is_prompt": "true"}
 
 
@@ -34,7 +34,7 @@ def name_of(fields: Fields, field: str = "name") -> str:
 
 def tags_of(fields: Fields) -> dict[str, str]:
     """Return a list of tags as an object; of a key that is there twice the last counts."""
-    return dict(fields.pairs("tags", checks.MOST_TAGS))
+    return dict(fields.pairs("tags", checks.MAX_TAGS))
 
 
 def _answer(row: RegisteredModel) -> dict:
@@ -73,7 +73,7 @@ def get(call: Call) -> dict:
 def find(call: Call) -> dict:
     """Return the registered models that match. Without a condition about prompts, prompts are left out."""
     fields = call.fields
-    most = fields.whole("max_results", RESULTS, low=1, high=MOST_RESULTS)
+    most = fields.whole("max_results", RESULTS, low=1, high=MAX_RESULTS)
     condition, about_prompts = search.condition(fields.text("filter"), search.REGISTERED)
     rows = reading.registered().filter(condition, user=call.caller.user_id)
     if not about_prompts:

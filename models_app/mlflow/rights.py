@@ -6,12 +6,12 @@ of `.home`, of other jobs or of other projects, which it could then read.
 
 from __future__ import annotations
 
-from jobs.mlflow import lookup
-from jobs.mlflow.protocol import Call, MlflowError
 from jobs.models import Job, LoggedModel
 from kernel.effects import REGISTER, Effect
+from mlflow_protocol.protocol import Call, MlflowError
 from models_app.models import ModelVersion
 from models_app.registry import sources
+from tracking.mlflow import lookup
 
 
 def require(call: Call, effect: Effect, name: str) -> None:

@@ -3,7 +3,7 @@
     name = 'churn' AND tags.team ILIKE '%crm%' AND version_number > 3
     tags.`mlflow.prompt.is_prompt` != 'true'
 
-The expressions are read by the grammar of the platform's own filters (jobs.runs.filters). A row without a tag matches
+The expressions are read by the grammar of the platform's own filters (kernel.filters). A row without a tag matches
 no condition about it, but for the one that tells prompts from models: a model is no prompt.
 """
 
@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from django.db.models import F, Q, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 
-from jobs.mlflow.reading import WrongField
-from jobs.mlflow.search import Term, terms
-from jobs.runs.filters.comparing import Like
+from mlflow_protocol.reading import WrongField
+from mlflow_protocol.search import Term, terms
 from models_app.registry.events import PROMPT
+from tracking.runs.filters.comparing import Like
 
-MOST_FILTER = 10_000  # characters
-MOST_OFFSET = 10_000_000
+MAX_FILTER = 10_000  # characters
+MAX_OFFSET = 10_000_000
 NUMBERS = {"=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
@@ -63,8 +63,8 @@ VERSIONS = Searched(
 
 def condition(text: str, searched: Searched) -> tuple[Q, bool]:
     """Return the condition of a filter, and whether it says something about prompts. Raises WrongField."""
-    if len(text) > MOST_FILTER:
-        raise WrongField(f"Invalid filter: has more than {MOST_FILTER} characters")
+    if len(text) > MAX_FILTER:
+        raise WrongField(f"Invalid filter: has more than {MAX_FILTER} characters")
     whole, prompts = Q(), False
     for term in terms(text):
         if term.kind == "tag":
@@ -157,7 +157,7 @@ def page(rows: QuerySet, token: str, most: int) -> tuple[list, str]:
             offset = int(base64.urlsafe_b64decode(token.encode()).decode())
         except ValueError:
             offset = -1
-        if not 0 <= offset <= MOST_OFFSET:
+        if not 0 <= offset <= MAX_OFFSET:
             raise WrongField("Invalid page_token: it must be that of an earlier answer")
     found = list(rows[offset : offset + most + 1])
     more = len(found) > most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.mlflow.protocol import Routes, direct, patterns
+from mlflow_protocol.protocol import Routes, direct, patterns
 
 from . import registered, versions, webhooks
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from jobs.mlflow.protocol import Call, effect, for_jobs
-from jobs.mlflow.reading import WrongField, whole_of
 from kernel.effects import DESTROY, READ, REGISTER
 from kernel.sanitize import UNSTORABLE
+from mlflow_protocol.protocol import Call, effect, for_jobs
+from mlflow_protocol.reading import WrongField, whole_of
 from models_app.models import ModelVersion
 from models_app.registry import reading, sources, versions
 
 from . import rights, search, shown
 from .registered import PROMPTS, missing_version, named, tags_of
 
-MOST_RESULTS = RESULTS = 10_000
+MAX_RESULTS = RESULTS = 10_000
 DECODINGS = 10  # of a source, before it counts as wrong
 UPWARDS = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 
@@ -104,7 +104,7 @@ def delete(call: Call) -> dict:
 def find(call: Call) -> dict:
     """Return the versions that match. Without a condition about prompts, those of prompts are left out."""
     fields = call.fields
-    most = min(fields.whole("max_results", RESULTS, low=1), MOST_RESULTS)
+    most = min(fields.whole("max_results", RESULTS, low=1), MAX_RESULTS)
     condition, about_prompts = search.condition(fields.text("filter"), search.VERSIONS)
     rows = reading.versions().filter(condition, registered__user=call.caller.user_id)
     if not about_prompts:

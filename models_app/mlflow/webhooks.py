@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from jobs.mlflow.protocol import Call, MlflowError, effect
-from jobs.mlflow.reading import Fields, wrong
 from kernel.effects import DESTROY, READ
 from kernel.locking import Missing
+from mlflow_protocol.protocol import Call, MlflowError, effect
+from mlflow_protocol.reading import Fields, wrong
 from models_app.models import RegistryWebhook
 from models_app.registry import events, webhooks
 
 from .search import page
 from .shown import milliseconds
 
-MOST_RESULTS, RESULTS = 1000, 100
+MAX_RESULTS, RESULTS = 1000, 100
 OWN = ("registered_model_tag.", "model_version.updated")  # MLflow's clients know no such events
 
 
@@ -64,7 +64,7 @@ def create(call: Call) -> dict:
 @effect(READ)
 def many(call: Call) -> dict:
     """Return the webhooks, newest first."""
-    most = call.fields.whole("max_results", RESULTS, low=1, high=MOST_RESULTS)
+    most = call.fields.whole("max_results", RESULTS, low=1, high=MAX_RESULTS)
     rows = RegistryWebhook.objects.filter(user=call.caller.user_id).order_by("-pk")
     found, token = page(rows, call.fields.text("page_token"), most)
     answer = {"webhooks": [_shown(row) for row in found]}

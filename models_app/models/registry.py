@@ -18,8 +18,8 @@ from kernel.titles import Titled
 
 from .model import Model, State
 
-MOST_NAME = 256
-MOST_ALIAS = 255
+MAX_NAME = 256
+MAX_ALIAS = 255
 
 
 class Stage(models.TextChoices):
@@ -48,7 +48,7 @@ class RegisteredModel(Titled):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="registered", verbose_name=_("user")
     )
-    name = models.CharField(_("name"), max_length=MOST_NAME)
+    name = models.CharField(_("name"), max_length=MAX_NAME)
     description = models.TextField(_("description"), blank=True, default="", db_default="")
     tags = models.JSONField(_("tags"), default=dict, blank=True, db_default={})
     last = models.PositiveIntegerField(_("highest version"), default=0, db_default=0)
@@ -154,7 +154,7 @@ class Alias(models.Model):
     registered = models.ForeignKey(
         RegisteredModel, on_delete=models.CASCADE, related_name="aliases", verbose_name=_("registered model")
     )
-    name = models.CharField(_("name"), max_length=MOST_ALIAS)
+    name = models.CharField(_("name"), max_length=MAX_ALIAS)
     version = models.ForeignKey(
         ModelVersion, on_delete=models.CASCADE, related_name="aliases", verbose_name=_("version")
     )

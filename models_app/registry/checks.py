@@ -10,11 +10,11 @@ import re
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
 from models_app.models import RegisteredModel, Stage
-from models_app.models.registry import MOST_ALIAS, MOST_NAME
+from models_app.models.registry import MAX_ALIAS, MAX_NAME
 
-MOST_TAGS = 1000
-MOST_KEY, MOST_VALUE = 250, 100_000
-MOST_DESCRIPTION = 100_000
+MAX_TAGS = 1000
+MAX_KEY, MAX_VALUE = 250, 100_000
+MAX_DESCRIPTION = 100_000
 LATEST = "latest"  # the alias of the newest version, which nobody sets
 
 _ALIAS = re.compile(r"[\w-]+")
@@ -26,8 +26,8 @@ def name(value, field: str = "name") -> str:
     """Return the name of a registered model, which stands in addresses as one part."""
     if not isinstance(value, str) or UNSTORABLE.search(value):
         raise Refused("must be valid text", field=field)
-    if not 1 <= len(value) <= MOST_NAME or not value.strip() or _CONTROL.search(value):
-        raise Refused("must be a line of 1 to %(limit)s characters", field=field, limit=MOST_NAME)
+    if not 1 <= len(value) <= MAX_NAME or not value.strip() or _CONTROL.search(value):
+        raise Refused("must be a line of 1 to %(limit)s characters", field=field, limit=MAX_NAME)
     if set(value) & set("/:") or value in (".", ".."):
         raise Refused("must not contain '/' or ':', nor be '.' or '..'", field=field)
     return value
@@ -51,27 +51,27 @@ def alias_asked(value, field: str = "alias") -> str:
     """Return the name of an alias that is looked up."""
     if not isinstance(value, str) or UNSTORABLE.search(value) or not _ALIAS.fullmatch(value):
         raise Refused("must be of letters, digits, - and _", field=field)
-    if len(value) > MOST_ALIAS:
-        raise Refused("must have at most %(limit)s characters", field=field, limit=MOST_ALIAS)
+    if len(value) > MAX_ALIAS:
+        raise Refused("must have at most %(limit)s characters", field=field, limit=MAX_ALIAS)
     return value
 
 
 def tag(key, value="", field: str = "tags") -> tuple[str, str]:
     """Return the key and the value of a tag."""
-    if not isinstance(key, str) or not key.strip() or len(key) > MOST_KEY or UNSTORABLE.search(key):
-        raise Refused("a tag has a name of 1 to %(limit)s characters", field=field, limit=MOST_KEY)
-    if not isinstance(value, str) or len(value) > MOST_VALUE or UNSTORABLE.search(value):
+    if not isinstance(key, str) or not key.strip() or len(key) > MAX_KEY or UNSTORABLE.search(key):
+        raise Refused("a tag has a name of 1 to %(limit)s characters", field=field, limit=MAX_KEY)
+    if not isinstance(value, str) or len(value) > MAX_VALUE or UNSTORABLE.search(value):
         raise Refused(
             "the value of %(name)s must be a text of at most %(limit)s characters",
-            field=field, name=key, limit=MOST_VALUE,
+            field=field, name=key, limit=MAX_VALUE,
         )  # fmt: skip
     return key, value
 
 
 def tags(value, field: str = "tags") -> dict[str, str]:
     """Return an object of tags."""
-    if not isinstance(value, dict) or len(value) > MOST_TAGS:
-        raise Refused("must be an object of at most %(limit)s strings", field=field, limit=MOST_TAGS)
+    if not isinstance(value, dict) or len(value) > MAX_TAGS:
+        raise Refused("must be an object of at most %(limit)s strings", field=field, limit=MAX_TAGS)
     return dict(tag(key, text, field) for key, text in value.items())
 
 
@@ -79,8 +79,8 @@ def description(value, field: str = "description") -> str:
     """Return a description in Markdown."""
     if not isinstance(value, str) or UNSTORABLE.search(value):
         raise Refused("must be valid text", field=field)
-    if len(value) > MOST_DESCRIPTION:
-        raise Refused("must have at most %(limit)s characters", field=field, limit=MOST_DESCRIPTION)
+    if len(value) > MAX_DESCRIPTION:
+        raise Refused("must have at most %(limit)s characters", field=field, limit=MAX_DESCRIPTION)
     return value
 
 

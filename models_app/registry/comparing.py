@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from django.utils.translation import gettext as _
 
-from jobs.compare import rows
-from jobs.compare.rows import Cell, Row
 from kernel import units
 from models_app.models import ModelVersion, RegisteredModel
+from tracking.compare import rows
+from tracking.compare.rows import Cell, Row
 
 from . import reading
 
-MOST = 10  # versions side by side
+MAX = 10  # versions side by side
 
 
 @dataclass
@@ -35,8 +35,8 @@ def chosen(registered: RegisteredModel, numbers: list[str]) -> list[ModelVersion
     found = reading.versions().filter(registered=registered)
     if len(asked) < 2:
         return sorted(found.order_by("-number")[:2], key=lambda one: one.number)
-    by_number = {one.number: one for one in found.filter(number__in=asked[:MOST])}
-    return [by_number[number] for number in asked[:MOST] if number in by_number]
+    by_number = {one.number: one for one in found.filter(number__in=asked[:MAX])}
+    return [by_number[number] for number in asked[:MAX] if number in by_number]
 
 
 def compare(versions: list[ModelVersion]) -> Comparison:
@@ -85,7 +85,7 @@ def _tensors(version: ModelVersion, side: str) -> dict[str, str]:
 
 
 def _by_name(given: list[dict[str, str]]) -> list[Row]:
-    names = list(dict.fromkeys(name for one in given for name in one))[: rows.MOST_ROWS]
+    names = list(dict.fromkeys(name for one in given for name in one))[: rows.MAX_ROWS]
     return [_row(name, [one[name] or "✓" if name in one else "" for one in given]) for name in names]
 
 

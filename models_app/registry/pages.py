@@ -57,7 +57,7 @@ def registered_models(request):
     if asked and "\x00" not in asked:
         rows = rows.filter(Q(name__icontains=asked) | Q(title__icontains=asked))
     page = page_of(request, rows.order_by("-updated", "-pk"))
-    context = {"page": page, "q": asked, "any": bool(page.object_list) or mine.exists(), "most": checks.MOST_NAME}
+    context = {"page": page, "q": asked, "any": bool(page.object_list) or mine.exists(), "most": checks.MAX_NAME}
     return render(request, "registry/list.html", context)
 
 

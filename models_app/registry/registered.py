@@ -16,7 +16,7 @@ from models_app.models import Alias, ModelVersion, RegisteredModel
 
 from . import checks, events
 
-MOST = 10_000
+MAX = 10_000
 KIND = RegisteredModel._meta.model_name
 
 
@@ -52,8 +52,8 @@ def create(
     try:
         with transaction.atomic():
             accounts.hold_active(user)
-            if RegisteredModel.objects.filter(user=user).count() >= MOST:
-                raise Refused("you have %(limit)s registered models, the most that are allowed", limit=MOST)
+            if RegisteredModel.objects.filter(user=user).count() >= MAX:
+                raise Refused("you have %(limit)s registered models, the most that are allowed", limit=MAX)
             row = RegisteredModel.objects.create(user=user, name=name, title=title, **fields)
             note(row, "create", by)
             events.emit(row, "registered_model", "created", tags=row.tags, description=row.description or None)

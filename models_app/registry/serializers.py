@@ -40,7 +40,7 @@ class RegistryTagsField(serializers.Field):
 
 
 def _description():
-    return StrictString(required=False, allow_blank=True, max_length=checks.MOST_DESCRIPTION, help_text="Markdown")
+    return StrictString(required=False, allow_blank=True, max_length=checks.MAX_DESCRIPTION, help_text="Markdown")
 
 
 class RegisteredIn(StrictSerializer):

@@ -110,7 +110,7 @@ def _named(job: Job, path: str) -> tuple[LoggedModel | None, str]:
 def _has_artifact(job: Job, path: str) -> bool:
     with suppress(Refused):
         folder = storage.job_dir(job.user.username, job.name)
-        return storage.look(folder, f"{ARTIFACTS}/{path.strip('/')}") is not None
+        return storage.status(folder, f"{ARTIFACTS}/{path.strip('/')}") is not None
     return False
 
 

@@ -25,9 +25,9 @@ from models_app.models import Model, ModelVersion, RegisteredModel, Stage
 from . import checks, events
 from .registered import changed, emit_tags, lock, locked_or_missing, note
 
-MOST = 100_000  # versions of one registered model
+MAX = 100_000  # versions of one registered model
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-MOST_STEM = 40
+MAX_STEM = 40
 NAME_TRIES = 50
 
 
@@ -72,8 +72,8 @@ def create(
     with transaction.atomic():
         accounts.hold_active(user)
         row = lock(user, name)
-        if row.versions.count() >= MOST:
-            raise Refused("the model has %(limit)s versions, the most that are allowed", limit=MOST)
+        if row.versions.count() >= MAX:
+            raise Refused("the model has %(limit)s versions, the most that are allowed", limit=MAX)
         if number is None or row.versions.filter(number=number).exists():
             number = row.last + 1
         row.last = max(row.last, number)
@@ -208,7 +208,7 @@ def _move(row: RegisteredModel, version: ModelVersion, stage: str, by: str) -> N
 
 def _free_name(user, name: str, number: int) -> str:
     """Return a free name for the Model of a version: letters of its name, v, the number in letters."""
-    stem = re.sub("[^a-z]", "", name.lower())[:MOST_STEM] or "model"
+    stem = re.sub("[^a-z]", "", name.lower())[:MAX_STEM] or "model"
     for suffix in ("", *(f"x{in_letters(more)}" for more in range(1, NAME_TRIES))):
         free = f"{stem}v{in_letters(number)}{suffix}"
         if not Model.objects.filter(user=user, name=free).exists():

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from kernel.locking import Missing
 from kernel.messages import translate
-from kernel.pages import Problems, attempt, page_of, problems_of
+from kernel.pages import Problems, act, page_of, problems_of
 from models_app.models import RegistryDelivery, RegistryWebhook
 
 from . import events, webhooks
@@ -46,7 +46,7 @@ def registry_webhooks(request):
         "form": request.POST if problems else {},
         "chosen": request.POST.getlist("events") if problems else [],
         "open": bool(problems or not shown),
-        "most_secret": webhooks.MOST_SECRET,
+        "most_secret": webhooks.MAX_SECRET,
     }
     return render(request, "registry/webhooks.html", context, status=problems.status if problems else 200)
 
@@ -76,17 +76,11 @@ def _given(request) -> dict:
 @require_POST
 def change(request, key: str):
     """Change, test or delete a webhook; `do` says what."""
-    action = CHANGES.get(request.POST.get("do", ""))
     try:
         hook = webhooks.find(request.user, key)
     except Missing:
-        hook = None
-    if action is None or hook is None:
         raise Http404
-    problem = attempt(lambda: action(request, hook))
-    if problem:
-        messages.error(request, problem)
-    return redirect("registry_webhooks")
+    return act(request, CHANGES, hook, redirect("registry_webhooks"))
 
 
 def _edit(request, hook: RegistryWebhook) -> None:

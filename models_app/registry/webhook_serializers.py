@@ -20,7 +20,7 @@ def _events(**more):
 
 def _secret():
     return StrictString(
-        required=False, allow_blank=True, max_length=webhooks.MOST_SECRET, write_only=True,
+        required=False, allow_blank=True, max_length=webhooks.MAX_SECRET, write_only=True,
         help_text="signs what is sent; it is stored encrypted and never returned; empty: not signed",
     )  # fmt: skip
 
@@ -30,7 +30,7 @@ class WebhookIn(StrictSerializer):
     url = StrictString(max_length=500, help_text="a public address that begins with http:// or https://")
     events = _events()
     secret = _secret()
-    description = StrictString(required=False, allow_blank=True, max_length=checks.MOST_DESCRIPTION)
+    description = StrictString(required=False, allow_blank=True, max_length=checks.MAX_DESCRIPTION)
     active = StrictBool(required=False, help_text="false: paused, nothing is sent")
 
 
@@ -39,7 +39,7 @@ class WebhookEditIn(StrictSerializer):
     url = StrictString(required=False, max_length=500)
     events = _events(required=False)
     secret = _secret()
-    description = StrictString(required=False, allow_blank=True, max_length=checks.MOST_DESCRIPTION)
+    description = StrictString(required=False, allow_blank=True, max_length=checks.MAX_DESCRIPTION)
     active = StrictBool(required=False, help_text="false: paused, nothing is sent")
 
     def validate(self, values: dict) -> dict:

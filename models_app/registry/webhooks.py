@@ -31,7 +31,7 @@ from models_app.models.webhook import PURPOSE
 
 from . import checks, events
 
-MOST = 100  # webhooks of a user
+MAX = 100  # webhooks of a user
 PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; after the last the delivery has failed
 LIMIT_S = 10.0  # of one attempt
 CLAIMED_S = 60  # after which an attempt that a killed process has begun is made again
@@ -40,7 +40,7 @@ KEPT = timedelta(days=7)
 DUE = 200
 BODY_BYTES = 1000  # of the answer to a test
 KIND = RegistryWebhook._meta.model_name
-MOST_SECRET, MOST_PROBLEM = 500, 500  # characters
+MAX_SECRET, MAX_PROBLEM = 500, 500  # characters
 FAILURES = (Refused, OSError, http.client.HTTPException)
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
@@ -73,7 +73,7 @@ def save(user, row: RegistryWebhook | None = None, **fields) -> RegistryWebhook:
     row = row or RegistryWebhook(user=user)
     resumed = row.pk is not None and not row.active and fields.get("active", False)
     if "secret" in fields:
-        fields["secret"] = sealing.seal(checks.line(fields["secret"], "secret", MOST_SECRET), PURPOSE)
+        fields["secret"] = sealing.seal(checks.line(fields["secret"], "secret", MAX_SECRET), PURPOSE)
     for field, value in fields.items():
         setattr(row, field, value)
     row.name = checks.line(row.name, "name", 256).strip()
@@ -89,8 +89,8 @@ def save(user, row: RegistryWebhook | None = None, **fields) -> RegistryWebhook:
     row.events = sorted(set(row.events))
     with transaction.atomic():
         accounts.hold_active(user)
-        if row.pk is None and RegistryWebhook.objects.filter(user=user).count() >= MOST:
-            raise Refused("you have %(limit)s webhooks, the most that are allowed", limit=MOST)
+        if row.pk is None and RegistryWebhook.objects.filter(user=user).count() >= MAX:
+            raise Refused("you have %(limit)s webhooks, the most that are allowed", limit=MAX)
         row.save()
         for waiting in RegistryDelivery.objects.filter(webhook=row, open=True) if resumed else ():
             again(waiting)
@@ -183,7 +183,7 @@ def _attempt(row: RegistryDelivery) -> str:
 
 def _said(problem: Exception) -> str:
     """Return what went wrong, as a page and a column can have it."""
-    return clip(storable(message_of(problem) or type(problem).__name__), MOST_PROBLEM)
+    return clip(storable(message_of(problem) or type(problem).__name__), MAX_PROBLEM)
 
 
 def _settle(row: RegistryDelivery, problem: str) -> None:

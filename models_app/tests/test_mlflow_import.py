@@ -24,17 +24,17 @@ from django.db import connection
 
 from accounts import lifecycle as accounts
 from accounts.models import Notice
+from jobs import trash
 from jobs.artifacts import files
-from jobs.metrics.recording import too_many
-from jobs.mlflow.tests.conftest import Mlflow
 from jobs.models import Job, Project, RunMetric
-from jobs.runs import trash
 from kernel import storage
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 from models_app.models import Imported, ModelVersion, RegisteredModel
 from models_app.transfer.server import Away, Server
 from resources.models import Tenant
+from tracking.metrics.recording import too_many
+from tracking.mlflow.tests.conftest import Mlflow
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

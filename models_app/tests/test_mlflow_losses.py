@@ -12,11 +12,11 @@ from django.core.management import call_command
 
 from accounts import lifecycle as accounts
 from jobs.artifacts import files
-from jobs.mlflow.tests.conftest import Mlflow
 from jobs.models import Job, LoggedModel
 from kernel import storage
 from models_app.transfer.server import Server
 from models_app.transfer.source import Source
+from tracking.mlflow.tests.conftest import Mlflow
 
 from .test_mlflow_import import START, world  # noqa: F401 (a fixture)
 

@@ -9,12 +9,12 @@ import pytest
 from accounts import lifecycle as accounts
 from jobs.artifacts import files
 from jobs.auth import job_token
-from jobs.mlflow.tests.conftest import Mlflow, front, site  # noqa: F401 (fixtures)
-from jobs.mlflow.tests.test_clients import PYTHONS, run
-from jobs.mlflow.tests.test_tracking import experiment, start
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from models_app.models import ModelVersion
+from tracking.mlflow.tests.conftest import Mlflow, front, site  # noqa: F401 (fixtures)
+from tracking.mlflow.tests.test_clients import PYTHONS, run
+from tracking.mlflow.tests.test_tracking import experiment, start
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),

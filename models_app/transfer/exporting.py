@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from accounts.models import User
-from jobs.mlflow import experiments, lookup
-from jobs.mlflow.runs import moment
 from jobs.models import Project
 from models_app.models import RegistryWebhook
+from tracking.mlflow import experiments, lookup
+from tracking.mlflow.runs import moment
 
 from . import losses
 from .logged_out import LoggedOut

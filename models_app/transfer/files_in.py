@@ -43,7 +43,7 @@ class Folder:
     clean: bool = True
     here: dict[str, int] = field(default_factory=dict)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Record which files are there."""
         self.here = {path: info.st_size for path, info in storage.files(_folder(self.job, self.path))}
 
@@ -61,7 +61,7 @@ class Files:
 
     def take(self, folder: Folder, found: Iterator[Artifact]) -> tuple[int, int, bool]:
         """Take files into a folder; return how many there are, their bytes, and whether all are here."""
-        folder.look()
+        folder.poll()
         rest = self._missing(folder, found)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             while some := list(islice(rest, TOGETHER)):

@@ -10,16 +10,17 @@ from django.db import transaction
 from django.db.models import Sum
 
 from accounts.models import User
-from jobs.mlflow import experiments, limits, lookup
-from jobs.mlflow.reading import WrongField
-from jobs.mlflow.runs import moment
 from jobs.models import Project, RunInput, RunMetric, RunParam
 from jobs.models.project import DEFAULT_NAME
-from jobs.runs import projects
 from jobs.summaries import labels
 from kernel.errors import Refused
 from kernel.singleton import Holder
+from mlflow_protocol import limits
+from mlflow_protocol.reading import WrongField
 from models_app.models import Imported, RegistryWebhook
+from tracking.mlflow import experiments, lookup
+from tracking.mlflow.runs import moment
+from tracking.runs import projects
 
 from . import losses
 from .files_in import Files, count
@@ -159,7 +160,7 @@ class Import:
         """Give a project the tags, the note and, where it was made for it, the time of an experiment."""
         fresh, clean = Project.objects.get(pk=project.pk), True
         for one in row.get("tags") or []:
-            key, value = str(one.get("key")), str(one.get("value", ""))[: limits.MOST_EXPERIMENT_TAG]
+            key, value = str(one.get("key")), str(one.get("value", ""))[: limits.MAX_EXPERIMENT_TAG]
             try:
                 for field, changed in experiments.with_tags(fresh, [(key, value)]).items():
                     setattr(fresh, field, changed)
@@ -214,7 +215,7 @@ def _project_name(name: str) -> str:
     except Refused:
         line = " ".join("".join(char if char.isprintable() else " " for char in name).split())
         parts = [part.strip() for part in line.split("/") if part.strip() not in ("", ".", "..")]
-        return "/".join(parts)[: labels.MOST_NAME - 1].strip("/ ") or "experiment"
+        return "/".join(parts)[: labels.MAX_NAME - 1].strip("/ ") or "experiment"
 
 
 def since_of(text: str) -> int:

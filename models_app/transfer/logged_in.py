@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from django.db import transaction
 from django.utils import timezone
 
-from jobs import client_runs
-from jobs.mlflow import limits, metrics
-from jobs.mlflow.logged import NUMBERED
-from jobs.mlflow.reading import WrongField, number_of, number_out, whole_of
-from jobs.mlflow.runs import moment
 from jobs.models import Job, LoggedModel, ModelUse, Project
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
+from mlflow_protocol import limits
+from mlflow_protocol.reading import WrongField, number_of, number_out, whole_of
 from models_app.models import Imported
+from tracking import client_runs
+from tracking.mlflow import metrics
+from tracking.mlflow.logged import NUMBERED
+from tracking.mlflow.runs import moment
 
 from .files_in import Files, Folder
 from .memory import Kind, Memory, checksum
@@ -138,8 +139,8 @@ class Logged:
     def _own_run(self, run_id: str, info: dict, project: Project) -> Job:
         self.report.note("logged models whose run is not at the server have a run of their own")
         ms = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp"))
-        made = moment(ms) if ms and 0 < ms <= metrics.MOST_MS else timezone.now()
-        title = UNSTORABLE.sub("", str(info.get("name") or "model"))[: limits.MOST_NAME]
+        made = moment(ms) if ms and 0 < ms <= metrics.MAX_MS else timezone.now()
+        title = UNSTORABLE.sub("", str(info.get("name") or "model"))[: limits.MAX_NAME]
         tags = {ORIGINAL: run_id} if run_id else {}
         return client_runs.create(
             self.memory.user, project, title=title, started=made, by=BY, system_tags=tags, state=client_runs.FINISHED,
@@ -156,7 +157,7 @@ class Logged:
             ("params", data.get("params"), limits.key),
             ("tags", info.get("tags"), limits.tag_key),
         ):
-            most = limits.MOST_PARAM if field == "params" else limits.MOST_TAG
+            most = limits.MAX_PARAM if field == "params" else limits.MAX_TAG
             for one in rows or []:
                 try:
                     name, value = check(str(one.get("key"))), str(one.get("value", ""))
@@ -211,7 +212,7 @@ def _model(job: Job, key: str, info: dict, has_source: bool) -> LoggedModel:
     """Return the row of a model, under its own id where no model here has that."""
     own = {"key": key} if KEY.fullmatch(key) and not LoggedModel.objects.filter(key=key).exists() else {}
     return LoggedModel.objects.create(
-        user=job.user, job=job, name=str(info.get("name") or "model")[: limits.MOST_NAME],
+        user=job.user, job=job, name=str(info.get("name") or "model")[: limits.MAX_NAME],
         model_type=str(info.get("model_type") or "")[:500], has_source=has_source, **own,
     )  # fmt: skip
 

@@ -4,9 +4,9 @@ a tag there with its id here, by which it is found again.
 
 from __future__ import annotations
 
-from jobs.mlflow import artifact_paths
 from jobs.models import LoggedModel, ModelUse, Project
 from kernel import storage
+from tracking.mlflow import artifact_paths
 
 from .memory import checksum
 from .report import CHANGED, NEW, SAME

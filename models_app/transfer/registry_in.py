@@ -10,12 +10,12 @@ import re
 
 from django.db import transaction
 
-from jobs.mlflow.reading import whole_of
-from jobs.mlflow.runs import moment
 from jobs.models import Job
 from kernel.errors import Fault
+from mlflow_protocol.reading import whole_of
 from models_app.models import Imported, ModelVersion, RegisteredModel, Stage
 from models_app.registry import registered, sources, versions
+from tracking.mlflow.runs import moment
 
 from . import logged_in
 from .memory import Kind, Memory, checksum

@@ -19,7 +19,7 @@ from .server import Away, Server, ServerError
 from .source import PROMPT, pairs
 
 OURS, GAP = "platform.version", "platform.unused_number"  # tags of a version there
-MOST_GAP = 1000
+MAX_GAP = 1000
 UNUSED = "s3://unused/number"  # a source that servers accept, since they do not look there
 
 
@@ -134,7 +134,7 @@ class RegistryOut:
         """Use up the numbers before this one at the server."""
         name = row.name
         last = max((int(one["version"]) for one in self._versions(row)), default=0)
-        for _gap in range(min(number - last - 1, MOST_GAP)):
+        for _gap in range(min(number - last - 1, MAX_GAP)):
             made = self.server.post("model-versions/create", name=name, source=UNUSED,
                                     tags=_pairs({GAP: "yes"}))["model_version"]  # fmt: skip
             self.server.send("DELETE", "model-versions/delete", {"name": name, "version": made["version"]})

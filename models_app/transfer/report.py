@@ -21,7 +21,7 @@ KINDS = {  # in the order of the table
     "version": "model versions",
     "alias": "aliases",
 }
-MOST_LINE = 500
+MAX_LINE = 500
 
 
 class Problem(NamedTuple):
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}"[:MOST_LINE]
+        return f"{self.what}: {self.why}"[:MAX_LINE]
 
 
 class Report:

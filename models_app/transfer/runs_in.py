@@ -17,17 +17,18 @@ from django.db import DataError, transaction
 from django.utils import timezone
 
 from accounts.models import User
-from jobs import client_runs
-from jobs.mlflow import limits, logged, lookup, metrics, runs, writing
-from jobs.mlflow.protocol import Call, Caller, MlflowError
-from jobs.mlflow.reading import Fields, WrongField, whole_of
-from jobs.mlflow.writing import Points, Tags
+from jobs import trash
 from jobs.models import ENDED, Job, Origin, Project, RunInput
 from jobs.models.nesting import PARENT
-from jobs.runs import trash
 from jobs.summaries import labels
 from kernel.errors import Refused
 from kernel.sanitize import UNSTORABLE
+from mlflow_protocol import limits
+from mlflow_protocol.protocol import Call, Caller, MlflowError
+from mlflow_protocol.reading import Fields, WrongField, whole_of
+from tracking import client_runs
+from tracking.mlflow import logged, lookup, metrics, runs, writing
+from tracking.mlflow.writing import Points, Tags
 
 from .memory import Kind, Memory, checksum
 from .report import CHANGED, LEFT, NEW, SAME, Report
@@ -75,7 +76,7 @@ class Given:
         ms = whole_of(self.info.get(name))
         if ms is None or (ms == 0 and name == "end_time"):
             return None
-        if not 0 <= ms <= metrics.MOST_MS:
+        if not 0 <= ms <= metrics.MAX_MS:
             raise WrongField("cannot be stored: it is not within the years 1970 to 9999, in milliseconds")
         return runs.moment(ms)
 
@@ -151,8 +152,8 @@ class Runs:
             tags.system[ORIGINAL] = given.run_id
             self.report.note("runs whose id is in use here have another one; the tag mlflow.imported.run_id has theirs")
         if given.info.get("user_id"):
-            tags.system.setdefault("mlflow.user", str(given.info["user_id"])[: limits.MOST_KEY])
-        title = str(given.info.get("run_name") or tags.title or given.run_id)[: limits.MOST_NAME]
+            tags.system.setdefault("mlflow.user", str(given.info["user_id"])[: limits.MAX_KEY])
+        title = str(given.info.get("run_name") or tags.title or given.run_id)[: limits.MAX_NAME]
         begun, ended = self._time(given, "start_time"), self._time(given, "end_time")
         begun = begun or ended or timezone.now()
         if given.state != client_runs.RUNNING and ended is None:
@@ -179,7 +180,7 @@ class Runs:
             client_runs.report(job.pk, state=given.state, ended=ended, by=BY)
         if PARENT in tags.system and PARENT in job.system_tags:
             del tags.system[PARENT]  # which is the parent's id here
-        writing.write(self._call(), job.run_id.hex, tags=tags._replace(title=title and title[: limits.MOST_NAME]))
+        writing.write(self._call(), job.run_id.hex, tags=tags._replace(title=title and title[: limits.MAX_NAME]))
 
     def _time(self, given: Given, name: str) -> datetime | None:
         try:
@@ -200,10 +201,10 @@ class Runs:
             found.own.update(one.own)
             found.system.update(one.system)
             found = found._replace(title=one.title or found.title, notes=one.notes or found.notes)
-            if len(pair[1]) > limits.MOST_TAG:
-                self._refused(given, f"tag {pair[0]}", f"cut to {limits.MOST_TAG} characters")
-        for key in list(found.own)[labels.MOST_TAGS :]:
-            self._refused(given, f"tag {key}", f"a run has at most {labels.MOST_TAGS} tags")
+            if len(pair[1]) > limits.MAX_TAG:
+                self._refused(given, f"tag {pair[0]}", f"cut to {limits.MAX_TAG} characters")
+        for key in list(found.own)[labels.MAX_TAGS :]:
+            self._refused(given, f"tag {key}", f"a run has at most {labels.MAX_TAGS} tags")
             del found.own[key]
         return found
 
@@ -228,11 +229,11 @@ class Runs:
         good = []
         for name, value in pairs:
             try:
-                good.append((limits.key(name), value[: limits.MOST_PARAM]))
+                good.append((limits.key(name), value[: limits.MAX_PARAM]))
             except WrongField as problem:
                 self._refused(given, f"parameter {name}", problem)
-            if len(value) > limits.MOST_PARAM:
-                self.report.note(f"values of parameters are cut to {limits.MOST_PARAM} characters")
+            if len(value) > limits.MAX_PARAM:
+                self.report.note(f"values of parameters are cut to {limits.MAX_PARAM} characters")
         try:
             if good:
                 writing.write(self._call(), run_id, params=good)

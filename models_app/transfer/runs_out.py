@@ -12,12 +12,13 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from accounts.models import User
-from jobs.mlflow import artifact_paths, limits, metrics, shown
-from jobs.mlflow.protocol import Call, Caller
-from jobs.mlflow.reading import Fields
 from jobs.models import Job, Project, State
 from jobs.models.nesting import PARENT
 from kernel import storage
+from mlflow_protocol import limits
+from mlflow_protocol.protocol import Call, Caller
+from mlflow_protocol.reading import Fields
+from tracking.mlflow import artifact_paths, metrics, shown
 
 from .memory import checksum
 from .report import CHANGED, LEFT, NEW, SAME, Report
@@ -26,7 +27,7 @@ from .source import PROXIED, Source
 
 OURS, MARK = "platform.run_id", "platform.exported"  # tags of a run there
 TOGETHER = 100  # runs
-MOST_LINKS = 40  # one to the other, as Linux has it
+MAX_LINKS = 40  # one to the other, as Linux has it
 LIVE = ("RUNNING", "SCHEDULED")
 
 
@@ -37,7 +38,7 @@ def name_of(run: dict) -> str:
 
 def _target(path: str, links: dict[str, str]) -> str:
     """Return the path that a link leads to, over further links; nothing for one that goes round in circles."""
-    for _step in range(MOST_LINKS):
+    for _step in range(MAX_LINKS):
         if path not in links:
             return path
         path = posixpath.normpath(posixpath.join(posixpath.dirname(path), links[path]))

@@ -22,7 +22,7 @@ API = "api/2.0/mlflow/"
 API_3 = "api/3.0/mlflow/"
 PROXY = "api/2.0/mlflow-artifacts/artifacts"
 LIMIT_S = 120.0  # without a byte
-MOST_ANSWER = 512 << 20  # bytes of an answer in JSON
+MAX_ANSWER = 512 << 20  # bytes of an answer in JSON
 PIECE = 1 << 20
 TRIES = 7
 PAUSE_S = 0.5  # after the first failure; twice as long after each further one
@@ -116,7 +116,7 @@ class Server:
 
     def _download(self, address: str, take: Callable[[BinaryIO, int | None], Any]) -> Any:
         response = self._exchange("GET", address, None)
-        _check(response, response.read(MOST_ANSWER) if response.status != 200 else b"")
+        _check(response, response.read(MAX_ANSWER) if response.status != 200 else b"")
         length = response.getheader("Content-Length")
         return take(response, int(length) if length and length.isdigit() else None)
 
@@ -126,7 +126,7 @@ class Server:
         def put() -> None:
             with opened() as file:
                 response = self._exchange("PUT", address, file, {"Content-Length": str(size)})
-                _check(response, response.read(MOST_ANSWER))
+                _check(response, response.read(MAX_ANSWER))
 
         self._tried(put)
 
@@ -134,13 +134,13 @@ class Server:
     def _json(self, method: str, address: str, body: bytes | None) -> dict:
         def exchange() -> dict:
             response = self._exchange(method, address, body, {"Content-Type": "application/json"} if body else {})
-            data = response.read(MOST_ANSWER + 1)
+            data = response.read(MAX_ANSWER + 1)
             _check(response, data)
             try:
                 answer = json.loads(data) if data.strip() else {}
             except (ValueError, RecursionError):
                 answer = None
-            if not isinstance(answer, dict) or len(data) > MOST_ANSWER:
+            if not isinstance(answer, dict) or len(data) > MAX_ANSWER:
                 raise ServerError(f"{self.url} does not answer as an MLflow server does", response.status, "NOT_MLFLOW")
             return answer
 

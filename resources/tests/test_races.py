@@ -224,7 +224,7 @@ class Storm:
     def observe(self) -> None:
         try:
             while self.running():
-                self.look()
+                self.poll()
                 self.looks += 1
         except Exception as problem:
             self.problems.append(f"observer: {type(problem).__name__}: {problem}")
@@ -279,7 +279,7 @@ def test_a_storm_keeps_the_accounting_consistent(settings, make_user, capsys):
     for thread in threads:
         thread.join()
     assert not storm.problems, storm.problems[:3]
-    storm.look()
+    storm.poll()
     assert deadlocks() == before
     calls = sum(storm.done.values())
     with capsys.disabled():

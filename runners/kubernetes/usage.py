@@ -56,13 +56,13 @@ class Sampler(threading.Thread):
             while not self.watcher.stopped.wait(pause):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # kept until the process ends
-                    pause = self.look()
+                    pause = self.poll()
                 except BlockingIOError:
                     continue
                 except Exception:  # a bug must not end it for good
                     log.exception("sampling the resource usage of runs")
 
-    def look(self) -> float:
+    def poll(self) -> float:
         """Add a line for each run with new metrics; return the seconds until the next look."""
         runs = [run for key in list(self.watcher.jobs.objects) if (run := self.watcher.known(key)) and is_kept(run[0])]
         self.written = {key: when for key, when in self.written.items() if key in self.watcher.jobs.objects}

@@ -212,7 +212,7 @@ class Shim:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 self.deadline, self.forced = None, True
                 self.command(b"K")
-            self.relay.look()
+            self.relay.poll()
             self.group.settle()
             if self.gone in ready:  # a bubblewrap killed at its start leaves a process that would hang for ever
                 poller.unregister(self.gone)

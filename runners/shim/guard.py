@@ -168,7 +168,7 @@ class Watch:
                     self.terminate()
                 if b"K" in letters:
                     kill_once()
-            self.look()
+            self.poll()
 
     def ended(self, rank: int, status: int) -> None:
         """Record the end of a worker; the first failure stops the others."""
@@ -190,14 +190,14 @@ class Watch:
         ends = [end for end in (self.deadline, self.meter.pause and self.next_look) if end is not None]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Kill the run when its deadline has passed or it exceeds a limit."""
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
             kill_once()
         if self.meter.pause and now >= self.next_look:
-            reason = self.meter.look(descendants(os.getpid()))
+            reason = self.meter.poll(descendants(os.getpid()))
             if reason:
                 report(self.reports, over=reason)
                 kill_once()

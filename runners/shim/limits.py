@@ -83,7 +83,7 @@ class Meter:
         self.own_segments = spec["walls"] == "bwrap"
         self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
 
-    def look(self, pids: list[int]) -> Reason:
+    def poll(self, pids: list[int]) -> Reason:
         """Return the reason to end the run, empty while there is none."""
         tasks = used = 0
         for pid in pids:
@@ -177,7 +177,7 @@ class Disk(threading.Thread):
     still write, it measures at once. It looks at the free space the sooner, the less a fast disk needs to get there.
     """
 
-    QUICK_S, LOOK_S, MOST_S, WORK_SHARE = 0.05, 0.5, 30, 10
+    QUICK_S, LOOK_S, MAX_S, WORK_SHARE = 0.05, 0.5, 30, 10
     SPEED = 2 << 30  # bytes per second that a fast disk takes
 
     def __init__(self, folders: list[str], limit_mib: int, reserve_mib: int, stop: Callable[[Reason], None]):
@@ -219,7 +219,7 @@ class Disk(threading.Thread):
             ended = time.monotonic()
             work = (ended - now) * self.WORK_SHARE
             soonest = ended + min(self.LOOK_S, work)
-            next_look = now + min(self.MOST_S, max(2 * self.LOOK_S, work))
+            next_look = now + min(self.MAX_S, max(2 * self.LOOK_S, work))
 
     def pause(self, taken: int, rest: int) -> float:
         """Return the seconds until the next look at the free space: half of what a fast disk needs to the limit of the

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from netlink import Prefix
 
 ATTACH = 0x401054D5  # TUNATTACHFILTER
-MOST = 4096  # instructions
+MAX = 4096  # instructions
 LOAD_32, LOAD_16, LOAD_8, AND, EQUAL, ANY_BIT, RETURN = 0x20, 0x28, 0x30, 0x54, 0x15, 0x45, 0x06
 # Offsets in an Ethernet frame with an IPv4 packet that has no options.
 KIND, FIRST, FRAGMENT, PROTOCOL, TARGET, PORT = 12, 14, 20, 23, 30, 36
@@ -58,7 +58,7 @@ def program(refused: Iterable[Prefix], names: int) -> bytes:
             lines += [_line(LOAD_32, TARGET), _line(AND, mask)]
         lines += [_line(EQUAL, address & mask, 0, 1), _line(RETURN, DROP)]
     lines.append(_line(RETURN, WHOLE))
-    if len(lines) > MOST:
+    if len(lines) > MAX:
         raise OSError("this machine has too many addresses for the filter of a run's packets")
     return b"".join(lines)
 

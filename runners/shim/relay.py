@@ -25,9 +25,9 @@ import privileges
 import proxy
 import route
 
-MOST = 256  # connections of one run
-MOST_DOORS = 16
-MOST_OPENING = 32  # of them, for one door, not connected yet
+MAX = 256  # connections of one run
+MAX_DOORS = 16
+MAX_OPENING = 32  # of them, for one door, not connected yet
 OPEN_S = 10
 CHUNK = 256 << 10
 PACED = 64 << 10  # what is read at once of a connection with a budget, so that no debt is large
@@ -61,10 +61,10 @@ class Relay:
         """Return when `look` has something to do without being woken."""
         return min((due for due in (self.due, self.route and self.route.due) if due is not None), default=None)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Take the listeners, or start the process again after its end."""
         for fd, _event in self.poller.poll(0):
-            if self.route and self.route.look(fd):
+            if self.route and self.route.poll(fd):
                 continue
             self.poller.unregister(fd)
             if fd == self.ended:
@@ -82,7 +82,7 @@ class Relay:
 
     def take(self) -> None:
         """Take what the guard sends of the run's network."""
-        self.listeners = socket.recv_fds(self.mine, 1, MOST_DOORS)[1]
+        self.listeners = socket.recv_fds(self.mine, 1, MAX_DOORS)[1]
         if self.route and self.listeners:
             self.route.begin(self.listeners.pop(0), self.mine)
         else:
@@ -217,7 +217,7 @@ class Loop:
     def hear(self) -> None:
         """Wait for connections at each door while there is room."""
         for fd, opening in self.opening.items():
-            room = len(self.ways) // 2 + sum(self.opening.values()) < MOST and opening < MOST_OPENING
+            room = len(self.ways) // 2 + sum(self.opening.values()) < MAX and opening < MAX_OPENING
             if room and fd not in self.heard:
                 self.poller.register(fd, select.EPOLLIN)
                 self.heard.add(fd)

@@ -35,8 +35,8 @@ GATEWAY, SERVER, OWN = INSIDE + 2, INSIDE + 3, INSIDE + 100
 CIDR = "198.51.100.0/24"
 READY_S = 10
 PAUSES_S = (0.05, 1, 5)  # before it is started again
-MOST_STARTS = 3  # before the script's start fails
-MOST_FILES = 2048  # of the program: connections of the run
+MAX_STARTS = 3  # before the script's start fails
+MAX_FILES = 2048  # of the program: connections of the run
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -110,7 +110,7 @@ class Route:
         self.poller.register(end, 1)
         return pid
 
-    def look(self, fd: int) -> bool:
+    def poll(self, fd: int) -> bool:
         """Handle an event of this descriptor; return False if it is not one of the route's."""
         if self.kernel and fd == self.kernel.socket.fileno():
             if self.kernel.changed() and self.learn():
@@ -134,7 +134,7 @@ class Route:
         if pid == self.program:
             self.program = 0
             self.due = time.monotonic() + PAUSES_S[min(self.starts, len(PAUSES_S)) - 1]
-            if self.starts == MOST_STARTS:
+            if self.starts == MAX_STARTS:
                 self.tell(FAILED)
             if self.setter:
                 os.kill(self.setter, signal.SIGKILL)
@@ -190,7 +190,7 @@ def enter(namespace: int, kind: int) -> None:
 
 def become_program(asked: list[str], netns: int) -> None:
     """Execute the program. Raises OSError."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_FILES, MAX_FILES))
     os.nice(5)
     privileges.no_new_privileges()
     hide_sockets()

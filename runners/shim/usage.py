@@ -18,7 +18,7 @@ import limits
 
 FIRST_S = 0.5
 LOOKS = 600  # samples, whatever the age of the run
-MOST_PIDS = 64  # with more processes shared memory is counted for each of them, since sharing costs too much to measure
+MAX_PIDS = 64  # with more processes shared memory is counted for each of them, since sharing costs too much to measure
 MIB = 1 << 20
 TICKS = os.sysconf("SC_CLK_TCK")
 NVML = "libnvidia-ml.so.1"
@@ -41,10 +41,10 @@ class Usage(threading.Thread):
         pause = FIRST_S
         while True:
             time.sleep(pause)
-            self.look(cards)
+            self.poll(cards)
             pause = max(1.0, (time.monotonic() - self.begun) / LOOKS)
 
-    def look(self, cards: Cards) -> None:
+    def poll(self, cards: Cards) -> None:
         """Write one sample."""
         pids = self.pids()
         used = sum(map(cpu_seconds, pids))
@@ -53,11 +53,11 @@ class Usage(threading.Thread):
         row = {
             "after": round(now - self.begun, 1),
             "cpu": round(max(0.0, used - earlier) / max(now - then, 0.001), 3),
-            "ram": sum(map(share if len(pids) <= MOST_PIDS else resident, pids)) // MIB,
+            "ram": sum(map(share if len(pids) <= MAX_PIDS else resident, pids)) // MIB,
         }
         if (disk := self.disk()) is not None:
             row["disk"] = max(0, disk) // MIB
-        row |= cards.look()
+        row |= cards.poll()
         for fd in self.files:
             with contextlib.suppress(OSError):  # the disk is full: this sample is lost
                 os.write(fd, json.dumps(row).encode() + b"\n")
@@ -99,7 +99,7 @@ class Cards:
                     if self.nvml.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(handle)) == 0:
                         self.handles.append(handle)
 
-    def look(self) -> dict[str, int]:
+    def poll(self) -> dict[str, int]:
         """Return the fields for a sample."""
         busy, memory = [], []
         for handle in self.handles:

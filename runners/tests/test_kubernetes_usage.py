@@ -70,8 +70,8 @@ def test_usage_is_recorded_once_the_metrics_api_is_available(watched, cluster, t
 
 
 def test_a_run_without_a_usage_file_is_not_queried(watched, cluster, tmp_path, monkeypatch):
-    look, looks = usage.Sampler.look, []
-    monkeypatch.setattr(usage.Sampler, "look", lambda sampler: looks.append(look(sampler)) or looks[-1])
+    look, looks = usage.Sampler.poll, []
+    monkeypatch.setattr(usage.Sampler, "poll", lambda sampler: looks.append(look(sampler)) or looks[-1])
     watched.start(spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()"))
     eventually(lambda: watched.poll("job-1-1").started)
     looks.clear()

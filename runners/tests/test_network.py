@@ -19,7 +19,7 @@ from .confined import KINDS
 from .helpers import alive, end_of, eventually
 from .networking import OWN, PORTS, TALK, Echo, descendants, listening, open_files, relays, rss_mib
 
-MOST = 256  # connections of one run
+MAX = 256  # connections of one run
 each_of_its_own = pytest.mark.parametrize("world", OWN, indirect=True)
 best = pytest.mark.parametrize("world", OWN[:1], indirect=True)
 
@@ -152,8 +152,8 @@ print(json.dumps(talk()))
 """.replace("PORT", str(PORTS["gateway"]))
     doored.runner.start(doored.spec(TALK + code))
     eventually((doored.workspace / "ready").exists)
-    eventually(lambda: echo.open >= MOST)
-    assert echo.open == MOST
+    eventually(lambda: echo.open >= MAX)
+    assert echo.open == MAX
     [process] = relays(doored)
     assert rss_mib(process) < 64
     (doored.workspace / "go").touch()

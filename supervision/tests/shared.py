@@ -13,14 +13,14 @@ import requests
 from xdist.scheduler import LoadFileScheduling
 
 from kernel.tests.nats_tools import until
-from mlp.monitoring.tests.receiver import Receiver
 from mlp.tests.patience import LIMIT_S
+from operations.monitoring.tests.receiver import Receiver
 from supervision.tests.running import Platform
 
 VISITORS = (
-    "mlp/backup/tests/test_restored.py",
-    "mlp/monitoring/tests/test_scrape.py",
-    "mlp/monitoring/tests/test_traces.py",
+    "operations/backup/tests/test_restored.py",
+    "operations/monitoring/tests/test_scrape.py",
+    "operations/monitoring/tests/test_traces.py",
     "mlp/tests/attack/test_breakout.py",
     "mlp/tests/attack/test_filling.py",
     "mlp/tests/test_demo.py",

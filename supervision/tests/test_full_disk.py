@@ -72,7 +72,7 @@ def test_the_reserve_is_given_back_when_the_disk_is_full_and_made_again(settings
 
     def look(free: disk.Free) -> bool:
         monkeypatch.setattr(disk, "free", lambda place=None: free)
-        reserve.look(said.append)
+        reserve.hold(said.append)
         return reserve.path().exists()
 
     assert [look(free) for free in (LOW, ROOMY, LOW, FULL, LOW, ROOMY)] == [False, True, True, False, False, True]

@@ -134,18 +134,18 @@ def watchdog(silent_part, monkeypatch):
 
 def test_a_part_that_stays_silent_is_ended_so_that_it_is_started_again(silent_part, watchdog):
     said = []
-    watchdog.look(said.append)
+    watchdog.poll(said.append)
     assert silent_part.process.poll() is None, "it was asked once only"
-    until(lambda: watchdog.look(said.append) or said)
+    until(lambda: watchdog.poll(said.append) or said)
     assert silent_part.process.wait(LIMIT_S) == -signal.SIGKILL
     assert said[0].startswith("data did not answer")
 
 
 def test_a_part_that_refuses_is_being_started_and_is_not_ended(silent_part, watchdog):
     silent_part.door.close()
-    watchdog.look(pytest.fail)
+    watchdog.poll(pytest.fail)
     end = time.monotonic() + 2 * SILENT_S
     while time.monotonic() < end:
-        watchdog.look(pytest.fail)
-    watchdog.look(pytest.fail)  # one that begins so late, however long the others took
+        watchdog.poll(pytest.fail)
+    watchdog.poll(pytest.fail)  # one that begins so late, however long the others took
     assert silent_part.process.poll() is None

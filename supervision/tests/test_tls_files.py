@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from django.conf import settings as current
 from django.core.exceptions import ImproperlyConfigured
 
-from mlp.monitoring import endpoint
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few
 from mlp.tls_settings import Tls
+from operations.monitoring import endpoint
 from supervision import nginx, tls
 from supervision.tests.certificates import DAY, Authority, pem, private, weak_key
 from supervision.tests.running import Platform
@@ -162,18 +162,18 @@ def test_a_pair_is_used_once_both_files_are_there_and_fit(files):
     said, reloads = [], []
     watcher = tls.Watcher(lambda: reloads.append(1))
     before = tls.pair_path().read_text()
-    watcher.look(said.append)
+    watcher.poll(said.append)
     cert, key, _serial = files.issue()
     files.put("cert.pem", cert)
-    watcher.look(said.append)
-    watcher.look(said.append)
+    watcher.poll(said.append)
+    watcher.poll(said.append)
     assert (tls.pair_path().read_text(), reloads) == (before, [])
     assert len(said) == 1  # not at each look
     assert "does not belong to" in said[0]
     assert tls.problem()
     files.put("key.pem", key)
-    watcher.look(said.append)
-    watcher.look(said.append)
+    watcher.poll(said.append)
+    watcher.poll(said.append)
     assert tls.pair_path().read_text() != before
     assert len(reloads) == 1
     assert said[1].startswith("the TLS certificate was replaced; it is valid until 20")
@@ -195,7 +195,7 @@ def test_a_link_that_leads_elsewhere_is_a_change(files):
     watcher, said = tls.Watcher(lambda: None), []
     (folder / "next").symlink_to("two")
     (folder / "next").rename(folder / "live")
-    watcher.look(said.append)
+    watcher.poll(said.append)
     assert len(said) == 1
     assert (folder / "two" / "cert.pem").read_text().strip() in tls.pair_path().read_text()
 

@@ -132,7 +132,7 @@ def test_a_new_certificate_is_used_without_a_restart_and_connections_are_kept(ga
     kept = link.sock
     for _ in range(2):
         new = gateway.authority.write()
-        gateway.watcher.look(gateway.said.append)
+        gateway.watcher.poll(gateway.said.append)
         until(lambda new=new: {serial(gateway, port) for port in (1, 2, 3, 4)} == {new})
     assert status() == 200
     assert link.sock is kept
@@ -145,10 +145,10 @@ def test_files_that_do_not_fit_change_nothing_until_they_do(gateway):
     before = tls.pair_path().read_bytes()
     cert, key, new = gateway.authority.issue()
     gateway.authority.put("cert.pem", cert)
-    gateway.watcher.look(gateway.said.append)
+    gateway.watcher.poll(gateway.said.append)
     assert "is not used: MLP_TLS_KEY" in gateway.said[-1]
     assert tls.pair_path().read_bytes() == before
     assert serial(gateway) != new  # after a reload nginx's older processes still answer for a while
     gateway.authority.put("key.pem", key)
-    gateway.watcher.look(gateway.said.append)
+    gateway.watcher.poll(gateway.said.append)
     until(lambda: serial(gateway) == new)

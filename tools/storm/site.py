@@ -26,7 +26,7 @@ OURS = ("MLP_", "PYTEST_", "DATABASE_URL", "REDIS_URL", "NATS_URL", "LD_PRELOAD"
 # What a storm needs to be otherwise than by default: kills count as failures, registrations come by the hundred.
 SETTINGS = {
     "MLP_ADMIN_PASSWORD": PASSWORD,
-    "MLP_APP_MOST_FAILURES": "100",
+    "MLP_APP_MAX_FAILURES": "100",
     "MLP_REGISTRATIONS_PER_HOUR": "100000",
     "MLP_JOB_CANCEL_GRACE_S": "2",
     "MLP_DISK_RESERVE_MIB": "16",

@@ -49,7 +49,7 @@ def test_lines_and_offset_are_committed_before_the_lines_are_published(reader, l
     monkeypatch.setattr(bus, "send", look_and_send)
     peer.listen(subjects.STORED_LOGS)
     add(log_file, "one\ntwo\n")
-    assert reader.look() == 2
+    assert reader.poll() == 2
     assert seen == [(2, 8)]
     assert [item.log for item in payloads.decode(peer.wait(subjects.STORED_LOGS)[0])] == ["one", "two"]
 
@@ -59,15 +59,15 @@ def test_nothing_is_published_when_the_transaction_is_rolled_back(reader, log_fi
         raise OSError("no space left")
 
     add(log_file, "zero\n")
-    reader.look()
+    reader.poll()
     peer.listen(subjects.STORED_LOGS)
     add(log_file, "one\n")
     with monkeypatch.context() as patch:
         patch.setattr(FollowedFile, "save", fail)
         with pytest.raises(OSError, match="no space"):
-            reader.look()
+            reader.poll()
     assert texts() == ["zero"]
-    assert reader.look() == 1
+    assert reader.poll() == 1
     peer.publish(subjects.STORED_LOGS, b"last")
     assert [data == b"last" for data in peer.wait(subjects.STORED_LOGS, 2)] == [False, True]
 
@@ -85,9 +85,9 @@ def test_lines_not_forwarded_by_a_killed_process_are_forwarded_by_the_sweep(
     with monkeypatch.context() as patch:
         patch.setattr(bus, "send", die)
         with pytest.raises(SystemExit):
-            reader.look()
+            reader.poll()
     assert texts() == ["one"]
-    assert follow.Follower(tmp_path, accept.store).look() == 0  # the offset is behind them
+    assert follow.Follower(tmp_path, accept.store).poll() == 0  # the offset is behind them
     monkeypatch.setattr("aiops.services.housekeeping.UNJUDGED_AFTER_S", -60)
     peer.listen(subjects.STORED_LOGS)
     keeper = Housekeeping()

@@ -49,27 +49,27 @@ class TestFollower:
     def test_complete_lines_are_read_as_they_are_written(self, follower, log_file):
         add(log_file, "one\ntwo\nhal")
         reader = follower()
-        assert reader.look() == 2
+        assert reader.poll() == 2
         add(log_file, "f\n\n")
-        assert reader.look() == 1
-        assert reader.look() == 0
+        assert reader.poll() == 1
+        assert reader.poll() == 0
         assert texts() == ["one", "two", "half"]
         row = LogLine.objects.first()
         assert (row.cluster, row.namespace, row.deployment, row.pod) == ("local", "platform", "web", "web.log")
 
     def test_after_a_restart_no_line_is_lost_or_duplicated(self, follower, log_file):
         add(log_file, "one\ntwo\n")
-        follower().look()
+        follower().poll()
         add(log_file, "three\n")
-        assert follower().look() == 1
+        assert follower().poll() == 1
         assert texts() == ["one", "two", "three"]
 
     def test_killed_before_storing_the_offset_it_rereads_without_duplicates(self, follower, log_file):
         add(log_file, "one\ntwo\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         FollowedFile.objects.update(offset=0, tail="")  # the mark was never written
-        assert follower().look() == 2
+        assert follower().poll() == 2
         assert texts() == ["one", "two"]
 
     def test_killed_during_the_first_lines_it_rereads_them_with_the_same_ids(self, tmp_path, log_file):
@@ -85,9 +85,9 @@ class TestFollower:
             log_file.write_text(text)
             killed.append(True)
             with pytest.raises(KeyboardInterrupt):
-                follow.Follower(tmp_path, take).look()
+                follow.Follower(tmp_path, take).poll()
             killed.clear()
-            follow.Follower(tmp_path, take).look()
+            follow.Follower(tmp_path, take).poll()
         assert list(stored.values()) == ["one", "two", "one"]
 
     def test_an_unavailable_store_is_retried(self, tmp_path, log_file):
@@ -101,27 +101,27 @@ class TestFollower:
 
         add(log_file, "one\n")
         with pytest.raises(Fault):
-            follow.Follower(tmp_path, take).look()
-        follow.Follower(tmp_path, take).look()
+            follow.Follower(tmp_path, take).poll()
+        follow.Follower(tmp_path, take).poll()
         assert texts() == ["one"]
 
     def test_after_rotation_the_old_file_is_read_to_its_end_and_the_new_one_from_its_start(self, follower, log_file):
         add(log_file, "one\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         add(log_file, "two\n")
         log_file.rename(log_file.with_name("web.log.1"))
         add(log_file, "three\n")
         for made in (reader, follower()):
-            made.look()
+            made.poll()
         assert sorted(texts()) == ["one", "three", "two"]
 
     def test_a_truncated_file_is_read_from_its_start(self, follower, log_file):
         add(log_file, "one\ntwo\nthree\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         log_file.write_text("four\n")
-        reader.look()
+        reader.poll()
         assert texts() == ["one", "two", "three", "four"]
 
     @pytest.mark.parametrize("restarted", [False, True], ids=["continued", "restarted"])
@@ -133,53 +133,53 @@ class TestFollower:
     def test_a_file_rewritten_with_the_same_first_line_loses_no_line(self, follower, log_file, later, restarted):
         add(log_file, "begin\ntwo\nthree\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         log_file.write_text(later)
         os.utime(log_file, (1, 1))  # by now its time has changed, whatever the file system's clock
-        (follower() if restarted else reader).look()
+        (follower() if restarted else reader).poll()
         assert texts() == ["begin", "two", "three", *later.split()]
 
     def test_a_new_file_with_the_inode_of_a_removed_one_is_read_completely(self, follower, log_file):
         """As when a job is deleted and created again: the file system reuses the inode number."""
         add(log_file, "begin\none\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         kept = log_file.parents[2] / "kept"
         log_file.rename(kept)  # out of sight, so that the number is surely the same
-        reader.look(), reader.look()
+        reader.poll(), reader.poll()
         assert not FollowedFile.objects.exists()
         kept.rename(log_file)
-        reader.look()
+        reader.poll()
         assert texts() == ["begin", "one"] * 2
 
     def test_a_file_renamed_during_the_scan_is_not_forgotten(self, follower, log_file, monkeypatch):
         add(log_file, "one\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         add(log_file, "two\n")
         log_file.rename(log_file.with_name("web.log.1"))
         with monkeypatch.context() as patch:
             patch.setattr(follow, "sources", lambda root: iter(()))
-            reader.look()
-        reader.look()
+            reader.poll()
+        reader.poll()
         assert texts() == ["one", "two"]
 
     def test_no_file_is_forgotten_when_a_folder_cannot_be_listed(self, follower, log_file, monkeypatch):
         add(log_file, "one\n")
         reader = follower()
-        reader.look()
+        reader.poll()
         with monkeypatch.context() as patch:
             patch.setattr(follow, "_folders", lambda folder: [])
-            reader.look(), reader.look(), reader.look()
+            reader.poll(), reader.poll(), reader.poll()
         add(log_file, "two\n")
-        reader.look()
+        reader.poll()
         assert texts() == ["one", "two"]
 
     def test_another_file_with_the_same_inode_is_a_new_file(self, follower, log_file):
         add(log_file, "one\ntwo\n")
-        follower().look()
+        follower().poll()
         log_file.write_text("six\nseven\neight\n")  # the same inode, longer than before
-        follower().look()
+        follower().poll()
         assert texts() == ["one", "two", "six", "seven", "eight"]
 
     def test_jobs_and_applications_are_workloads_of_their_users(self, follower, tmp_path):
@@ -187,7 +187,7 @@ class TestFollower:
             folder = tmp_path / kind / "alice" / "fit" / "log"
             folder.mkdir(parents=True)
             add(folder / name, f"{kind} speaks\n")
-        follower().look()
+        follower().poll()
         assert set(LogLine.objects.values_list("namespace", "deployment", "log")) == {
             ("alice", "fit", "jobs speaks"),
             ("alice", "fit", "apps speaks"),
@@ -198,17 +198,17 @@ class TestFollower:
         (log_file.parent / "link.log").symlink_to(tmp_path / "secret")
         add(log_file, b"\xff\x00 odd\n" + b"x" * (3 * follow.LONGEST_LINE) + b"\nlast\n")
         reader = follower()
-        while reader.look():
+        while reader.poll():
             pass
         stored = texts()
         assert "of the platform" not in stored
         assert stored[0] == "\ufffd\ufffd odd"
         assert stored[-1] == "last"
-        assert max(map(len, stored)) <= accept.MOST_CHARACTERS
+        assert max(map(len, stored)) <= accept.MAX_CHARACTERS
 
     def test_a_line_that_begins_with_a_timestamp_keeps_it(self, follower, log_file):
         add(log_file, "2026-11-21T08:00:00.250Z up\n2026-11-21 08:00:01,5 well\nnow\n")
-        follower().look()
+        follower().poll()
         times = list(LogLine.objects.order_by("pk").values_list("time", flat=True))
         assert times[:2] == [1795248000250, 1795248001500]
         assert times[2] > times[1] - 1000 * 86400 * 365 * 10
@@ -216,7 +216,7 @@ class TestFollower:
     def test_the_services_own_log_is_not_followed(self, follower, tmp_path):
         (tmp_path / "log" / "aiops").mkdir(parents=True)
         add(tmp_path / "log" / "aiops" / "aiops.log", "a line is dropped\n")
-        assert follower().look() == 0
+        assert follower().poll() == 0
 
 
 class TestStore:
@@ -354,8 +354,8 @@ class TestServices:
 def test_two_followers_store_each_line_once(follower, log_file):
     add(log_file, "".join(f"line {number}\n" for number in range(100)))
     one, two = follower(), follower()
-    one.look(), two.look()
+    one.poll(), two.poll()
     add(log_file, "more\n")
-    two.look(), one.look()
+    two.poll(), one.poll()
     assert len(texts()) == 101
     assert os.path.getsize(log_file) == FollowedFile.objects.get().offset

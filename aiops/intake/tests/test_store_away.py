@@ -130,7 +130,7 @@ def test_every_query_fails_during_the_outage_and_succeeds_after_it(database):
         lambda: list(store.scan({})),
         lambda: store.count({}),
         store.aggregate_workloads,
-        lambda: store.gone_quiet(("", "", ""), 0, 1, 2),
+        lambda: store.silent_workloads(("", "", ""), 0, 1, 2),
         lambda: store.histogram({}, 0, 1, 1),
         lambda: store.by_workload({}, 1),
         lambda: store.templates({}, 1),
@@ -199,7 +199,7 @@ def test_the_follower_continues_after_the_last_stored_line(database, tmp_path, m
     log.parent.mkdir(parents=True)
     log.write_text("one\n")
     service = FollowerService(Always())
-    service.look()
+    service.poll()
     real = FollowedFile.save
 
     def save(*args, **kwargs):  # it goes between the lines and the mark
@@ -210,9 +210,9 @@ def test_the_follower_continues_after_the_last_stored_line(database, tmp_path, m
     monkeypatch.setattr(FollowedFile, "save", save)
     with log.open("a") as file:
         file.write("two\n")
-    service.look()
+    service.poll()
     assert list(LogLine.objects.values_list("log", flat=True)) == ["one"]
-    service.look()
+    service.poll()
     assert list(LogLine.objects.order_by("pk").values_list("log", flat=True)) == ["one", "two"]
 
 

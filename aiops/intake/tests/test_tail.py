@@ -156,7 +156,7 @@ class TestTail:
             return await texts(link)
 
         received = asyncio.run(work())
-        assert len(received) == tail.MOST_LINES
+        assert len(received) == tail.MAX_LINES
         assert "odd" in received
 
 

@@ -243,7 +243,7 @@ def test_rules_choose_the_direction_the_number_and_the_workload(shop, alice):
 
 
 def test_of_a_workload_with_many_templates_some_are_counted(shop, monkeypatch):
-    monkeypatch.setattr("aiops.judging.rate_minutes.MOST_TEMPLATES", 50)
+    monkeypatch.setattr("aiops.judging.rate_minutes.MAX_TEMPLATES", 50)
     usual(range(2))
     for number in range(100):
         send([0], 1000 + number)

@@ -113,7 +113,7 @@ class TestLines:
 
         def quiet(*names: str) -> list[str]:
             asked = [*names, "", "", ""][:3]
-            return ["/".join(names) for names in store.gone_quiet(tuple(asked), NOW + 10, NOW + 20, NOW + 30)]
+            return ["/".join(names) for names in store.silent_workloads(tuple(asked), NOW + 10, NOW + 20, NOW + 30)]
 
         assert quiet() == ["c1/shop/ahead", "c1/shop/quiet", "c2/shop/quiet"]
         assert quiet("c2") == ["c2/shop/quiet"]

@@ -217,7 +217,7 @@ class TestRetention:
         count = len(partitions.listed())
         monkeypatch.setattr(time, "time", lambda: begin / 1000 + 1 + 7 * DAY_MS / 1000)
         monkeypatch.setattr("aiops.logstore.retention.REMOVE", None)  # no line is deleted by itself
-        monkeypatch.setattr("aiops.logstore.retention.MOST", 0)
+        monkeypatch.setattr("aiops.logstore.retention.MAX", 0)
         assert retention.remove(7, 10_000, most=0) == 150
         assert len(partitions.listed()) < count
         assert Workload.objects.get().lines == LogLine.objects.count() == LogKey.objects.count() == 50

@@ -52,6 +52,6 @@ def test_another_trainer_that_fetches_for_long_keeps_its_lease(served, gpu_side,
 
 def test_another_trainer_that_answers_but_never_reports_loses_its_lease_in_the_end(served, gpu_side, monkeypatch):
     lease.acquire(UUID, lease.FOREIGN, 1)
-    monkeypatch.setattr(lease, "FETCH_MOST_S", 0.0)
+    monkeypatch.setattr(lease, "FETCH_MAX_S", 0.0)
     served(TrainingController())
     assert gpu_side.wait("gpu_trainingjob_status") == [b"JobEnd"]

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from aiops.conftest import payload
-from aiops.opnilog.store import NEEDED, Versions
-from aiops.opnilog.usual_values import FILE, learn
 from aiops.wire import folders, payloads
-from aiops.wire.masking import mask
+from opnilog.masking import mask
+from opnilog.store import NEEDED, Versions
+from opnilog.usual_values import FILE, learn
 
 from .test_wire_logs import drain, lists
 

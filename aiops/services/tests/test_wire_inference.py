@@ -23,7 +23,7 @@ class Model:
         self.normal, self.asked = set(normal), []
         self.scorer = self
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         return False
 
     def judge(self, items):
@@ -102,7 +102,7 @@ def test_the_last_model_serves_while_the_next_trains(monkeypatch):
     """Bug 6: on `training` the original deleted the model, and no line was judged until the next was ready."""
     looked = []
     service = inference("connected to <ip>", ask=lambda *_: b"NO")
-    monkeypatch.setattr(service.model, "look", lambda: looked.append(1), raising=False)
+    monkeypatch.setattr(service.model, "poll", lambda: looked.append(1), raising=False)
     service.model_update(b'{"status": "training"}')
     ((_, data),) = service.infer([GOLDEN])
     assert lists([data])[0].anomaly_level == "Normal"

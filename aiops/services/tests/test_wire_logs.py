@@ -116,7 +116,7 @@ def test_the_reasons_of_many_anomalies_are_split_below_the_limit_too(caplog):
 # --- DRAIN -----------------------------------------------------------------------------------------------------------
 def drain(*, active: bool = True) -> WorkloadDrain:
     service = WorkloadDrain(Active(active))
-    service.look()
+    service.poll()
     return service
 
 
@@ -188,7 +188,7 @@ def test_templates_are_learned_from_all_texts_and_keep_their_numbers_with_a_new_
     users = ["".join(chr(97 + int(digit)) * 2 for digit in str(number)) for number in range(40)]
     texts = [f"user {user} opened the page" for user in users]
     service.learn([payloads.encode([payload(masked_log=text, anomaly_level="Normal") for text in texts])])
-    ((subject, data),) = service.look()
+    ((subject, data),) = service.poll()
     (template,) = payloads.decode(data)
     assert (subject, template.template_matched) == ("templates_index", "user <*> opened the page")
     service.parameters(watchlist_update("train", WATCHED))
@@ -206,7 +206,7 @@ def test_the_passive_replica_takes_over_the_active_ones_state():
     assert second.judge([GOLDEN]) == []
     first.stop()
     second.active.yes = True
-    second.look()
+    second.poll()
     assert second.judge([GOLDEN])[0][0] == "inferenced_logs"
 
 
@@ -216,10 +216,10 @@ def test_a_passive_replica_neither_learns_nor_publishes():
     judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
     assert passive.learn([judged]) == []
     assert passive.feedback(judged) == []
-    assert passive.look() == []
+    assert passive.poll() == []
     passive.stop()
     passive.active.yes = True
-    passive.look()
+    passive.poll()
     assert passive.judge([GOLDEN])[0][0] == "opnilog_workload_logs"
 
 
@@ -227,7 +227,7 @@ def test_a_replica_that_lost_the_lock_is_passive():
     service = drain()
     judged = payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Anomaly")])
     service.active.yes = False
-    service.look()
+    service.poll()
     assert service.judge([GOLDEN]) == service.learn([judged]) == service.feedback(judged) == []
 
 

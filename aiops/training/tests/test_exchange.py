@@ -13,17 +13,17 @@ from obstore.store import S3Store
 from accounts.models import Notice
 from aiops import lifecycle, logstore
 from aiops.models import ModelVersion
-from aiops.opnilog import opni
-from aiops.opnilog.learning import Fitting
-from aiops.opnilog.model import LogModel, Shape
-from aiops.opnilog.score import Scorer
-from aiops.opnilog.tokenizer import Tokenizer
 from aiops.services.model_exchange import ModelExchange
 from aiops.training import offering, requests, unjudged, versions
 from aiops.wire import kv, lease, subjects
 from kernel.environment import Secret
 from kernel.tests.nats_tools import until
-from mlp.backup.tests.conftest import s3  # noqa: F401
+from operations.backup.tests.conftest import s3  # noqa: F401
+from opnilog import opni
+from opnilog.learning import Fitting
+from opnilog.model import LogModel, Shape
+from opnilog.score import Scorer
+from opnilog.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -265,14 +265,14 @@ def test_lines_that_nobody_can_judge_are_told_once_until_there_are_none(staff, a
     store = Store()
     monkeypatch.setattr(logstore, "get", lambda: store)
     kv.ensure()
-    assert unjudged.look() == 0  # nothing is watched
+    assert unjudged.count() == 0  # nothing is watched
     kv.put_watched({"c1": {"shop": ["web"]}})
-    assert unjudged.look() == unjudged.look() == requests.state()["unjudged"] == 7
+    assert unjudged.count() == unjudged.count() == requests.state()["unjudged"] == 7
     (notice,) = Notice.objects.filter(kind="alert")
     assert notice.user == staff
     assert "no model serves" in notice.reason
     version()
-    assert unjudged.look() == requests.state()["unjudged"] == 0
+    assert unjudged.count() == requests.state()["unjudged"] == 0
     lifecycle.deactivate()
-    unjudged.look()
+    unjudged.count()
     assert Notice.objects.filter(kind="alert").count() == 2

@@ -18,7 +18,7 @@ from aiops.wire import folders, kv, subjects
 from kernel import storage
 from kernel.tests.nats_tools import until
 from mlp.tests.page_world import visible_text
-from resources import claims
+from resources import admission_hooks
 from resources.models import ResourceRequest, Tenant
 from runners.tests.on_cluster import platform_on_cluster
 
@@ -154,7 +154,7 @@ def test_it_waits_for_its_resources_and_says_so(run, tasks, program):
     assert run.reason == "waiting for resources: cpu: requested 2, but tenant default has 0.4 left"
     assert (run.attempt, run.run_name, in_use()[0]) == (0, "", 7.6)
     Tenant.objects.filter(name="default").update(cpu_inuse=0)
-    claims.serve()  # as when a job ends
+    admission_hooks.serve()  # as when a job ends
     assert in_use()[0] == 2
     assert settled(run, tasks).attempt == 1
 

@@ -12,10 +12,10 @@ import runners
 from accounts import lifecycle as accounts
 from aiops import lifecycle, reconcile
 from aiops.models import ModelVersion
-from aiops.opnilog.store import BadVersion, Versions
 from aiops.training import decisions, launching, versions
 from aiops.wire import folders, kv
 from mlp.tests.tiers import few
+from opnilog.store import BadVersion, Versions
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_reset_wins_against_a_finishing_training(ending, monkeypatch, moment):
     place, name = moment
     with monkeypatch.context() as patch:
         patch.setattr(place, name, then(getattr(place, name), lambda: (patch.undo(), reset())))
-        launching.look(ending)
+        launching.poll(ending)
         reconcile.run()
         assert getattr(place, name).__name__ == name  # it has come to that moment
     reconcile.run()
@@ -183,7 +183,7 @@ def test_a_version_is_activated_though_the_process_was_killed_at_the_end_of_the_
     with monkeypatch.context() as patch:
         patch.setattr(*moment, killed)
         with pytest.raises(KeyboardInterrupt):
-            launching.look(ending)
+            launching.poll(ending)
     reconcile.run()
     ending.refresh_from_db()
     assert ending.state == "completed"

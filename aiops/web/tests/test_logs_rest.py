@@ -97,7 +97,7 @@ class TestPost:
         assert LogLine.objects.count() == 11_999
 
     def test_a_very_large_array_is_read_piece_by_piece(self, client, alice, monkeypatch):
-        monkeypatch.setattr(bodies, "MOST_ELEMENT", 300)
+        monkeypatch.setattr(bodies, "MAX_ELEMENT", 300)
         monkeypatch.setattr(bodies, "BLOCK", 90)
         monkeypatch.setattr(bodies, "KEPT", 3)
         headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
 PATH = "/api/v1/aiops/logs"
 MS = 1700000000_000
 LONG = "x" * 1_200_000
-CUT = LONG[: accept.MOST_CHARACTERS - len(accept.CUT)] + accept.CUT
+CUT = LONG[: accept.MAX_CHARACTERS - len(accept.CUT)] + accept.CUT
 
 
 def texts() -> list[str]:
@@ -91,7 +91,7 @@ def test_json_that_is_none_loses_one_line_only(post):
 
 
 def test_a_body_of_many_elements_that_are_not_valid_is_refused_as_a_whole(post, monkeypatch):
-    monkeypatch.setattr(bodies, "MOST_BAD", 2)
+    monkeypatch.setattr(bodies, "MAX_BAD", 2)
     good = b'{"log": "x"}'
     assert post(b"[%s,{a},{b}]" % good).json()["taken"] == 1
     assert post(b"[%s,{a},{b},{c}]" % good).json()["msg"] == "body: not valid JSON"

@@ -70,7 +70,7 @@ def test_a_users_label_is_for_the_own_lines_and_no_training(as_alice, lines, dra
     assert (row["namespace"], row["masked_log"], row["level"], row["by"]) == ("alice", TEXT, "Normal", "alice")
     tasks.run()
     assert levels() == {"a": "Normal", "b": "Anomaly", "far": "Anomaly"}
-    drain.look()
+    drain.poll()
     assert judged(drain, ("local", "alice"), ("local", "bob"), ("other", "alice")) == [
         ("alice", "Normal"), ("bob", "Anomaly"), ("alice", "Anomaly"),
     ]  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_users_label_has_precedence_over_one_for_all_lines(as_alice, as_bob, a
     ok(as_staff, "post", "aiops/feedback", {"id": "b", "level": "Normal"}, 201)
     tasks.run()
     assert levels() == {"a": "Anomaly", "b": "Normal", "far": "Normal"}
-    drain.look()
+    drain.poll()
     assert judged(drain, ("local", "alice"), ("local", "bob")) == [("alice", "Anomaly"), ("bob", "Normal")]
     shown = [
         {row["namespace"] for row in ok(client, "get", "aiops/feedback")} for client in (as_alice, as_bob, as_staff)
@@ -95,7 +95,7 @@ def test_a_users_label_has_precedence_over_one_for_all_lines(as_alice, as_bob, a
 
 def test_the_models_verdict_on_a_new_text_is_learned_and_the_label_shown(as_alice, lines, drain):
     ok(as_alice, "post", "aiops/feedback", {"id": "a", "level": "Normal"}, 201)
-    drain.look()
+    drain.poll()
     item = payloads.Payload(_id="x", log=TEXT, masked_log=TEXT, log_type="workload", cluster_id="local",
                             namespace_name="alice", anomaly_level="Anomaly", opnilog_confidence=0.2)  # fmt: skip
     (answer,) = payloads.decode(dict(drain.learn([payloads.encode([item])]))["inferenced_logs"])
@@ -164,7 +164,7 @@ def test_a_watched_workload_is_judged_beside_the_watchlist(as_alice, as_bob, as_
     assert [one["namespace"] for one in ok(as_staff, "get", "aiops/watched")] == ["alice"]
     assert ok(as_bob, "get", "aiops/watched") == []
     ok(as_alice, "delete", path)
-    service.look()
+    service.poll()
     assert service.owned == set()
 
 

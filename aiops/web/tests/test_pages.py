@@ -90,7 +90,7 @@ class TestLines:
             path.write_text(text)
         taken: list[dict] = []
         reader = follow.Follower(storage.root(), taken.extend)
-        while reader.look():
+        while reader.poll():
             pass
         store = logstore.get()
         store.append([*taken, document("another reading", "two")])
@@ -295,7 +295,7 @@ class TestLabels:
             drain.cache.learn([(f"text {number}", "Anomaly", "raw") for number in range(9)])
             assert drain.cache.match_many(["disk gone away"])[0].level == "Normal"
             operator.post("/aiops/tell", {"id": "a2", "level": "Anomaly"})
-            drain.look()
+            drain.poll()
             assert drain.cache.match_many(["disk gone away"])[0].level == "Anomaly"
         finally:
             drain.stop()

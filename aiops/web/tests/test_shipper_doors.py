@@ -215,7 +215,7 @@ class TestIntakeEndpoints:
         answer = client.post(door, data, content_type="application/x-protobuf", headers=headers)
         assert answer.status_code == (204 if "loki" in door else 200)
         [(*_names, text)] = stored()
-        assert text == "x" * (accept.MOST_CHARACTERS - len(accept.CUT)) + accept.CUT
+        assert text == "x" * (accept.MAX_CHARACTERS - len(accept.CUT)) + accept.CUT
 
     def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, door, headers):
         rows = [["1700000000000000000", "one"]]

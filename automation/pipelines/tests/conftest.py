@@ -33,10 +33,10 @@ class World:
     def run(self, **body) -> PipelineRun:
         response = self.client.call("post", "users/alice/pipelines/flow/runs", body)
         assert response.status_code == 201, response.content
-        self.look()
+        self.poll()
         return PipelineRun.objects.get(number=response.json()["number"])
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Run what is enqueued, except for the jobs' own processes: those are played."""
         while self.tasks.queue:
             self.tasks.queue[:] = [one for one in self.tasks.queue if one.actor_name != "jobs.launch"]
@@ -53,7 +53,7 @@ class World:
         if act is not None:
             act(job)
         finish(job, state)
-        self.look()
+        self.poll()
         return job
 
     def play(self) -> list[str]:
@@ -73,5 +73,5 @@ class World:
 @pytest.fixture
 def world(as_alice, tasks, home, monkeypatch):
     """Pipelines of alice's; what jobs send is recorded at once."""
-    monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)
+    monkeypatch.setattr("tracking.metrics.recording.all_recorded", lambda job: True)
     return World(as_alice, tasks)

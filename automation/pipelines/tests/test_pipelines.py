@@ -9,7 +9,7 @@ import pytest
 from accounts import lifecycle as accounts
 from accounts.models import Notice
 from automation.models import Pipeline, PipelineRun, Step
-from automation.pipelines import drawing, driving
+from automation.pipelines import drawing, progress
 from automation.sweeps.tests.conftest import report
 from jobs.models import Job, RunParam, Snapshot
 from kernel import storage
@@ -86,7 +86,7 @@ class TestOrder:
         world.make({"a": {}})
         run = world.run()
         for _ in range(3):
-            driving.advance(run.pk)
+            progress.advance(run.pk)
         assert Job.objects.count() == 1
 
 
@@ -111,15 +111,15 @@ class TestConditions:
     def test_the_condition_waits_for_the_last_reports(self, world, monkeypatch):
         world.make({"a": {}, "b": {"when": {"a": "score > 0.9"}}})
         run = world.run()
-        monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: False)
+        monkeypatch.setattr("tracking.metrics.recording.all_recorded", lambda job: False)
         job = world.end("a")
         assert world.running() == ["a"]
         Job.objects.filter(pk=job.pk).update(state="running", metrics_until=None)
         job.refresh_from_db()
         report(job, "score", 0.95)
         Job.objects.filter(pk=job.pk).update(state="finished")
-        monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)
-        driving.advance(run.pk)
+        monkeypatch.setattr("tracking.metrics.recording.all_recorded", lambda job: True)
+        progress.advance(run.pk)
         assert world.running() == ["b"]
 
     def test_a_metric_that_never_came_fails_it_and_is_named(self, world):
@@ -144,7 +144,7 @@ class TestApproval:
         self.begin(world)
         approved = as_alice.call("put", f"{RUN}/1/steps/good:approve").json()
         assert next(step for step in approved["steps"] if step["name"] == "good")["by"] == "alice"
-        world.look()
+        world.poll()
         assert world.running() == ["b"]
         assert "does not wait" in as_alice.refused("put", f"{RUN}/1/steps/good:approve")
 
@@ -152,7 +152,7 @@ class TestApproval:
     def test_it_fails_when_it_is_rejected(self, world, as_alice):
         run = self.begin(world)
         as_alice.call("put", f"{RUN}/1/steps/good:reject")
-        world.look()
+        world.poll()
         run.refresh_from_db()
         assert (run.state, world.states()["b"]) == ("error", "skipped")
         assert run.reason == "good failed: rejected by alice"
@@ -206,7 +206,7 @@ class TestEnds:
         world.run()
         cancelled = as_alice.call("put", f"{RUN}/1:cancel").json()
         assert (cancelled["state"], cancelled["reason"]) == ("error", "cancelled")
-        world.look()
+        world.poll()
         assert {job.shown_state for job in Job.objects.all()} == {"cancelled"}
         assert in_use() == 0
         as_alice.refused("put", f"{RUN}/1:cancel")
@@ -215,7 +215,7 @@ class TestEnds:
         world.make({"a": {}})
         world.run()
         assert as_alice.call("delete", f"{RUN}/1").json()["state"] == "deleting"
-        world.look()
+        world.poll()
         assert not PipelineRun.objects.exists()
         gone = as_alice.call("delete", "users/alice/pipelines/flow")
         assert gone.status_code == 200, gone.content
@@ -233,7 +233,7 @@ class TestEnds:
         gone = as_alice.call("delete", "users/alice/pipelines/flow")
         assert gone.status_code == 200, gone.content
         as_alice.refused("get", "users/alice/pipelines/flow")
-        world.look()
+        world.poll()
         assert not Pipeline.objects.exists()
         assert Job.objects.get().shown_state == ("finished" if ended else "cancelled")
         world.make({"a": {}})
@@ -242,7 +242,7 @@ class TestEnds:
         world.make({"a": {}})
         run = world.run()
         accounts.deregister(username="alice", by="test")
-        world.look()
+        world.poll()
         run.refresh_from_db()
         assert run.state == "error"
         assert in_use() == 0

@@ -10,9 +10,9 @@ import pytest
 
 from automation.models import Sweep, Trial, TrialState
 from jobs import lifecycle as jobs
-from jobs.metrics import recording
 from jobs.models import Job
 from kernel import bus
+from tracking.metrics import recording
 
 SPACE = {"lr": {"type": "float", "low": 0.001, "high": 1.0, "log": True}, "depth": {"type": "int", "low": 1, "high": 5}}
 NUMBERS = itertools.count(1)
@@ -74,10 +74,10 @@ class World:
     def make(self, **fields) -> Sweep:
         response = self.client.call("post", f"users/{self.user}/sweeps", body(**fields))
         assert response.status_code == 201, response.content
-        self.look()
+        self.poll()
         return Sweep.objects.get(name=response.json()["name"])
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Run what is enqueued, except for the jobs' own processes: those are played."""
         while self.tasks.queue:
             self.tasks.queue[:] = [one for one in self.tasks.queue if one.actor_name != "jobs.launch"]
@@ -98,7 +98,7 @@ class World:
                 if result is not None:
                     report(trial.job, "error", result)
                 finish(trial.job)
-            self.look()
+            self.poll()
 
     def get(self, path: str = "search") -> dict:
         response = self.client.call("get", f"users/{self.user}/sweeps/{path}")
@@ -109,5 +109,6 @@ class World:
 @pytest.fixture
 def world(as_alice, tasks, home, monkeypatch):
     """Sweeps of alice's; what jobs send is recorded at once."""
-    monkeypatch.setattr("jobs.metrics.recording.all_recorded", lambda job: True)  # the message bus has nothing of them
+    # The message bus has nothing of them.
+    monkeypatch.setattr("tracking.metrics.recording.all_recorded", lambda job: True)
     return World(as_alice, tasks, "alice")

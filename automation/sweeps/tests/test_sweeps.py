@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from automation.models import Sweep, Trial
-from automation.sweeps import driving
+from automation.sweeps import progress
 from jobs import launching
 from jobs import lifecycle as jobs
 from jobs.models import Job, Snapshot
@@ -116,7 +116,7 @@ class TestToTheEnd:
             report(trial.job, "error", error)
             report(trial.job, "speed", speed)
             finish(trial.job)
-        world.look()
+        world.poll()
         assert [each["number"] for each in world.get()["best"]] == [0, 1]
 
     @pytest.mark.parametrize(("statistic", "value"), [("last", 2), later("best", 1), later("min", 1), ("max", 3)])
@@ -127,7 +127,7 @@ class TestToTheEnd:
         begin(trial.job)
         report(trial.job, "error", 3, 1, 2)
         finish(trial.job)
-        world.look()
+        world.poll()
         assert world.get("search/trials")[0]["values"] == [value]
 
 
@@ -149,8 +149,8 @@ class TestEnds:
     def test_time_that_is_used_up_ends_it_and_cancels_its_trials(self, world):
         sweep = world.make(trials=50, stop={"hours": 1})
         Sweep.objects.filter(pk=sweep.pk).update(used_s=3600)
-        driving.advance(sweep.pk)
-        world.look()
+        progress.advance(sweep.pk)
+        world.poll()
         answer = world.get()
         assert (answer["state"], answer["reason"]) == ("finished", "the time of 1 h is used up")
         assert answer["counts"]["cancelled"] == 2
@@ -164,8 +164,8 @@ class TestEnds:
         (trial,) = world.running()
         begin(trial.job)
         Job.objects.update(started=timezone.now() - timedelta(minutes=20))  # 40 GPU minutes
-        driving.advance(sweep.pk)
-        world.look()
+        progress.advance(sweep.pk)
+        world.poll()
         answer = world.get()
         assert (answer["state"], answer["reason"]) == ("finished", "the 0.5 GPU hours are used up")
         assert answer["gpu_hours"] == pytest.approx(2 / 3, rel=0.05)
@@ -192,7 +192,7 @@ class TestEnds:
         (trial,) = world.running()
         begin(trial.job)
         finish(trial.job, "error")
-        world.look()
+        world.poll()
         world.play()
         answer = world.get()
         assert (answer["state"], answer["counts"]["failed"], answer["counts"]["complete"]) == ("finished", 1, 1)
@@ -201,7 +201,7 @@ class TestEnds:
     def test_a_job_that_its_user_deletes_is_a_failed_trial(self, world):
         sweep = world.make(trials=1)
         Job.objects.all().delete()
-        driving.advance(sweep.pk)
+        progress.advance(sweep.pk)
         assert world.get("search/trials")[0]["reason"] == "its job was deleted"
 
     def test_what_cannot_be_submitted_ends_it_with_the_reason(self, world, as_alice):
@@ -211,7 +211,7 @@ class TestEnds:
         report(trial.job, "error", 1)
         finish(trial.job)
         Tenant.objects.update(cpu=0.05)
-        world.look()
+        world.poll()
         answer = world.get()
         assert answer["state"] == "error"
         assert answer["reason"].startswith("trial 1 could not be submitted: cpu:")
@@ -227,15 +227,15 @@ class TestEarlyEnds:
         begin(trial.job)
         report(trial.job, "error", 3, 2, 1)
         finish(trial.job)
-        world.look()
+        world.poll()
         (trial,) = world.running()
         begin(trial.job)
         report(trial.job, "error", 2.5)
-        driving.advance(sweep.pk)
+        progress.advance(sweep.pk)
         assert world.running(), "it is better than the median"
         report(trial.job, "error", 9, first=1)
-        driving.advance(sweep.pk)
-        world.look()
+        progress.advance(sweep.pk)
+        world.poll()
         answer = world.get()
         assert (answer["counts"]["pruned"], answer["state"]) == (1, "finished")
         pruned = world.get("search/trials")[0]
@@ -248,7 +248,7 @@ class TestEarlyEnds:
         (trial,) = world.running()
         begin(trial.job)
         report(trial.job, "error", *range(1200))
-        driving.advance(sweep.pk)
+        progress.advance(sweep.pk)
         trial.refresh_from_db()
         sweep.refresh_from_db()
         assert (sweep.every, len(trial.steps), trial.steps[1]) == (4, 300, [4, 4.0])
@@ -258,11 +258,11 @@ class TestEarlyEnds:
         (trial,) = world.running()
         begin(trial.job)
         report_lines(trial.job, {"accuracy": 0.5, "loss": 2.0}, {"loss": 1.0}, {"accuracy": 0.75, "loss": 1.0}, {})
-        driving.advance(sweep.pk)
+        progress.advance(sweep.pk)
         trial.refresh_from_db()
         assert trial.steps == [[0, 0.5], [2, 0.75]]
         finish(trial.job)
-        world.look()
+        world.poll()
         assert world.get("search/trials")[0]["values"] == [0.75]
 
 
@@ -273,7 +273,7 @@ class TestByHand:
         world.play()
         assert (world.get()["state"], world.get()["counts"]["complete"]) == ("paused", 2)
         as_alice.call("put", "users/alice/sweeps/search:resume")
-        world.look()
+        world.poll()
         world.play()
         assert world.get()["counts"]["complete"] == 3
 
@@ -284,7 +284,7 @@ class TestByHand:
         assert "extend" in as_alice.refused("put", "users/alice/sweeps/search:resume")
         extended = as_alice.call("put", "users/alice/sweeps/search:extend", {"trials": 3, "parallel": 1})
         assert (extended.json()["state"], extended.json()["trials"]) == ("running", 5)
-        world.look()
+        world.poll()
         world.play()
         assert world.get()["counts"]["complete"] == 5
 
@@ -294,7 +294,7 @@ class TestByHand:
         world.play()
         added = as_alice.call("post", "users/alice/sweeps/search/trials", {"params": {"lr": 0.1}})
         assert (added.status_code, added.json()["given"]) == (201, ["lr"])
-        world.look()
+        world.poll()
         world.play()
         trial = world.get("search/trials")[0]
         assert (trial["params"]["lr"], trial["state"], trial["best"]) == (0.1, "complete", True)
@@ -320,7 +320,7 @@ class TestByHand:
         world.make(parallel=3)
         cancelled = as_alice.call("put", "users/alice/sweeps/search:cancel").json()
         assert (cancelled["state"], cancelled["reason"], cancelled["counts"]["cancelled"]) == ("error", "cancelled", 3)
-        world.look()
+        world.poll()
         assert {job.shown_state for job in Job.objects.all()} == {"cancelled"}
         assert in_use() == 0
 
@@ -328,7 +328,7 @@ class TestByHand:
     def test_a_deleted_sweep_cancels_its_trials_and_is_gone(self, world, as_alice, trash):
         sweep = world.make(parallel=2)
         assert as_alice.call("delete", f"users/alice/sweeps/search?trash={trash}").json()["state"] == "deleting"
-        world.look()
+        world.poll()
         assert not Sweep.objects.filter(pk=sweep.pk).exists()
         assert in_use() == 0
         jobs_left = Job.objects.all()
@@ -343,7 +343,7 @@ class TestByHand:
     def test_the_sweeps_of_a_deregistered_user_end(self, world, alice):
         world.make()
         accounts.deregister(username="alice", by="test")
-        world.look()
+        world.poll()
         sweep = Sweep.objects.get()
         assert (sweep.state, sweep.shown_state) == ("error", "cancelled")
         assert Trial.objects.filter(state="cancelled").count() == 2

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 
 from datasets.models import Dataset
 from jobs import reconcile
-from jobs.code import ignoring, store, sweeping, taking, tree
+from jobs.code import ignoring, snapshot_code, store, sweeping, tree
 from jobs.code import manifest as manifests
 from jobs.models import Blob, Capture, Job, Snapshot
 from kernel import storage
@@ -181,10 +181,10 @@ class TestKills:
         assert len(blobs()) == 2
 
     def test_nothing_is_removed_while_a_submission_is_under_way(self, alice, home):
-        with taking.taken(alice, "train.py") as code:
+        with snapshot_code.taken(alice, "train.py") as code:
             sweeping.sweep()
             with transaction.atomic():
-                taking.record(alice, code)
+                snapshot_code.record(alice, code)
         sweeping.sweep()
         assert len(blobs()) == 1
 
@@ -195,8 +195,8 @@ def killed_while_taking(user) -> bool:
     if child == 0:
         try:
             parents, connection.connection = connection.connection, None  # not closed: it is the parent's
-            with taking.taken(user, "train.py") as code, transaction.atomic():
-                taking.record(user, code)
+            with snapshot_code.taken(user, "train.py") as code, transaction.atomic():
+                snapshot_code.record(user, code)
         finally:
             os._exit(bool(parents))
     _, status = os.waitpid(child, 0)

@@ -184,7 +184,7 @@ def test_without_a_network_packages_come_from_a_folder_only(submit, until, setti
 def test_the_index_is_given_to_pip_and_nothing_else(settings, submit):
     settings.PIP_INDEX_URL = "https://index.test/simple"
     job = submit(USES, requirements="colours==1.0")
-    spec = building._spec(store.of(job.user_id, "colours==1.0\n", "python"), job, "colours==1.0\n")
+    spec = building._spec(store.environment_of(job.user_id, "colours==1.0\n", "python"), job, "colours==1.0\n")
     assert spec.environment["PIP_INDEX_URL"] == "https://index.test/simple"
     assert "MLP_TOKEN" not in spec.environment
     assert (spec.owner, spec.network, spec.cpu, spec.ram_mib) == (job.user_id, job.network_policy, job.cpu, job.ram)
@@ -331,7 +331,7 @@ def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
     for thread in threads:
         thread.join()
     assert problems == []
-    assert store.of(job.user_id, "colours==1.0\n", "python").installed() == ["colours==1.0"]
+    assert store.environment_of(job.user_id, "colours==1.0\n", "python").installed() == ["colours==1.0"]
 
 
 @pytest.mark.long
@@ -344,7 +344,7 @@ def test_on_a_cluster_they_are_installed_by_a_pod_of_the_jobs_image(settings, tm
         assert environment.is_ready
         settings.MLP_K8S = settings.MLP_K8S | {"images": {"python": "registry.test/python:2"}}
         runners._runner.cache_clear()
-        assert store.of(job.user_id, "colours==1.0\n", "python") != environment
+        assert store.environment_of(job.user_id, "colours==1.0\n", "python") != environment
 
 
 def test_links_that_an_installation_has_left_are_not_followed(alice):

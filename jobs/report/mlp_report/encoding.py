@@ -13,9 +13,9 @@ import zlib
 
 PICTURES = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF87a": "gif", b"GIF89a": "gif"}
 SOUNDS = {b"OggS": "ogg", b"fLaC": "flac", b"ID3": "mp3", b"\xff\xfb": "mp3", b"\xff\xf3": "mp3", b"\xff\xf2": "mp3"}
-MOST_PIXELS = 40000000
-MOST_CHANNELS = 8
-MOST_FILE = 32 << 20
+MAX_PIXELS = 40000000
+MAX_CHANNELS = 8
+MAX_FILE = 32 << 20
 
 
 class Unfit(Exception):
@@ -101,14 +101,14 @@ def _bytes_of(value):
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
     elif isinstance(value, (str, os.PathLike)):
-        if os.path.getsize(value) > MOST_FILE:
-            raise Unfit(f"the file is larger than {MOST_FILE >> 20} MiB")
+        if os.path.getsize(value) > MAX_FILE:
+            raise Unfit(f"the file is larger than {MAX_FILE >> 20} MiB")
         with open(value, "rb") as file:
-            data = file.read(MOST_FILE + 1)
+            data = file.read(MAX_FILE + 1)
     else:
         return None
-    if len(data) > MOST_FILE:
-        raise Unfit(f"it is larger than {MOST_FILE >> 20} MiB")
+    if len(data) > MAX_FILE:
+        raise Unfit(f"it is larger than {MAX_FILE >> 20} MiB")
     return data
 
 
@@ -119,8 +119,8 @@ def _kind(data, kinds, riff, of_riff):
 
 
 def _check_pixels(width, height):
-    if not 0 < width * height <= MOST_PIXELS:
-        raise Unfit(f"{width} x {height} pixels cannot be shown; at most {MOST_PIXELS}")
+    if not 0 < width * height <= MAX_PIXELS:
+        raise Unfit(f"{width} x {height} pixels cannot be shown; at most {MAX_PIXELS}")
 
 
 def _shape(value):
@@ -174,8 +174,8 @@ def _samples(value):
     if len(shape) not in (1, 2) or not all(shape):
         raise Unfit(f"the shape {shape} is not that of audio: samples, or samples x channels")
     channels = min(shape) if len(shape) == 2 else 1
-    if channels > MOST_CHANNELS or 2 * math.prod(shape) > MOST_FILE:
-        raise Unfit(f"it has too many channels, or is longer than {MOST_FILE >> 20} MiB")
+    if channels > MAX_CHANNELS or 2 * math.prod(shape) > MAX_FILE:
+        raise Unfit(f"it has too many channels, or is longer than {MAX_FILE >> 20} MiB")
     turned = len(shape) == 2 and shape[0] < shape[1]
     if hasattr(array, "astype"):
         numpy = sys.modules["numpy"]

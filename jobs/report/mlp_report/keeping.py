@@ -2,14 +2,14 @@
 
 The journal is a file in the job's folder, `metrics/report.{attempt}.{run}.jsonl`, with a line for each report:
 `["m" or "v", counter, object]`, see sending.py. The platform reads it after the end of the job's process
-(jobs.metrics.journal), so that neither a kill nor an outage at the end loses a report.
+(tracking.metrics.journal), so that neither a kill nor an outage at the end loses a report.
 """
 
 import collections
 import os
 import shutil
 
-CLEAR_BYTES, MOST_BYTES = 1 << 16, 16 << 20  # from when on what is taken is cleared; what a journal may have
+CLEAR_BYTES, MAX_BYTES = 1 << 16, 16 << 20  # from when on what is taken is cleared; what a journal may have
 
 
 class Channel:
@@ -32,7 +32,7 @@ class Journal:
     def add(self, kind, counter, text):
         """Append a report; return whether the journal has it."""
         line = f'["{kind}",{counter},{text}]\n'.encode()
-        self.works = self.works and self.size + len(line) <= MOST_BYTES
+        self.works = self.works and self.size + len(line) <= MAX_BYTES
         if self.works:
             try:
                 if self.file is None:

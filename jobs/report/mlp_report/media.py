@@ -2,7 +2,7 @@
 
 Files go to `media/` in the job's output, named by their content, and a line about each to `media/index.jsonl`. The line
 is appended by one write, so that several processes of a job may log. Only a notification of new media is sent. At most
-MOST_ITEMS are logged, and MOST_BYTES.
+MAX_ITEMS are logged, and MAX_BYTES.
 """
 
 import hashlib
@@ -16,9 +16,9 @@ import time
 from . import encoding
 from .encoding import Unfit
 
-MOST_ITEMS, MOST_BYTES = 10000, 1 << 30
-MOST_ROWS, MOST_COLUMNS, MOST_CELL = 10000, 200, 1000
-MOST_BINS, MOST_CLASSES, MOST_TEXT, MOST_CAPTION = 512, 200, 1 << 20, 500
+MAX_ITEMS, MAX_BYTES = 10000, 1 << 30
+MAX_ROWS, MAX_COLUMNS, MAX_CELL = 10000, 200, 1000
+MAX_BINS, MAX_CLASSES, MAX_TEXT, MAX_CAPTION = 512, 200, 1 << 20, 500
 
 
 class Media:
@@ -47,7 +47,7 @@ class Media:
 
     def log_text(self, name, text, step=None):
         """Log a text; the page shows it as Markdown."""
-        self._log("text", name, step, lambda: (str(text)[:MOST_TEXT].encode("utf-8", "replace"), "md", {}))
+        self._log("text", name, step, lambda: (str(text)[:MAX_TEXT].encode("utf-8", "replace"), "md", {}))
 
     def log_table(self, name, data, columns=None, step=None):
         """Log a table: rows and the names of columns, rows that are dicts, a dict of columns, or a DataFrame."""
@@ -71,10 +71,10 @@ class Media:
                 raise Unfit("its name must have 1 to 100 letters, digits, _.:/- and spaces")
             step = self._step(step)
             data, extension, facts = encode()
-            if len(data) > encoding.MOST_FILE:
-                raise Unfit(f"it is larger than {encoding.MOST_FILE >> 20} MiB")
+            if len(data) > encoding.MAX_FILE:
+                raise Unfit(f"it is larger than {encoding.MAX_FILE >> 20} MiB")
             if caption:
-                facts["caption"] = str(caption)[:MOST_CAPTION]
+                facts["caption"] = str(caption)[:MAX_CAPTION]
             path = self._keep(kind, name, step, data, extension, facts)
         except Exception as problem:  # a picture that cannot be drawn must not stop a training
             words = str(problem) if isinstance(problem, (Unfit, OSError)) else repr(problem)
@@ -98,8 +98,8 @@ class Media:
         folder = os.path.join(self.reporter.environment.get("MLP_WORKSPACE", "."), "media")
         with self.lock:
             self._count(folder)
-            if self.items >= MOST_ITEMS or self.bytes + len(data) > MOST_BYTES:
-                limit = f"{MOST_ITEMS} media, {MOST_BYTES >> 20} MiB in all"
+            if self.items >= MAX_ITEMS or self.bytes + len(data) > MAX_BYTES:
+                limit = f"{MAX_ITEMS} media, {MAX_BYTES >> 20} MiB in all"
                 raise Unfit(f"a job may log at most {limit}")
             self.items, self.bytes = self.items + 1, self.bytes + len(data)
         relative = f"{kind}/{hashlib.sha256(data).hexdigest()[:32]}.{extension}"
@@ -139,7 +139,7 @@ def _json(value, **facts):
 def _table(data, columns):
     if hasattr(data, "columns") and hasattr(data, "itertuples"):  # pandas
         columns = list(data.columns)
-        rows = [list(row) for row in data.head(MOST_ROWS).itertuples(index=False, name=None)]
+        rows = [list(row) for row in data.head(MAX_ROWS).itertuples(index=False, name=None)]
         return _cells(columns, rows, len(data))
     if hasattr(data, "to_dicts"):  # polars
         data = data.to_dicts()
@@ -157,13 +157,13 @@ def _table(data, columns):
 
 
 def _cells(columns, rows, count):
-    columns = [str(column)[:MOST_CELL] for column in columns]
-    if not columns or len(columns) > MOST_COLUMNS:
-        raise Unfit(f"a table has 1 to {MOST_COLUMNS} columns, not {len(columns)}")
+    columns = [str(column)[:MAX_CELL] for column in columns]
+    if not columns or len(columns) > MAX_COLUMNS:
+        raise Unfit(f"a table has 1 to {MAX_COLUMNS} columns, not {len(columns)}")
     wrong = next((row for row in rows if len(row) != len(columns)), None)
     if wrong is not None:
         raise Unfit(f"a row has {len(wrong)} cells, the table {len(columns)} columns")
-    kept = [[_cell(cell) for cell in row] for row in rows[:MOST_ROWS]]
+    kept = [[_cell(cell) for cell in row] for row in rows[:MAX_ROWS]]
     return _json({"columns": columns, "rows": kept}, rows=count, columns=len(columns))
 
 
@@ -174,7 +174,7 @@ def _cell(value):
         return value
     if isinstance(value, (int, float)):
         return value if math.isfinite(value) and abs(value) < 2**53 else str(value)
-    return str(value)[:MOST_CELL]
+    return str(value)[:MAX_CELL]
 
 
 def _histogram(values, counts, edges, bins):
@@ -182,10 +182,10 @@ def _histogram(values, counts, edges, bins):
     if values is not None:
         finite = [number for number in encoding.numbers(values) if math.isfinite(number)]
         left_out = len(encoding.numbers(values)) - len(finite)
-        counts, edges = _bins(finite, max(1, min(MOST_BINS, int(bins))))
+        counts, edges = _bins(finite, max(1, min(MAX_BINS, int(bins))))
     counts, edges = encoding.numbers(counts or []), encoding.numbers(edges or [])
-    if not counts or len(counts) > MOST_BINS or len(edges) != len(counts) + 1:
-        raise Unfit(f"it needs values, or 1 to {MOST_BINS} counts and one more edges")
+    if not counts or len(counts) > MAX_BINS or len(edges) != len(counts) + 1:
+        raise Unfit(f"it needs values, or 1 to {MAX_BINS} counts and one more edges")
     if not all(map(math.isfinite, counts + edges)) or min(counts) < 0 or sorted(edges) != edges:
         raise Unfit("counts must not be negative, and edges must increase")
     return _json({"counts": counts, "edges": edges, "left_out": left_out})
@@ -220,8 +220,8 @@ def _matrix(truth, predicted, matrix, labels):
         elif labels is not None and set(found) <= set(labels):
             found = list(labels)
         place = {one: at for at, one in enumerate(found)}
-        if len(found) > MOST_CLASSES:
-            raise Unfit(f"it has {len(found)} classes; at most {MOST_CLASSES} are shown")
+        if len(found) > MAX_CLASSES:
+            raise Unfit(f"it has {len(found)} classes; at most {MAX_CLASSES} are shown")
         matrix = [[0] * len(found) for _ in found]
         for one, other in zip(truth, predicted):  # noqa: B905 (Python 3.10)
             matrix[place[one]][place[other]] += 1
@@ -229,8 +229,8 @@ def _matrix(truth, predicted, matrix, labels):
     matrix = [encoding.numbers(row) for row in encoding.plain(matrix)[0]]
     labels = list(range(len(matrix))) if labels is None else labels
     square = all(len(row) == len(matrix) for row in matrix) and len(labels) == len(matrix)
-    if not 1 <= len(matrix) <= MOST_CLASSES or not square:
-        raise Unfit(f"it is not a square matrix of 1 to {MOST_CLASSES} classes with as many labels")
+    if not 1 <= len(matrix) <= MAX_CLASSES or not square:
+        raise Unfit(f"it is not a square matrix of 1 to {MAX_CLASSES} classes with as many labels")
     if not all(math.isfinite(number) and number >= 0 for row in matrix for number in row):
         raise Unfit("its counts must not be negative")
     return _json({"labels": [str(label)[:100] for label in labels], "matrix": matrix}, classes=len(matrix))

@@ -2,7 +2,7 @@
 
 import time
 
-MOST_PERCENT = 99  # the end of a training is not that of the script
+MAX_PERCENT = 99  # the end of a training is not that of the script
 LOSS = ("train_loss", "loss", "train/loss", "train_loss_epoch", "val_loss", "val/loss")
 ACCURACY = ("val_accuracy", "val_acc", "val/accuracy", "val/acc", "accuracy", "acc", "train_accuracy", "train_acc")
 ACCURACY += ("sparse_categorical_accuracy", "categorical_accuracy", "binary_accuracy")
@@ -27,7 +27,7 @@ class Pace:
         self.reported = now
         pace = (now - self.begun) / (done - self.first) if done > self.first else None
         remaining = None if pace is None else max(0.0, pace * (total - done))
-        self.progress(min(MOST_PERCENT, 100 * done / total), remaining)
+        self.progress(min(MAX_PERCENT, 100 * done / total), remaining)
 
 
 def sorted_out(metrics):

@@ -25,8 +25,8 @@ from urllib.parse import quote, urlsplit
 from .keeping import Channel, Journal, copied, seconds_of
 
 QUEUE_SIZE, BATCH_SIZE, TRY_AGAIN = 10000, 1000, (408, 425, 429)
-BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_WAIT_S = 0.5, 10.0, 0.5, 15.0, 10.0
-MOST_REFUSALS, MOST_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
+BATCH_S, TIMEOUT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S, MAX_WAIT_S = 0.5, 10.0, 0.5, 15.0, 10.0
+MAX_REFUSALS, MAX_NUMBERS = 20, 100  # in a row: then it is not this or that object's fault; in one object
 OWN, MEASURED = ("epoch", "accuracy", "loss", "progress"), ("accuracy", "loss")
 UNUSABLE = "MLP_API_URL, MLP_USER or MLP_JOB is not given or not valid"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/ -]{0,99}")
@@ -117,8 +117,8 @@ class Reporter:
             return self.say("  ".join(f"{name} {value:g}" for name, value in [*shown.items(), *pairs]))
         pairs = [*dict(more).items(), *pairs]
         with self.changed:
-            for at in range(0, len(pairs), MOST_NUMBERS):
-                self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MOST_NUMBERS]), "time": now})
+            for at in range(0, len(pairs), MAX_NUMBERS):
+                self._enqueue(self.numbers, {"step": step, "values": dict(pairs[at : at + MAX_NUMBERS]), "time": now})
 
     def artifact(self, path, name=None):
         """Copy a file or folder to the job's output; return its new path, None where that failed."""
@@ -248,7 +248,7 @@ class Reporter:
 
     def _wait_for_place(self, channel):
         """Wait while a script reports faster than the platform takes it; return whether there is a place."""
-        end = time.monotonic() + MOST_WAIT_S
+        end = time.monotonic() + MAX_WAIT_S
         while len(channel.queue) >= QUEUE_SIZE and time.monotonic() < end and not self.away and self._ensure_thread():
             self.changed.wait(end - time.monotonic())
         return len(channel.queue) < QUEUE_SIZE
@@ -347,7 +347,7 @@ class Reporter:
             body = "[" + ",".join(text for _, text in part) + "]"
             taken = self._settle("POST", channel.path, body, {"X-Message-Id": number})
             channel.refusals = 0 if taken else channel.refusals + 1
-            if taken or len(part) == 1 or channel.refusals > MOST_REFUSALS:
+            if taken or len(part) == 1 or channel.refusals > MAX_REFUSALS:
                 del channel.batch[: len(part)]
                 size *= 2
             else:

@@ -33,13 +33,13 @@ def write(log: LogFile, data: bytes, mode: str = "wb") -> None:
 
 def lines(log: LogFile, first: int = 0, count: int = 1000, wanted=None) -> tuple[int, list[dict]]:
     with log.open() as file, Times(log.open_times()) as times:
-        index = indexing.of(file.fileno(), log.index)
+        index = indexing.index_of(file.fileno(), log.index)
         return index.total, rows(index, first, count, times, wanted)
 
 
 def found(log: LogFile, wanted: Wanted, first: int = 0, limit: int = 1000) -> list[int]:
     with log.open() as file:
-        hits, after = search(indexing.of(file.fileno(), log.index), wanted, first, limit, 60)
+        hits, after = search(indexing.index_of(file.fileno(), log.index), wanted, first, limit, 60)
     assert after is None or len(hits) == limit
     return hits
 
@@ -87,7 +87,7 @@ def test_lines_of_any_log_are_those_of_the_whole_file_read_at_once(log):
                 )
                 assert data[row["offset"] :].startswith(line)
         with log.open() as file:
-            index = indexing.of(file.fileno(), log.index)
+            index = indexing.index_of(file.fileno(), log.index)
             assert [index.line_at(row["offset"]) + 1 for row in got] == [row["line"] for row in got]
 
 
@@ -183,7 +183,7 @@ def test_search_goes_on_where_it_stopped(log):
     write(log, b"".join(b"epoch %d\n" % n for n in range(100_000)))
     wanted, hits, first = Wanted("7"), [], 0
     with log.open() as file:
-        index = indexing.of(file.fileno(), log.index)
+        index = indexing.index_of(file.fileno(), log.index)
         while first is not None:
             some, first = search(index, wanted, first, 10_000, 0)
             hits += some

@@ -13,10 +13,10 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mlp.backup import taking, verifying
-from mlp.backup.bucket import open_place
-from mlp.backup.places import BackupError
-from mlp.backup.repository import Head, Repository
+from operations.backup import taking, verifying
+from operations.backup.bucket import open_place
+from operations.backup.places import BackupError
+from operations.backup.repository import Head, Repository
 
 VERBS = ("create", "verify", "list", "prune")
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
         with taking.servers():
             repository = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal(), create=True)
             with repository.locked():
-                head = taking.take(repository, self.stdout.write, options["full"])
+                head = taking.create(repository, self.stdout.write, options["full"])
                 self.stdout.write(
                     f"backup {head.name}: {_size(head.size)} in {head.file_count} files, {_size(head.added)} added to "
                     f"{place}{', encrypted' if repository.encrypted else ''}"

@@ -15,8 +15,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from kernel import broker, bus
-from mlp.checkup import findings, isolation, machine, secrecy, state
-from mlp.checkup.findings import Check
+from operations.checkup import findings, isolation, machine, secrecy, state
+from operations.checkup.findings import Check
 from supervision import health
 
 DATABASE, BOTH, NATS = frozenset({"database"}), frozenset({"database", "nats"}), frozenset({"nats"})

@@ -11,10 +11,10 @@ from django.core.management.base import BaseCommand
 from accounts import lifecycle
 from accounts.models import User
 from accounts.tenancy import members
-from jobs.metrics import recording
 from kernel import bus
 from kernel.secrets import secret
 from resources.inventory import prepare_default_tenant
+from tracking.metrics import recording
 
 OPERATOR = "admin"
 

@@ -114,7 +114,7 @@ class Command(BaseCommand):
 
     def _round(self, rounds: Rounds, changed: bool) -> None:
         whole = True
-        clock.look()
+        clock.check()
         with suppress(Exception):  # the runner or the database does not answer: then all steps are tried
             whole = rounds.is_whole(changed)
         for step in STEPS:

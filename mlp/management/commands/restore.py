@@ -8,10 +8,10 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from mlp.backup import refilling, restoring
-from mlp.backup.bucket import open_place
-from mlp.backup.places import BackupError
-from mlp.backup.repository import Repository
+from operations.backup import refilling, restoring
+from operations.backup.bucket import open_place
+from operations.backup.places import BackupError
+from operations.backup.repository import Repository
 
 
 class Command(BaseCommand):

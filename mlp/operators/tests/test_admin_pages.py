@@ -28,7 +28,7 @@ from .admin_world import fill, put
 pytestmark = pytest.mark.django_db
 
 MODELS = sorted(model._meta.label_lower for model in admin.site._registry)
-OPENED_MOST = ["accounts.user", "apps.application", "datasets.dataset", "jobs.job", "models_app.model"]
+OPENED_MAX = ["accounts.user", "apps.application", "datasets.dataset", "jobs.job", "models_app.model"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CREATED_HERE = {
     "accounts.user", "accounts.token", "accounts.membership", "resources.tenant", "resources.userlimit",
@@ -101,7 +101,7 @@ def test_no_object_is_changed_by_a_form(staff_client, world, part):
     assert answers == dict.fromkeys(MODELS[part], 403)
 
 
-@pytest.mark.parametrize("labels", [OPENED_MOST, later(MODELS)], ids=["some", "all"])
+@pytest.mark.parametrize("labels", [OPENED_MAX, later(MODELS)], ids=["some", "all"])
 def test_object_pages_and_histories_open(staff_client, world, labels):
     """All object pages are opened with hostile text in them, too: see test_hostile_words.py."""
     histories = {label: address(label, "history", world[label].pk) for label in labels}

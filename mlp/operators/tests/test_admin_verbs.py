@@ -268,7 +268,7 @@ def test_changing_ones_own_password_keeps_the_session(staff_client, staff):
     do(staff_client, staff, "password", password="new horse staple", again="new horse staple")
     assert staff_client.get("/admin/").status_code == 200
     assert in_another_thread.get("/admin/").status_code == 302
-    (listed,) = sessions.of(staff)
+    (listed,) = sessions.visits_of(staff)
     assert listed.session_key == staff_client.cookies["sessionid"].value
     staff.refresh_from_db()
     later = visitor(staff)
@@ -279,7 +279,7 @@ def test_changing_ones_own_password_keeps_the_session(staff_client, staff):
 def test_a_password_set_by_an_operator_ends_the_users_sessions(staff_client, alice):
     alice_page = visitor(alice)
     do(staff_client, alice, "password", password="new horse staple", again="new horse staple")
-    assert sessions.of(alice) == []
+    assert sessions.visits_of(alice) == []
     assert alice_page.get("/index").status_code == 302
     assert staff_client.get("/admin/").status_code == 200
 

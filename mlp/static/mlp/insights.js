@@ -6,7 +6,7 @@ import { watchLines } from "./socket.js";
 import { nodes } from "./styled.js";
 import { timeFields, zoomable } from "./zoom.js";
 
-const MOST = 200; // lines that the page keeps
+const MAX = 200; // lines that the page keeps
 const waiting = new Map(); // id -> the latest version of a line that is not drawn yet
 const recent = new Map(); // id -> {row, at}: the latest version of a line that came last, and when
 let drawn = false;
@@ -24,7 +24,7 @@ function take(rows) {
     recent.delete(row.id);
     recent.set(row.id, { row, at });
   }
-  for (const kept of [waiting, recent]) while (kept.size > MOST) kept.delete(kept.keys().next().value);
+  for (const kept of [waiting, recent]) while (kept.size > MAX) kept.delete(kept.keys().next().value);
   if (!drawn) {
     drawn = true;
     requestAnimationFrame(draw);
@@ -71,9 +71,9 @@ function draw() {
       continue;
     }
     const before = [...body.children].find((one) => Number(one.dataset.at) <= row.time);
-    if (before || body.children.length < MOST) body.insertBefore(made(row), before ?? null);
+    if (before || body.children.length < MAX) body.insertBefore(made(row), before ?? null);
   }
-  while (body.children.length > MOST) body.lastElementChild.remove();
+  while (body.children.length > MAX) body.lastElementChild.remove();
 }
 
 watch({ then: restore });

@@ -1,7 +1,7 @@
 // The search of a log: the server searches the whole log, a part at a time; the numbers of the lines that match are kept
 // here, and go on while new lines come.
 
-const MOST = 200000; // lines that match
+const MAX = 200000; // lines that match
 const AT_ONCE = 20000;
 const TYPING_MS = 250;
 const AGAIN_MS = 1000;
@@ -65,7 +65,7 @@ export class LogSearch {
     const round = ++this.round;
     const query = this.query;
     let marked = false;
-    while (this.next !== null && this.hits.length < MOST) {
+    while (this.next !== null && this.hits.length < MAX) {
       const from = this.next;
       const answer = await fetch(`${this.address}/search?${this.of}first=${from}&limit=${AT_ONCE}${query}`, { credentials: "same-origin" }).catch(() => null);
       if (round !== this.round) return;

@@ -11,7 +11,7 @@ import { onChange } from "./socket.js";
 const SOON_MS = 60; // changes within it share one fetch
 const MOVING_MS = 2000; // between two fetches when only progress has moved
 const AGAIN_MS = 3000;
-const MOST_RETAINED = 6;
+const MAX_RETAINED = 6;
 const MARKS = /<input type="hidden" name="csrfmiddlewaretoken"[^>]*>/g;
 const LOGINS = /^\/(regist_login|admin\/login)/;
 const seen = new Map();
@@ -43,7 +43,7 @@ function retain(old, fresh) {
   const list = "retain" in old.dataset && fresh.querySelector("[data-list]");
   if (!list) return;
   const shown = new Set([...fresh.querySelectorAll("[data-keep]")].map((element) => element.id));
-  const ended = [...old.querySelectorAll("[data-keep]")].filter((element) => !shown.has(element.id)).slice(0, MOST_RETAINED);
+  const ended = [...old.querySelectorAll("[data-keep]")].filter((element) => !shown.has(element.id)).slice(0, MAX_RETAINED);
   if (!ended.length) return;
   list.append(...ended.map((element) => element.cloneNode(false)));
   list.querySelector("[data-none]")?.remove();

@@ -6,7 +6,7 @@ import "./runs/columns.js";
 import "./runs/editing.js";
 import "./runs/lines.js";
 
-const MOST_NAMED = 5;
+const MAX_NAMED = 5;
 const PLACE = "mlp-runs"; // in the session's storage: where the table was left for another version of itself
 const PLACE_MS = 60000;
 
@@ -60,7 +60,7 @@ document.addEventListener("submit", (event) => {
   const { ask, askTitle, askBack } = event.submitter?.dataset ?? {};
   const { count: number, names } = selected(form);
   if (!ask || !number) return;
-  const list = names.slice(0, MOST_NAMED).join(", ") + (number > Math.min(names.length, MOST_NAMED) ? ", …" : "");
+  const list = names.slice(0, MAX_NAMED).join(", ") + (number > Math.min(names.length, MAX_NAMED) ? ", …" : "");
   form.dataset.confirm = `${form.querySelector("[data-selected]").dataset.word.replace("{n}", number)} (${list}). ${ask}`;
   form.dataset.confirmTitle = askTitle;
   form.dataset.confirmButton = event.submitter.textContent.trim();

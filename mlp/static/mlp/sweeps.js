@@ -7,7 +7,7 @@ import { Contour } from "./sweeps/contour.js";
 import { Timeline } from "./sweeps/timeline.js";
 import { Trials } from "./sweeps/trials.js";
 
-const MOST_SLICES = 24;
+const MAX_SLICES = 24;
 const box = document.querySelector("[data-sweep-plots]");
 const figure = (name) => box.querySelector(`[data-figure="${name}"]`);
 const plots = { slices: [] };
@@ -44,7 +44,7 @@ function parallel(trials, { values, results }) {
 
 function slices(trials, { values, results }) {
   const room = box.querySelector("[data-slices]");
-  const shown = values.filter((axis) => !axis.empty).slice(0, MOST_SLICES);
+  const shown = values.filter((axis) => !axis.empty).slice(0, MAX_SLICES);
   while (plots.slices.length < shown.length) {
     const made = document.createElement("figure");
     made.className = "chart scatter";

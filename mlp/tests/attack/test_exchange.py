@@ -15,10 +15,10 @@ from jobs.artifacts import files
 from jobs.models import Job
 from kernel import storage
 from kernel.errors import Refused
-from mlp.backup.tree import Tree
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import later
 from models_app import copying
+from operations.backup.tree import Tree
 from runners.tests import exchanging
 
 pytestmark = pytest.mark.django_db
@@ -62,7 +62,7 @@ def enumerate_files(job: Job, api) -> None:
     assert storage.tree_size(folder) <= 2 * len("harmless")
     for path in INSIDE:
         with contextlib.suppress(Refused):
-            found = storage.look(folder, path)
+            found = storage.status(folder, path)
             assert found is None or found.st_size == len("harmless")
 
 

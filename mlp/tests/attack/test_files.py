@@ -168,7 +168,7 @@ def test_files_without_number_are_counted_and_make_no_model(as_alice, workspace,
     page = as_alice.call("get", "users/alice/jobs/fit/artifacts?limit=2&offset=19")
     assert [row["path"] for row in page.json()] == ["file19", "good.txt"]
     assert page["X-Total-Count"] == "21"
-    monkeypatch.setattr("models_app.copying.MOST_FILES", 20)
+    monkeypatch.setattr("models_app.copying.MAX_FILES", 20)
     assert "at most 20 files" in as_alice.refused("post", "users/alice/models", {"name": "net", "src": "jobs/fit"})
 
 

@@ -12,8 +12,8 @@ from accounts import lifecycle as accounts
 from aiops.intake import accept, quota
 from aiops.models import LogLine, Workload
 from aiops.services.housekeeping import Housekeeping
-from mlp.checkup import state
 from mlp.tests.page_world import visible_text, visitor
+from operations.checkup import state
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MANY, BEGUN = 3000, 1_700_000_000

@@ -8,12 +8,12 @@ from accounts import named_tokens
 from conftest import Api
 from jobs.artifacts import files
 from jobs.auth import job_token
-from jobs.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
-from jobs.mlflow.tests.test_tracking import experiment, start
 from jobs.models import Job
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from models_app.models import Alias, ModelVersion, RegisteredModel
+from tracking.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
+from tracking.mlflow.tests.test_tracking import experiment, start
 
 pytestmark = pytest.mark.django_db
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 SCOPES = ("full", "read", "submit", "dataset", "application")
 BEYOND = ("this token is only for", "token: not valid")  # the second at doors that know no scopes
-NOT_OF_ROUTES = {("PUT", "mlflow-artifacts/artifacts/<path:path>")}  # nginx asks first (jobs/mlflow/uploads.py)
+NOT_OF_ROUTES = {("PUT", "mlflow-artifacts/artifacts/<path:path>")}  # nginx asks first (tracking/mlflow/uploads.py)
 ENDS_EARLY = "?beyond=1"  # no call of REST knows it: it is refused for that, after its token
 Lines = dict[tuple[str, ...], set[str]]
 

@@ -17,10 +17,10 @@ from aiops.models import LogLine
 from aiops.services.housekeeping import Housekeeping
 from jobs.models import Job
 from kernel import clock, storage
-from mlp.checkup import machine
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
+from operations.checkup import machine
 from resources import usage
 from resources.models import Tenant, UsageSample
 
@@ -40,21 +40,21 @@ class Clocks:
         self.jumped = self.passed = 0.0
         self.boot = "first"
         monkeypatch.setattr(timezone, "now", lambda: self.real() + timedelta(seconds=self.jumped + self.passed))
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Begin a round of reconcile."""
-        clock.look(self.begun + self.jumped + self.passed, 1000 + self.passed, self.boot)
+        clock.check(self.begun + self.jumped + self.passed, 1000 + self.passed, self.boot)
 
     def jump(self, seconds: float) -> None:
         self.jumped += seconds
-        self.look()
+        self.poll()
 
     def wait(self, seconds: float) -> None:
         """Let the time pass, with a round in each hour."""
         for _ in range(int(seconds // HOUR)):
             self.passed += HOUR
-            self.look()
+            self.poll()
 
     def restart(self, off_s: float) -> None:
         """Restart the machine, which was off for so long; nothing tells that from a clock that is wrong then."""
@@ -166,5 +166,5 @@ def test_small_corrections_and_a_platform_that_was_down_are_no_jump(clocks):
     for _ in range(50):
         clocks.jump(HOUR / 2)
     clocks.passed += 90 * DAY  # it did not run meanwhile
-    clocks.look()
+    clocks.poll()
     assert findings() == ["ok"]

@@ -17,7 +17,6 @@ from accounts import sessions
 from accounts.models import User
 from aiops.intake import accept, tail
 from jobs import lifecycle
-from jobs.metrics import recording
 from jobs.models import Job
 from kernel.after_commit import changed
 from kernel.bus import Delivery
@@ -26,6 +25,7 @@ from mlp.operators.tests.admin_world import put
 from mlp.tests.links import Link
 from mlp.tests.tiers import few
 from mlp.visitors.live import BEAT_S
+from tracking.metrics import recording
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OWN = {"type": "changed", "kind": "dataset", "name": "own", "mine": True, "moving": False}

@@ -10,7 +10,7 @@ from ..client import follow
 from .actor import Actor
 
 SCRIPT = (Path(__file__).parent.parent / "script.py").read_bytes()
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 RETRIES = 10
 # Way, failing attempts, exit code, retries, workers; `{rows}` and `{pause}` are chosen by the seed.
 KINDS = {
@@ -46,7 +46,7 @@ class Jobs(Actor):
                 self.ended.append(name)
         if len(self.ended) > 5 and self.random.random() < 0.4:
             self.delete(self.ended.pop(self.random.randrange(len(self.ended))))
-        elif len(self.living) < MOST_AT_ONCE:
+        elif len(self.living) < MAX_AT_ONCE:
             self.submit(next(self.kinds))
 
     def submit(self, kind: str) -> None:

@@ -11,7 +11,7 @@ import { Plot } from "./plot.js";
 import { Run } from "./runs.js";
 
 const REMEMBERED = "charts"; // in localStorage: the x axis, smoothing and logarithmic axes
-const MOST_ALARMS = 4;
+const MAX_ALARMS = 4;
 const LOOK_MS = 120; // after the last change of the range, finer points are fetched
 const DASHES = [null, [5, 3], [2, 3], [8, 3, 2, 3], [1, 4]];
 let boards = 0;
@@ -254,8 +254,8 @@ export class Board {
     const list = this.box.querySelector("[data-alarms]");
     if (!list) return;
     const all = this.runs.flatMap((run) => [...run.series.values()].filter((one) => one.first_bad && !this.leave.has(one.name)).map((one) => this.alarmOf(run, one.name, one.first_bad)));
-    const said = all.slice(0, MOST_ALARMS);
-    if (all.length > MOST_ALARMS) said.push(`+ ${all.length - MOST_ALARMS}`);
+    const said = all.slice(0, MAX_ALARMS);
+    if (all.length > MAX_ALARMS) said.push(`+ ${all.length - MAX_ALARMS}`);
     if (said.join() === this.said) return;
     this.said = said.join();
     list.hidden = !said.length;

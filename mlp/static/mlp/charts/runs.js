@@ -1,7 +1,7 @@
 // The series of one run: fetched in few buckets, more finely where the reader looks, and extended by what comes live.
 
 const COLUMNS = ["step", "time", "attempt", "value", "least", "greatest"];
-const MOST_LIVE = 4; // times the buckets asked for: with more points than that the series is fetched again
+const MAX_LIVE = 4; // times the buckets asked for: with more points than that the series is fetched again
 
 // A fetched series; `least` and `greatest` are filled where the server leaves them out.
 function columns(one) {
@@ -104,7 +104,7 @@ export class Run {
       one.max = one.max === null ? value : Math.max(one.max, value);
     }
     Object.assign(one, { count: one.count + 1, last: value, last_step: step });
-    return one.step.length < MOST_LIVE * this.asked;
+    return one.step.length < MAX_LIVE * this.asked;
   }
 }
 

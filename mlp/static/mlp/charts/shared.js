@@ -4,7 +4,7 @@
 import { LiveRun } from "../live.js";
 import { Run } from "./runs.js";
 
-const MOST_NAMES = 100; // of one request; with more, all series are fetched
+const MAX_NAMES = 100; // of one request; with more, all series are fetched
 const all = new Map();
 
 export class Shared {
@@ -37,7 +37,7 @@ export class Shared {
   async fetch(points) {
     this.run.asked = points;
     const query = new URLSearchParams({ points });
-    if (this.names.size <= MOST_NAMES) for (const name of this.names) query.append("name", name);
+    if (this.names.size <= MAX_NAMES) for (const name of this.names) query.append("name", name);
     try {
       this.run.take(await this.run.get(`points?${query}`));
     } catch { return false; }

@@ -12,7 +12,7 @@ from attempts import attempt, check, markers, report
 LIBC = ctypes.CDLL(None, use_errno=True)
 WANTED = markers()
 SKIPPED = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys", sys.prefix, sys.base_prefix)
-MOST = 4 << 20  # bytes read of each file
+MAX = 4 << 20  # bytes read of each file
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
 KEYCTL, KEY_READ = 250, 11
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
@@ -27,7 +27,7 @@ def content(path):
     """Return the beginning of what can be read there, without waiting."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        return os.read(file, MOST)
+        return os.read(file, MAX)
     finally:
         os.close(file)
 

@@ -1,0 +1,19 @@
+"""The addresses of the pages of applications (contract 7). Included by mlp.visitors.page_urls."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from kernel.page_urls import shared
+
+from . import pages as apps
+
+urlpatterns = [
+    path("apps", apps.applications, name="applications"),
+    *shared("apps/<str:name>", apps.application, name="application"),
+    *shared("apps/<str:name>/log", apps.application_log, name="application_log"),
+    *shared("apps/<str:name>/log/download", apps.application_log_file, name="application_log_file"),
+    path("apps/<str:name>/title", apps.title, name="application_title"),
+    path("apps/<str:name>/delete", apps.delete, name="application_delete"),
+    path("apps/<str:name>/change", apps.change, name="application_change"),
+]

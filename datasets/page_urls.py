@@ -1,0 +1,29 @@
+"""The addresses of the pages of datasets and scripts (contract 7). Included by mlp.visitors.page_urls."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from kernel.page_urls import shared
+
+from . import file_pages
+from . import pages as datasets
+
+urlpatterns = [
+    path("datasets", datasets.datasets, name="datasets"),
+    *shared("datasets/<str:name>", datasets.dataset, name="dataset"),
+    path("datasets/<str:name>/title", datasets.title, name="dataset_title"),
+    path("datasets/<str:name>/end", datasets.end_upload, name="dataset_end"),
+    path("datasets/<str:name>/delete", datasets.delete, name="dataset_delete"),
+    path("datasets/<str:name>/versions", datasets.change_versions, name="dataset_versions"),
+    *shared("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
+    *shared("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
+    *shared("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
+    path("scripts", datasets.scripts, name="scripts"),
+    path("scripts/new", datasets.script, name="script_new"),
+    path("scripts/edit/<path:path>", datasets.script, name="script"),
+    path("scripts/file/<path:path>", datasets.script_file, name="script_file"),
+    path("scripts/delete/<path:path>", datasets.delete_script, name="script_delete"),
+    path("data_client.pyz", datasets.data_client, name="data_client"),
+    path("data_client.jar", datasets.data_client),
+]

@@ -1,0 +1,1 @@
+"""The language of filter expressions, and the values in them."""

@@ -1,0 +1,1 @@
+"""What the halves of the MLflow protocol share: tracking's and the registry's."""

@@ -1,0 +1,5 @@
+"""What administrators see of tracking."""
+
+from __future__ import annotations
+
+from .runs import admin  # noqa: F401 (registers projects and saved views)

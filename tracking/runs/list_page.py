@@ -1,0 +1,44 @@
+"""The page of all runs, with the form that submits a job (contract 7)."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from jobs import submit_form
+from jobs.models import Job
+from jobs.queue import waiting
+from jobs.serializers import JobIn
+from kernel.pages import Problems, form_mark, made_by, problems_of
+
+from . import pages
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def jobs(request):
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: submit_form.submit(request), JobIn().fields)
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("job", name=name)
+    table = pages.shown(request, request.user)
+    waiting.attach([row.job for row in table["page"].rows] if table["page"] else [])
+    form = request.POST.dict() if request.method == "POST" else submit_form.first_values(request)
+    datasets = request.POST.getlist("datasets") if request.method == "POST" else form.get("datasets", [])
+    any_job = any(count for _word, _label, count in table["counts"])
+    any_job = any_job or Job.objects.filter(user=request.user).exists()
+    context = {
+        "any": any_job,
+        "problems": problems,
+        "form": form,
+        "chosen": datasets,
+        "open": bool(problems or not any_job or {"new", "from", "entry", "dataset"} & set(request.GET)),
+        "more_open": bool(submit_form.MORE_FIELDS & set(problems.fields)) or submit_form.is_unusual(form),
+        "mark": form_mark(request),
+        **submit_form.choices(request.user),
+        **table,
+    }
+    return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
