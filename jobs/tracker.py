@@ -1,6 +1,6 @@
-"""What keeps the reports of jobs. It is in an app above, which registers it (`apps.py`).
+"""The interface to what keeps the reports of jobs: tracking.reports, which registers itself (tracking/apps.py).
 
-It (tracking.reports) has the metrics and runs that a job's script sends; this app only says when a run begins and ends.
+Tracking is an app above this one. It stores what a job's script sends; this app says when a run begins and ends.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from .part import run_dir
 
-HALF_RESTORED = "restore.json"  # in the root while a restore of it is not complete: mlp/backup
+HALF_RESTORED = "restore.json"  # in the root while a restore of it is not complete: operations/backup
 
 
 def make_root() -> None:

@@ -177,7 +177,7 @@ class Minutes:
 
 
 def _matches(template: str, text: str) -> bool:
-    """Return whether a template, in which WILD stands for any words, is one of the text."""
+    """Return whether a template matches the text; WILD in it matches any words."""
     if WILD in text or not template.replace(WILD, "").strip():
         return False
     return re.fullmatch(".+".join(map(re.escape, template.split(WILD))), text) is not None

@@ -137,7 +137,7 @@ class Usual:
         return max(LEAST_LINES - 1, int(FACTOR * high + DEVIATIONS * math.sqrt(high)))
 
     def was_before(self, minute: int, amount: int) -> bool:
-        """Return whether an earlier day had such an episode at that time of the day: a nightly job is told once.
+        """Return whether an earlier day had such an episode at that time of the day: a nightly job is reported once.
 
         amount: lines in a window, or the negative number of minutes without any.
         """

@@ -1,1 +1,1 @@
-"""The queue of jobs: its order, who steps back for whom, and what a queued job is told."""
+"""The queue of jobs: the order of admission, and why a queued job waits and when it will start."""
