@@ -67,6 +67,7 @@ class Web:
         self.stopping = threading.Event()
         self.reached = False
         self.said = -100.0
+        self.context: ssl.SSLContext | None = None  # None: the authorities that Python trusts
         self.proxy = self._proxy()
 
     def call(
@@ -255,7 +256,9 @@ class Web:
             return connection
         host, port, login = self.proxy or (self.host, self.port, {})
         if self.scheme == "https":
-            connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, blocksize=BLOCK)
+            connection = http.client.HTTPSConnection(
+                host, port, timeout=TIMEOUT_S, blocksize=BLOCK, context=self.context
+            )
             if self.proxy:
                 connection.set_tunnel(self.host, self.port, headers=login)
         else:

@@ -19,6 +19,7 @@ class Level(NamedTuple):
 LEVELS = (
     Level(0, ("kernel.environment", "mlp.operators.admin_theme"), "what settings need before Django is set up"),
     Level(0, ("opnilog",), "the model of log lines, without Django"),
+    Level(0, ("client",), "the command line client, which imports nothing of the platform"),
     Level(1, ("kernel",), "errors, names, locks, history, the bus, storage; imports no app"),
     Level(2, ("runners",), "processes and pods; how a row owns a run"),
     Level(3, ("accounts", "resources"), "users and tokens; tenants and try-confirm-cancel"),

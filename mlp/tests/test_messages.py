@@ -178,7 +178,7 @@ def test_every_refusal_and_reason_is_a_message_that_can_be_translated():
 
 
 # Programs of their own, without the platform's code: what they say goes to a terminal, a script or a model's caller.
-STANDALONE = {("datasets", "data_client"), ("apps", "serving"), ("jobs", "report")}
+STANDALONE = {("client", "mlp_client"), ("datasets", "data_client"), ("apps", "serving"), ("jobs", "report")}
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.django_db
 
 OPEN = {"second_factor/passkey", "regist_login", "regist_login.jsp", "logout", "data_client.pyz", "data_client.jar"}
 OPEN |= {"set_language", "shared/link", "signin/<seg:provider>", "signin/<seg:provider>/back", "second_factor"}
+OPEN |= {"mlp.pyz"}
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
     "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 12, "/start": 8, "/connect": 6,

@@ -6,7 +6,7 @@ from django.urls import include, path
 from django.views.i18n import set_language
 
 from mlp.trash import pages as trash
-from mlp.visitors import first_run, pages, search, tenant_pages
+from mlp.visitors import client_page, first_run, pages, search, tenant_pages
 
 urlpatterns = [
     path("", pages.index),
@@ -18,6 +18,7 @@ urlpatterns = [
     path("tenants/in/<seg:name>", tenant_pages.tenant, name="tenant"),
     path("tenants/in/<seg:name>/remove", tenant_pages.remove, name="tenant_remove"),
     path("tenants/in/<seg:name>/end", tenant_pages.end_work, name="tenant_end"),
+    path("mlp.pyz", client_page.client, name="client"),
     path("search", search.search, name="search"),
     path("start", first_run.start, name="start"),
     path("start/dataset", first_run.make_dataset, name="start_dataset"),

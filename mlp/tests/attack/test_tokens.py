@@ -54,7 +54,7 @@ NOT_FOR_JOBS = re.compile(
     "a job token cannot make this call|requires a service token|token: not valid|not authenticated"
 )
 OPEN_PAGES = re.compile(
-    r"/(healthz(/live|/ready)?|ready|regist_login(\.jsp)?|data_client\.(pyz|jar)|set_language|admin/login/|logout"
+    r"/(healthz(/live|/ready)?|ready|regist_login(\.jsp)?|data_client\.(pyz|jar)|mlp\.pyz|set_language|admin/login/|logout"
     r"|mlflow/(health|version|(ajax-)?api/3\.0/mlflow/server-info)?)$"  # what an MLflow client asks first; constants
 )
 UNCHANGED = ("accounts.user", "datasets.dataset", "jobs.job", "jobs.metrics", "models_app.model", "apps.application",
