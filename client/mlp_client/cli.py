@@ -8,12 +8,12 @@ import os
 import signal
 import sys
 
-from . import __version__, account, profiles, shown
+from . import __version__, account, files, objects, profiles, running, shown
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account,)
+VERBS = (account, running, objects, files)
 
 
 class Parser(argparse.ArgumentParser):
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     def command(name: str, run, help_text: str, connects: bool = True, **options) -> argparse.ArgumentParser:
         texts = {"help": help_text, "description": help_text, "epilog": codes()}
         made = verbs.add_parser(name, parents=[common], formatter_class=raw, **texts, **options)
-        made.set_defaults(run=run, connects=connects)
+        made.set_defaults(run=run, connects=connects, takes_args=False)
         return made
 
     for module in VERBS:
@@ -87,7 +87,11 @@ def main(arguments=None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        options = parser().parse_args(arguments)
+        cut = arguments.index("--") if "--" in arguments else len(arguments)
+        options = parser().parse_args(arguments[:cut])
+        options.args = arguments[cut + 1 :]
+        if options.args and not options.takes_args:
+            raise Failure(USAGE, tr("{verb} takes no arguments after --", verb=options.command))
         result = run(options)
         shown.result(options, result)
         sys.stdout.flush()
@@ -103,7 +107,7 @@ def main(arguments=None) -> int:
         return LOCAL
     except (OSError, MemoryError, RecursionError) as problem:
         code, line = LOCAL, str(problem) or type(problem).__name__
-    if "--json" in arguments[: arguments.index("--") if "--" in arguments else None]:
+    if "--json" in arguments[: arguments.index("--") if "--" in arguments else len(arguments)]:
         print(json.dumps({"error": line, "exit": code}))
     shown.note(tr("error: {line}", line=line))
     return code

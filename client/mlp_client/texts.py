@@ -18,7 +18,7 @@ def language() -> str:
 CHINESE = language() == "zh"
 
 
-def tr(text: str, **values) -> str:
+def tr(text: str, /, **values) -> str:
     """Return the message in the user's language, with its values filled in."""
     text = TEXTS.get(text, text) if CHINESE else text
     return text.format(**values) if values else text

@@ -1,0 +1,184 @@
+"""Sends a checkout to the user's `.home`, only what differs from what is there, and submits a job that runs it.
+
+The job runs the snapshot that the platform takes when it is submitted. Whether that is what was sent is compared
+afterwards: somebody else may have sent the same checkout at the same moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import string
+import tempfile
+from types import SimpleNamespace
+
+from . import profiles
+from .checkout import Checkout
+from .connection import Rest
+from .texts import tr
+from .transfer.errors import LOCAL, REFUSED, Failure
+from .transfer.pool import each
+from .transfer.progress import Progress
+from .transfer.scan import Local
+from .transfer.service import HOME
+from .transfer.upload import Upload
+
+PLACE = "checkouts"
+SAFE = re.compile(r"[A-Za-z0-9._-]{1,120}")
+TRIES, THREADS = 3, 8
+START = """import os, sys
+
+script = os.path.join(os.path.dirname(os.path.abspath(__file__)), *{parts!r})
+os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
+"""
+
+
+def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
+    """Send the checkout and submit a job of it; return the job, as REST has it. Raises Failure."""
+    for attempt in range(TRIES):
+        sent = Sent(rest, checkout, options.quiet, say, fresh=attempt > 0)
+        try:
+            sent.send()
+        except _Stale:
+            continue  # this token may not delete, so the files go to a new folder
+        job = _create(rest, {**fields, "entry": f"{sent.folder}/{sent.entry}"}, named=bool(options.name))
+        difference = sent.compare(rest.get(f"jobs/{job['name']}/code"))
+        if not difference:
+            return job
+        rest.send("PUT", f"jobs/{job['name']}:cancel", expect=(403,))
+        say(tr("{file} was changed by somebody else while it was sent; sending again", file=difference))
+        if options.name:
+            raise Failure(REFUSED, tr("job {name} was cancelled; submit it under another name", name=job["name"]))
+    raise Failure(REFUSED, tr("the checkout could not be sent unchanged"))
+
+
+def _create(rest: Rest, fields: dict, named: bool) -> dict:
+    answer = rest.send("POST", "jobs", fields, expect=(403,))
+    if answer.status == 403:
+        # An earlier try may have arrived, and its answer was lost. A name that was made here is nobody else's.
+        there = rest.web.call("GET", rest.path(f"jobs/{fields['name']}"), expect=(403,)) if not named else answer
+        if there.status == 403:
+            rest.web.judge(answer, ())
+        return there.json()
+    return answer.json()
+
+
+def job_name(script: str) -> str:
+    """Return a name for a job of the script, with letters that no other has."""
+    stem = re.sub("[^a-z]", "", os.path.splitext(os.path.basename(script))[0].lower())[:40] or "job"
+    return stem + "".join(random.SystemRandom().choice(string.ascii_lowercase) for _ in range(5))
+
+
+class _Stale(Exception):
+    """The folder has files that may not be deleted."""
+
+
+class Sent:
+    """A checkout in its folder of `.home`, which is remembered for the next time."""
+
+    def __init__(self, rest: Rest, checkout: Checkout, quiet: bool, say, fresh: bool):
+        self.rest, self.checkout, self.quiet, self.say = rest, checkout, quiet, say
+        plain = "/" not in checkout.entry and SAFE.fullmatch(checkout.entry)
+        self.launcher = "" if plain else re.sub("[^A-Za-z0-9._-]", "_", checkout.entry.replace("/", "__"))[-120:]
+        self.entry = self.launcher or checkout.entry
+        self.text = START.format(parts=checkout.entry.split("/")).encode() if self.launcher else b""
+        self.folder = self._folder(fresh)
+        self.sums: dict = {}
+
+    def _folder(self, fresh: bool) -> str:
+        path = profiles.folder("XDG_CACHE_HOME", ".cache") / "checkouts.json"
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = {}
+        key = f"{self.rest.web.url} {self.rest.user} {self.checkout.root}"
+        if not isinstance(known, dict) or fresh or not isinstance(known.get(key), str):
+            known = known if isinstance(known, dict) else {}
+            stem = re.sub("[^A-Za-z0-9]", "", os.path.basename(self.checkout.root))[:40] or "checkout"
+            known[key] = f"{PLACE}/{stem}-{random.SystemRandom().getrandbits(32):08x}"
+            profiles.write(path, known)
+        return known[key]
+
+    def send(self) -> None:
+        """Send what differs, and delete what the checkout no longer has. Raises Failure, _Stale."""
+        with tempfile.TemporaryDirectory(prefix="mlp-") as drafts:
+            made = {**self.checkout.git_files(self.launcher, self.text)}
+            if self.launcher:
+                made[self.launcher] = self.text
+            files = dict(self.checkout.files)
+            for number, (path, data) in enumerate(made.items()):
+                draft = os.path.join(drafts, str(number))
+                with open(draft, "wb") as file:
+                    file.write(data)
+                files[path] = Local(path, draft, os.stat(draft))
+            there = self._there()
+            for path in sorted(set(there) - {f"{self.folder}/{path}" for path in files}):
+                self._remove(path)
+            self._send(files, there)
+
+    def _there(self) -> dict:
+        answer = self.rest.web.call(
+            "PROPFIND", self.rest.data.file_path(HOME, self.folder), None, {"Depth": "0"}, (404,)
+        )
+        if answer.status == 404:
+            return {}
+        return self.rest.data._propfind(HOME, self.folder, "infinity")
+
+    def _remove(self, path: str) -> None:
+        address = self.rest.data.file_path(HOME, path)
+        if self.rest.web.call("DELETE", address, expect=(403, 404)).status == 403:
+            raise _Stale
+
+    def _send(self, files: dict, there: dict) -> None:
+        total = sum(local.size for local in files.values())
+        with Progress(tr("sending"), total, len(files), self.quiet) as progress:
+            work = Upload(self.rest.data, HOME, there, progress, False)
+
+            def one(local: Local) -> None:
+                """Send one file unless it is there; remember its checksum."""
+                remote = there.get(f"{self.folder}/{local.path}")
+                self.sums[local.path] = digest = _sum(local)
+                if remote is not None and remote.size == local.size and remote.sha256 == digest:
+                    progress.add(local.size, moved=False)
+                    progress.file_done()
+                    return
+                info = SimpleNamespace(st_size=local.size, st_mtime_ns=local.mtime_ns)
+                work.one(Local(f"{self.folder}/{local.path}", local.source, info))
+
+            each(one, list(files.values()), THREADS, self.rest.web)
+            self.moved = progress.moved
+        self.say(
+            tr("sent {moved} of {count} files with {total} bytes", moved=self.moved, count=len(files), total=total)
+        )
+
+    def compare(self, code: dict) -> str:
+        """Return the path of a file that the job's code has otherwise than it was sent, "" if there is none."""
+        start = len(self.folder) + 1
+        kept = {file["path"][start:]: file["sha256"] for file in code["files"]}
+        skipped = tuple(each["path"][start:] for each in code["skipped"])
+        wrong = [path for path, digest in kept.items() if self.sums.get(path) != digest]
+        if not code["more"]:
+            wrong += [path for path in self.sums if path not in kept and not path.startswith(skipped)]
+        large = [each["path"] for each in code["skipped"] if each["reason"] in ("bytes", "count", "storage")]
+        if large or code["more"]:
+            self.say(
+                tr(
+                    "{count} files are beyond what the platform keeps with a job; it reads them where they were sent",
+                    count=len(large) + code["more"],
+                )
+            )
+        return min(wrong, default="")
+
+
+def _sum(local: Local) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(local.source, "rb") as file:
+            for block in iter(lambda: file.read(1 << 20), b""):
+                digest.update(block)
+    except OSError as problem:
+        raise Failure(LOCAL, f"{local.source}: {problem.strerror}")
+    return digest.hexdigest()

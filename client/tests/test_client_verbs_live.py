@@ -1,0 +1,102 @@
+"""The verbs on jobs and files against a whole platform."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import pytest
+
+from client.mlp_client.objects import replaced
+from client.tests.platform_user import joined
+from client.tests.test_client_ignoring import write
+from mlp.tests.patience import LIMIT_S
+
+pytestmark = pytest.mark.e2e
+
+FIT = """
+import pathlib, sys, mlp_report
+print(*sys.argv[1:])
+mlp_report.report(epoch=1, loss=0.25, accuracy=0.75, progress=50)
+pathlib.Path("ckpt").mkdir(exist_ok=True)
+pathlib.Path("ckpt/weights.bin").write_bytes(b"w" * 300_000)
+pathlib.Path("notes #1.txt").write_text("n")
+"""
+
+
+@pytest.fixture
+def client(shared, tmp_path):
+    client, name, headers = joined(shared.running(), tmp_path)
+    yield client
+    shared.leave(name, headers)
+
+
+@pytest.mark.parametrize(
+    ("args", "name", "expected"),
+    [
+        (["--lr", "1", "x"], "lr", ["--lr", "2", "x"]),
+        (["--lr=1", "-b", "8"], "lr", ["--lr=2", "-b", "8"]),
+        (["lr=1", "+deep=3"], "deep", ["lr=1", "+deep=2"]),
+        (["-b", "8", "16", "--amp"], "b", ["-b", "2", "--amp"]),
+        (["--amp", "--lr", "-0.1"], "lr", ["--amp", "--lr", "2"]),
+        (["data.csv"], "lr", ["data.csv", "--lr", "2"]),
+    ],
+)
+def test_an_argument_is_replaced_in_its_form(args, name, expected):
+    assert replaced(args, name, "2") == expected
+
+
+def test_the_verbs_on_a_job_that_has_ended(client):
+    write(client.here, {"fit.py": FIT})
+    client.run("run", "fit.py", "--name", "fit", "--", "--lr", "0.1")
+    assert client.run("logs", "fit").stdout == "--lr 0.1\n"
+    assert client.run("logs", "-f", "fit").stdout == "--lr 0.1\n"
+    assert client.json("logs", "fit") == {"job": "fit", "log": "--lr 0.1\n", "next_offset": 9}
+    heading, row = client.run("metrics", "fit").stdout.splitlines()
+    assert (heading.split(), row.split()) == (["EPOCH", "LOSS", "ACCURACY", "PROGRESS"], ["1", "0.25", "0.75", "50%"])
+    assert client.run("rerun", "fit", "--set", "lr=0.2", "--name", "again").stdout == "--lr 0.2\n"
+    rows = client.run("ps").stdout.splitlines()
+    assert [row.split()[:3] for row in rows[1:]] == [["again", "finished", "100%"], ["fit", "finished", "100%"]]
+    assert [job["name"] for job in client.json("ps", "-n", "1")] == ["again"]
+    assert client.json("ps", "--state", "running") == client.json("queue") == []
+    assert client.refused("cancel", "fit", code=4).startswith("fit: ")
+    assert "job" in client.refused("logs", "none", code=4)
+    assert "ARG=VALUE" in client.refused("rerun", "fit", "--set", "lr", code=2)
+    client.environment["BROWSER"] = f"{sys.executable} -c pass %s"
+    assert client.run("open", "fit").stdout.strip() == f"{client.environment['MLP_URL']}/jobs/fit"
+
+
+def test_outputs_are_fetched_and_only_once(client):
+    write(client.here, {"fit.py": FIT})
+    client.run("run", "fit.py", "--name", "fit")
+    result = client.json("pull", "fit")
+    assert (result["dir"], result["received"]) == ("fit", result["bytes"])
+    assert (client.here / "fit/ckpt/weights.bin").read_bytes() == b"w" * 300_000
+    assert (client.here / "fit/notes #1.txt").read_text() == "n"
+    assert not (client.here / "fit/.mlp-download").exists()
+    assert client.json("pull", "fit")["received"] == 0
+    (client.here / "fit/ckpt/weights.bin").write_bytes(b"of something else")
+    result = client.json("pull", "fit", "--only", "ckpt/*")
+    assert (result["files"], result["received"]) == (1, 300_000)
+
+
+def test_a_folder_becomes_a_dataset_and_comes_back(client):
+    write(client.here, {"photos/a/one": "1" * 1000, "photos/two": "2"})
+    assert client.json("push", "photos", "--name", "photos")["sent"] == 1001
+    assert client.json("push", "photos", "--name", "photos")["sent"] == 0
+    assert client.json("pull", "--dataset", "photos", "back")["received"] == 1001
+    assert (client.here / "back/a/one").read_text() == "1" * 1000
+
+
+def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
+    write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
+    client.run("run", "wait.py", "-d", "--name", "one", "--cpu", "0.1")
+    process = client.start("logs", "-f", "one")
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)  # who only reads a log ends nothing
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, b"goes on" in err) == (130, True), err
+    assert [job["state"] for job in client.json("ps")] == ["running"]
+    assert json.loads(client.run("--json", "cancel", "one").stdout)[0]["name"] == "one"
+    client.run("logs", "-f", "one", code=130)
