@@ -33,9 +33,11 @@ def login(_rest, options: argparse.Namespace, say) -> dict:
     rest = Rest(web)
     token = sys.stdin.readline().strip() if options.token_stdin else options.token or ""
     if token or options.token_stdin:
-        rest.authenticate(token)
-        if options.user and options.user != rest.user:
-            raise Failure(LOGIN, tr("this is a token of {user}, not of {other}", user=rest.user, other=options.user))
+        named = options.user or os.environ.get("MLP_USER") or ""
+        rest.authenticate(token, named)
+        owner = rest.owner()
+        if owner != rest.user:
+            raise Failure(LOGIN, tr("this is a token of {user}, not of {other}", user=owner, other=named))
     else:
         user, password = _asked(options.user or "", url)
         try:
@@ -73,5 +75,4 @@ def logout(_rest, options: argparse.Namespace, say) -> dict:
 
 def whoami(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Return who the token belongs to, as the platform says. Raises Failure."""
-    user = str(rest.web.call("GET", "/api/v1/auth").json())
-    return {"user": user, "url": rest.web.url, "profile": options.where.profile}
+    return {"user": rest.owner(), "url": rest.web.url, "profile": options.where.profile}

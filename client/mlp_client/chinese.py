@@ -152,6 +152,7 @@ TEXTS = {
     "{folder} would be sent as a whole; name a folder: --root DIR": "将发送整个 {folder}；请用 --root DIR 指定文件夹",
     "{name}: {value}": "{name}：{value}",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
+    "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",
     "{url} is not a platform: HTTP {status}": "{url} 不是本平台：HTTP {status}",
     "{url} redirects to {place}; log in there": "{url} 重定向到 {place}；请登录该地址",
     "{url}: no TLS there ({problem}); http://?": "{url}：该处没有 TLS（{problem}）；是否应为 http://？",

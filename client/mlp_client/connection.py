@@ -59,12 +59,32 @@ class Rest:
         self.data = DataService(web, user)
 
     def authenticate(self, token: str, user: str = "") -> None:
-        """Use the token, and find out whose it is unless a user was named. Raises Failure."""
+        """Use the token, and find out whose it is unless a user was named. Raises Failure.
+
+        A token with a narrow scope does not say whose it is.
+        """
         if not token or not all(33 <= ord(char) < 127 for char in token):
             raise Failure(LOGIN, tr("invalid token: it is empty, or has spaces or non-ASCII characters"))
         self.data.user = user
-        self.data.authenticate(token)
+        try:
+            self.data.authenticate(token)
+        except Failure as failure:
+            if failure.code == LOGIN:
+                raise Failure(
+                    LOGIN, tr("{problem}; a token with a scope needs --user or MLP_USER", problem=failure.line)
+                )
+            raise
         self.user = self.data.user
+
+    def owner(self) -> str:
+        """Return who the token belongs to; the user who was named, where a token with a scope may read what that user
+        has. Raises Failure.
+        """
+        answer = self.web.call("GET", "/api/v1/auth", expect=(403,))
+        if answer.status == 200:
+            return str(answer.json())
+        self.get("jobs", limit=1)
+        return self.user
 
     def path(self, path: str, **query) -> str:
         """Return the address of a path of the user's; a query of None is left out."""

@@ -82,8 +82,8 @@ def chosen(options) -> str:
 
 
 def where(options) -> Where:
-    """Return what to connect to: options, then MLP_URL (in a job MLP_API_URL), MLP_TOKEN and MLP_CACERT, then the
-    profile. Raises Failure.
+    """Return what to connect to: options, then MLP_URL (in a job MLP_API_URL), MLP_USER, MLP_TOKEN and MLP_CACERT, then
+    the profile. Raises Failure.
     """
     environment, name = os.environ, chosen(options)
     kept = load()["profiles"].get(name)
@@ -100,4 +100,7 @@ def where(options) -> Where:
     if not url or not token:
         raise Failure(LOGIN, tr("not logged in; run: mlp login URL (or set MLP_URL and MLP_TOKEN)"))
     cacert = options.cacert or environment.get("MLP_CACERT") or (kept.get("cacert", "") if ours else "")
-    return Where(url, token, options.user or "", cacert, name)
+    user = options.user or (
+        kept.get("user", "") if ours and token == kept.get("token") else environment.get("MLP_USER")
+    )
+    return Where(url, token, user or "", cacert, name)

@@ -77,6 +77,7 @@ def test_what_is_wrong_is_said(client, service, other_server, tmp_path, alice_da
     assert "invalid token" in words(service.url, "--token", "a b", code=3)
     assert "of alice, not of bob" in words(service.url, "--token", alice_data.token, "--user", "bob", code=3)
     assert words(service.url, code=3, typed="alice\nwrong\n")
+    assert words(service.url, "--token", "nonsense", "--user", "alice", code=3)
     assert "no password" in words(service.url, code=3)
     assert "no certificates" in words(service.url, "--cacert", tmp_path / "none", code=1)
     assert not (client.home / ".config").exists()

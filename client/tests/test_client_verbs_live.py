@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
 import signal
+import subprocess
 import sys
 
 import pytest
+import yaml
+from django.conf import settings
 
 from client.mlp_client.objects import replaced
 from client.tests.platform_user import joined
@@ -100,3 +106,42 @@ def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
     assert [job["state"] for job in client.json("ps")] == ["running"]
     assert json.loads(client.run("--json", "cancel", "one").stdout)[0]["name"] == "one"
     client.run("logs", "-f", "one", code=130)
+
+
+def test_on_a_terminal_ctrl_c_asks(client):
+    write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
+    master, terminal = pty.openpty()
+    process = client.start("run", "wait.py", "--name", "one", stdin=terminal, stderr=terminal)
+    os.close(terminal)
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    said = b""
+    while b"[d]etach" not in said:
+        said += os.read(master, 1000)
+    os.write(master, b"d\n")
+    while b"mlp cancel one" not in said:
+        said += os.read(master, 1000)
+    assert process.wait(LIMIT_S) == 130
+    process.stdout.close()
+    os.close(master)
+    assert client.json("ps")[0]["state"] == "running"
+
+
+def steps() -> list[list[str]]:
+    """Return the shell lines of each configuration for a CI in the documentation."""
+    page = (settings.BASE_DIR / "docs/client.md").read_text()
+    github, gitlab = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    return [[step["run"] for step in github["jobs"]["train"]["steps"] if "run" in step], gitlab["train"]["script"]]
+
+
+@pytest.mark.parametrize("service", [0, 1], ids=["github", "gitlab"])
+def test_the_configurations_for_a_ci_run(client, service):
+    write(client.here, {"train.py": "import sys; open('model', 'w').write('m'); print(*sys.argv[1:])"})
+    client.program.unlink()
+    client.environment |= {"GITHUB_RUN_ID": "7", "GITHUB_REPOSITORY": "team/vision", "CI": "true"}
+    lines = "\n".join(steps()[service])
+    done = subprocess.run(
+        ["sh", "-ec", lines], cwd=client.here, env=client.environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "--epochs 3"), done.stderr
+    assert service == 0 or (client.here / "output/model").read_text() == "m"

@@ -1,0 +1,45 @@
+"""What `mlp run` leaves in `.home`, with a whole and with a narrow token."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.tests.test_client_ignoring import write
+
+
+@pytest.fixture
+def kept(service):
+    """Return a function that lists alice's checkouts with the names of their files."""
+    place = service.path("alice", ".home", "checkouts")
+    return lambda: sorted(
+        sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        for folder in place.iterdir()
+    )
+
+
+def test_a_file_that_was_removed_is_removed_there(alice_client, alice_data, kept):
+    write(alice_client.here, {"train.py": "", "old.py": "x", "ü 1.py": ""})
+    alice_client.run("run", "train.py", "-d")
+    assert kept() == [["old.py", "train.py", "ü 1.py"]]
+    (alice_client.here / "old.py").unlink()
+    alice_client.run("run", "train.py", "-d")
+    assert kept() == [["train.py", "ü 1.py"]]
+    body = {"name": "ci", "scope": "submit", "days": 1}
+    token = alice_data.post("/api/v1/users/alice/tokens", json=body).json()["token"]
+    alice_client.environment["MLP_TOKEN"] = token
+    assert "needs --user or MLP_USER" in alice_client.refused("run", "train.py", "-d", code=3)
+    alice_client.environment["MLP_USER"] = "alice"
+    assert alice_client.json("whoami")["user"] == "alice"
+    (alice_client.here / "ü 1.py").unlink()
+    write(alice_client.here, {"new.py": ""})
+    alice_client.run("run", "train.py", "-d")
+    assert kept() == [["new.py", "train.py"], ["train.py", "ü 1.py"]]
+    assert "sent 0 of" in alice_client.run("run", "train.py", "-d").stderr
+
+
+def test_a_ci_sends_to_a_folder_of_its_project(alice_client, kept):
+    write(alice_client.here, {"train.py": ""})
+    alice_client.environment["GITHUB_REPOSITORY"] = "team/vision"
+    alice_client.run("run", "train.py", "-d")
+    assert "sent 0 of" in alice_client.run("run", "train.py", "-d").stderr
+    assert kept() == [["train.py"]]
