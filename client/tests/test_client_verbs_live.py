@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -17,6 +18,7 @@ from django.conf import settings
 from client.mlp_client.objects import replaced
 from client.tests.platform_user import joined
 from client.tests.test_client_ignoring import write
+from client.tests.test_client_run_live import rest
 from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.e2e
@@ -73,7 +75,7 @@ def test_the_verbs_on_a_job_that_has_ended(client):
     assert client.run("open", "fit").stdout.strip() == f"{client.environment['MLP_URL']}/jobs/fit"
 
 
-def test_outputs_are_fetched_and_only_once(client):
+def test_outputs_are_fetched_once_and_from_where_it_was_interrupted(client):
     write(client.here, {"fit.py": FIT})
     client.run("run", "fit.py", "--name", "fit")
     result = client.json("pull", "fit")
@@ -83,8 +85,13 @@ def test_outputs_are_fetched_and_only_once(client):
     assert not (client.here / "fit/.mlp-download").exists()
     assert client.json("pull", "fit")["received"] == 0
     (client.here / "fit/ckpt/weights.bin").write_bytes(b"of something else")
+    [row] = [row for row in rest(client, "jobs/fit/artifacts") if row["path"] == "ckpt/weights.bin"]
+    state = hashlib.sha256("{path} {size} {modified}".format(**row).encode()).hexdigest()
+    write(client.here, {f"fit/.mlp-download/{state}": "w" * 100_000})  # as a client leaves it that was killed
     result = client.json("pull", "fit", "--only", "ckpt/*")
-    assert (result["files"], result["received"]) == (1, 300_000)
+    assert (result["files"], result["received"]) == (1, 200_000)
+    assert (client.here / "fit/ckpt/weights.bin").read_bytes() == b"w" * 300_000
+    assert not (client.here / "fit/.mlp-download").exists()
 
 
 def test_a_folder_becomes_a_dataset_and_comes_back(client):

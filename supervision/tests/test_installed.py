@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from client.mlp_client import __version__
 from mlp.tests.patience import LIMIT_S
 
 from .running import Platform
@@ -85,6 +86,10 @@ class InstalledPlatform(Platform):
 
     def command(self, *arguments: str) -> list[str]:
         return [str(self.programs / "mlp"), "up", *arguments]
+
+
+def test_the_client_is_a_command(installed):
+    assert run(installed / "mlp-client", "--version") == f"mlp-client {__version__}\n"
 
 
 @pytest.mark.long

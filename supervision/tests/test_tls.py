@@ -198,6 +198,22 @@ def test_the_data_client_uploads_over_tls(user, tmp_path):
     assert user.call("get", "/datasets/digits").json()["state"] == "ready"
 
 
+def test_the_client_trusts_the_certificates_that_it_is_given(user, tmp_path):
+    program = tmp_path / "mlp.pyz"
+    program.write_bytes(user.ask("get", f"{user.gateway}/mlp.pyz").content)
+
+    def run(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, str(program), *words]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+
+    refused = run("login", user.gateway, "--token", user.token)
+    assert (refused.returncode, "--cacert FILE" in refused.stderr) == (5, True)
+    done = run("login", user.gateway, "--token", user.token, "--cacert", str(user.authority.path))
+    assert done.returncode == 0, done.stderr
+    assert run("ps").returncode == 0  # the profile knows the certificates
+
+
 def test_clients_of_nats_may_speak_tls(user):
     async def connect() -> bytes:
         client = await nats.connect(
