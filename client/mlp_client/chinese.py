@@ -107,7 +107,7 @@ TEXTS = {
     "send a folder as a dataset; continues where it was interrupted": "把文件夹作为数据集上传；从中断处继续",
     "send this folder in place of the whole checkout": "发送此文件夹，而不是整个代码库",
     "sending": "正在发送",
-    "sent {moved} of {count} files with {total} bytes": "已发送 {moved} 个，共 {count} 个文件，{total} 字节",
+    "sent {moved} of {total} bytes, {count} files": "已发送 {moved} 字节，共 {total} 字节，{count} 个文件",
     "success": "成功",
     "tag of the run": "运行的标签",
     "tenant whose resources it uses": "使用其资源的租户",

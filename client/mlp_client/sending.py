@@ -153,9 +153,7 @@ class Sent:
 
             each(one, list(files.values()), THREADS, self.rest.web)
             self.moved = progress.moved
-        self.say(
-            tr("sent {moved} of {count} files with {total} bytes", moved=self.moved, count=len(files), total=total)
-        )
+        self.say(tr("sent {moved} of {total} bytes, {count} files", moved=self.moved, count=len(files), total=total))
 
     def compare(self, code: dict) -> str:
         """Return the path of a file that the job's code has otherwise than it was sent, "" if there is none."""

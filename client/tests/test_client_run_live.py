@@ -82,7 +82,7 @@ def test_a_checkout_becomes_a_job_that_is_followed(client):
     assert "sent 0 of" not in done.stderr
     git(here, "add", ".")
     git(here, "commit", "-qm", "second")
-    assert "sent 0 bytes" not in client.run("run", "src/train.py", *options).stderr
+    assert "sent 0 of" not in client.run("run", "src/train.py", *options).stderr
     again = client.run("run", "src/train.py", *options)
     assert "sent 0 of" in again.stderr
     code = rest(client, f"jobs/{last(client)['name']}/code")

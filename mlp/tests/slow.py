@@ -10,6 +10,7 @@ from functools import cache
 
 SLOW = (
     "*/test_*browser*.py",
+    "client/tests/test_*live.py",
     "datasets/tests/test_*live.py",
     "datasets/tests/test_data_client_patience.py",
     "runners/tests/test_bounds.py",
