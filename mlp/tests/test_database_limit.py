@@ -15,6 +15,7 @@ from jobs.models import Job, RunParam
 from kernel import bus, stored
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
+from models_app.transfer.memory import Memory, NoRoom
 from tracking.metrics import recording
 from tracking.mlflow.tests.conftest import mlflow  # noqa: F401 (a fixture)
 
@@ -125,6 +126,14 @@ def test_values_of_a_job_count_and_are_not_kept_beyond_the_limit(alice, small):
     assert recording.record([delivery(job, 2)]) == 0
     job.refresh_from_db()
     assert "MLP_DATABASE_LIMIT_MIB" in job.metrics_notice
+
+
+def test_an_import_stores_nothing_beyond_the_limit(alice, bob, small):
+    job = put(Job, alice, "fit", "finished")
+    Job.objects.filter(pk=job.pk).update(notes="x" * (1 << 20))
+    with pytest.raises(NoRoom, match="MLP_DATABASE_LIMIT_MIB"):
+        Memory(alice, "https://mlflow.example").require_room()
+    Memory(bob, "https://mlflow.example").require_room()
 
 
 def test_every_table_with_text_counts_to_somebody_or_says_why_not():

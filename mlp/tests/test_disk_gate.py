@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -189,6 +190,38 @@ def test_files_are_refused_and_deleted(alice, low):
         assert dav(token, method, *addresses).status_code == 507, method
     assert dav(token, "DELETE", "/data/alice/up/file").status_code == 204
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("low_one", ["platform", "datasets"])
+def test_files_are_refused_while_either_of_two_disks_is_low(alice, home, monkeypatch, low_one):
+    """The datasets may be on another disk than the database."""
+    monkeypatch.setattr(
+        disk, "free", lambda place=None: LOW[0] if (place is None) is (low_one == "platform") else ROOMY
+    )
+    refusal = dav(accounts.token_of(alice), "PUT", "/data/alice/.home/new")
+    assert (refusal.status_code, refusal["X-Data-Status"]) == (403, "507")
+    assert json.loads(refusal["X-Data-Reason"]) == {"msg": str(disk.LOW)}
+
+
+@pytest.mark.parametrize(("left", "most"), [(900 << 10, "1m"), (3 << 20, "4m"), (60 << 20, "64m")])
+def test_a_body_without_length_may_have_what_the_disk_has_left(alice, home, set_free, left, most):
+    set_free(only(left))
+    asked = {
+        "HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}", "HTTP_X_INTERNAL_KEY": internal_key(),
+        "HTTP_X_DATA_URI": "/data/alice/.home/new", "HTTP_X_DATA_CHUNKED": "chunked",
+    }  # fmt: skip
+    refusal = visitor().get("/internal/data/may", **asked)
+    assert (refusal["X-Data-Status"], refusal["X-Data-Class"]) == ("chunked", most)
+
+
+def test_a_disk_that_counts_no_inodes_has_any_number(tmp_path):
+    command = ["mount", "-t", "tmpfs", "-o", "nr_inodes=0,size=1g", "tmpfs", str(tmp_path)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("such a disk takes the right to mount one")
+    try:
+        assert disk.room(tmp_path) > 0
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 def test_small_files_are_refused_with_their_body(alice, low):

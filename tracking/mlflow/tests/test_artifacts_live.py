@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -324,3 +325,26 @@ def test_parts_count_as_they_arrive_however_small_and_end_with_their_token(alice
     assert error(requests.put(fourth, data=b"x")) == (403, "PERMISSION_DENIED")
     assert multipart.sweep(older_than_s=-1) == 1
     assert ArtifactSpace.objects.get().stored == 0
+
+
+def test_uploads_in_parts_are_limited_in_number_and_in_parts(alices, run, alice):
+    address = f"{API}mlflow-artifacts/mpu/create/{root(run)}"
+    many = {"path": "model.bin", "num_parts": multipart.MAX_PARTS + 1}
+    assert error(alices.post(address, json=many)) == (400, "INVALID_PARAMETER_VALUE")
+    for number in range(multipart.MAX_UPLOADS):
+        (multipart.uploads_of("alice") / f"{number:032x}").mkdir(parents=True)
+    refusal = alices.post(address, json={"path": "model.bin", "num_parts": 2})
+    assert (refusal.status_code, "unfinished uploads" in refusal.text) == (400, True), refusal.text
+
+
+def test_an_upload_that_an_earlier_release_has_begun_is_within_the_quota(alices, run, alice, tmp_path):
+    """Its parts have not counted as they arrived: all do when they are joined."""
+    job = Job.objects.get(run_id=run["run_id"])
+    upload = replace(multipart.begin(job, "model.bin", 1, "token"), charged=False)
+    body = tmp_path / "part"
+    body.write_bytes(b"x" * 9000)
+    etags = {1: multipart.add(upload, job, 1, body)}
+    limits.set_limit(tenant="default", user="alice", rom=8999, by="test")
+    with pytest.raises(files.space.NoRoom):
+        multipart.complete(upload, job, etags)
+    assert alices.listed(root(run)) == {}
