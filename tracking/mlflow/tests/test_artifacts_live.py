@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -335,16 +334,3 @@ def test_uploads_in_parts_are_limited_in_number_and_in_parts(alices, run, alice)
         (multipart.uploads_of("alice") / f"{number:032x}").mkdir(parents=True)
     refusal = alices.post(address, json={"path": "model.bin", "num_parts": 2})
     assert (refusal.status_code, "unfinished uploads" in refusal.text) == (400, True), refusal.text
-
-
-def test_an_upload_that_an_earlier_release_has_begun_is_within_the_quota(alices, run, alice, tmp_path):
-    """Its parts have not counted as they arrived: all do when they are joined."""
-    job = Job.objects.get(run_id=run["run_id"])
-    upload = replace(multipart.begin(job, "model.bin", 1, "token"), charged=False)
-    body = tmp_path / "part"
-    body.write_bytes(b"x" * 9000)
-    etags = {1: multipart.add(upload, job, 1, body)}
-    limits.set_limit(tenant="default", user="alice", rom=8999, by="test")
-    with pytest.raises(files.space.NoRoom):
-        multipart.complete(upload, job, etags)
-    assert alices.listed(root(run)) == {}
