@@ -23,6 +23,7 @@ class Client:
             each.mkdir(exist_ok=True)
         self.program = folder / "mlp.pyz"
         self.program.write_bytes(build())
+        self.starter: list[str] = []
         self.python = sys.executable
         kept = {
             name: value
@@ -35,7 +36,7 @@ class Client:
 
     def start(self, *arguments, **options) -> subprocess.Popen:
         options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": self.here, **options}
-        command = [self.python, str(self.program), *map(str, arguments)]
+        command = [*self.starter, self.python, str(self.program), *map(str, arguments)]
         return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, **options)
 
     def run(self, *arguments, code: int = 0, typed: str = "") -> subprocess.CompletedProcess:
