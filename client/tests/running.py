@@ -23,7 +23,6 @@ class Client:
             each.mkdir(exist_ok=True)
         self.program = folder / "mlp.pyz"
         self.program.write_bytes(build())
-        self.starter: list[str] = []
         self.python = sys.executable
         kept = {
             name: value
@@ -36,7 +35,8 @@ class Client:
 
     def start(self, *arguments, **options) -> subprocess.Popen:
         options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": self.here, **options}
-        command = [*self.starter, self.python, str(self.program), *map(str, arguments)]
+        # A suite that a shell has started in the background ignores SIGINT, and so would its children.
+        command = ["env", "--default-signal=INT", self.python, str(self.program), *map(str, arguments)]
         return subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, **options)
 
     def run(self, *arguments, code: int = 0, typed: str = "") -> subprocess.CompletedProcess:

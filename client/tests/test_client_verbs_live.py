@@ -118,8 +118,6 @@ def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
 def test_on_a_terminal_ctrl_c_asks(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     master, terminal = pty.openpty()
-    # A suite that a shell has started in the background ignores SIGINT, and so would its children.
-    client.starter = ["env", "--default-signal=INT"]
     process = client.start("run", "wait.py", "--name", "one", stdin=terminal, stderr=terminal)
     os.close(terminal)
     assert process.stdout.readline() == b"begun\n"
