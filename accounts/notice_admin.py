@@ -63,7 +63,7 @@ def how(row: Delivery) -> str:
 
 
 def again(row: Delivery, *, by: str) -> None:
-    delivery.again(row.pk)
+    delivery.again(row)
 
 
 @admin.register(Delivery)

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from kernel import webhook
 from kernel.errors import Refused
 from kernel.pages import Problems, page_of, problems_of
 
@@ -102,7 +103,7 @@ def _save(request, row: Preference) -> None:
     if len(row.webhook) > 500:
         raise Refused("must have at most 500 characters", field="webhook")
     if row.webhook:
-        delivery.check_webhook(row.webhook)
+        webhook.target(row.webhook)
     row.save()
 
 

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing import access
@@ -15,6 +16,7 @@ from accounts.sharing.access import shareable
 from jobs.log import pages as log_pages
 from kernel.models import history_of
 from kernel.pages import (
+    Listing,
     Problems,
     app_address,
     attempt,
@@ -45,6 +47,14 @@ MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
 RUNS_SHOWN = 20
 LONGEST_COMMAND = 400  # characters of an input in a command line
+LISTING = Listing(
+    heading=gettext_lazy("Applications"),
+    new=gettext_lazy("New application"),
+    none=gettext_lazy("No applications yet"),
+    hint=gettext_lazy("A model's page deploys it with one click."),
+    no_match=gettext_lazy("No application matches"),
+    icon="apps",
+)
 
 
 # --- the list and the form -----------------------------------------------------------------------------------------
@@ -66,6 +76,7 @@ def applications(request):
     any_app = bool(page.object_list) or mine.exists()
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
     context = {
+        "listing": LISTING,
         "page": page,
         "states": State.choices,
         "any": any_app,

@@ -16,7 +16,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.timezone import datetime, get_current_timezone
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing.access import shareable
@@ -25,6 +25,7 @@ from kernel.errors import Refused
 from kernel.messages import translate
 from kernel.models import history_of
 from kernel.pages import (
+    Listing,
     Problems,
     address,
     attempt,
@@ -57,6 +58,15 @@ EXAMPLE = "plain_python/train.py"
 HISTORY_SHOWN = 50
 USES_SHOWN = 10
 VERSIONS_SHOWN = 100
+LISTING = Listing(
+    heading=gettext_lazy("Datasets"),
+    about=gettext_lazy("Folders of files that jobs read. A dataset is uploaded once and then does not change."),
+    new=gettext_lazy("New dataset"),
+    none=gettext_lazy("No datasets yet"),
+    hint=gettext_lazy("Choose files above, or use the data client."),
+    no_match=gettext_lazy("No dataset matches"),
+    icon="datasets",
+)
 
 
 # --- datasets --------------------------------------------------------------------------------------------------------
@@ -72,10 +82,13 @@ def datasets(request):
     mine = Dataset.kept.filter(user=request.user)
     rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
     page = page_of(request, rows)
+    any_dataset = bool(page.object_list) or mine.exists()
     context = {
+        "listing": LISTING,
         "page": page,
         "states": State.choices,
-        "any": bool(page.object_list) or mine.exists(),
+        "any": any_dataset,
+        "open": bool(problems or not any_dataset or "new" in request.GET),
         "problems": problems,
         "form": request.POST,
         "mark": form_mark(request),

@@ -1,4 +1,4 @@
-"""One HTTP request to a server of unknown quality, and where it may go. Called by accounts.delivery and apps.
+"""One HTTP request to a server of unknown quality, and where it may go. Called by kernel.webhook and apps.
 
 A socket's time-out starts again with each byte, so a server that answers a byte at a time could hold the caller's
 thread for ever. Here one deadline covers the whole exchange, and the connection is closed when it is reached. No proxy

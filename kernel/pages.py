@@ -46,6 +46,22 @@ class Problems:
         return bool(self.general or self.fields)
 
 
+@dataclass(frozen=True)
+class Listing:
+    """The words of a page that lists a user's objects of one kind (templates/list_page.html), as lazy translations.
+
+    `none` and `hint` stand where there is no object at all, `no_match` where the filter leaves none.
+    """
+
+    heading: str
+    new: str
+    none: str
+    hint: str
+    icon: str
+    about: str = ""
+    no_match: str = ""
+
+
 def read_form(request: HttpRequest, serializer: type[StrictSerializer], **convert: Callable[[str], object]) -> dict:
     """Return the posted fields that the serializer knows, validated; empty ones are left out. Raises as the serializer
     does.

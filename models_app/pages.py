@@ -8,6 +8,7 @@ import re
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.sharing import access
@@ -18,6 +19,7 @@ from kernel import names, notes
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import (
+    Listing,
     Problems,
     address,
     attempt,
@@ -46,6 +48,15 @@ SERVING_SHOWN = 50
 UPLOAD_BYTES = 20 << 20  # the gateway's limit for a form
 UNUSUAL = re.compile("[^A-Za-z0-9._-]")
 METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
+LISTING = Listing(
+    heading=gettext_lazy("Models"),
+    about=gettext_lazy("Job outputs and uploads that are checked to load, so that applications can serve them."),
+    new=gettext_lazy("New model"),
+    none=gettext_lazy("No models yet"),
+    hint=gettext_lazy("When a job has finished, you can create a model from its output on its page."),
+    no_match=gettext_lazy("No model matches"),
+    icon="models",
+)
 
 
 # --- the list and the form -----------------------------------------------------------------------------------------
@@ -64,6 +75,7 @@ def models(request):
     page = page_of(request, rows)
     any_model = bool(page.object_list) or mine.exists()
     context = {
+        "listing": LISTING,
         "page": page,
         "states": State.choices,
         "any": any_model,

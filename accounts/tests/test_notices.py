@@ -21,6 +21,7 @@ from django.utils import timezone
 from accounts import delivery, lifecycle, notices, reconcile
 from accounts.models import Delivery, Notice, Preference, Visit
 from conftest import PASSWORD
+from kernel import retries, webhook
 from kernel.models import StateChange
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
@@ -134,7 +135,7 @@ class TestDelivery:
             Delivery.objects.filter(pk=pk).update(not_before=timezone.now() - timedelta(minutes=1))
             delivery.deliver(pk)
         row = Delivery.objects.get()
-        assert len(hook.got) == row.attempts == len(delivery.PAUSES_S) + 1
+        assert len(hook.got) == row.attempts == len(retries.PAUSES_S) + 1
         assert (row.open, "500" in row.error) == (False, True)
 
     def test_reconcile_sends_due_deliveries(self, alice, tasks):
@@ -208,9 +209,9 @@ class TestSlowReceivers:
     def test_a_slow_name_server_does_not_block_others(self, alice_client, monkeypatch):
         """The slow name server is simulated: no real name is certain to take long."""
         ended = threading.Event()
-        monkeypatch.setattr(delivery, "LOOKUP_S", 0.2)
+        monkeypatch.setattr(webhook, "LOOKUP_S", 0.2)
         slow = SimpleNamespace(SOCK_STREAM=0, getaddrinfo=lambda *_, **__: ended.wait(LIMIT_S))
-        monkeypatch.setattr(delivery, "socket", slow)
+        monkeypatch.setattr(webhook, "socket", slow)
         try:
             for _ in range(6):  # more than are looked up at a time
                 answer = alice_client.post("/settings", {"webhook": "https://slow.example.org/"})
@@ -221,7 +222,7 @@ class TestSlowReceivers:
 
     def test_a_dripping_response_is_cut_off(self, alice, hook, settings, monkeypatch):
         settings.WEBHOOK_PRIVATE = True
-        monkeypatch.setattr(delivery, "LIMIT_S", 0.3)
+        monkeypatch.setattr(webhook, "LIMIT_S", 0.3)
         ended = threading.Event()
 
         def drip(self):
@@ -245,7 +246,7 @@ class TestSlowReceivers:
         for user in (alice, bob):
             Preference.objects.create(user=user, webhook=slow.url)
         if others:
-            monkeypatch.setattr(delivery, "AT_ONCE", 1)
+            monkeypatch.setattr(delivery.SENDER, "at_once", 1)
         first, second = self.rows(alice, bob if others else alice)
         thread = self.begin(first)
         assert slow.entered.wait(LIMIT_S)

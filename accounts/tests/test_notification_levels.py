@@ -133,7 +133,7 @@ def test_a_delivery_that_comes_twice_at_the_same_time_is_sent_once(alice, mailed
     for _ in range(2):
         change("alice", "error")
     later(11)
-    stale = list(delivery._due())
+    stale = list(delivery.SENDER.due())
     for row in stale:
         delivery._attempt(row)
     assert [message.subject for message in mail.outbox] == ["2 notifications (error 2)"]

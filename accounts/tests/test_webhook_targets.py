@@ -14,7 +14,7 @@ from django.test import Client
 
 from accounts import delivery, notices
 from accounts.models import Delivery, Preference
-from kernel import outbound
+from kernel import outbound, webhook
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
 
@@ -58,7 +58,7 @@ def resolve(monkeypatch):
             asked.append(host)
             return [(0, 0, 0, "", (ip, port)) for ip in (left.pop(0) if len(left) > 1 else left[0])]
 
-        monkeypatch.setattr(delivery, "socket", SimpleNamespace(SOCK_STREAM=1, getaddrinfo=getaddrinfo))
+        monkeypatch.setattr(webhook, "socket", SimpleNamespace(SOCK_STREAM=1, getaddrinfo=getaddrinfo))
         return asked
 
     return answer

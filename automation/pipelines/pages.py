@@ -9,15 +9,17 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from automation import first_values
 from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, StepState
 from automation.sweeps.forms import MAX_YAML
 from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Problems, act, form_mark, made_by, page_of, problems_of, remember_made, retitle
+from kernel.pages import Listing, Problems, act, form_mark, made_by, page_of, problems_of, remember_made, retitle
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -43,6 +45,17 @@ TONES = {  # the state of other objects that is shown alike
     StepState.FAILED: "error",
 }
 HISTORY_SHOWN = 20
+LISTING = Listing(
+    heading=gettext_lazy("Pipelines"),
+    about=gettext_lazy(
+        "A pipeline is a graph of jobs: the output of one is an input of the next, and what has not changed is not run "
+        "again."
+    ),
+    new=gettext_lazy("New pipeline"),
+    none=gettext_lazy("No pipelines yet"),
+    hint=gettext_lazy("Describe the first one above, in YAML."),
+    icon="again",
+)
 
 
 @login_required
@@ -62,10 +75,12 @@ def pipelines(request):
     for row in rows:
         row.last_run = last.get(row.pk)
     context = {
+        "listing": LISTING,
         "page": page,
         "pipelines": rows,
         "problems": problems,
         "form": request.POST if request.method == "POST" else {"yaml": _first(request)},
+        "any": bool(rows),
         "open": bool(problems or not rows or {"new", "from"} & set(request.GET)),
         "mark": form_mark(request),
     }
@@ -74,7 +89,7 @@ def pipelines(request):
 
 def _first(request) -> str:
     """Return the form at first: an example, or the pipeline that leads to `?from=job`."""
-    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
+    job = first_values.named(request, Job.objects.filter(user=request.user), "from")
     return drawing.as_yaml(job) if job is not None else EXAMPLE
 
 

@@ -9,17 +9,19 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing.access import visitor_of
+from automation import first_values
 from automation.models import Firing, Schedule, ScheduleState
 from automation.sweeps.forms import MAX_YAML, job_of
-from jobs.models import Job
 from jobs.submit_form import choices
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import (
+    Listing,
     Problems,
     act,
     fill_name,
@@ -44,6 +46,15 @@ FIELDS = {
 FIRST = {"cpu": 1, "gpu": 0, "ram": 512, "cron": "0 3 * * *", "overlap": "skip", "catch_up": "latest", "code": "latest"}
 HISTORY_SHOWN = 20
 STATES = ScheduleState.choices[:2]
+LISTING = Listing(
+    heading=gettext_lazy("Schedules"),
+    about=gettext_lazy("A schedule submits a job or a sweep at certain times, or when something happens."),
+    new=gettext_lazy("New schedule"),
+    none=gettext_lazy("No schedules yet"),
+    hint=gettext_lazy("Train every night, or whenever a dataset is ready."),
+    no_match=gettext_lazy("No schedule matches"),
+    icon="again",
+)
 
 
 @login_required
@@ -62,8 +73,9 @@ def schedules(request):
     page = page_of(request, rows)
     found = _with_last(list(page.object_list))
     any_schedule = bool(found) or mine.exists()
-    form = _posted(request) if request.method == "POST" else _first_values(request)
+    form = first_values.posted(request) if request.method == "POST" else _first_values(request)
     context = {
+        "listing": LISTING,
         "page": page,
         "schedules": found,
         "states": STATES,
@@ -123,22 +135,13 @@ def _body_of(post: QueryDict) -> dict:
     return made
 
 
-def _posted(request) -> dict:
-    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
-
-
 def _first_values(request) -> dict:
     """Return the form at first: empty, with the values of `?from=job`, or all of `?like=schedule`."""
     mine = Schedule.objects.filter(user=request.user)
-    earlier = mine.filter(name=request.GET.get("like", "").replace("\x00", "")).first()
+    earlier = first_values.named(request, mine, "like")
     if earlier is not None:
         return {**FIRST, "yaml": as_yaml(earlier, free_name(mine, earlier.name))}
-    form = dict(FIRST)
-    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
-    if job is not None:
-        form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
-        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "title": job.title}
-    return form
+    return FIRST | first_values.of_job(request, mine)
 
 
 def as_yaml(row: Schedule, name: str) -> str:

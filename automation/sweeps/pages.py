@@ -13,15 +13,17 @@ from django.db.models.functions import Cast
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing import access
 from accounts.sharing.access import shareable, visitor_of
+from automation import first_values
 from automation.models import Sweep, SweepState
-from jobs.models import Job
 from jobs.submit_form import choices
 from kernel.models import history_of
 from kernel.pages import (
+    Listing,
     Problems,
     act,
     fill_name,
@@ -45,6 +47,15 @@ FIELDS = {
 }  # fmt: skip
 HISTORY_SHOWN = 20
 COMPARED = 10
+LISTING = Listing(
+    heading=gettext_lazy("Sweeps"),
+    about=gettext_lazy("A sweep searches for the best arguments of a script: each trial is a job."),
+    new=gettext_lazy("New sweep"),
+    none=gettext_lazy("No sweeps yet"),
+    hint=gettext_lazy("Name a script that reports a metric, and say which of its arguments to search."),
+    no_match=gettext_lazy("No sweep matches"),
+    icon="chart",
+)
 
 
 @login_required
@@ -63,8 +74,9 @@ def sweeps(request):
     page = page_of(request, rows)
     found = reading.filled(list(page.object_list))
     any_sweep = bool(found) or mine.exists()
-    form = _posted(request) if request.method == "POST" else _first_values(request)
+    form = first_values.posted(request) if request.method == "POST" else _first_values(request)
     context = {
+        "listing": LISTING,
         "page": page,
         "sweeps": found,
         "states": SweepState.choices,
@@ -92,24 +104,15 @@ def _create(request) -> None:
     remember_made(request, row.name)
 
 
-def _posted(request) -> dict:
-    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
-
-
 def _first_values(request) -> dict:
     """Return the form at first: an example, the arguments and resources of `?from=job`, or all of `?like=sweep`."""
     form = {**forms.FIRST, "entry": request.GET.get("entry", "")}
     mine = Sweep.objects.filter(user=request.user)
-    earlier = mine.filter(name=request.GET.get("like", "").replace("\x00", "")).first()
+    earlier = first_values.named(request, mine, "like")
     if earlier is not None:
         earlier.name = free_name(mine, earlier.name)
         return {**form, "yaml": forms.as_yaml(earlier, earlier.job)}
-    job = Job.objects.filter(user=request.user, name=request.GET.get("from", "").replace("\x00", "")).first()
-    if job is not None:
-        form |= {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets")}
-        form |= {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "title": job.title}
-        form["project"] = job.project.name if job.project else ""
-    return form
+    return form | first_values.of_job(request, mine)
 
 
 # --- one sweep -------------------------------------------------------------------------------------------------------

@@ -13,9 +13,11 @@ from jobs import idle
 from jobs.queue import waiting
 from kernel import bus, stored, streams
 from mlp.visitors import schema
+from models_app.registry import webhooks
 
 MEMORIES = (
-    delivery._busy_users,
+    delivery.SENDER.busy,
+    webhooks.SENDER.busy,
     oidc._clients,
     gateway_access._places,
     apps.reconcile._announced,

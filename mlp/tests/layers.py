@@ -71,7 +71,7 @@ ROOMS = {
         "doctor",
     ),
     "tracking": ("metrics", "runs", "mlflow", "media", "compare"),
-    "automation": ("models", "spec", "sweeps", "pipelines", "schedules"),
+    "automation": ("models", "spec", "first_values", "sweeps", "pipelines", "schedules"),
 }
 
 # Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.

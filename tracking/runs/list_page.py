@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from jobs import submit_form
 from jobs.models import Job
 from jobs.queue import waiting
 from jobs.serializers import JobIn
-from kernel.pages import Problems, form_mark, made_by, problems_of
+from kernel.pages import Listing, Problems, form_mark, made_by, problems_of
 
 from . import pages
+
+LISTING = Listing(
+    heading=gettext_lazy("Jobs"),
+    about=gettext_lazy("A job runs one of your scripts until it ends, and reports its metrics."),
+    new=gettext_lazy("New job"),
+    none=gettext_lazy("No jobs yet"),
+    hint=gettext_lazy("Fill in the form above; the defaults are fine for a first run."),
+    icon="jobs",
+)
 
 
 @login_required
@@ -31,6 +41,7 @@ def jobs(request):
     any_job = any(count for _word, _label, count in table["counts"])
     any_job = any_job or Job.objects.filter(user=request.user).exists()
     context = {
+        "listing": LISTING,
         "any": any_job,
         "problems": problems,
         "form": form,

@@ -1,0 +1,29 @@
+"""What the forms of sweeps and schedules show at first, and what they post."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from jobs.models import Job
+from kernel.pages import free_name
+
+
+def posted(request: HttpRequest) -> dict:
+    """Return the posted fields, with the list of datasets."""
+    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
+
+
+def named(request: HttpRequest, rows: QuerySet, parameter: str):
+    """Return the row that a parameter of the address names; None where there is none."""
+    return rows.filter(name=request.GET.get(parameter, "").replace("\x00", "")).first()
+
+
+def of_job(request: HttpRequest, mine: QuerySet) -> dict:
+    """Return what `?from=job` names: the job's script, resources and datasets, and a name that is free in `mine`."""
+    job = named(request, Job.objects.filter(user=request.user).select_related("project"), "from")
+    if job is None:
+        return {}
+    form = {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets", "title")}
+    project = job.project.name if job.project else ""
+    return form | {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "project": project}
