@@ -6,7 +6,7 @@ from django.urls import path
 
 from kernel.page_urls import shared
 
-from . import file_pages
+from . import file_pages, script_pages
 from . import pages as datasets
 
 urlpatterns = [
@@ -19,11 +19,11 @@ urlpatterns = [
     *shared("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
     *shared("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
     *shared("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
-    path("scripts", datasets.scripts, name="scripts"),
-    path("scripts/new", datasets.script, name="script_new"),
-    path("scripts/edit/<path:path>", datasets.script, name="script"),
-    path("scripts/file/<path:path>", datasets.script_file, name="script_file"),
-    path("scripts/delete/<path:path>", datasets.delete_script, name="script_delete"),
+    path("scripts", script_pages.scripts, name="scripts"),
+    path("scripts/new", script_pages.script, name="script_new"),
+    path("scripts/edit/<path:path>", script_pages.script, name="script"),
+    path("scripts/file/<path:path>", script_pages.script_file, name="script_file"),
+    path("scripts/delete/<path:path>", script_pages.delete_script, name="script_delete"),
     path("data_client.pyz", datasets.data_client, name="data_client"),
     path("data_client.jar", datasets.data_client),
 ]

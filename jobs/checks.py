@@ -10,9 +10,10 @@ from kernel.errors import Refused
 from kernel.messages import Message
 from resources import tcc
 from resources.models import Tenant
+from snapshots import scan
+from snapshots.manifest import Manifest
 
-from .code import cloning, scan
-from .code.manifest import Manifest
+from .code import cloning
 from .models import Job, Snapshot
 from .packages import text
 

@@ -14,9 +14,10 @@ from kernel.telemetry import tracing
 from kernel.textlog.files import LogFile
 from resources.models import Network
 from runners import Mount, Runner, RunSpec
+from snapshots import tree
 
 from .auth import job_token, message_prefix, nats_address, nats_inbox
-from .code import capture, tree
+from .code import capture
 from .models import Job
 from .packages.store import ENVIRONMENT, Environment
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.sharing import access
 from accounts.sharing.access import shareable
-from datasets.pages import save_in_home
+from datasets.script_pages import save_in_home
 from jobs.models import Job
 from kernel import names, notes
 from kernel.errors import Refused

@@ -14,8 +14,7 @@ from jobs.models import Snapshot
 from kernel import units
 from kernel.admin import LifecycleAdmin
 from kernel.admin_display import link, list_address, moment, url_of
-
-from . import manifest
+from snapshots import manifest
 
 MAX_LISTED = 200
 

@@ -13,9 +13,9 @@ from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
 from kernel.views import Call
+from snapshots.manifest import REASONS
 
 from . import capture, diffs, reading
-from .manifest import REASONS
 
 FORMS = {"tar": ("tar.gz", "application/gzip"), "zip": ("zip", "application/zip")}
 

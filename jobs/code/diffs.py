@@ -12,9 +12,9 @@ from itertools import zip_longest
 
 from jobs.models import Job
 from kernel import masking
+from snapshots.manifest import Manifest
 
 from . import capture, reading
-from .manifest import Manifest
 
 MAX_FILES = 200
 MAX_LINES = 2000  # that are compared: what is left between an equal beginning and an equal end

@@ -15,10 +15,10 @@ from accounts.sharing import access
 from accounts.sharing.access import shareable
 from jobs.frame import frame, own
 from jobs.models import Capture, Job
+from snapshots.manifest import REASONS, Manifest
 
 from . import capture, diffs, highlighting, reading
 from .api import FORMS, archive_response
-from .manifest import REASONS, Manifest
 
 SKIPPED_SHOWN = 200
 OFFERED = 100

@@ -9,8 +9,7 @@ import zipfile
 from typing import BinaryIO
 
 from jobs.models import Job
-
-from . import manifest, store
+from snapshots import manifest, store
 
 SHOWN_BYTES = 256 << 10
 IN_MEMORY = 4 << 20

@@ -16,10 +16,9 @@ from kernel import names, storage
 from kernel.errors import Fault, Refused
 from kernel.locking import lock_row
 from kernel.messages import Message
-
-from . import git, scan, store
-from .manifest import File, Manifest, from_data
-from .seen import Seen
+from snapshots import git, scan, store
+from snapshots.manifest import File, Manifest, from_data
+from snapshots.seen import Seen
 
 TRIES = 5  # to read a file that changes meanwhile
 FULL = Message("your storage for code is full; delete jobs that you no longer need")

@@ -12,8 +12,7 @@ from django.db.models import Q
 
 from jobs.models import ENDED, Blob, Job, Snapshot, State
 from kernel import healing, storage
-
-from . import manifest, store, tree
+from snapshots import manifest, store, tree
 
 MAX_AT_ONCE = 500
 

@@ -19,10 +19,10 @@ from kernel import after_commit, sanitize, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, locked
 from kernel.messages import Message, word
+from kernel.textlog.exceptions import Frame, Trace, last_exception
 
 from . import facts as known
 from . import rules
-from .trace import Frame, Trace, last_exception
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from django.conf import settings
 
 import runners
 from jobs import environment
-from jobs.code import tree
 from jobs.models import Action, Job
 from kernel import storage
 from kernel.messages import Message
 from resources.models import Network
+from snapshots import tree
 
 from .packages import package_of
 

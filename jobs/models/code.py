@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 class Snapshot(models.Model):
     """The files of a script's folder when a job was submitted. Jobs with the same files share one row.
 
-    `manifest` (jobs.code.manifest) has each file's path, mode, checksum and size, and what was not kept; `digest` is
-    its SHA-256. The bytes are in the folder of jobs.code.store.
+    `manifest` (snapshots.manifest) has each file's path, mode, checksum and size, and what was not kept; `digest` is
+    its SHA-256. The bytes are in the folder of snapshots.store.
     """
 
     stored_by = "r.user_id"  # kernel.stored

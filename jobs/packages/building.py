@@ -21,13 +21,13 @@ from django.utils import timezone
 import runners
 from accounts.models import State as UserState
 from accounts.models import User
-from jobs.code import tree
 from jobs.models import Job, State
 from kernel import healing, storage
 from kernel.errors import Refused
 from kernel.messages import Message
 from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
+from snapshots import tree
 
 from . import store, text
 from .store import ENVIRONMENT, Environment

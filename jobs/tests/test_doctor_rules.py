@@ -7,9 +7,9 @@ import pytest
 from jobs.doctor import rules
 from jobs.doctor.packages import package_of
 from jobs.doctor.shipped_code import SHIPPED
-from jobs.doctor.trace import last_exception
 from jobs.models import FailureRule
 from kernel.errors import Refused
+from kernel.textlog.exceptions import last_exception
 from mlp.tests.growth import ends
 from mlp.tests.tiers import few
 

@@ -22,6 +22,7 @@ LEVELS = (
     Level(0, ("client",), "the command line client, which imports nothing of the platform"),
     Level(1, ("kernel",), "errors, names, locks, history, the bus, storage; imports no app"),
     Level(2, ("runners",), "processes and pods; how a row owns a run"),
+    Level(2, ("snapshots",), "content-addressed snapshots of folders; knows no table"),
     Level(3, ("accounts", "resources"), "users and tokens; tenants and try-confirm-cancel"),
     Level(4, ("datasets",), "datasets, the WebDAV data service, the data client"),
     Level(5, ("jobs",), "jobs: the queue, their runs, logs, outputs and diagnoses"),
@@ -97,6 +98,7 @@ FILES = (
     | {
         "bulk",
         "client_runs",
+        "first_values",
         "form_values",
         "idle",
         "nesting",
@@ -113,6 +115,7 @@ FILES = (
         "pages",
         "submit_form",
         "file_pages",
+        "script_pages",
         "settings_pages",
         "token_pages",
         "service_api",

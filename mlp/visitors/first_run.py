@@ -22,7 +22,7 @@ from apps import queueing
 from apps.models import Application
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
-from datasets.pages import save_in_home
+from datasets.script_pages import save_in_home
 from jobs import lifecycle as jobs
 from jobs.models import Job
 from jobs.models import State as JobState

@@ -11,9 +11,9 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Share
-from jobs.code import store
 from jobs.models import Job
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
+from snapshots import store
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

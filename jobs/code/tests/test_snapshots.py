@@ -13,12 +13,13 @@ from django.db import connection, transaction
 
 from datasets.models import Dataset
 from jobs import reconcile
-from jobs.code import ignoring, snapshot_code, store, sweeping, tree
-from jobs.code import manifest as manifests
+from jobs.code import snapshot_code, sweeping
 from jobs.models import Blob, Capture, Job, Snapshot
 from kernel import storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few, later
+from snapshots import ignoring, store, tree
+from snapshots import manifest as manifests
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
