@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 
-from jobs.models.job import MAX_PRIORITY
+from jobs.models.submission import MAX_PRIORITY
 from jobs.summaries import labels
 from kernel.errors import Refused
 from kernel.filters import values

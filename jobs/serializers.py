@@ -28,7 +28,7 @@ from resources.models import Network
 from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
-from .models.job import LONGEST_LIMIT_S, MAX_PRIORITY
+from .models.submission import LONGEST_LIMIT_S, MAX_PRIORITY
 from .packages.fields import RequirementsField
 from .summaries import labels
 

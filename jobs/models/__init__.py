@@ -5,10 +5,13 @@ from .code import Blob, Capture, Snapshot
 from .comparison import ComparedRun, Comparison
 from .doctor import Action, Diagnosis, FailureRule, Where
 from .inputs import RunInput
-from .job import COLOURS, ENDED, SHOWN_ONLY, Job, Origin, ProgressSource, Runtime, State, new_nonce
+from .job import ENDED, SHOWN_ONLY, Job, State, new_nonce
 from .metrics import Block, Metrics, Value
 from .project import Project, View
+from .reporting import ProgressSource
+from .submission import Runtime
 from .summary import RunMetric, RunParam, Source
+from .tracked import COLOURS, Origin
 
 __all__ = [
     "COLOURS", "ENDED", "SHOWN_ONLY", "Action", "ArtifactSpace", "Blob", "Block", "Capture", "ComparedRun",

@@ -19,32 +19,27 @@ process, no code and no resources, is running from the beginning, and ends when 
 from __future__ import annotations
 
 import secrets
-import uuid
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.conf import settings
-from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-import runners
-from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import STOPPED, refused
 from kernel.outcomes import Ending, Outcome
 from kernel.registering import RegistryRights
 from kernel.titles import Titled
-from resources.models import Network
 
 from . import nesting
 from .footprint import UNREMOVED, Footprint
-from .placement import Placement
 from .preemption import Preemptible
-from .project import Project
+from .reporting import Reporting
+from .submission import Submission
+from .tracked import Origin, Tracked
 
 
 class State(models.TextChoices):
@@ -56,33 +51,8 @@ class State(models.TextChoices):
 
 
 ENDED = (State.FINISHED, State.ERROR)
-COLOURS = 10  # of lines in charts (mlp/static/mlp/charts.css)
-LONGEST_LIMIT_S = 365 * 86400
-MAX_PRIORITY = 100
 # States that only pages tell apart: a queued job is starting once its resources are reserved; an error may be a cancel.
 SHOWN_ONLY = {"starting": _("starting"), **{name: Outcome(name).label for name in STOPPED}}
-
-
-class Runtime(models.TextChoices):
-    PYTHON = "python", "Python"
-    TORCH = "torch", "PyTorch"
-    TF = "tf", "TensorFlow"
-
-
-class Origin(models.TextChoices):
-    """Where a run comes from."""
-
-    JOB = "job", _("job")
-    CLIENT = "client", _("MLflow client")
-
-
-class ProgressSource(models.TextChoices):
-    """The source of the last progress report."""
-
-    NONE = "", _("nobody")
-    SCRIPT = "script", _("the script")
-    TRAINER = "trainer", _("the training framework")
-    LOG = "log", _("the progress bar in the log")
 
 
 def new_nonce() -> str:
@@ -96,11 +66,13 @@ class Kept(models.Manager):
         return super().get_queryset().filter(trashed=None)
 
 
-class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, RegistryRights, Titled, Ending):
-    """One training script of one user, run until it ends. cpu in cores, gpu in devices, ram in MiB, per worker.
+class Job(
+    ConcurrentTransitionMixin, Submission, Tracked, Reporting, Preemptible, Footprint, RegistryRights, Titled, Ending
+):
+    """One training script of one user, run until it ends.
 
-    `tags` are one object, {"baseline": "", "team": "vision"}: a label is a key with an empty value. `title` is the run
-    name of MLflow's clients, too.
+    What was submitted is in Submission, what its run reports in Reporting, what tracking shows of it in Tracked. Its
+    `title` is the run name of MLflow's clients, too.
     """
 
     untitled = "job"
@@ -111,72 +83,20 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     tenant = models.ForeignKey(
         "resources.Tenant", on_delete=models.PROTECT, related_name="jobs", verbose_name=_("tenant"))  # fmt: skip
     name = models.CharField(_("name"), max_length=50)
-    runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
-    entry = models.CharField(_("script"), max_length=200)
-    gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
-    cpu = models.FloatField(_("CPU"), default=1)
-    ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
-    workers = models.PositiveSmallIntegerField(_("workers"), default=1)
-    datasets = models.JSONField(_("datasets"), default=list, blank=True)
-    # Outputs of other jobs that the run reads: {"DATA": "prepare/sub"}, a job of the user's and a path in its output.
-    job_inputs = models.JSONField(_("inputs"), default=dict, blank=True, db_default={})
-    args = models.JSONField(_("arguments"), default=list, blank=True)
-    env = models.JSONField(_("environment"), default=dict, blank=True)
-    retries = models.PositiveSmallIntegerField(_("retries"), default=0)
-    # Seconds from the first start until it is stopped, pauses before retries included; null for no limit.
-    timeout = models.PositiveIntegerField(_("time limit (s)"), null=True, blank=True)
-    priority = models.SmallIntegerField(_("priority"), default=0, db_default=0)  # among its user's own queued jobs
-    snapshot = models.ForeignKey(  # none in rows of earlier releases: they run what is in .home
-        "jobs.Snapshot", on_delete=models.PROTECT, related_name="jobs", null=True, blank=True, verbose_name=_("code")
-    )
-    network = models.CharField(
-        _("network"), max_length=10, choices=Network.choices, blank=True, default="", db_default="")  # fmt: skip
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
-    progress = models.PositiveSmallIntegerField(_("progress"), default=0)
-    progress_source = models.CharField(
-        max_length=10, choices=ProgressSource.choices, blank=True, default="", db_default=""
-    )
-    expected_end = models.DateTimeField(null=True, blank=True)  # as the source of the progress said last
     reason = ReasonField(_("reason"), blank=True)
     reserved = models.BooleanField(_("resources reserved"), default=False)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
     run_name = models.CharField(_("run"), max_length=64, blank=True)
     run_started = models.BooleanField(default=False)
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
-    metrics_from = models.DateTimeField(null=True, blank=True)  # reports sent earlier were deleted
-    metrics_until = models.DateTimeField(null=True, blank=True)  # reports sent from then on are rejected
-    values_kept = models.PositiveBigIntegerField(default=0)  # rows of metrics and values
-    metrics_notice = ReasonField(blank=True, default="")  # why reports were refused or are not stored
-    # Since when it is warned that it is idle, and what is: "gpu" or "cpu" (jobs.idle); null when it is not.
-    idle_warned = models.DateTimeField(_("warned of idling"), null=True, blank=True)
-    idle_kind = models.CharField(max_length=3, blank=True, default="", db_default="")
-    idle_exempt = models.BooleanField(_("exempt from the idle policy"), default=False, db_default=False)
     diagnosed = models.BooleanField(default=False, db_default=False)  # jobs.doctor has seen its failure
     nonce = models.CharField(max_length=32, default=new_nonce)
     traceparent = models.CharField(max_length=55, blank=True, default="", db_default="", editable=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     started = models.DateTimeField(_("started"), null=True, blank=True)
     ended = models.DateTimeField(_("ended"), null=True, blank=True)
-    project = models.ForeignKey(
-        Project, on_delete=models.PROTECT, null=True, blank=True, related_name="jobs", verbose_name=_("project")
-    )  # null in rows of older versions of the platform: reconcile moves them to the default project
-    tags = models.JSONField(_("tags"), default=dict, blank=True, db_default={})
-    notes = models.TextField(_("notes"), blank=True, default="", db_default="")
-    favourite = models.BooleanField(_("favourite"), default=False, db_default=False)
-    group = models.CharField(_("group"), max_length=100, blank=True, default="", db_default="")
-    colour = models.PositiveSmallIntegerField(_("colour"), null=True, blank=True)  # 0 to 9; null in earlier rows
-    hidden = models.BooleanField(_("hidden in charts"), default=False, db_default=False)  # on the board of its project
     trashed = models.DateTimeField(_("in the trash since"), null=True, blank=True)
-    run_id = models.UUIDField(_("run"), unique=True, default=uuid.uuid4, db_default=RandomUUID(), editable=False)
-    origin = models.CharField(
-        _("origin"), max_length=10, choices=Origin.choices, default=Origin.JOB, db_default=Origin.JOB
-    )
-    system_tags = models.JSONField(default=dict, blank=True, db_default={})  # those named mlflow.…
-    parent = models.ForeignKey(
-        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="children", db_index=False,
-        verbose_name=_("parent run"),
-    )  # fmt: skip
-    heard = models.DateTimeField(_("last report"), null=True, blank=True)  # of an MLflow client
     # What pages call its state (jobs.states), for the database alone: runs are counted by an index, not read.
     display_state = models.GeneratedField(
         expression=Case(
@@ -229,22 +149,8 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
             GinIndex(fields=["tags"], name="job_tags"),
         ]
 
-    @property
-    def network_policy(self) -> str:
-        """Return what its runs may reach: what it asks for, within what its tenant allows now."""
-        return runners.narrowest(self.tenant.network_policy, self.network)
-
-    @property
-    def needs(self) -> dict:
-        """Return what all workers together use of the tenant: gpu, cpu, ram."""
-        return {"gpu": self.gpu * self.workers, "cpu": self.cpu * self.workers, "ram": self.ram * self.workers}
-
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
-
-    @property
-    def shown_colour(self) -> int:
-        return self.pk % COLOURS if self.colour is None else self.colour
 
     @property
     def shown_state(self) -> str:
@@ -257,27 +163,10 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
         return str(SHOWN_ONLY.get(self.shown_state, self.get_state_display()))
 
     @property
-    def shown_env(self) -> dict[str, str]:
-        """Return the environment variables given to the job. Readers get only the names: values may be secrets."""
-        return self.env if self.reading is None else dict.fromkeys(self.env, masking.HIDDEN)
-
-    @property
     def failure(self) -> str:
         """Return the title of the job's diagnosis, empty where there is none."""
         found = getattr(self, "diagnosis", None)
         return found.title if found else ""
-
-    @property
-    def page_env(self) -> dict[str, str]:
-        """Return the same for pages, which hide values of names that look secret from the owner, too: others may see
-        the screen.
-        """
-        return masking.masked(self.shown_env)
-
-    @property
-    def is_client(self) -> bool:
-        """Return whether it is reported from elsewhere: the platform has no process of it."""
-        return self.origin == Origin.CLIENT
 
     @property
     def has_ended(self) -> bool:
@@ -307,37 +196,6 @@ class Job(ConcurrentTransitionMixin, Preemptible, Footprint, Placement, Registry
     def is_overdue(self) -> bool:
         """Return whether it has run for longer than its time limit."""
         return self.timeout is not None and self.state == State.RUNNING and (self.ran_for or 0) > self.timeout
-
-    @property
-    def idle_stop(self) -> datetime | None:
-        """Return when it is stopped because it is idle; None when it is not warned."""
-        return self.idle_warned and self.idle_warned + timedelta(minutes=self.tenant.idle_grace_minutes)
-
-    @property
-    def left(self) -> tuple[float, str] | None:
-        """Return the remaining seconds and their source: a ProgressSource, or "pace" if extrapolated from the progress
-        so far.
-
-        None if unknown.
-        """
-        if self.state != State.RUNNING:
-            return None
-        if self.expected_end is not None:
-            seconds = (self.expected_end - timezone.now()).total_seconds()
-            return (seconds, self.progress_source) if seconds > 0 else None
-        if not 0 < self.progress < 100 or self.attempt > 1:
-            return None
-        return self.ran_for * (100 - self.progress) / self.progress, "pace"
-
-    @property
-    def left_for(self) -> float | None:
-        """Return the remaining seconds; None if unknown."""
-        return self.left[0] if self.left else None
-
-    @property
-    def left_says(self) -> str:
-        """Return the source of the remaining time: a ProgressSource or "pace"; "" if unknown."""
-        return self.left[1] if self.left else ""
 
     @transition(
         field=state,
