@@ -69,7 +69,7 @@ def _resolve(host: str, port: int, field: str) -> set[str]:
 
 
 def post(url: str, body: bytes, headers: dict[str, str], *, most: int = 0, field: str = "webhook") -> tuple[int, bytes]:
-    """Post JSON; return the status and at most `most` bytes of the answer. Raises Refused, or as outbound.exchange."""
+    """Send JSON; return the status and at most `most` bytes of the answer. Raises Refused, or as outbound.exchange."""
     scheme, host, port, path, address = target(url, field)
     host_header = f"[{host}]" if ":" in host else host
     headers = headers | {

@@ -24,18 +24,40 @@ from mlp import (
     rest_settings,
     tls_settings,
 )
-from mlp.aiops_settings import *  # noqa: F403
-from mlp.aiops_settings import LOGS
-from mlp.django_settings import *  # noqa: F403
-from mlp.django_settings import BASE_DIR
-from mlp.ldap_settings import *  # noqa: F403
-from mlp.mail_settings import *  # noqa: F403
-from mlp.mail_settings import NOTICES
 from mlp.operators import admin_theme
-from mlp.packages_settings import *  # noqa: F403
-from mlp.packages_settings import PACKAGES
-from mlp.signin_settings import *  # noqa: F403
-from mlp.signin_settings import SIGNIN
+
+# What else is a setting, by subject.
+# isort: off
+# fmt: off
+from mlp.aiops_settings import (  # noqa: F401
+    AIOPS_EXPORT_LINES, AIOPS_LABELS_PER_USER, AIOPS_LOGSTORE, AIOPS_RETENTION_DAYS, AIOPS_RETENTION_MIB,
+    AIOPS_RULES_PER_USER, AIOPS_S3_ACCESS_KEY, AIOPS_S3_BUCKET, AIOPS_S3_ENDPOINT, AIOPS_S3_REGION, AIOPS_S3_SECRET_KEY,
+    AIOPS_SEARCHES_PER_USER, AIOPS_SUBJECT, AIOPS_TRAINING_CPU, AIOPS_TRAINING_PARAMETERS, AIOPS_TRAINING_RAM_MIB,
+    AIOPS_TRAINING_WINDOW_S, AIOPS_USER_MIB, AIOPS_WATCHED_PER_USER, LOGS, OPENSEARCH_URL,
+)
+from mlp.django_settings import (  # noqa: F401
+    APPEND_SLASH, ASGI_APPLICATION, AUTHENTICATION_BACKENDS, AUTH_PASSWORD_VALIDATORS, AUTH_USER_MODEL, BASE_DIR,
+    CSRF_FAILURE_VIEW, INSTALLED_APPS, LANGUAGES, LANGUAGE_CODE, LOCALE_PATHS, LOGIN_REDIRECT_URL, LOGIN_URL,
+    LOGOUT_REDIRECT_URL, MIDDLEWARE, PASSWORD_RESET_TIMEOUT, ROOT_URLCONF, STATIC_URL, TEMPLATES, TIME_ZONE, USE_I18N,
+    USE_TZ, WHITENOISE_IMMUTABLE_FILE_TEST, WHITENOISE_USE_FINDERS, WSGI_APPLICATION,
+)
+from mlp.ldap_settings import LDAP_DIRECTORY  # noqa: F401
+from mlp.mail_settings import (  # noqa: F401
+    DEFAULT_FROM_EMAIL, EMAIL_HOST, EMAIL_HOST_PASSWORD, EMAIL_HOST_USER, EMAIL_PORT, EMAIL_TIMEOUT, EMAIL_USE_SSL,
+    EMAIL_USE_TLS, NOTICES, WEBHOOK_PRIVATE,
+)
+from mlp.packages_settings import (  # noqa: F401
+    PACKAGES, PACKAGES_DAYS, PACKAGES_MIB, PACKAGES_TIMEOUT_S, PACKAGES_USER_MIB, PIP_INDEX_URL,
+)
+from mlp.run_settings import (  # noqa: F401
+    APP_ANSWER_S, APP_MAX_FAILURES, APP_START_S, DATASET_SILENCE_S, DATA_HOME_LIMIT, DISK_RESERVE_MIB,
+    JOB_CANCEL_GRACE_S, JOB_DISK_MIB, JOB_LOG_LIMIT, JOB_NATS_BYTES_S, JOB_NATS_MESSAGES_S, LANDLOCK_SHM, MAX_CPU,
+    MAX_GPU, MAX_RAM_MIB, MLP_CONFINEMENT, MLP_RUNNER, MODEL_CHECK_S, PREEMPT_EXEMPT_S, PREEMPT_GRACE_S, PREEMPT_MAX,
+    PREEMPT_WAIT_S, RUNS, RUN_INTERNET, RUN_NETWORK, RUN_NETWORK_SHARED, TRY_TIMEOUT_S,
+)
+from mlp.signin_settings import OIDC_PROVIDERS, ROLES, SECOND_FACTOR, SIGNIN  # noqa: F401
+# fmt: on
+# isort: on
 
 gc.disable()  # until everything is imported (kernel/apps.py): a third of the time that a process takes to start
 
@@ -256,11 +278,6 @@ CHANNEL_LAYERS = {
 }
 
 # --- runs and resources -----------------------------------------------------------------------------------------------
-runs = Section("Datasets, jobs, models, applications")
-MLP_RUNNER = runs.text(
-    "MLP_RUNNER", "local",
-    help="`local`: runs are processes of this machine; `kubernetes`: a cluster's Jobs ([kubernetes.md](kubernetes.md))",
-)  # fmt: skip
 RUN_GATEWAY_URL = place.url(
     "MLP_RUN_URL",
     ("http", "https"),
@@ -276,73 +293,11 @@ RUN_NATS_URL = place.url(
     shown="the platform's own NATS; with runs on a cluster at the host of `MLP_RUN_URL`",
     help="the address of the platform's own NATS server as jobs see it, where they have no network of their own",
 ) or ("" if MLP_RUNNER == "local" else f"nats://{urlsplit(RUN_GATEWAY_URL).hostname}:{NATS_PORT}")
-MLP_CONFINEMENT = runs.text(
-    "MLP_CONFINEMENT", "auto",
-    help="how runs are isolated on one machine: `bwrap`, `landlock`, `none`, or `auto` for the best that works "
-    "([jobs.md](jobs.md))",
-)  # fmt: skip
-LANDLOCK_SHM = runs.flag(
-    "MLP_LANDLOCK_SHM", True,
-    help="whether runs under Landlock may use `/dev/shm`, which they share with each other and the machine. Without it "
-    "programs that need POSIX shared memory or semaphores fail, such as PyTorch's `DataLoader` with workers",
-)  # fmt: skip
-_run_network = runs.choice(
-    "MLP_RUN_NETWORK", "open", ["open", "platform", "none", "shared"],
-    help="what jobs and applications may reach: `open` the platform and the internet, `platform` the platform only, "
-    "`none` nothing. It is the default and the maximum of every tenant ([jobs.md](jobs.md#network)). With `shared` "
-    "runs use the network of this machine, where policies are enforced for TCP at most",
-)  # fmt: skip
-RUN_NETWORK_SHARED = _run_network == "shared"
-RUN_NETWORK = "open" if RUN_NETWORK_SHARED else _run_network
-RUN_INTERNET = runs.choice(
-    "MLP_RUN_INTERNET", "auto", ["auto", "slirp4netns", "pasta", "proxy"],
-    help="how runs reach the internet under `open`, where they have networks of their own ([jobs.md](jobs.md#network))",
-)  # fmt: skip
-DATASET_SILENCE_S = runs.integer(
-    "MLP_DATASET_SILENCE_S", 600, 1, unit="s", help="how long an upload may send nothing before it fails"
-)
-DATA_HOME_LIMIT = runs.integer(
-    "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
-)
 DISK_MINIMUM_MIB, DATABASE_LIMIT_MIB = limit_settings.of_disk(), limit_settings.of_database(MLP_ROOT)
 OUTPUTS_LIMIT_MIB = limit_settings.of_outputs(MLP_ROOT)
 CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
 SCHEDULES_PER_USER = limit_settings.of_automation()
 SUBMISSIONS_PER_MINUTE = limit_settings.of_submissions()
-JOB_CANCEL_GRACE_S = runs.integer(
-    "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
-)
-PREEMPT_WAIT_S, PREEMPT_GRACE_S, PREEMPT_EXEMPT_S, PREEMPT_MAX = limit_settings.of_preemption(runs)
-MAX_CPU, MAX_GPU, MAX_RAM_MIB = limit_settings.of_requests(runs)
-JOB_NATS_MESSAGES_S = runs.integer(
-    "MLP_JOB_NATS_MESSAGES_S", 2000, 1, unit="per second", help="messages that a job may publish on the message bus"
-)
-JOB_NATS_BYTES_S = runs.integer(
-    "MLP_JOB_NATS_BYTES_S", 4 << 20, 1024, unit="bytes per second", help="what a job may send to the message bus"
-)
-JOB_LOG_LIMIT = runs.integer("MLP_JOB_LOG_LIMIT", 256 << 20, unit="bytes", help="how much of a job's log is kept")
-JOB_DISK_MIB = runs.integer(
-    "MLP_JOB_DISK_MIB", 20 << 10, 1, unit="MiB", help="how much one attempt of a job may add to its workspace"
-)
-DISK_RESERVE_MIB = runs.integer(
-    "MLP_DISK_RESERVE_MIB", 1024, unit="MiB",
-    help="the free disk space that is reserved: with less, no run starts, and the runs that filled the disk are ended",
-)  # fmt: skip
-MODEL_CHECK_S = runs.integer(
-    "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
-)
-APP_START_S = runs.integer(
-    "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
-)
-APP_MAX_FAILURES = runs.integer(
-    "MLP_APP_MAX_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
-)
-APP_ANSWER_S = runs.integer(
-    "MLP_APP_ANSWER_S", 300, 1, unit="s", help="how long the gateway waits for an application, and for each next part"
-)
-TRY_TIMEOUT_S = runs.integer(
-    "MLP_TRY_TIMEOUT_S", 24 * 3600, 1, unit="s", help="when a resource request that was never confirmed is cancelled"
-)
 
 MLP_K8S = cluster_settings.read()
 METRICS_TOKEN, OTLP_ENDPOINT = monitoring_settings.read()
@@ -350,7 +305,7 @@ METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 BACKUP_PASSPHRASE = backup_settings.read()
 _beside = [PACKAGES, LOGS, NOTICES, backup_settings.BACKUP, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
 _beside.append(part_settings.PARTS)
-SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, runs, *_beside]
+SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, RUNS, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_ROOT = MLP_ROOT / "run" / "static"

@@ -23,7 +23,7 @@ from pathlib import Path
 from kernel.textlog import times
 
 from ..base import log_of_worker
-from . import files, object_names, status
+from . import files, object_names, pod_status, status
 from .cluster import CALL_S, ApiError, Cluster, portions
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Copy:
                 self._remark(b"[the rest of the log cannot be had: its node no longer has it]\n")
             note = self._end_of(pod) if self.position.full else b""
         except ApiError as error:
-            note = f"[the rest of the log cannot be had: {status.short(error.message)}]\n".encode()
+            note = f"[the rest of the log cannot be had: {pod_status.short(error.message)}]\n".encode()
         if note:
             self._remark(note)
         self._close()

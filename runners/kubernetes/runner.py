@@ -27,7 +27,7 @@ from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 
-from . import inventory, logs, object_names, objects, routes, staging, status, trouble, usage
+from . import inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
 from .watch import Watcher, removed
@@ -93,7 +93,7 @@ class KubernetesRunner(Runner):
             return self._record_end(name, record, pods, state.ended, now)
         if status.stop_of(record):
             if not self._watcher:  # the cluster removes a deleted pod together with its output
-                self._finish_logs(record, [pod for pod in pods if status.ran(pod)], whole=False)
+                self._finish_logs(record, [pod for pod in pods if pod_status.ran(pod)], whole=False)
             return RunStatus("running", started=state.started)
         state = state if state.problem else self._trouble.find(record, pods, state, now)
         if state.problem and self._gives_up(record, state, now):
@@ -101,7 +101,7 @@ class KubernetesRunner(Runner):
             self._halt(record, pods, {"why": why, "failed": True, "grace_s": 1.0})
         reason = state.problem
         if not (reason or state.started) and trouble.is_slow(record, now):
-            reason = status.stage(pods)
+            reason = pod_status.stage(pods)
         return RunStatus("running", reason=reason, started=state.started, waits=state.started is None)
 
     def _gives_up(self, record: dict, state: status.Assessment, now: float) -> bool:
@@ -247,7 +247,7 @@ class KubernetesRunner(Runner):
         """Record the request, prevent new pods and delete the existing ones. The first request gives the reason; a
         later one can only shorten the grace period.
         """
-        started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
+        started = min((moment for pod in pods if (moment := pod_status.started_at(pod))), default=None)
         before = status.stop_of(record)
         if before:
             stop = before | {"grace_s": min(stop["grace_s"], before["grace_s"])}
@@ -258,7 +258,7 @@ class KubernetesRunner(Runner):
         with contextlib.suppress(NotFound):
             self._patch(record, body, stale=True)
         for pod in pods:
-            if status.is_alive(pod):
+            if pod_status.is_alive(pod):
                 # Never 0: that would remove the pod object while its containers may still run.
                 own = pod["spec"].get("terminationGracePeriodSeconds") or 30
                 grace = min(own, max(1, math.ceil(stop["grace_s"])))
@@ -301,11 +301,11 @@ class KubernetesRunner(Runner):
                 if not mine:  # another process copies it, and will see the same end
                     complete = False
                     continue
-                pod = status.newest(pods, worker)
+                pod = pod_status.newest(pods, worker)
                 try:
                     if not whole:
                         copy.catch_up(pod)
-                    elif pod and status.ran(pod):
+                    elif pod and pod_status.ran(pod):
                         copy.finish(pod)
                     else:
                         copy.give_up("the pod is gone; what it wrote last is not known" if copy.position.pod else "")
@@ -357,7 +357,7 @@ class KubernetesRunner(Runner):
     def _pods(self, record: dict) -> list[dict]:
         selector = f"{object_names.RUN}={record['metadata']['name']}"
         pods = self.cluster.list(self.cluster.core.list_namespaced_pod, selector)["items"]
-        return [pod for pod in pods if status.belongs(pod, record)]
+        return [pod for pod in pods if pod_status.belongs(pod, record)]
 
     def _patch(self, record: dict, body: dict, stale: bool = False) -> dict:
         """Patch the record. Raises Conflict when it has changed since it was read, unless `stale` is true."""

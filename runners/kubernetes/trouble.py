@@ -10,7 +10,7 @@ from dataclasses import replace
 from kernel.messages import Message
 from runners.base import RunnerError
 
-from . import status
+from . import pod_status
 from .cluster import Cluster
 from .status import Assessment
 
@@ -34,13 +34,13 @@ class Trouble:
     def find(self, record: dict, pods: list[dict], state: Assessment, now: float) -> Assessment:
         """Return the assessment with the problem that the newest relevant event names, if there is one."""
         uid = record["metadata"]["uid"]
-        since = status.seconds(record["metadata"].get("creationTimestamp")) or now
+        since = pod_status.seconds(record["metadata"].get("creationTimestamp")) or now
         if state.started or not is_slow(record, now):
             self.known.pop(uid, None)
             return state
         asked_at, problem = self.known.get(uid, (0.0, ""))
         if now - asked_at > ASK_AGAIN_S:
-            problem = self._ask(record, [pod for pod in pods if status.is_alive(pod)])
+            problem = self._ask(record, [pod for pod in pods if pod_status.is_alive(pod)])
             self.known[uid] = (now, problem)
         return replace(state, problem=problem, since=since) if problem else state
 
@@ -54,14 +54,14 @@ class Trouble:
         if not relevant:
             return ""
         last = max(relevant, key=_time)
-        message = status.short(last.get("message") or "")
+        message = pod_status.short(last.get("message") or "")
         problem = Message("a quota is exceeded") if "exceeded quota" in message else PROBLEMS[last["reason"]]
         return Message("%(problem)s: %(message)s", problem=problem, message=message)
 
 
 def is_slow(record: dict, now: float) -> bool:
     """Return whether the run was created so long ago that it should have started."""
-    return now - (status.seconds(record["metadata"].get("creationTimestamp")) or now) >= QUIET_S
+    return now - (pod_status.seconds(record["metadata"].get("creationTimestamp")) or now) >= QUIET_S
 
 
 def _events(cluster: Cluster, subject: dict) -> list[dict]:

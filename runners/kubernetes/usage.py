@@ -20,7 +20,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from runners.base import RunnerError
 
-from . import files, object_names, status
+from . import files, object_names, pod_status, status
 from .cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class Sampler(threading.Thread):
         self.warned = False
         for record, pods in runs:
             try:
-                self._write(record, [pod for pod in pods if status.is_alive(pod)], metrics)
+                self._write(record, [pod for pod in pods if pod_status.is_alive(pod)], metrics)
             except (
                 OSError,
                 ValueError,
@@ -90,11 +90,11 @@ class Sampler(threading.Thread):
 
     def _write(self, record: dict, pods: list[dict], metrics: dict[str, dict]) -> None:
         key = record["metadata"]["name"]
-        started = min((moment for pod in pods if (moment := status.started_at(pod))), default=None)
+        started = min((moment for pod in pods if (moment := pod_status.started_at(pod))), default=None)
         mine = [metrics[pod["metadata"]["name"]] for pod in pods if pod["metadata"]["name"] in metrics]
         if started is None or not mine:
             return  # a new pod has no metrics yet
-        seen = max(status.seconds(each["timestamp"]) for each in mine)
+        seen = max(pod_status.seconds(each["timestamp"]) for each in mine)
         age = seen - started
         if age < 0 or seen - self.written.get(key, 0.0) < max(1.0, age / LOOKS):
             return

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from runners.base import RunnerError
 
-from . import logs, object_names, status, usage
+from . import logs, object_names, pod_status, status, usage
 from .cluster import Cluster, Gone
 
 log = logging.getLogger(__name__)
@@ -181,7 +181,7 @@ class Watcher:
             return None
         if not (status.is_begun(record) or status.stop_of(record)):
             return None  # it may have started since
-        return record, [pod for pod in self.pods.of_run(key) if status.belongs(pod, record)]
+        return record, [pod for pod in self.pods.of_run(key) if pod_status.belongs(pod, record)]
 
     def records(self) -> list[dict] | None:
         """Return all Jobs and Deployments of the platform; None when memory may be stale."""
@@ -195,7 +195,7 @@ class Watcher:
 
     # --- logs ---------------------------------------------------------------------------------------------
     def _moved(self, obj: dict) -> None:
-        if obj["kind"] == "Pod" and status.is_alive(obj) and status.ran(obj):
+        if obj["kind"] == "Pod" and pod_status.is_alive(obj) and pod_status.ran(obj):
             self._follow(obj)
         self.report()
 
@@ -217,10 +217,14 @@ class Watcher:
             began = time.monotonic()
             present = self.pods.objects.get(name)
             record = self.jobs.objects.get(key) or self.deployments.objects.get(key)
-            if present is None or present["metadata"]["uid"] != pod["metadata"]["uid"] or not status.is_alive(present):
+            if (
+                present is None
+                or present["metadata"]["uid"] != pod["metadata"]["uid"]
+                or not pod_status.is_alive(present)
+            ):
                 return
             if record is not None:
-                copy = logs.Copy(self.cluster, self.folder, record, status.worker_of(pod))
+                copy = logs.Copy(self.cluster, self.folder, record, pod_status.worker_of(pod))
                 try:
                     with copy.mine() as mine:
                         if mine:
@@ -238,7 +242,7 @@ class Watcher:
         gets the rest in large parts. The output of a pod that is being deleted is only in the stream.
         """
         pod = self.pods.objects.get(name)
-        return pod is not None and not status.is_alive(pod) and not pod["metadata"].get("deletionTimestamp")
+        return pod is not None and not pod_status.is_alive(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def run_of(obj: dict) -> str:
@@ -249,4 +253,4 @@ def run_of(obj: dict) -> str:
 def removed(pod: dict) -> dict:
     """Return the pod as not alive: it was removed, whatever its last state."""
     last = pod.get("status") or {}
-    return pod if not status.is_alive(pod) else pod | {"status": last | {"phase": "Failed", "removed": True}}
+    return pod if not pod_status.is_alive(pod) else pod | {"status": last | {"phase": "Failed", "removed": True}}

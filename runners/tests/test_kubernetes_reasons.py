@@ -10,7 +10,7 @@ import pytest
 from django.utils import translation
 
 from kernel.messages import message_of, translate
-from runners.kubernetes import object_names, status
+from runners.kubernetes import object_names, pod_status, status
 from runners.kubernetes.cluster import LONGEST_MESSAGE, api_error
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
@@ -151,9 +151,9 @@ def test_a_container_being_created_is_not_a_problem():
 
 def test_a_node_that_does_not_answer_loses_the_run():
     running = {"running": {"startedAt": at(-500)}}
-    late = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S + 5)})
+    late = pod(state=running, meta={"deletionTimestamp": at(-pod_status.NODE_SILENCE_S + 5)})
     assert status.assess(job(), [late], NOW).ended is None
-    lost = pod(state=running, meta={"deletionTimestamp": at(-status.NODE_SILENCE_S - 5)})
+    lost = pod(state=running, meta={"deletionTimestamp": at(-pod_status.NODE_SILENCE_S - 5)})
     result = status.assess(job(), [lost], NOW).ended
     assert (result.state, result.started) == ("lost", NOW - 500)
     assert result.reason == "lost: node node-7 has not answered since it was asked to end the run"

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from mlp.tests.tiers import later
-from runners.kubernetes import KubernetesRunner, status
+from runners.kubernetes import KubernetesRunner, pod_status
 
 from .helpers import end_of, eventually, spec
 
@@ -123,7 +123,7 @@ def test_with_a_gateway_any_ingress_class_works(cluster, configured, tmp_path, p
 
 
 def test_a_lost_node_loses_the_run_and_nothing_starts_twice(kubernetes, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(status, "NODE_SILENCE_S", 0)
+    monkeypatch.setattr(pod_status, "NODE_SILENCE_S", 0)
     kubernetes.start(spec(tmp_path, "import signal; open('ready', 'w'); signal.pause()", grace_s=1))
     eventually((tmp_path / "work/ready").exists)
     cluster.node.silent = True
