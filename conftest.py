@@ -76,9 +76,9 @@ def load(config) -> None:
     if not worker:
         return
     ignored = {config.rootpath / path for path in config.getoption("ignore") or ()}
-    places = [path for one in config.args if (path := config.rootpath / one).is_dir()]
-    found = [path for place in places for path in sorted(place.rglob("test_*.py"))]
-    files = [path for path in found if path not in ignored and not pytest_ignore_collect(path, config)]
+    places = [path for argument in config.args if (path := config.rootpath / argument).is_dir()]
+    paths = [path for place in places for path in sorted(place.rglob("test_*.py"))]
+    files = [path for path in paths if path not in ignored and not pytest_ignore_collect(path, config)]
     begin = len(files) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
     for path in files[begin:] + files[:begin]:
         with suppress(Exception, pytest.skip.Exception):  # pytest will say what is wrong with it
@@ -324,10 +324,12 @@ class Tasks:
 @pytest.fixture
 def tasks(monkeypatch, transactional_db):
     """The task queue in memory. Transactions are real, so messages are enqueued at the commit."""
-    made = Tasks()
+    queue = Tasks()
     real = kernel_broker.broker()
-    monkeypatch.setattr("kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=made.enqueue, client=real.client))
-    return made
+    monkeypatch.setattr(
+        "kernel.after_commit.broker", lambda: SimpleNamespace(enqueue=queue.enqueue, client=real.client)
+    )
+    return queue
 
 
 @pytest.fixture(scope="session")

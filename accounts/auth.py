@@ -260,8 +260,8 @@ def shows_own_token(environ: dict) -> bool:
     """Return whether this is a user's GET of the token that it is sent with: the answer is that text. Anything else,
     also what is refused, is Django's.
     """
-    found = OWN_TOKEN.fullmatch(environ["PATH_INFO"])
-    if found is None or environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
+    match = OWN_TOKEN.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "GET" or environ.get("QUERY_STRING"):
         return False
     if environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ:
         return False
@@ -272,7 +272,7 @@ def shows_own_token(environ: dict) -> bool:
     except (DatabaseError, InterfaceError, Fault):  # Django's answer says what is wrong
         close_old_connections()
         return False
-    return holder is not None and not holder.named and holder.username == found[1]
+    return holder is not None and not holder.named and holder.username == match[1]
 
 
 def own_token(environ: dict, start_response: Callable) -> list[bytes]:

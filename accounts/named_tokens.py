@@ -57,7 +57,7 @@ def create(
                 raise Refused("the account is not active", field="user")
             if Token.objects.filter(user=row, kind=Token.Kind.NAMED).count() >= MAX:
                 raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MAX)
-            made = Token.objects.create(
+            token = Token.objects.create(
                 user=row,
                 kind=Token.Kind.NAMED,
                 name=name,
@@ -73,7 +73,7 @@ def create(
         if violated(problem) == "token_name_once":
             raise Refused("you already have a token named %(name)s", field="name", name=name)
         raise
-    return made, tokens.derive(made)
+    return token, tokens.derive(token)
 
 
 def tokens_of(user: User):

@@ -51,7 +51,9 @@ class NoticeAdmin(LifecycleAdmin):
 
     @display(description=_("deliveries"))
     def sent(self, row: Notice) -> str:
-        deliveries = [f"{one.get_channel_display()}: {how(one)}" for one in row.deliveries.order_by("id")]
+        deliveries = [
+            f"{delivery.get_channel_display()}: {how(delivery)}" for delivery in row.deliveries.order_by("id")
+        ]
         return ", ".join(deliveries) or gettext("not sent out")
 
 

@@ -30,13 +30,13 @@ FIELDS = ("name", "scope", "target", "days", "registry", "registry_models")
 @require_http_methods(["GET", "POST"])
 def tokens(request):
     """List the tokens; a POST makes one and shows its text."""
-    made: list[tuple] = []
+    created: list[tuple] = []
     problems = None
     account = _account(request)
     given = {key: request.POST.get(key, "").strip() for key in FIELDS}
     if request.method == "POST":
-        problems = problems_of(lambda: made.append(_create(request, account, given)), FIELDS)
-    row, text = made[0] if made else (None, "")
+        problems = problems_of(lambda: created.append(_create(request, account, given)), FIELDS)
+    row, text = created[0] if created else (None, "")
     context = {
         "made": row,
         "token": text,

@@ -166,8 +166,8 @@ def _row_of(text: str) -> int | None:
 
 
 def _load(pk: int) -> dict | None:
-    found = Token.objects.filter(pk=pk, user__state=State.ACTIVED)
-    row = found.values(*LOADED, "user__username", "user__is_staff", "user__is_superuser").first()
+    rows = Token.objects.filter(pk=pk, user__state=State.ACTIVED)
+    row = rows.values(*LOADED, "user__username", "user__is_staff", "user__is_superuser").first()
     if row is None:
         return None
     staff, superuser = row.pop("user__is_staff"), row.pop("user__is_superuser")

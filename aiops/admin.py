@@ -193,7 +193,7 @@ class AlertRuleAdmin(_Looked):
 
     @display(description=_("other recipients"))
     def others(self, row: AlertRule) -> str:
-        return ", ".join(sorted(one.username for one in row.recipients.all())) or "-"
+        return ", ".join(sorted(recipient.username for recipient in row.recipients.all())) or "-"
 
 
 @admin.register(Alert)
@@ -211,7 +211,7 @@ class AlertAdmin(_Looked):
 
     @display(description=_("sample lines"))
     def sample_lines(self, row: Alert) -> str:
-        return short("; ".join(str(one.get("log", "")) for one in row.samples))
+        return short("; ".join(str(sample.get("log", "")) for sample in row.samples))
 
     @display(description=_("what"))
     def words_text(self, row: Alert) -> str:

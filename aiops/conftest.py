@@ -82,7 +82,9 @@ def rounds(monkeypatch):
         done[controller, "poll"] += 1
 
     def wait(*controllers) -> None:
-        enough = {(one, kind): done[one, kind] + 2 for one in controllers for kind in ("step", "poll")}
+        enough = {
+            (controller, kind): done[controller, kind] + 2 for controller in controllers for kind in ("step", "poll")
+        }
         until(lambda: all(done[key] >= number for key, number in enough.items()))
 
     monkeypatch.setattr(decisions, "step", counted_step)

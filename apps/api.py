@@ -206,9 +206,9 @@ class AppQueue(AppView):
 
     def get(self, request, user, name):
         app, reader = self.application(name), self.reading is not None
-        found = queueing.explain(app, all_names=not reader and request.user.is_administrator, reader=reader)
-        if found is None:
+        explanation = queueing.explain(app, all_names=not reader and request.user.is_administrator, reader=reader)
+        if explanation is None:
             raise WrongState(
                 "the application is %(state)s; only a queued one has a position in the queue", state=word(app.state)
             )
-        return self.answer(found)
+        return self.answer(explanation)

@@ -61,7 +61,7 @@ def inputs_of(signature) -> list[dict]:
     """Return the inputs of a stored signature, validated: it comes from the model's own code."""
     listed = signature.get("inputs") if isinstance(signature, dict) else None
     entries = listed if isinstance(listed, list) else []
-    inputs = [one for one in entries if isinstance(one, dict) and isinstance(one.get("name"), str)]
+    inputs = [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
     return inputs or UNKNOWN
 
 

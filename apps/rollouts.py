@@ -300,8 +300,8 @@ class locked_rollout:
         self.pk = pk
 
     def __enter__(self) -> tuple[Application, Rollout | None]:
-        found = Rollout.objects.filter(pk=self.pk).values_list("app", flat=True).first()
-        self.lock = locked(Application, pk=found or 0)
+        app_id = Rollout.objects.filter(pk=self.pk).values_list("app", flat=True).first()
+        self.lock = locked(Application, pk=app_id or 0)
         app = self.lock.__enter__()
         return app, lock_row(Rollout, pk=self.pk)
 

@@ -84,7 +84,11 @@ def _jobs_of(schedule: Schedule) -> Iterable[dict]:
 
 def _reads(dataset: Dataset, jobs: Iterable[dict], version: int | None = None) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
-    mine = [one for one in references if (one.owner, one.name) == (dataset.user.username, dataset.name)]
+    mine = [
+        reference
+        for reference in references
+        if (reference.owner, reference.name) == (dataset.user.username, dataset.name)
+    ]
     return (
         bool(mine)
         if version is None

@@ -95,7 +95,7 @@ def maskers(name: str, lines: list[str]) -> list[str]:
     masked = [shapes.mask(line) for line in lines]
     warm = rate("with the cache, warm", len(lines), lambda: [shapes.mask(line) for line in lines])
     if LogMasker is not None:
-        other = LogMasker([MaskingInstruction(*one) for one in DRAIN3_MASKS], "<", ">")
+        other = LogMasker([MaskingInstruction(*mask) for mask in DRAIN3_MASKS], "<", ">")
         theirs = rate("drain3, its four masks", len(lines), lambda: [other.mask(line) for line in lines], 1)
         print(f"  relative to drain3's masks: cold {first / theirs:.1f}x, warm {warm / theirs:.1f}x")
     print(f"  relative to the rules: cold {first / plain:.1f}x, warm {warm / plain:.1f}x")

@@ -139,8 +139,8 @@ def fill(store, lines: list[str], count: int) -> None:
         took, spent = took + time.perf_counter() - begin, spent + processor_s(backend) - before
         ours += time.process_time() - own
 
-    for one in documents(lines, count, Clock()):
-        batch.append(one)
+    for document in documents(lines, count, Clock()):
+        batch.append(document)
         if len(batch) == BATCH:
             put()
             stored, batch[:] = stored + BATCH, []

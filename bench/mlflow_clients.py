@@ -172,7 +172,7 @@ def show(measure: Measure, found: list[Target]) -> bool:
 
 
 def main() -> int:
-    wanted = [one for one in MEASURES if one.name in sys.argv[1:] or not sys.argv[1:]]
+    wanted = [measure for measure in MEASURES if measure.name in sys.argv[1:] or not sys.argv[1:]]
     good = True
     with tempfile.TemporaryDirectory(prefix="mlp-bench-client-") as folder, targets() as found:
         clients = Clients(os.environ.get("BENCH_CLIENT") or str(tracking.installed() / "python"), folder)

@@ -53,7 +53,7 @@ def main() -> int:
     )
     files = (
         []
-        if any(one.startswith("tests/") for one in options)
+        if any(option.startswith("tests/") for option in options)
         else [one for one in FILES if (given.source / one).is_file()]
     )
     with instance.running() as platform, tempfile.NamedTemporaryFile("w", suffix=".tokens") as tokens:

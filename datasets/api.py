@@ -109,10 +109,10 @@ class DatasetUses(ContractView):
         row = Dataset.objects.filter(user=self.owner, name=name).select_related("user").first()
         if row is None:
             raise Missing("dataset")
-        found = uses.newest(row, MAX_USES)
+        newest = uses.newest(row, MAX_USES)
         start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
-        headers = {"X-Total-Count": str(len(found))}
-        return Response(UseOut(found[start : start + most], many=True).data, headers=headers)
+        headers = {"X-Total-Count": str(len(newest))}
+        return Response(UseOut(newest[start : start + most], many=True).data, headers=headers)
 
 
 class DatasetVersions(SharedReads):

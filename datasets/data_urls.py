@@ -17,4 +17,6 @@ urlpatterns = [
     path("may", admit),
     path("verb", verb),
 ]
-DIRECT = {f"/internal/data/{one.pattern}": Direct(ViewApplication(one.callback)) for one in urlpatterns}
+DIRECT = {
+    f"/internal/data/{urlpattern.pattern}": Direct(ViewApplication(urlpattern.callback)) for urlpattern in urlpatterns
+}

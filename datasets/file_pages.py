@@ -73,7 +73,7 @@ def listing(request, row: Dataset) -> dict:
     below = folders.sums(row, number, inside)
     rows = [_entry(name, above, info, below) for name, info in entries]
     rows.sort(key=lambda one: not one["folder"])
-    images = [one for one in rows if one["picture"]]
+    images = [row for row in rows if row["picture"]]
     gallery = bool(images) and request.GET.get("view") == "gallery"
     trail = [{"name": part, "path": "/".join(parts[: at + 1])} for at, part in enumerate(parts)]
     pages = Paginator(images, IMAGES) if gallery else Paginator(rows, ROWS)

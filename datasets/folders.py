@@ -40,28 +40,28 @@ def sums(row: Dataset, number: int, inside: str) -> dict[str, Sum]:
         return _count(row, number, inside, MAX_CHANGING)
     key = f"dataset-sums-{row.pk}-{number}-{inside.encode().hex()}"[:240]
     try:
-        found = cache.get(key)
-        if found is None:
-            found = _count(row, number, inside, MAX)
-            cache.set(key, found, KEPT_S)
+        sums_by_folder = cache.get(key)
+        if sums_by_folder is None:
+            sums_by_folder = _count(row, number, inside, MAX)
+            cache.set(key, sums_by_folder, KEPT_S)
     except Exception as problem:  # only a cache
         log.warning("the cache does not respond; counting the files again: %s", problem)
-        found = _count(row, number, inside, MAX_CHANGING)
-    return found
+        sums_by_folder = _count(row, number, inside, MAX_CHANGING)
+    return sums_by_folder
 
 
 def _count(row: Dataset, number: int, inside: str, most: int) -> dict[str, Sum]:
     base = storage.root() / "datasets" / Path(*versions.steps_of(row, number))
-    found = {"": Sum()}
+    sums = {"": Sum()}
     for number, (path, info) in enumerate(storage.files(base / inside if inside else base)):
         if number >= most:
-            for one in (found[""], found.get(path.partition("/")[0])):
+            for one in (sums[""], sums.get(path.partition("/")[0])):
                 if one is not None:
                     one.whole = False
             break
         folder, slash, _rest = path.partition("/")
         for name in ("", folder) if slash else ("",):
-            one = found.setdefault(name, Sum())
+            one = sums.setdefault(name, Sum())
             one.files += 1
             one.size += info.st_size
-    return found
+    return sums

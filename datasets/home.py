@@ -23,4 +23,4 @@ def register(finder: Finder) -> None:
 
 def refusal(username: str, parts: Sequence[str], rights: Rights) -> Message | None:
     """Return why a token with these rights must not change the path; None where nothing speaks against it."""
-    return next((found for finder in _finders if (found := finder(username, parts, rights)) is not None), None)
+    return next((reason for finder in _finders if (reason := finder(username, parts, rights)) is not None), None)

@@ -24,12 +24,12 @@ def publish(*, user, name: str, source: str, notes: str = "", by: str) -> Versio
         raise Refused("must be another dataset", field="source")
     with transaction.atomic():
         rows = Dataset.kept.filter(user=user, name__in=[name, source]).order_by("pk")
-        found = {row.name: row for row in rows.select_for_update(of=("self",), no_key=True)}
-        if name not in found:
+        datasets = {row.name: row for row in rows.select_for_update(of=("self",), no_key=True)}
+        if name not in datasets:
             raise Missing("dataset")
-        if source not in found:
+        if source not in datasets:
             raise Refused("you have no dataset named %(name)s", field="source", name=source)
-        version = _record(found[name], found[source], notes, by)
+        version = _record(datasets[name], datasets[source], notes, by)
     versions.finish(version.dataset_id)
     return Version.objects.select_related("dataset__user").get(pk=version.pk)
 

@@ -67,14 +67,14 @@ def missing(user: User, references: Iterable[str]) -> list[str]:
 
 def numbered(user: User, references: Iterable[str]) -> list[str]:
     """Return the references, which are not missing, with checksums replaced by the numbers of the versions."""
-    found = []
+    folders = []
     for each in references:
         owner, name, version = parse(user, each)
         if len(version) >= CHECKSUM:
             row = Dataset.objects.get(user__username=owner, name=name)
             each = f"{each.partition('@')[0]}@{versions.find(row, version)}"
-        found.append(each)
-    return list(dict.fromkeys(found))
+        folders.append(each)
+    return list(dict.fromkeys(folders))
 
 
 def without_files(user: User, references: Iterable[str]) -> str:
@@ -171,7 +171,11 @@ def offered(user: User) -> list[dict]:
         old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
         rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
-    ready = Dataset.kept.filter(pk__in=[one.object_id for one in shares], state=State.READY)
-    found = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
-    shared = {f"{one.owner.username}/{one.name}": found[one.object_id] for one in shares if one.object_id in found}
+    ready = Dataset.kept.filter(pk__in=[share.object_id for share in shares], state=State.READY)
+    versions = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
+    shared = {
+        f"{share.owner.username}/{share.name}": versions[share.object_id]
+        for share in shares
+        if share.object_id in versions
+    }
     return rows + [{"name": name, **shown} for name, shown in sorted(shared.items())]

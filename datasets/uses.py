@@ -73,5 +73,5 @@ def require_unused(dataset: Dataset, version: int | None = None) -> None:
 
 def newest(dataset: Dataset, most: int) -> list[Use]:
     """Return the newest uses of a dataset, at most so many, of all kinds."""
-    found = [use for lister in _listers for use in lister(dataset, most)]
-    return sorted(found, key=attrgetter("created"), reverse=True)[:most]
+    uses = [use for lister in _listers for use in lister(dataset, most)]
+    return sorted(uses, key=attrgetter("created"), reverse=True)[:most]

@@ -38,9 +38,9 @@ class JobsConfig(AppConfig):
         row, of_owner = self.get_model("ComparedRun"), Q(comparison__user=F("job__user"))
 
         def parents(keys):
-            found = job.objects.filter(pk__in=keys).values_list("pk", "project_id")
+            pairs = job.objects.filter(pk__in=keys).values_list("pk", "project_id")
             compared = row.objects.filter(of_owner, job__in=keys).values_list("job_id", "comparison_id")
-            projects = [(key, "project", project) for key, project in found if project]
+            projects = [(key, "project", project) for key, project in pairs if project]
             return projects + [(key, "comparison", comparison) for key, comparison in compared]
 
         kinds.register(job, page="job", parents=parents)

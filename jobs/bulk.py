@@ -62,12 +62,12 @@ def one_by_one(runs: QuerySet, change: Callable[[Job], object]) -> Done:
     end, changed, left = time.monotonic() + TIME_S, 0, 0
     keys = list(runs.values_list("pk", flat=True))
     for first in range(0, len(keys), ONCE):
-        found = runs.in_bulk(keys[first : first + ONCE])
+        jobs = runs.in_bulk(keys[first : first + ONCE])
         for pk in keys[first : first + ONCE]:
             if time.monotonic() > end:
                 return Done(changed, len(keys) - changed)
             try:
-                change(found[pk])
+                change(jobs[pk])
                 changed += 1
             except (Refused, KeyError):  # its state has changed meanwhile, or it is gone
                 left += 1

@@ -75,8 +75,8 @@ def run_spec(job: Job, user) -> RunSpec:
         dict.fromkeys(job.datasets),
         capture.pinned(job),
     )  # a cluster refuses a mount path that is given twice
-    found = [sources.folder(user, reference, pins.get(reference)) for reference in unique]
-    datasets = [Mount(folder, f"{DATASETS}/{name}") for name, folder in found]
+    folders = [sources.folder(user, reference, pins.get(reference)) for reference in unique]
+    datasets = [Mount(folder, f"{DATASETS}/{name}") for name, folder in folders]
     links = storage.root() / "run" / "datasets" / f"job-{job.pk}"
     mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
@@ -170,12 +170,12 @@ def _trust(job: Job, runner: Runner) -> dict[str, str]:
 
 def _inputs(job: Job, user) -> dict[str, Mount]:
     """Return what the run reads of other jobs' outputs, by the name of the input."""
-    found = {}
+    mounts = {}
     for name, source in job.job_inputs.items():
         other, _slash, path = source.partition("/")
         folder = storage.job_dir(user.username, other)
-        found[name] = Mount(storage.safe_join(folder, path) if path else folder, f"{INPUTS}/{name}")
-    return found
+        mounts[name] = Mount(storage.safe_join(folder, path) if path else folder, f"{INPUTS}/{name}")
+    return mounts
 
 
 def _mlflow(job: Job, gateway: str) -> dict[str, str]:
@@ -195,16 +195,17 @@ def _mlflow(job: Job, gateway: str) -> dict[str, str]:
 def _addresses(job: Job, user, runner: Runner) -> dict[str, str]:
     """Return where the run reaches the platform."""
     gateway, nats = runner.door("gateway"), nats_address(job, runner.door("nats"))
-    found = {"MLP_API_URL": f"http://{gateway}" if gateway else settings.RUN_GATEWAY_URL}
+    addresses = {"MLP_API_URL": f"http://{gateway}" if gateway else settings.RUN_GATEWAY_URL}
     if nats:
-        found |= {"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)}
-    found["MLP_NATS_ID_PREFIX"] = message_prefix(job)
+        addresses |= {"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)}
+    addresses["MLP_NATS_ID_PREFIX"] = message_prefix(job)
     return {
         # The status contract of Kubeflow Trainer: Hugging Face transformers follows it where these are set.
-        "KUBEFLOW_TRAINER_SERVER_URL": f"{found['MLP_API_URL']}/api/v1/users/{user.username}/jobs/{job.name}:trainer",
+        "KUBEFLOW_TRAINER_SERVER_URL": f"{addresses['MLP_API_URL']}/api/v1/users/{user.username}/jobs/{job.name}"
+        ":trainer",
         "KUBEFLOW_TRAINER_SERVER_TOKEN": runner.place(token_dir(job), TOKEN) + "/token",
-        **_mlflow(job, found["MLP_API_URL"]),
-        **found,
+        **_mlflow(job, addresses["MLP_API_URL"]),
+        **addresses,
     }
 
 

@@ -32,12 +32,12 @@ def own(request, name: str) -> Job:
 
 def frame(row: Job, tab: str) -> dict:
     """Return the context that the frame needs; `tab` is the URL name of the page shown."""
-    found = diagnose.diagnosis_of(row) if row.state == State.ERROR else None
+    diagnosis = diagnose.diagnosis_of(row) if row.state == State.ERROR else None
     return {
         "job": row,
-        "diagnosis": found,
-        "diagnosis_address": _script_address(row, found),
-        "failure_address": _failure_address(row, found),
+        "diagnosis": diagnosis,
+        "diagnosis_address": _script_address(row, diagnosis),
+        "failure_address": _failure_address(row, diagnosis),
         # A reader of a shared job does not learn from a missing link whether its owner has run the script before.
         "earlier": not row.is_client
         and (row.state == State.ERROR or tab == "job_log")
@@ -55,22 +55,22 @@ def frame(row: Job, tab: str) -> dict:
     }
 
 
-def _script_address(row: Job, found: Diagnosis | None) -> str:
+def _script_address(row: Job, diagnosis: Diagnosis | None) -> str:
     """Return the address of the editor, at the line of the failure where it is in one of the user's own scripts."""
-    own = found is not None and found.own_file
+    own = diagnosis is not None and diagnosis.own_file
     if not row.entry and not own:
         return ""
-    return reverse("script", args=[found.file if own else row.entry]) + (f"#L{found.line}" if own else "")
+    return reverse("script", args=[diagnosis.file if own else row.entry]) + (f"#L{diagnosis.line}" if own else "")
 
 
-def _failure_address(row: Job, found: Diagnosis | None) -> str:
+def _failure_address(row: Job, diagnosis: Diagnosis | None) -> str:
     """Return the address of the failure's line in the code that ran; in the editor where the code was not kept."""
-    if found is None or not found.own_file:
+    if diagnosis is None or not diagnosis.own_file:
         return ""
     kept = reading.manifest_of(row)
     if kept is None:
-        return _script_address(row, found) if row.reading is None else ""
-    if kept.file(found.file) is None:
+        return _script_address(row, diagnosis) if row.reading is None else ""
+    if kept.file(diagnosis.file) is None:
         return ""
-    path = quote(found.file)
-    return f"{access.address(row, 'job_code')}?file={path}#{path}:L{found.line}"
+    path = quote(diagnosis.file)
+    return f"{access.address(row, 'job_code')}?file={path}#{path}:L{diagnosis.line}"

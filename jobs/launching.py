@@ -128,13 +128,13 @@ def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED) 
     """Record a failed run with the end of its log, which is that of the worker that has failed, and with its diagnosis
     where it was the last attempt.
     """
-    found = diagnose.examine(job, end)
+    diagnosis = diagnose.examine(job, end)
     with transaction.atomic():
         log = log_of_worker(environment.log_path(job), worker)
         reason = owned.with_log(end, log)
         failed = lifecycle.end_attempt(job.pk, job.run_name, reason, by="runner", outcome=outcome)
         if failed is not None:
-            diagnose.keep(failed, found)
+            diagnose.keep(failed, diagnosis)
 
 
 RUNS = JobRuns()

@@ -53,7 +53,7 @@ def job(request, name):
     row = own(request, name)
     folder = storage.job_dir(row.user.username, row.name)
     logged = f"{MEDIA}/" if (folder / MEDIA / "index.jsonl").is_file() else None  # these have a tab of their own
-    output = (found for found in storage.listed(folder) if logged is None or not found[0].startswith(logged))
+    output = (entry for entry in storage.listed(folder) if logged is None or not entry[0].startswith(logged))
     files = [_file(path, info) for path, info in islice(output, FILES_SHOWN + 1)]
     context = {
         **frame(row, "job"),
@@ -125,28 +125,28 @@ def cancel(request, name):
 @require_POST
 def rerun(request, name):
     """Create the job again, with more memory if the form says so, and show the new job."""
-    row, made = own(request, name), []
+    row, created = own(request, name), []
 
     def submit() -> None:
         changes = read_form(request, RerunIn, ram=int)
-        made.append(again.rerun(row, by=request.user.username, **changes))
+        created.append(again.rerun(row, by=request.user.username, **changes))
 
     problem = attempt(submit)
     if problem:
         messages.error(request, problem)
-    return redirect("job", name=made[0].name if made else name)
+    return redirect("job", name=created[0].name if created else name)
 
 
 @login_required
 @require_POST
 def delete(request, name):
     row = own(request, name)
-    found: list = []
-    problem = attempt(lambda: found.append(trash.trash_one(row, request.user.username)))
+    deleted: list = []
+    problem = attempt(lambda: deleted.append(trash.trash_one(row, request.user.username)))
     if problem:
         messages.error(request, problem)
         return redirect("job", name=name)
-    say_trashed(request, 1, 0, found[0])
+    say_trashed(request, 1, 0, deleted[0])
     return redirect("jobs")
 
 

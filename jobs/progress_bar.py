@@ -48,10 +48,10 @@ def record(job: Job) -> None:
     """Record the progress in the log of a running job, if the script reports none itself."""
     if job.progress_source not in ("", ProgressSource.LOG):
         return
-    found = progress_of(_tail(job))
-    if found is None:
+    progress = progress_of(_tail(job))
+    if progress is None:
         return
-    percent, left = found
+    percent, left = progress
     known = (job.expected_end - timezone.now()).total_seconds() if job.expected_end else None
     if percent > job.progress or _is_news(known, left):
         lifecycle.note_bar(job.pk, job.run_name, percent, left)
@@ -96,8 +96,8 @@ def _is_whole(bar: Bar, again: bool) -> bool:
 
 def _rounds(bar: Bar) -> tuple[int, int] | None:
     """Return (current round, number of rounds) of a bar whose title has them."""
-    found = ROUND.search(bar.title)
-    now, rounds = (int(part[:9]) for part in found.groups()) if found else (0, 0)
+    match = ROUND.search(bar.title)
+    now, rounds = (int(part[:9]) for part in match.groups()) if match else (0, 0)
     return (now, rounds) if 1 <= now <= rounds else None
 
 

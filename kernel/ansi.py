@@ -91,14 +91,14 @@ def _put(style: int, place: int, colour: int) -> int:
 
 def names(style: int) -> str:
     """Return the names of a style: flags, `f1` for a foreground of the theme, `b#ff8000` for another background."""
-    found = [name for code, name in FLAGS.items() if style & BITS[code]]
+    flags = [name for code, name in FLAGS.items() if style & BITS[code]]
     for letter, place in (("f", FORE), ("b", BACK)):
         colour = style >> place & COLOUR
         if colour & RGB:
-            found.append(f"{letter}#{colour & 0xFFFFFF:06x}")
+            flags.append(f"{letter}#{colour & 0xFFFFFF:06x}")
         elif colour:
-            found.append(f"{letter}{colour & 0xFF}")
-    return " ".join(found)
+            flags.append(f"{letter}{colour & 0xFF}")
+    return " ".join(flags)
 
 
 def after(data: bytes, style: int) -> int:

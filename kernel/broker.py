@@ -128,14 +128,14 @@ def broker() -> RedisBroker:
     The short heartbeat time-out and the frequent maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
-    made = Broker(client=valkey.client(), heartbeat_timeout=10_000, maintenance_chance=1_000_000)
-    made.add_middleware(DatabaseConnections())
-    made.add_middleware(Measures())
+    redis_broker = Broker(client=valkey.client(), heartbeat_timeout=10_000, maintenance_chance=1_000_000)
+    redis_broker.add_middleware(DatabaseConnections())
+    redis_broker.add_middleware(Measures())
     if tracing.enabled():
-        made.add_middleware(tracing.TraceTasks())
-    made.add_middleware(Ending())
-    dramatiq.set_broker(made)
-    return made
+        redis_broker.add_middleware(tracing.TraceTasks())
+    redis_broker.add_middleware(Ending())
+    dramatiq.set_broker(redis_broker)
+    return redis_broker
 
 
 def require() -> None:

@@ -45,14 +45,14 @@ class Free(NamedTuple):
 
 def free(place: Path | None = None) -> Free:
     """Return what is free on the disk of a folder, that of the storage root unless one is named."""
-    found = os.statvfs(settings.MLP_ROOT if place is None else place)
-    return Free(found.f_bavail * found.f_frsize, found.f_favail if found.f_files else INODES)
+    statistics = os.statvfs(settings.MLP_ROOT if place is None else place)
+    return Free(statistics.f_bavail * statistics.f_frsize, statistics.f_favail if statistics.f_files else INODES)
 
 
 def room(place: Path | None = None) -> int:
     """Return how many bytes may be stored there; negative when the disk is nearly full."""
-    found = free(place)
-    return found.size - (settings.DISK_MINIMUM_MIB << 20) if found.inodes >= INODES else -1
+    available = free(place)
+    return available.size - (settings.DISK_MINIMUM_MIB << 20) if available.inodes >= INODES else -1
 
 
 def is_low() -> bool:

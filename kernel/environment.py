@@ -169,11 +169,11 @@ def usable(root: Path) -> None:
     except OSError as error:
         problem = str(error.strerror)
     if problem:
-        found = next(path for path in (root, *root.parents) if path.exists())
-        info, user, group = found.stat(), os.geteuid(), os.getegid()
+        parent = next(path for path in (root, *root.parents) if path.exists())
+        info, user, group = parent.stat(), os.geteuid(), os.getegid()
         raise ImproperlyConfigured(
-            f"MLP_ROOT: {root} cannot be used by user {user}: {problem}; {found} belongs to user {info.st_uid}, mode "
-            f"{info.st_mode & 0o7777:o}. As its owner or root run: chown {user}:{group} {found}"
+            f"MLP_ROOT: {root} cannot be used by user {user}: {problem}; {parent} belongs to user {info.st_uid}, mode "
+            f"{info.st_mode & 0o7777:o}. As its owner or root run: chown {user}:{group} {parent}"
         )
 
 

@@ -29,7 +29,9 @@ class Reader:
 
     async def take(self, messages: list) -> None:
         """Acknowledge the messages once they are handled; have them delivered again when that fails."""
-        new = sorted((delivery(one) for one in messages if not self._is_known(one)), key=lambda one: one.sequence)
+        new = sorted(
+            (delivery(message) for message in messages if not self._is_known(message)), key=lambda one: one.sequence
+        )
         try:
             if new:
                 if new[-1].sequence - self.last != len(new):
@@ -58,15 +60,17 @@ class Reader:
         )
         jetstream = self.client.jetstream()
         pull = await jetstream.pull_subscribe("", stream=self.stream.name, config=config)
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         try:
-            while not found or found[-1].sequence < end:  # the one at the end is in the stream: it was delivered
-                found += [delivery(one) for one in await pull.fetch(500, timeout=READ_AGAIN_S)]
+            while (
+                not deliveries or deliveries[-1].sequence < end
+            ):  # the one at the end is in the stream: it was delivered
+                deliveries += [delivery(one) for one in await pull.fetch(500, timeout=READ_AGAIN_S)]
         finally:
             name = (await pull.consumer_info()).name
             await pull.unsubscribe()
             await jetstream.delete_consumer(self.stream.name, name)
-        return [one for one in found if one.sequence < end]
+        return [delivery for delivery in deliveries if delivery.sequence < end]
 
 
 def delivery(message) -> Delivery:

@@ -120,6 +120,6 @@ class OwnServerOnly(TcpTransport):
 
 def client() -> Client:
     """Return a NATS client, not connected yet, that talks to the embedded server and nobody else."""
-    made = Client()
-    made._transport = OwnServerOnly()
-    return made
+    connection = Client()
+    connection._transport = OwnServerOnly()
+    return connection

@@ -133,14 +133,14 @@ def form_mark(request: HttpRequest) -> str:
 
 def made_by(request: HttpRequest) -> str:
     """Return the name of what this form has created before, or "". With another name filled in it is another form."""
-    made, _title = _made(request)
-    return made if made == request.POST.get("name", "").strip() else ""
+    name, _title = _made(request)
+    return name if name == request.POST.get("name", "").strip() else ""
 
 
 def _made(request: HttpRequest) -> tuple[str, str]:
     """Return the name of what a form with this mark has created, and the title that was filled in."""
-    made = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
-    return made.partition("\n")[::2]
+    remembered = request.session.get(MADE, {}).get(request.POST.get("mark", "")[:40], "")
+    return remembered.partition("\n")[::2]
 
 
 def fill_name(request: HttpRequest, model: type[Titled]) -> None:
@@ -148,10 +148,10 @@ def fill_name(request: HttpRequest, model: type[Titled]) -> None:
     title = request.POST.get("title", "").strip()
     if request.POST.get("name", "").strip() or not title:
         return
-    made, of_title = _made(request)
+    earlier, of_title = _made(request)
     name = (
-        made
-        if made and of_title == title
+        earlier
+        if earlier and of_title == title
         else free_name(model.objects.filter(user=request.user), title, model.untitled)
     )
     if not name:
@@ -174,8 +174,8 @@ def retitle(request: HttpRequest, model: type[Titled], name: str) -> HttpRespons
 def remember_made(request: HttpRequest, name: str) -> None:
     mark = request.POST.get("mark", "")[:40]
     if mark:
-        made = {**request.session.get(MADE, {}), mark: f"{name}\n{request.POST.get('title', '').strip()}"}
-        request.session[MADE] = dict(list(made.items())[-FORMS_REMEMBERED:])
+        remembered = {**request.session.get(MADE, {}), mark: f"{name}\n{request.POST.get('title', '').strip()}"}
+        request.session[MADE] = dict(list(remembered.items())[-FORMS_REMEMBERED:])
 
 
 def page_of(request: HttpRequest, rows) -> Page:
@@ -189,8 +189,8 @@ def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dic
     if state in states:
         rows = rows.filter(state=state)
     if query and "\x00" not in query:
-        found = Q(name__contains=query.lower())
-        rows = rows.filter(found | Q(title__icontains=query) if issubclass(rows.model, Titled) else found)
+        matches = Q(name__contains=query.lower())
+        rows = rows.filter(matches | Q(title__icontains=query) if issubclass(rows.model, Titled) else matches)
     return rows, {"state": state if state in states else "", "q": query}
 
 

@@ -90,8 +90,8 @@ class Counted(NamedTuple):
 def counted() -> list[Counted]:
     """Return the tables whose rows count."""
     size = f"octet_length(r::text) + {ROW}"
-    found = [(model, getattr(model, "stored_by", None)) for model in apps.get_models()]
-    return [Counted(one._meta.db_table, owner, getattr(one, "stored_size", size)) for one, owner in found if owner]
+    models = [(model, getattr(model, "stored_by", None)) for model in apps.get_models()]
+    return [Counted(one._meta.db_table, owner, getattr(one, "stored_size", size)) for one, owner in models if owner]
 
 
 def make_triggers(**_options) -> None:
@@ -104,11 +104,13 @@ def make_triggers(**_options) -> None:
         if "stored_bytes" not in there:
             return
         cursor.execute(MADE)
-        made = dict(cursor.fetchall())
+        existing = dict(cursor.fetchall())
         wanted = {one.table: one for one in counted() if one.table in there}
-        if {table.strip('"'): mark for table, mark in made.items()} == {name: one.mark for name, one in wanted.items()}:
+        if {table.strip('"'): mark for table, mark in existing.items()} == {
+            name: one.mark for name, one in wanted.items()
+        }:
             return
-        for table in {table.strip('"') for table in made} | wanted.keys():
+        for table in {table.strip('"') for table in existing} | wanted.keys():
             for event in ("insert", "update", "delete"):
                 cursor.execute(DROP.format(event=event, table=table))
         cursor.execute("DELETE FROM stored_bytes")

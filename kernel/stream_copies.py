@@ -116,9 +116,9 @@ def states() -> dict[str, dict]:
 
 async def _ask(client: Client, subject: str, request: dict) -> dict:
     answer = await client.request(subject, json.dumps(request).encode(), timeout=ANSWER_S)
-    found = json.loads(answer.data)
-    _refuse(subject.rpartition(".")[2], found)
-    return found
+    reply = json.loads(answer.data)
+    _refuse(subject.rpartition(".")[2], reply)
+    return reply
 
 
 def _refuse(name: str, answer: dict) -> None:

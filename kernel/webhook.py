@@ -47,7 +47,7 @@ def target(url: str, field: str = "webhook") -> Target:
     if port < LOWEST_PORT and port not in WEB_PORTS:
         raise Refused("the port must be 80, 443 or at least %(lowest)s", field=field, lowest=LOWEST_PORT)
     addresses = _resolve(host, port, field)
-    if not settings.WEBHOOK_PRIVATE and not all(outbound.is_public(one) for one in addresses):
+    if not settings.WEBHOOK_PRIVATE and not all(outbound.is_public(address) for address in addresses):
         raise Refused("must be a public address", field=field)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port, path, min(addresses))

@@ -137,8 +137,8 @@ def _what_to_write(problem: yaml.MarkedYAMLError) -> str:
     for kind, character in {"an alias": "*", "an anchor": "&", "a tag": "!", "a directive": "%"}.items():
         if kind in (problem.context or ""):
             return Message("a text that begins with %(character)s must be in quotation marks", character=character)
-    if found := re.search(r"found character '(.+)' that cannot start", said):
-        return Message("a text that begins with %(character)s must be in quotation marks", character=found[1])
+    if match := re.search(r"found character '(.+)' that cannot start", said):
+        return Message("a text that begins with %(character)s must be in quotation marks", character=match[1])
     return said
 
 

@@ -199,8 +199,8 @@ def check_workspace(call: Call) -> None:
 
 def workspaces_of(call: Call) -> list[str]:
     """Return the names of the caller's tenants, the default one first."""
-    found = Tenant.objects.filter(pk__in=call.user.roles()).order_by("name")
-    return sorted((one.name for one in found), key=lambda name: name != call.user.tenant.name)
+    tenants = Tenant.objects.filter(pk__in=call.user.roles()).order_by("name")
+    return sorted((tenant.name for tenant in tenants), key=lambda name: name != call.user.tenant.name)
 
 
 def missing_workspace(name: str) -> MlflowError:

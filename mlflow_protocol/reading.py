@@ -91,12 +91,12 @@ class Fields:
         values = self._list(name)
         if most is not None and len(values) > most:
             raise self._wrong(name, f"has {len(values)} entries; the limit is {most}")
-        found = []
+        messages_read = []
         for place, value in enumerate(values):
             if not isinstance(value, dict):
                 raise self._wrong(name, f"entry {place} must be an object")
-            found.append(Fields(value, f"{self.within}{name}[{place}]."))
-        return found
+            messages_read.append(Fields(value, f"{self.within}{name}[{place}]."))
+        return messages_read
 
     def message(self, name: str) -> Fields:
         """Return a message; an empty one where there is none."""
@@ -109,7 +109,7 @@ class Fields:
 
     def pairs(self, name: str, most: int | None = None) -> list[tuple[str, str]]:
         """Return a list of {key, value} in their order."""
-        return [(one.text("key", required=True), one.text("value")) for one in self.messages(name, most)]
+        return [(message.text("key", required=True), message.text("value")) for message in self.messages(name, most)]
 
     def _list(self, name: str, single: bool = False) -> list:
         value = self.given.get(name)

@@ -85,8 +85,8 @@ def terms(text: str) -> list[Term]:
 def plain(text: str) -> str:
     """Return a filter without the ANDs that join nothing: MLflow's servers ignore them."""
     parts, joined = [], False
-    for found in TOKENS.finditer(text[:MAX_FILTER]):
-        part = found[0]
+    for token in TOKENS.finditer(text[:MAX_FILTER]):
+        part = token[0]
         is_and = part.lower() == "and"
         if is_and and (joined or not parts):
             continue
@@ -104,8 +104,8 @@ def _term(node: Node, text: str) -> Term:
     if not plain or (negative and inner.operator not in ("in", "null", "like", "ilike")):
         raise WrongField(f"Invalid clause(s) in filter string: '{text[:200]}': comparisons may be joined by AND only")
     kind, name = _identifier(inner.key)
-    values = tuple(one.text for one in inner.values)
-    return Term(kind, name, inner.operator, values, tuple(one.quoted for one in inner.values), negative)
+    values = tuple(value.text for value in inner.values)
+    return Term(kind, name, inner.operator, values, tuple(value.quoted for value in inner.values), negative)
 
 
 def _identifier(key: Key) -> tuple[str, str]:
@@ -120,7 +120,7 @@ def _identifier(key: Key) -> tuple[str, str]:
 
 def orders(given: Iterable[str]) -> list[Order]:
     """Return the order that is asked for. Raises WrongField."""
-    found: list[Order] = []
+    order_list: list[Order] = []
     for clause in given:
         name, direction = _ORDER.fullmatch(clause).groups() if clause.strip() else ("", None)
         try:
@@ -130,10 +130,10 @@ def orders(given: Iterable[str]) -> list[Order]:
         if not isinstance(tree, Compare) or tree.key.statistic:
             raise WrongField(f"Invalid order_by clause '{clause[:200]}'. Could not be parsed.")
         kind, name = _identifier(tree.key)
-        if any((kind, name) == one[:2] for one in found):
+        if any((kind, name) == one[:2] for one in order_list):
             raise WrongField("`order_by` contains duplicate fields")
-        found.append(Order(kind, name, (direction or "asc").lower() == "asc"))
-    return found
+        order_list.append(Order(kind, name, (direction or "asc").lower() == "asc"))
+    return order_list
 
 
 def view(fields: Fields, name: str) -> int:

@@ -19,10 +19,10 @@ def address(name: str, what: str) -> tuple[str, int] | None:
     text = PARTS.text(name, shown="on this machine", help=what)
     if not text:
         return None
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([1-9]\d{0,4})", text)
-    if not found or int(found[2]) > 65535:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([1-9]\d{0,4})", text)
+    if not match or int(match[2]) > 65535:
         raise ImproperlyConfigured(f"{name} must be like host:port, not {text!r}")
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])
 
 
 def read() -> tuple[dict[str, tuple[str, int] | None], Path | None]:

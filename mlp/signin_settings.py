@@ -47,7 +47,7 @@ def groups_of(text: str) -> tuple[str, ...]:
 
 def tenants_of(text: str, name: str) -> tuple[tuple[str, str, str], ...]:
     """Return (group, tenant, role) of `group=tenant:role; …`; without a role it is member."""
-    found = []
+    pairs = []
     for part in groups_of(text):
         group, equals, place = part.rpartition("=")
         tenant, _, role = place.partition(":")
@@ -56,8 +56,8 @@ def tenants_of(text: str, name: str) -> tuple[tuple[str, str, str], ...]:
             raise ImproperlyConfigured(
                 f"{name} must be like group=tenant:role; …, role viewer, member or admin: {part!r}"
             )
-        found.append((group.strip(), tenant, role))
-    return tuple(found)
+        pairs.append((group.strip(), tenant, role))
+    return tuple(pairs)
 
 
 def read_rules(section: Section, prefix: str, of: str) -> tuple[str, str, str, bool]:

@@ -27,8 +27,8 @@ class ModelsConfig(AppConfig):
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
 
         def registered(keys):
-            found = version.objects.filter(model__in=keys).values_list("model_id", "registered_id")
-            return [(key, "registeredmodel", parent) for key, parent in found]
+            pairs = version.objects.filter(model__in=keys).values_list("model_id", "registered_id")
+            return [(key, "registeredmodel", parent) for key, parent in pairs]
 
         kinds.register(self.get_model("Model"), page="model", parents=registered)
         kinds.register(self.get_model("RegisteredModel"), page="registered_model")

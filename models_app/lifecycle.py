@@ -296,10 +296,10 @@ def _last_metrics(job: Job) -> dict:
     """Return the last accuracy and loss that the job has reported, the best accuracy, and the epoch of the last report;
     what was not reported, or is not finite, is left out.
     """
-    found = {row.name: row for row in job.summaries.filter(name__in=MEASURED) if math.isfinite(row.last)}
-    last = {name: row.last for name, row in found.items()}
-    steps = [row.step for row in found.values()]
-    best = {"best_accuracy": found["accuracy"].max} if "accuracy" in found else {}  # finite, as the last one is
+    summaries = {row.name: row for row in job.summaries.filter(name__in=MEASURED) if math.isfinite(row.last)}
+    last = {name: row.last for name, row in summaries.items()}
+    steps = [row.step for row in summaries.values()]
+    best = {"best_accuracy": summaries["accuracy"].max} if "accuracy" in summaries else {}  # finite, as the last one is
     return {**({"epoch": max(steps)} if steps else {}), **last, **best}
 
 

@@ -173,7 +173,7 @@ def _torch_call(module, device):
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         with torch.inference_mode():
-            result = module(*(torch.from_numpy(np.array(one["data"])).to(device) for one in tensors))
+            result = module(*(torch.from_numpy(np.array(tensor["data"])).to(device) for tensor in tensors))
         named = result.items() if isinstance(result, dict) else None
         if named is None:
             many = result if isinstance(result, tuple | list) else [result]
@@ -197,7 +197,9 @@ def _torchscript(kind: str, path: Path) -> Loaded:
         loaded.inputs, loaded.outputs = _signature(extra_files[SIGNATURE], loaded)
         loaded.certain = True
         return loaded
-    weights = next((one for one in module.parameters() if one.ndim == 2 and one.is_floating_point()), None)
+    weights = next(
+        (parameter for parameter in module.parameters() if parameter.ndim == 2 and parameter.is_floating_point()), None
+    )
     if len(inputs) == 1 and weights is not None:  # the file has no shape: try rows for the first layer
         guess = [{**inputs[0], "shape": [-1, weights.shape[1]]}]
         with contextlib.suppress(RuntimeError):
@@ -243,8 +245,8 @@ def _onnx(kind: str, path: Path) -> Loaded:
     inputs, outputs = (list(map(_onnx_value, side)) for side in (session.get_inputs(), session.get_outputs()))
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-        names = [one["name"] for one in outputs if not wanted or one["name"] in wanted]
-        arrays = session.run(names, {one["name"]: one["data"] for one in tensors}) if names else []
+        names = [output["name"] for output in outputs if not wanted or output["name"] in wanted]
+        arrays = session.run(names, {tensor["name"]: tensor["data"] for tensor in tensors}) if names else []
         return [tensor(name, array) for name, array in zip(names, arrays, strict=True)]
 
     open_ended = all(one["shape"] and one["shape"][0] == -1 for one in inputs)
@@ -286,14 +288,14 @@ def texts(one: dict) -> np.ndarray:
 
 def exact(name: str, data, kind: str) -> np.ndarray:
     """Return data as an array of the datatype. Raises ValueError where a value would become another."""
-    found = np.asarray(data)
-    if found.dtype.kind not in "biuf" or kind in ("BOOL", "BYTES"):
+    array = np.asarray(data)
+    if array.dtype.kind not in "biuf" or kind in ("BOOL", "BYTES"):
         return np.asarray(data, dtype=DATATYPES[kind])
     with np.errstate(over="ignore", invalid="ignore"):
-        cast = found.astype(DATATYPES[kind])
-    lost = np.isinf(cast) & ~np.isinf(found) if kind.startswith("FP") else cast != found
+        cast = array.astype(DATATYPES[kind])
+    lost = np.isinf(cast) & ~np.isinf(array) if kind.startswith("FP") else cast != array
     if lost.any():
-        raise ValueError(f"{name}: {found[lost].flat[0]} does not fit {kind}")
+        raise ValueError(f"{name}: {array[lost].flat[0]} does not fit {kind}")
     return cast
 
 
@@ -349,7 +351,9 @@ def _predictor(kind: str, path: Path) -> Loaded:
     arrays = getattr(predictor, "arrays", False) is True
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-        given = [{**one, "data": one["data"] if arrays else one["data"].ravel().tolist()} for one in tensors]
+        given = [
+            {**tensor, "data": tensor["data"] if arrays else tensor["data"].ravel().tolist()} for tensor in tensors
+        ]
         return [_as_tensor(one) for one in predictor.predict(given)]
 
     try:

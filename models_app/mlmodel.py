@@ -93,7 +93,7 @@ class Features:
         """Return the columns of a request by name, in the signature's order. Those that are missing are filled, but for
         whole numbers and BOOL, which have no value that says so: these stay away.
         """
-        given = {one["name"]: self._cells(one) for one in tensors}
+        given = {tensor["name"]: self._cells(tensor) for tensor in tensors}
         counts = {len(cells) for cells in given.values()}
         if len(counts) != 1:
             raise self.kit.WrongInput(f"inputs: the columns {', '.join(given)} must be of the same length")
@@ -143,7 +143,7 @@ def load(path: Path, kit: SimpleNamespace):
     flavours = about["flavors"]
     pyfunc = flavours.get("python_function") or {}
     name = MODULES.get(pyfunc.get("loader_module", "")) or next(
-        (one for one in OPENERS if not pyfunc and one in flavours), ""
+        (opener for opener in OPENERS if not pyfunc and opener in flavours), ""
     )
     flavour = flavours.get(name)
     if not isinstance(flavour, dict):
@@ -195,12 +195,12 @@ def _unsupported(flavours: dict, pyfunc: dict) -> str:
 
 def _declared(signature: dict, side: str, wrong: type[Exception]) -> list[dict]:
     try:
-        found = json.loads(signature.get(side) or "[]")
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        columns = json.loads(signature.get(side) or "[]")
+        if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
             raise TypeError("not a list of objects")
     except (ValueError, TypeError, AttributeError) as problem:
         raise wrong(f"MLmodel: the signature's {side} are not understood ({problem})")
-    return found
+    return columns
 
 
 def _inside(folder: Path, name: str, wrong: type[Exception]) -> Path:

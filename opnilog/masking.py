@@ -112,12 +112,12 @@ def _cut(line: str) -> str:
     return _ANSI.sub("", line) if "\x1b" in line or "\x9b" in line else line
 
 
-def _masked(text: str, found: dict[str, list[str]] | None = None) -> str:
+def _masked(text: str, values: dict[str, list[str]] | None = None) -> str:
     """Return the masked text. `found` gets what became each of VALUES, in order."""
 
     def replace(rule: re.Pattern, mask: str, text: str) -> str:
-        if found is not None:
-            found[mask.lower()] = rule.findall(text)
+        if values is not None:
+            values[mask.lower()] = rule.findall(text)
         return rule.sub(mask, text)
 
     text = _raw_stage(text).translate(_SPACED)
@@ -167,12 +167,12 @@ class _ByShape:
             entry = self.known[shape] = self._learn(shape)
         if entry is None:
             return None
-        found, dates = entry
+        pattern, dates = entry
         for rule, start, end in dates:
             match = rule.match(text, start)
             if match is None or match.end() != end:
                 return None
-        return found
+        return pattern
 
     def _learn(self, shape: str) -> tuple[Any, list[tuple[re.Pattern, int, int]]] | None:
         raise NotImplementedError
@@ -253,10 +253,10 @@ def _span(values: tuple[str, ...]) -> tuple[int, int]:
 
 def _values(text: str) -> list[str]:
     """Return the values of a line by the rules alone; none where they cannot be told from the line's own words."""
-    found: dict[str, list[str]] = {}
-    masks = VALUES.findall(_masked(text, found))
-    rest = {mask: iter(values) for mask, values in found.items()}
-    if any(masks.count(mask) != len(values) for mask, values in found.items()) or not set(masks) <= set(found):
+    by_mask: dict[str, list[str]] = {}
+    masks = VALUES.findall(_masked(text, by_mask))
+    rest = {mask: iter(values) for mask, values in by_mask.items()}
+    if any(masks.count(mask) != len(values) for mask, values in by_mask.items()) or not set(masks) <= set(by_mask):
         return []
     return [next(rest[mask]) for mask in masks]
 

@@ -55,15 +55,15 @@ def end(character: str, bound: str) -> str:
 
 def phrase(text: str) -> str:
     """Return a regular expression of PostgreSQL for the words of the text, one after the other; "" without words."""
-    found = list(WORD.finditer(text.lower()))
-    if not found:
+    words = list(WORD.finditer(text.lower()))
+    if not words:
         return ""
-    parts = [begin(found[0][0], r"\m")]
-    for at, word in enumerate(found):
-        if at and word.start() > found[at - 1].end():
-            parts.append(r"\W*" if is_unspaced(word[0]) or is_unspaced(found[at - 1][0]) else r"\W+")
+    parts = [begin(words[0][0], r"\m")]
+    for at, word in enumerate(words):
+        if at and word.start() > words[at - 1].end():
+            parts.append(r"\W*" if is_unspaced(word[0]) or is_unspaced(words[at - 1][0]) else r"\W+")
         parts.append(re.escape(word[0]))
-    return "".join([*parts, end(found[-1][0][-1], r"\M")])
+    return "".join([*parts, end(words[-1][0][-1], r"\M")])
 
 
 def parts_for_index(text: str) -> list[str]:

@@ -69,12 +69,12 @@ def learn_groups(texts: Mapping[str, int]) -> list[list[str]]:
 def _cores(rows: Sequence[Row]) -> dict[tuple, list[Row]]:
     """Return the rows by their largest set of equally frequent (position, word); of two, the more frequent counts."""
     frequency: Counter = Counter()
-    found = [_constants(words) for _, words, _ in rows]
-    for constants, (_, _, count) in zip(found, rows, strict=True):
+    constant_words = [_constants(words) for _, words, _ in rows]
+    for constants, (_, _, count) in zip(constant_words, rows, strict=True):
         for at in constants:
             frequency[at] += count
     cores: dict[tuple, list[Row]] = defaultdict(list)
-    for constants, row in zip(found, rows, strict=True):
+    for constants, row in zip(constant_words, rows, strict=True):
         sizes = Counter(frequency[at] for at in constants)
         best = max(sizes, key=lambda value: (sizes[value], value), default=0)
         cores[tuple(at for at in constants if frequency[at] == best)].append(row)

@@ -250,7 +250,7 @@ def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, dev
 
 def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     """Train and write a model. Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
-    known = {one.name for one in fields(Fitting)}
+    known = {field.name for field in fields(Fitting)}
     if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
     how = Fitting(**{name: value for name, value in parameters.items() if name in known})
@@ -274,7 +274,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         "threshold": weighing.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
         "loss": progress.loss, "device": device,
-        "judged_values": sum(len(one["positions"]) for one in values["templates"]),
+        "judged_values": sum(len(template["positions"]) for template in values["templates"]),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)

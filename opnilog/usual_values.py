@@ -100,7 +100,7 @@ class Position:
         """
         counts, few = Counter(numbers), int(len(numbers) * ALARMS)
         if len(numbers) >= SET_SHARE * len(counts):
-            small = all(abs(one) < SET_BELOW for one in counts)
+            small = all(abs(count) < SET_BELOW for count in counts)
             constant = len(counts) == 1 and 0 not in counts
             once = sum(count == 1 for count in counts.values())
             if not small or once > few or (constant and len(numbers) < LEAST_CONSTANT):
@@ -139,7 +139,7 @@ class Position:
     def shown(self) -> str:
         """Return the usual values for people: `200, 304`, `0.01 – 0.9 s`."""
         if self.values:
-            some = ", ".join(f"{one:g}" for one in self.values[:SHOWN])
+            some = ", ".join(f"{value:g}" for value in self.values[:SHOWN])
             text = f"{some}, …" if len(self.values) > SHOWN else some
         else:
             text = f"{self.low:.4g} – {self.high:.4g}"
@@ -216,8 +216,8 @@ def _positions(samples: Mapping[str, Sample]) -> dict[str, dict]:
         for workload, number, values in sample.rows:
             for place, value in zip(places, values, strict=True):
                 series[place].append((workload, number, value))
-    found = {place: _position([value for _, _, value in sorted(rows)]) for place, rows in series.items()}
-    return {place: position.dump() for place, position in found.items() if position is not None}
+    positions = {place: _position([value for _, _, value in sorted(rows)]) for place, rows in series.items()}
+    return {place: position.dump() for place, position in positions.items() if position is not None}
 
 
 def _position(values: Sequence[str]) -> Position | None:

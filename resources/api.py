@@ -156,9 +156,9 @@ class TenantWork(ContractView):
         row = only_administrators(request.user, tenant, ONLY_THEY, field="tenant")
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = work.live(row, request.query_params.get("of", "").replace("\0", ""))
-        answer = WorkOut(found[offset : offset + limit], many=True).data
-        return Response(answer, headers={"X-Total-Count": str(len(found))})
+        rows = work.live(row, request.query_params.get("of", "").replace("\0", ""))
+        answer = WorkOut(rows[offset : offset + limit], many=True).data
+        return Response(answer, headers={"X-Total-Count": str(len(rows))})
 
 
 class TenantWorkEnd(ContractView):

@@ -68,7 +68,7 @@ class Ledger:
         tenant, most = self.tenants[pk], {}
         for kind in LENDABLE:
             allowed = tenant.borrow_limit(kind) - tenant.borrowed(kind)
-            idle = sum((one.left(kind) for one in self._lenders(pk, kind, closed)), zero(kind))
+            idle = sum((lender.left(kind) for lender in self._lenders(pk, kind, closed)), zero(kind))
             most[kind] = zero(kind) if tenant.lent(kind) else max(min(allowed, idle), zero(kind))
         return most
 
@@ -124,7 +124,11 @@ class Ledger:
         return self.loans.get((lender, borrower)) or {kind: zero(kind) for kind in LENDABLE}
 
     def _lenders(self, pk: int, kind: str, closed: Collection[int]) -> list[Tenant]:
-        others = (one for one in self.tenants.values() if one.lends_now and one.pk != pk and one.pk not in closed)
+        others = (
+            tenant
+            for tenant in self.tenants.values()
+            if tenant.lends_now and tenant.pk != pk and tenant.pk not in closed
+        )
         return [one for one in others if not one.borrowed(kind) and one.left(kind) > 0]
 
     def _lend(self, lender: Tenant, borrower: int, kind: str, by) -> None:
@@ -209,7 +213,7 @@ def lock(*, borrowing: bool = False, **key) -> Ledger | None:
     lenders = Q(pk__in=Loan.objects.filter(**{f"borrower__{column}": value}).values("lender"))
     wanted = Q(**key) | lenders | (Q(lends=True) if borrowing else Q())
     tenants = list(Tenant.objects.select_for_update(no_key=True).filter(wanted).order_by("pk"))
-    tenant = next((one for one in tenants if getattr(one, column) == value), None)
+    tenant = next((tenant for tenant in tenants if getattr(tenant, column) == value), None)
     if tenant is None:
         return None
     if not any(tenant.borrowed(kind) for kind in LENDABLE):

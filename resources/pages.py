@@ -63,7 +63,7 @@ def _chosen(request, name: str, legal: list[str], default: str) -> str:
 def usage(request):
     tenants = list(Tenant.objects.filter(pk__in=request.user.roles()).order_by("name"))
     wanted = request.GET.get("tenant", "")
-    tenant = next((one for one in tenants if one.name == wanted), None)
+    tenant = next((tenant for tenant in tenants if tenant.name == wanted), None)
     if tenant is None and request.user.is_administrator:
         tenant = Tenant.objects.filter(name=wanted.replace("\x00", "")).first()
     tenant = tenant or Tenant.objects.get(pk=request.user.tenant_id)

@@ -67,10 +67,10 @@ def with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str
     """
     keys = {row.pk: _kind_and_number(row) for row in held}
     ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
-    made = StateChange.objects.filter(
+    changes = StateChange.objects.filter(
         transition="create", kind__in={kind for kind, _number in keys.values()}, object_id__in=ids
     )
-    names = {(kind, str(pk)): name for kind, pk, name in made.values_list("kind", "object_id", "name")}
+    names = {(kind, str(pk)): name for kind, pk, name in changes.values_list("kind", "object_id", "name")}
     return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in held]
 
 

@@ -51,22 +51,22 @@ def register(kind: Kind) -> None:
 
 def live(tenant: Tenant, user: str = "", most: int = SHOWN) -> list[Item]:
     """Return what is under way in the tenant, of one user or of all, the newest first; at most `most` of each kind."""
-    found = []
+    objects = []
     for kind in KINDS.values():
         rows = kind.live(tenant).select_related("user").order_by("-pk")
         rows = rows.filter(user__username=user) if user else rows
-        found += [
+        objects += [
             Item(kind.name, row.user.username, row.history_name, row.state, row.get_state_display(), row.created)
             for row in rows[:most]
         ]
-    return sorted(found, key=lambda item: item.since, reverse=True)
+    return sorted(objects, key=lambda item: item.since, reverse=True)
 
 
 def end(tenant: Tenant, *, kind: str, user: str, name: str, by: str) -> None:
     """End one piece of work. Raises Missing where the tenant has no such work; as its own verb does."""
     known = KINDS.get(kind)
     rows = known.live(tenant).select_related("user").filter(user__username=user) if known is not None else ()
-    row = next((one for one in rows if one.history_name == name), None)
+    row = next((row for row in rows if row.history_name == name), None)
     if row is None:
         raise Missing(kind if known is not None else "object")
     known.end(user=row.user, name=name, by=by)

@@ -280,7 +280,7 @@ def decide(wanted: str = "auto") -> Confinement:
     return _with_network(Confinement("none", "", root, groups, why_not=tuple(why_not)))
 
 
-def _with_network(found: Confinement) -> Confinement:
+def _with_network(confinement: Confinement) -> Confinement:
     """Return the same with a network for each run, where the guard can make one by itself."""
     try:
         done = subprocess.run(
@@ -292,8 +292,8 @@ def _with_network(found: Confinement) -> Confinement:
     else:
         problem = done.stderr.strip()[-300:]
     if not problem:
-        return replace(found, network="unshare")
-    return replace(found, why_not=(*found.why_not, f"network: {problem}"))
+        return replace(confinement, network="unshare")
+    return replace(confinement, why_not=(*confinement.why_not, f"network: {problem}"))
 
 
 def bwraps() -> list[str]:

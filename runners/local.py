@@ -198,12 +198,12 @@ class LocalRunner(Runner):
         for rest in self.folder.glob(".*.forgotten"):  # left by a caller that was killed meanwhile
             _remove(rest)
         doors = list(self.sockets.glob(f"{sockets.OF_RUN}*"))  # before the runs, whose folders are there first
-        found = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
-        known = set(map(sockets.of_run, found))
+        entries = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
+        known = set(map(sockets.of_run, entries))
         for door in doors:
             if door.name not in known:
                 door.unlink(missing_ok=True)
-        return found
+        return entries
 
     def address(self, name: str) -> sockets.Address | None:
         if self.poll(name).state != "running":

@@ -37,13 +37,13 @@ def doors() -> tuple[Door, ...]:
     to = settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT
     if settings.TLS.cert:  # runs need no certificate: what they send does not leave the machine
         front, to = settings.INTERNAL_HOST, (settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT)
-    found = [
+    known = [
         Door(GATEWAY, settings.GATEWAY_PORT, front, to[0]),
         Door(APP_GATEWAY, settings.APP_GATEWAY_PORT, front, to[1]),
     ]
     if settings.EMBEDDED["nats"]:
-        found.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
-    return (*found, Door(PROXY, settings.RUN_PROXY_PORT, "", 0))
+        known.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
+    return (*known, Door(PROXY, settings.RUN_PROXY_PORT, "", 0))
 
 
 def chosen(confinement: Confinement) -> Confinement:

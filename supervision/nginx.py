@@ -218,7 +218,7 @@ def real_ip() -> str:
     """Return the directives by which $remote_addr is the client that a trusted proxy has named last."""
     if not settings.TRUSTED_PROXIES:
         return ""
-    trusted = " ".join(f"set_real_ip_from {one};" for one in settings.TRUSTED_PROXIES)
+    trusted = " ".join(f"set_real_ip_from {proxy};" for proxy in settings.TRUSTED_PROXIES)
     return f"{trusted} real_ip_header X-Forwarded-For; real_ip_recursive on;"
 
 

@@ -179,8 +179,8 @@ class Watcher:
 
     def poll(self, say: Callable[[str], None]) -> None:
         """Check the files, and say what came of a change."""
-        found = _fingerprint()
-        if found == self.applied:
+        fingerprint = _fingerprint()
+        if fingerprint == self.applied:
             return
         try:
             pair = load()
@@ -190,7 +190,7 @@ class Watcher:
                 say(f"the new TLS certificate is not used: {bad}")
             return
         write_private(pair_path(), pair.text)
-        self.applied, self.said = found, ""
+        self.applied, self.said = fingerprint, ""
         self.reload()
         say(f"the TLS certificate was replaced; it is valid until {pair.ends:%Y-%m-%d %H:%M} UTC")
 

@@ -37,7 +37,7 @@ def vulnerabilities(purls: list[str], database: str) -> dict[str, list[str]]:
         if len(results) != len(part):
             raise OSError(f"{database} answered {len(results)} of {len(part)} queries")
         for purl, result in zip(part, results, strict=True):
-            if ids := [one["id"] for one in result.get("vulns", [])]:
+            if ids := [vuln["id"] for vuln in result.get("vulns", [])]:
                 found[purl] = sorted(ids)
     return found
 
@@ -50,7 +50,7 @@ def _ask(url: str, body: dict) -> dict:
 
 def purls() -> list[str]:
     components: Iterable = sbom.make().components
-    return sorted(str(one.purl) for one in components if one.purl.type in KNOWN_HERE)
+    return sorted(str(component.purl) for component in components if component.purl.type in KNOWN_HERE)
 
 
 def main() -> int:

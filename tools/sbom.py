@@ -61,8 +61,8 @@ def make() -> Bom:
         inside = list(servers(name))
         bom.components.update(inside)
         required = [*chain(*(packages.get(other, []) for other in needs(name))), *inside]
-        for one in versions:
-            bom.register_dependency(one, required)
+        for version in versions:
+            bom.register_dependency(version, required)
     return bom
 
 
@@ -75,8 +75,12 @@ def requirements(file: str) -> list[Requirement]:
 def locked() -> list[Requirement]:
     """Return the pins of the lock file, and those that it leaves out."""
     pins = requirements("requirements.lock")
-    known = {canonicalize_name(one.name) for one in pins}
-    return pins + [one for one in requirements("requirements.txt") if canonicalize_name(one.name) not in known]
+    known = {canonicalize_name(pin.name) for pin in pins}
+    return pins + [
+        requirement
+        for requirement in requirements("requirements.txt")
+        if canonicalize_name(requirement.name) not in known
+    ]
 
 
 def package(pin: Requirement) -> Component:

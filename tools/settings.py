@@ -31,7 +31,8 @@ def render(sections) -> str:
     for section in sections:
         rows = ["", f"## {section.title}", "", "| variable | default | unit | meaning |", "|---|---|---|---|"]
         rows += [
-            f"| `{one.name}` | {shown(one.default)} | {one.unit} | {one.help} |" for one in section.settings.values()
+            f"| `{setting.name}` | {shown(setting.default)} | {setting.unit} | {setting.help} |"
+            for setting in section.settings.values()
         ]
         parts.append("\n".join(rows) + "\n")
     return "".join(parts)

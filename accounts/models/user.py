@@ -92,8 +92,8 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
     def roles(self) -> dict[int, str]:
         """Return the user's role in each of their tenants, by key. A service account administers none."""
         rows = Membership.objects.filter(user_id=self.member_id)
-        found = dict(rows.values_list("tenant_id", "role"))
-        return {key: Role.MEMBER if self.owner_id and role == Role.ADMIN else role for key, role in found.items()}
+        by_tenant = dict(rows.values_list("tenant_id", "role"))
+        return {key: Role.MEMBER if self.owner_id and role == Role.ADMIN else role for key, role in by_tenant.items()}
 
     def administers(self, tenant_id: int) -> bool:
         """Return whether the user manages that tenant's members and work: its administrators, and the platform's."""

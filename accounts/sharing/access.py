@@ -112,28 +112,28 @@ def grants(visitor: Visitor, model: type[Model], keys: Collection[int]) -> dict[
     objects = Q(kind=kind.name, object_id__in=asked)
     for name in {name for name, _key in covers} - {kind.name}:
         objects |= Q(kind=name, object_id__in=[key for each, key in covers if each == name])
-    found: dict[int, Share] = {}
+    shares: dict[int, Share] = {}
     for share in Share.objects.filter(objects & granted_to(visitor) & in_force()):
         for key in covers.get((share.kind, share.object_id), ()):
-            if key not in found or share.right == CLONE:
-                found[key] = share
-    return found
+            if key not in shares or share.right == CLONE:
+                shares[key] = share
+    return shares
 
 
 def readings(visitor: Visitor, rows: Sequence[Model]) -> dict[int, Reading | None]:
     """Return how the visitor reads each of the rows, by key: None for their own. Rows they may not read are omitted."""
     user = visitor.user
     foreign = [row.pk for row in rows if (user is None or row.user_id != user.pk) and not in_trash(row)]
-    found = grants(visitor, type(rows[0]), foreign) if foreign else {}
-    others = [key for key in foreign if key not in found]
+    shares = grants(visitor, type(rows[0]), foreign) if foreign else {}
+    others = [key for key in foreign if key not in shares]
     reads_all = user is None or user.is_administrator
     managed = administered(visitor, type(rows[0]), others) if others and not reads_all else set()
     result: dict[int, Reading | None] = {}
     for row in rows:
         if user is not None and row.user_id == user.pk:
             result[row.pk] = None
-        elif row.pk in found:
-            result[row.pk] = _by(row, found[row.pk])
+        elif row.pk in shares:
+            result[row.pk] = _by(row, shares[row.pk])
         elif row.pk in managed:
             result[row.pk] = _reading(row, READ, TENANT_ADMIN)
         elif user is not None and user.is_administrator and not in_trash(row):
@@ -219,10 +219,10 @@ def _not_mine(visitor: Visitor, rows: QuerySet, name: str) -> Http404:
     """Return what to raise: Elsewhere where exactly one object of that name is shared with the visitor. The queries are
     the same for a name that nobody has.
     """
-    found = [] if "\x00" in name else list(rows.filter(name=name).select_related("user")[:SAME_NAME])
-    keys = [row.pk for row in found if not in_trash(row)]
+    candidates = [] if "\x00" in name else list(rows.filter(name=name).select_related("user")[:SAME_NAME])
+    keys = [row.pk for row in candidates if not in_trash(row)]
     shared = {*grants(visitor, rows.model, keys), *administered(visitor, rows.model, keys)}
-    owners = [row.user.username for row in found if row.pk in shared]
+    owners = [row.user.username for row in candidates if row.pk in shared]
     return Elsewhere(owners[0]) if len(owners) == 1 else Http404()
 
 
@@ -236,10 +236,10 @@ def look_up(visitor: Visitor, rows: QuerySet, owner: str, name: str, right: str 
     if row is not None and in_trash(row):
         row = None
     keys = [row.pk] if row is not None else []
-    found, managed = grants(visitor, rows.model, keys), administered(visitor, rows.model, keys)
+    shares, managed = grants(visitor, rows.model, keys), administered(visitor, rows.model, keys)
     if row is None:
         return None
-    share = found.get(row.pk)
+    share = shares.get(row.pk)
     if share is not None:
         row.reading = _by(row, share)
     elif visitor.user is not None and visitor.user.is_administrator:
@@ -259,10 +259,10 @@ def in_trash(row: Model) -> bool:
 def readable(request: HttpRequest, rows: Iterable[Model]) -> list[Model]:
     """Return those of the rows that the visitor may read, each with its `reading`."""
     rows = list(rows)
-    found = readings(visitor_of(request), rows)
+    readable_rows = readings(visitor_of(request), rows)
     for row in rows:
-        row.reading = found.get(row.pk)
-    return [row for row in rows if row.pk in found]
+        row.reading = readable_rows.get(row.pk)
+    return [row for row in rows if row.pk in readable_rows]
 
 
 def shareable(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

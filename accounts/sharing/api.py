@@ -76,5 +76,5 @@ class SharedWithMe(ContractView):
         kind = request.query_params.get("kind")
         if kind not in (None, *SHARED_KINDS):
             raise Refused("must be one of %(choices)s", field="kind", choices=", ".join(SHARED_KINDS))
-        found = grants.made_for(self.owner)
-        return self.page(found if kind is None else found.filter(kind=kind))
+        shares = grants.made_for(self.owner)
+        return self.page(shares if kind is None else shares.filter(kind=kind))

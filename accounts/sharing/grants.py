@@ -197,14 +197,14 @@ def tenants_to_share_with(owner: User, row: Model) -> list[Model]:
     rows = Membership.objects.filter(user_id=owner.member_id).select_related("tenant").order_by("tenant__name")
     first = getattr(row, "tenant_id", None)
     order = {first: 0, owner.tenant_id: 1}
-    return sorted((one.tenant for one in rows), key=lambda tenant: order.get(tenant.pk, 2))
+    return sorted((row.tenant for row in rows), key=lambda tenant: order.get(tenant.pk, 2))
 
 
 def _tenant_of(owner: User, row: Model, name: str | None) -> Model:
-    found = [one for one in tenants_to_share_with(owner, row) if name in (None, one.name)]
-    if not found:
+    tenants = [one for one in tenants_to_share_with(owner, row) if name in (None, one.name)]
+    if not tenants:
         raise Missing("tenant")
-    return found[0]
+    return tenants[0]
 
 
 def _other(owner: User, username: str) -> User:

@@ -30,14 +30,14 @@ def share(request, kind, name):
         row = grants.own(request.user, kind, name)
     except Missing:
         raise Http404
-    problems, made = Problems(), []
+    problems, shares = Problems(), []
     if request.method == "POST":
         problems = problems_of(
-            lambda: made.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
+            lambda: shares.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
         )
-    token = made[0][1] if made else ""
+    token = shares[0][1] if shares else ""
     tenants = grants.tenants_to_share_with(request.user, row)
-    if made and not token:
+    if shares and not token:
         return redirect("share", kind=kind, name=name)
     own_address = access.address(row, own=True)
     context = {
@@ -45,7 +45,7 @@ def share(request, kind, name):
         "kind": KINDS[kind],
         "back": own_address,
         "canonical": platform_address(request) + access.address(row, own=False),
-        "shares": [{"share": one} for one in grants.shares_of(row)],
+        "shares": [{"share": share} for share in grants.shares_of(row)],
         "known": grants.known_to(request.user),
         "tenants": tenants,
         "tenant": tenants[0],

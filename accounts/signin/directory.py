@@ -108,10 +108,10 @@ def _entry(link, row, username: str, who: str) -> dict | None:
         link.search(row.user_base, query, attributes=wanted, size_limit=2)
     else:
         link.search(who, "(objectClass=*)", ldap3.BASE, attributes=wanted)
-    found = [one for one in link.response or [] if one["type"] == "searchResEntry"]
-    if len(found) > 1:
+    entries = [one for one in link.response or [] if one["type"] == "searchResEntry"]
+    if len(entries) > 1:
         raise Refused("the directory has several users of this name; tell an administrator")
-    return found[0] if found else None
+    return entries[0] if entries else None
 
 
 def _person(link, row, username: str, entry: dict) -> Person:
@@ -131,15 +131,15 @@ def _groups(link, row, username: str, entry: dict) -> list[str]:
     """Return the user's groups, each by its DN and by its name."""
     from ldap3.utils.conv import escape_filter_chars
 
-    found = _texts(entry, "memberOf")
-    found += [group_names.first_value(dn) for dn in found]
+    groups = _texts(entry, "memberOf")
+    groups += [group_names.first_value(dn) for dn in groups]
     if row.group_base:
         query = row.group_filter.replace("{dn}", escape_filter_chars(entry["dn"]))
         query = query.replace("{username}", escape_filter_chars(username))
         link.search(row.group_base, query, attributes=["cn"], size_limit=MAX_GROUPS)
         for group in (one for one in link.response or [] if one["type"] == "searchResEntry"):
-            found += [group["dn"], group_names.first_value(group["dn"]), *_texts(group, "cn")]
-    return [name for name in dict.fromkeys(found) if name]
+            groups += [group["dn"], group_names.first_value(group["dn"]), *_texts(group, "cn")]
+    return [name for name in dict.fromkeys(groups) if name]
 
 
 def _texts(entry: dict, attribute: str) -> list[str]:

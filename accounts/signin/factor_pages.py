@@ -42,7 +42,7 @@ def second_factor(request):
         problems = problems_of(lambda: factors.check_code(request, user, request.POST.get("code", "")), ("code",))
         if not problems:
             return entering.finish(request, user, target, proven=True)
-    kinds = {one.kind for one in factors.factors_of(user)}
+    kinds = {factor.kind for factor in factors.factors_of(user)}
     context = {"problems": problems, "kinds": kinds, "passkeys": factors.passkeys_work(address(request))}
     response = render(request, "signin/second_factor.html", context, status=problems.status if problems else 200)
     if problems.retry_after_s:
@@ -64,12 +64,12 @@ def use_passkey(request):
         state = request.session.pop(STATE, None)
         if not state:
             raise Refused("the sign-in has taken too long; start again")
-        found = factors.use_passkey(user, address(request), state, body["credential"])
-        if not found.is_active:
+        factor = factors.use_passkey(user, address(request), state, body["credential"])
+        if not factor.is_active:
             raise Refused("this account is not active; an administrator can activate it")
     except Refused as refused:
         return JsonResponse({"msg": translate(refused.problem)}, status=403)
-    way = entering.finish(request, found, target or _target(body), proven=True)
+    way = entering.finish(request, factor, target or _target(body), proven=True)
     answer = JsonResponse({"next": way["Location"]})
     answer.cookies = way.cookies
     return answer
@@ -139,15 +139,15 @@ def _new_app(request) -> dict:
 @never_cache
 @require_POST
 def add_app(request):
-    secret, made = request.session.get(SECRET, ""), []
+    secret, factors_added = request.session.get(SECRET, ""), []
     if not secret or not (request.at_log_in or sessions.is_fresh(request)):
         return redirect("security")
     given, name = request.POST.get("code", ""), request.POST.get("name", "")
-    problems = problems_of(lambda: made.append(factors.add_app(request.owner, secret, given, name)), ("code",))
+    problems = problems_of(lambda: factors_added.append(factors.add_app(request.owner, secret, given, name)), ("code",))
     if problems:
         return _security(request, problems)
     request.session.pop(SECRET, None)
-    return _added(request, made[0])
+    return _added(request, factors_added[0])
 
 
 @_of_owner

@@ -151,16 +151,16 @@ def begin_passkey(user: User, address: str) -> tuple[dict, dict]:
 def add_passkey(user: User, address: str, state: dict, answer: dict, name: str) -> list[str]:
     """Add the passkey that the browser has made; return recovery codes if it is the first factor. Raises Refused."""
     try:
-        made = _server(address).register_complete(state, answer)
+        registration = _server(address).register_complete(state, answer)
     except (ValueError, KeyError, TypeError, AttributeError) as wrong:
         raise Refused("the browser's answer is not valid: %(why)s", why=str(wrong)[:200]) from None
     row = Factor(
         user=user,
         kind=Factor.Kind.PASSKEY,
         name=_name(name),
-        credential=made.credential_data.credential_id.hex()[:2046],
-        secret=bytes(made.credential_data).hex(),
-        counter=made.counter,
+        credential=registration.credential_data.credential_id.hex()[:2046],
+        secret=bytes(registration.credential_data).hex(),
+        counter=registration.counter,
     )
     return _added(user, row)
 

@@ -29,7 +29,7 @@ def first_value(dn: str) -> str:
 
 def parse(dn: str) -> list[list[Pair]]:
     """Return the parts of a DN with their (type, value) pairs; [] for a text that is no DN. Never raises."""
-    found = []
+    attributes = []
     for part in _split(dn, ",;"):
         pairs = []
         for pair in _split(part, "+"):
@@ -37,8 +37,8 @@ def parse(dn: str) -> list[list[Pair]]:
             if not equals or not TYPE.fullmatch(kind.strip()):
                 return []
             pairs.append((kind.strip().lower(), _unescaped(value)))
-        found.append(pairs)
-    return found
+        attributes.append(pairs)
+    return attributes
 
 
 def _split(text: str, separators: str) -> list[str]:

@@ -32,7 +32,7 @@ _lock = threading.Lock()
 
 def provider_of(key: str):
     """Return the provider with that key, or None."""
-    return next((one for one in settings.OIDC_PROVIDERS if one.key == key), None)
+    return next((provider for provider in settings.OIDC_PROVIDERS if provider.key == key), None)
 
 
 def start(request: HttpRequest, provider, redirect_uri: str) -> str:
@@ -91,8 +91,8 @@ def _client(provider):
     from authlib.integrations.django_client import DjangoIntegration, DjangoOAuth2App
 
     with _lock:
-        made, client = _clients.get(provider.key, (0.0, None))
-        if client is not None and time.monotonic() - made < METADATA_S:
+        created_at, client = _clients.get(provider.key, (0.0, None))
+        if client is not None and time.monotonic() - created_at < METADATA_S:
             return client
         client = DjangoOAuth2App(
             DjangoIntegration(provider.key),
@@ -145,16 +145,16 @@ def _person(provider, claims: dict) -> Person:
 
 def _groups(provider, claims: dict) -> list[str]:
     """Return the groups of the claim. Raises Refused where rules need the claim and it cannot be read."""
-    found = claim_at(claims, provider.groups_claim)
-    if isinstance(found, str):
-        found = [found]
-    listed = list(found) if isinstance(found, list | dict) else []  # Zitadel writes {role: …}: the names are keys
+    groups = claim_at(claims, provider.groups_claim)
+    if isinstance(groups, str):
+        groups = [groups]
+    listed = list(groups) if isinstance(groups, list | dict) else []  # Zitadel writes {role: …}: the names are keys
     named = [one for one in listed if isinstance(one, str)]
-    if found is not None and not (isinstance(found, list | dict) and len(named) == len(listed)):
+    if groups is not None and not (isinstance(groups, list | dict) and len(named) == len(listed)):
         log.warning("sign-in at %s: what is no text in %s is left out", provider.issuer, provider.groups_claim)
     rules = provider.rules
     elsewhere = provider.groups_claim in (claims.get("_claim_names") or {})  # Entra ID, for a user with very many
-    if not isinstance(found, list | dict) and (
+    if not isinstance(groups, list | dict) and (
         rules.allowed or (elsewhere and (rules.administrators or rules.tenants))
     ):
         raise Refused("%(provider)s has sent no claim %(claim)s, which says who may use this platform",
@@ -174,8 +174,8 @@ def claim_at(claims: object, name: str) -> object:
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
         inner = claims.get(".".join(parts[:length]))
-        if (found := claim_at(inner, ".".join(parts[length:]))) is not None:
-            return found
+        if (value := claim_at(inner, ".".join(parts[length:]))) is not None:
+            return value
     return None
 
 

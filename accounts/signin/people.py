@@ -158,11 +158,11 @@ def _free_name(wanted: str) -> str:
 def roles_of(groups: Sequence[str], rules) -> list[tuple[str, str]]:
     """Return (tenant, role) of the groups in the order of the setting; of one tenant the highest role."""
     order = ("viewer", "member", "admin")
-    found: dict[str, str] = {}
+    roles: dict[str, str] = {}
     for group, tenant, role in rules.tenants:
-        if group_names.is_among(group, groups) and order.index(role) >= order.index(found.get(tenant, "viewer")):
-            found[tenant] = role
-    return list(found.items())
+        if group_names.is_among(group, groups) and order.index(role) >= order.index(roles.get(tenant, "viewer")):
+            roles[tenant] = role
+    return list(roles.items())
 
 
 def _allowed(person: Person, rules) -> bool:

@@ -39,8 +39,8 @@ class MemberDetail(ContractView):
     }
 
     def get(self, request, tenant, name):
-        found = members.members_of(members.visible(request.user, tenant), request.user)
-        row = found.filter(user__username=name).first()
+        rows = members.members_of(members.visible(request.user, tenant), request.user)
+        row = rows.filter(user__username=name).first()
         if row is None:
             raise Missing("member")
         return self.answer(row)

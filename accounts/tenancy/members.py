@@ -52,7 +52,7 @@ def visible(user: User, name: str) -> Model:
 def open_to(user: User) -> list[Model]:
     """Return the tenants that the user may submit to, by name."""
     rows = Membership.objects.filter(user_id=user.member_id, role__in=SUBMITTING).select_related("tenant")
-    return [one.tenant for one in rows.order_by("tenant__name")]
+    return [row.tenant for row in rows.order_by("tenant__name")]
 
 
 def chosen(user: User, name: str | None) -> Model:
@@ -92,17 +92,17 @@ def put(*, tenant: str, user: str, role: str, by: str, by_groups: bool = False) 
             raise Refused("no active user has this name", field="user")
         if member.owner_id is not None:
             raise Refused("a service account has the tenants of its owner", field="user")
-        found = Membership.objects.filter(user=member, tenant=row).first()
-        before = found.role if found is not None else LEFT
-        if found is not None and (before, found.by_groups) == (role, by_groups):
-            return found
-        found = found or Membership(user=member, tenant=row)
-        found.role, found.by_groups = role, by_groups
-        found.save()
+        membership = Membership.objects.filter(user=member, tenant=row).first()
+        before = membership.role if membership is not None else LEFT
+        if membership is not None and (before, membership.by_groups) == (role, by_groups):
+            return membership
+        membership = membership or Membership(user=member, tenant=row)
+        membership.role, membership.by_groups = role, by_groups
+        membership.save()
         if before != role:
-            record_change(found, transition="member", source=before, target=role, by=by)
-            _tell(found, by)
-    return found
+            record_change(membership, transition="member", source=before, target=role, by=by)
+            _tell(membership, by)
+    return membership
 
 
 def remove(*, tenant: str, user: str, by: str) -> Membership:
@@ -110,29 +110,31 @@ def remove(*, tenant: str, user: str, by: str) -> Membership:
     row = _tenant(tenant)
     with transaction.atomic():
         people = _locked(user)
-        found = Membership.objects.filter(user=people[0], tenant=row).select_related("user", "tenant").first()
-        if found is None:
+        membership = Membership.objects.filter(user=people[0], tenant=row).select_related("user", "tenant").first()
+        if membership is None:
             raise Missing("member")
-        _remove(found, people, by)
-    return found
+        _remove(membership, people, by)
+    return membership
 
 
-def _remove(found: Membership, people: list[User], by: str) -> None:
+def _remove(membership: Membership, people: list[User], by: str) -> None:
     """Delete the membership of the first of the locked people; the others are that user's service accounts."""
     member = people[0]
-    others = Membership.objects.filter(user=member).exclude(pk=found.pk).order_by("pk")
+    others = Membership.objects.filter(user=member).exclude(pk=membership.pk).order_by("pk")
     if not others:
         raise Refused("this is the only tenant of %(user)s; add them to another one first, or deactivate the account",
                       field="user", user=member.username)  # fmt: skip
-    if member.tenant_id == found.tenant_id:
+    if member.tenant_id == membership.tenant_id:
         best = next((one for one in others if one.role in SUBMITTING), others[0])
         _move(member, best.tenant_id)
-    key = found.pk
-    found.delete()
-    found.pk = key
-    record_change(found, transition="member", source=found.role, target=LEFT, by=by)
-    what = Message("%(by)s removed you from the tenant %(tenant)s.", by=notices.name_of(by), tenant=found.tenant.name)
-    _notify(member, found.tenant, by, what)
+    key = membership.pk
+    membership.delete()
+    membership.pk = key
+    record_change(membership, transition="member", source=membership.role, target=LEFT, by=by)
+    what = Message(
+        "%(by)s removed you from the tenant %(tenant)s.", by=notices.name_of(by), tenant=membership.tenant.name
+    )
+    _notify(member, membership.tenant, by, what)
 
 
 def make_default(*, user: User, tenant: str, by: str) -> None:
@@ -157,7 +159,10 @@ def follow_groups(user: User, roles: Sequence[tuple[str, str]], by: str) -> None
     with transaction.atomic():
         people = _locked(user.username)
         member = people[0]
-        rows = {one.tenant.name: one for one in Membership.objects.filter(user=member).select_related("tenant")}
+        rows = {
+            membership.tenant.name: membership
+            for membership in Membership.objects.filter(user=member).select_related("tenant")
+        }
         given = dict(roles)
         order = list(Role.values)
         for tenant, role in roles:
@@ -170,7 +175,7 @@ def follow_groups(user: User, roles: Sequence[tuple[str, str]], by: str) -> None
             if have is None or have.by_groups or order.index(role) > order.index(have.role):
                 put(tenant=tenant, user=member.username, role=role, by=by, by_groups=True)
         gone = [one for name, one in rows.items() if one.by_groups and name not in given]
-        if gone and not given and all(one.by_groups for one in rows.values()):
+        if gone and not given and all(row.by_groups for row in rows.values()):
             put(tenant="default", user=member.username, role=Role.MEMBER, by=by)
         for one in gone:
             one.user = member
@@ -214,10 +219,10 @@ def _move(member: User, tenant_id: int) -> None:
     member.tenant_id = tenant_id
 
 
-def _tell(found: Membership, by: str) -> None:
+def _tell(membership: Membership, by: str) -> None:
     what = Message("%(by)s made you a %(role)s of the tenant %(tenant)s.", by=notices.name_of(by),
-                   role=word(Role(found.role).label), tenant=found.tenant.name)  # fmt: skip
-    _notify(found.user, found.tenant, by, what)
+                   role=word(Role(membership.role).label), tenant=membership.tenant.name)  # fmt: skip
+    _notify(membership.user, membership.tenant, by, what)
 
 
 def _notify(member: User, tenant: Model, by: str, what: Message) -> None:

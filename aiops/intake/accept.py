@@ -116,9 +116,9 @@ def append(lines: Sequence[dict]) -> list[dict]:
     """Store lines and return the new ones, in order; nothing is forwarded. Raises Fault."""
     disk.require()
     now = int(time.time() * 1000)
-    lines = [logstore.placed(one, now) for one in lines]  # as they are stored: the live tail gets them, too
+    lines = [logstore.placed(line, now) for line in lines]  # as they are stored: the live tail gets them, too
     new = set(logstore.get().append(lines))
-    first = {one["_id"]: one for one in reversed(lines) if one["_id"] in new}
+    first = {line["_id"]: line for line in reversed(lines) if line["_id"] in new}
     fresh = list(reversed(first.values()))
     workload = sum(one["log_type"] == subjects.WORKLOAD for one in fresh)
     meters.LOG_LINES.labels(subjects.WORKLOAD).inc(workload)
@@ -138,7 +138,7 @@ def foreign_ids(lines: Sequence[dict]) -> dict[int, Refused]:
     """Return the places of lines whose ids are those of other namespaces' lines, with what to answer. For operators,
     who may send any line and choose its id. Raises Fault while the log store is away.
     """
-    stored, _more = logstore.get().search({"query": {"ids": {"values": [one["_id"] for one in lines]}}}, len(lines))
+    stored, _more = logstore.get().search({"query": {"ids": {"values": [line["_id"] for line in lines]}}}, len(lines))
     owners = {one["_id"]: owner(one) for one in stored}
     return {
         place: Refused("%(id)s is a line of another namespace", field="_id", id=one["_id"])
@@ -156,7 +156,7 @@ def forward(lines: Sequence[dict]) -> None:
     """Forward stored lines to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is away this is logged, and the sweep
     does it later.
     """
-    items = [payload(one) for one in lines]
+    items = [payload(line) for line in lines]
     subject = settings.AIOPS_SUBJECT
     bodies = payloads.singles(items) if subject == subjects.RAW_LOGS else payloads.batches(items)
     try:

@@ -60,11 +60,11 @@ def elements(data: bytes) -> Iterator[Line]:
     text = lenient.decoded(data)
     begin = SPACE.match(text).end()
     read, at = (_array, begin + 1) if text.startswith("[", begin) else (_stream, begin)
-    found = _bounded(read(text, at))
-    kept = list(islice(found, KEPT))
-    if next(found, None) is None:
+    bounded = _bounded(read(text, at))
+    kept = list(islice(bounded, KEPT))
+    if next(bounded, None) is None:
         return enumerate(kept, start=1)
-    for _one in found:
+    for _one in bounded:
         pass
     del kept
     return enumerate(read(text, at), start=1)

@@ -57,8 +57,8 @@ def sources(root: Path) -> Iterator[Source]:
                 yield Source(path, accept.PLATFORM, folder.name, path.name.endswith(".1"))
     for kind, name in RUNS.items():
         for user in _folders(root / kind):
-            for made in _folders(user):
-                yield Source(made / "log" / name, user.name, made.name)
+            for source in _folders(user):
+                yield Source(source / "log" / name, user.name, source.name)
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -149,8 +149,8 @@ def _begin(known: FollowedFile | None, key: Key, head: str, path: Path) -> tuple
     fresh = {"path": str(path), "head": head, "offset": 0, "tail": "", "generation": uuid.uuid4().hex}
     with transaction.atomic():
         rows = FollowedFile.objects.select_for_update()
-        row, made = rows.get_or_create(device=key[0], inode=key[1], defaults=fresh)
-        if not made:
+        row, created = rows.get_or_create(device=key[0], inode=key[1], defaults=fresh)
+        if not created:
             if known is None or row.generation != known.generation:
                 return row, False
             for name, value in fresh.items():

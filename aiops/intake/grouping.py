@@ -106,7 +106,7 @@ class Groups:
         fresh = accept.append(lines)
         left = {one["_id"] for one in fresh}
         for call in group:
-            ids = {one["_id"] for one in call.lines} & left
+            ids = {line["_id"] for line in call.lines} & left
             call.new, call.problem = len(ids), None
             left -= ids
         self.forwarder.add(fresh)

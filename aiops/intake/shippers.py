@@ -61,15 +61,15 @@ class Reading:
         """Yield the document of each item; one that is None cannot be read."""
         for item in items:
             try:
-                made = None if item is None else line(item)
+                record = None if item is None else line(item)
             except Exception:  # whatever is wrong with one record, the others are stored
                 if not self.unread:
                     log.exception("a log record cannot be read")
-                made = None
-            if made is None:
+                record = None
+            if record is None:
                 self.unread += 1
             else:
-                yield made
+                yield record
 
 
 @csrf_exempt

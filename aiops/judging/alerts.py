@@ -82,7 +82,7 @@ def _notify(rule: AlertRule, now: datetime, finding: Finding, samples: list[dict
     )  # fmt: skip
     if finding.rates:
         alert.rates.set(finding.rates)
-    reason = with_lines(under(finding.workload, finding.words), [one["log"] for one in samples])
+    reason = with_lines(under(finding.workload, finding.words), [sample["log"] for sample in samples])
     for user in rules.audience(rule):
         notices.notify(user=user, kind="alert", name=rule.name, event="alert", reason=reason, link=link)
 

@@ -48,8 +48,11 @@ def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
     if level not in LEVELS:
         raise Refused("must be one of %(choices)s", field="level", choices=", ".join(LEVELS))
     texts = {
-        ("" if user.is_administrator else one.get("namespace_name", ""), one.get("masked_log") or mask(one["log"])): one
-        for one in documents
+        (
+            "" if user.is_administrator else document.get("namespace_name", ""),
+            document.get("masked_log") or mask(document["log"]),
+        ): document
+        for document in documents
     }
     texts = {key: one for key, one in texts.items() if key[1]}
     if not texts:
@@ -78,7 +81,7 @@ def _put(key: tuple[str, str], document: dict, level: str, user: User) -> Feedba
 def _mark(documents: Iterable[dict], level: str) -> None:
     """Write the verdict to these lines at once, also where nobody judges them."""
     try:
-        logstore.get().update_many([_change(one, level) for one in documents])
+        logstore.get().update_many([_change(document, level) for document in documents])
     except Fault as problem:
         log.warning("feedback is stored and will apply to stored lines later: %s", problem.msg)
 

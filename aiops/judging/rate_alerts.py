@@ -33,13 +33,15 @@ def find(rule: AlertRule, now: datetime) -> Finding | None:
     first = rows.filter(**names).order_by("pk").first()
     if first is None:
         return None
-    found = list(rows.filter(clock=first.clock).order_by("pk")[:MAX])
+    anomalies = list(rows.filter(clock=first.clock).order_by("pk")[:MAX])
     workload = dict(zip(rules.NAMED, names_of(first.clock), strict=True))
     lines = {**workload, "template": str(first.template_id)}
     words = describe(first)
-    if len(found) > 1:
-        words = Message("%(count)s templates with unusual rates, for example: %(what)s", count=len(found), what=words)
-    return Finding(words, str(first.clock), len(found), lines, page_of(first), found)
+    if len(anomalies) > 1:
+        words = Message(
+            "%(count)s templates with unusual rates, for example: %(what)s", count=len(anomalies), what=words
+        )
+    return Finding(words, str(first.clock), len(anomalies), lines, page_of(first), anomalies)
 
 
 def page_of(anomaly: RateAnomaly) -> str:

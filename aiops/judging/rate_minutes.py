@@ -34,7 +34,9 @@ class Minutes:
         for number, minute, lines in logstore.get().template_minutes(names_of(clock), *span):
             self.counts[minute][number] = lines
         numbers = {number for counts in self.counts.values() for number in counts} - {None}
-        self.open = {(one.template_id, one.kind): one for one in clock.anomalies.filter(until__isnull=True)}
+        self.open = {
+            (anomaly.template_id, anomaly.kind): anomaly for anomaly in clock.anomalies.filter(until__isnull=True)
+        }
         wanted = Q(template_id__in=numbers | {number for number, _kind in self.open})
         wanted |= Q(silent_at__lte=clock.active + len(self.counts))
         self.rates = {row.template_id: row for row in clock.rates.filter(wanted)}
@@ -72,8 +74,8 @@ class Minutes:
         TemplateRate.objects.bulk_update(
             [row for row in rows if row.pk is not None], ["state", "last", "silent_at"], batch_size=500
         )
-        for one in self.anomalies:
-            one.save()
+        for anomaly in self.anomalies:
+            anomaly.save()
 
     def _is_added(self, number: int, minute: int) -> bool:
         if self.room <= 0:
@@ -171,8 +173,12 @@ class Minutes:
     def _has_moved(self, number: int, newest: dict, since_ms: int) -> bool:
         """Return whether lines like this have another template now: at times templates are learned again."""
         text = newest.get("masked_log", "")
-        found = logstore.get().templates(self._query({"range": {"time": {"gte": since_ms}}}), COMPARED)
-        others = (one["newest"].get("template_matched", "") for one in found if one["template_cluster_id"] != number)
+        templates = logstore.get().templates(self._query({"range": {"time": {"gte": since_ms}}}), COMPARED)
+        others = (
+            template["newest"].get("template_matched", "")
+            for template in templates
+            if template["template_cluster_id"] != number
+        )
         return any(_matches(template, text) for template in others)
 
 

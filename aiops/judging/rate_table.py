@@ -42,12 +42,12 @@ def templates(user, names: Names) -> list[dict]:
     """
     since = int(time.time() * 1000) - DAY_MS
     workload = dict(zip(("cluster", "namespace", "deployment"), names, strict=True))
-    found = logstore.get().templates(log_search.body(user, since=str(since), **workload), SHOWN)
-    numbers = [row["template_cluster_id"] for row in found]
+    counted = logstore.get().templates(log_search.body(user, since=str(since), **workload), SHOWN)
+    numbers = [row["template_cluster_id"] for row in counted]
     rows = of_clocks(TemplateRate.objects.filter(template_id__in=numbers), names).select_related("clock")
     known = {row.template_id: row for row in rows}
     open_now = set(anomalies(names).filter(until__isnull=True).values_list("template_id", "kind"))
-    return [_row(row, known.get(row["template_cluster_id"]), open_now) for row in found]
+    return [_row(row, known.get(row["template_cluster_id"]), open_now) for row in counted]
 
 
 def _row(found: dict, rate: TemplateRate | None, open_now: set[tuple[int, str]]) -> dict:

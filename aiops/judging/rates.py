@@ -119,16 +119,16 @@ def _begin(clock: RateClock, until: int) -> bool:
 def _count(clock: RateClock, until: int) -> bool:
     """Count the next minutes of a workload; return whether there are more."""
     end = min(until, clock.minute + AT_ONCE)
-    found = Minutes(clock, end)
-    found.run(judged_from=until - CALM)
+    minutes = Minutes(clock, end)
+    minutes.run(judged_from=until - CALM)
     with transaction.atomic():
         row = lock_row(RateClock, pk=clock.pk)
         if row is None or row.minute != clock.minute:  # watched no longer, or counted by another
             return False
-        row.minute, row.active = end, found.active
+        row.minute, row.active = end, minutes.active
         row.save(update_fields=["minute", "active"])
-        found.save()
-    clock.minute, clock.active = end, found.active
+        minutes.save()
+    clock.minute, clock.active = end, minutes.active
     return end < until
 
 

@@ -91,7 +91,7 @@ def _set(rule: AlertRule, values: dict) -> AlertRule:
         raise Refused(searches.TAKEN, field="name") from problem
     if recipients is not None:
         rule.recipients.set(recipients)
-    elif not all(entitled(rule, one) for one in rule.recipients.all()):
+    elif not all(entitled(rule, recipient) for recipient in rule.recipients.all()):
         raise Refused(NO_RECIPIENT, field="recipients")
     return rule
 
@@ -136,14 +136,15 @@ def _people(rule: AlertRule, names: Iterable[str]) -> list[User]:
     if len(wanted) > MAX_RECIPIENTS:
         raise Refused("at most %(most)s recipients", field="recipients", most=MAX_RECIPIENTS)
     people = list(User.objects.filter(username__in=wanted))
-    if len(people) < len(wanted) or not all(entitled(rule, one) for one in people):  # one answer: names are not told
+    # One answer for unknown and not entitled ones, so that names are not told.
+    if len(people) < len(wanted) or not all(entitled(rule, person) for person in people):
         raise Refused(NO_RECIPIENT, field="recipients")
     return people
 
 
 def audience(rule: AlertRule) -> list[User]:
     """Return who gets the alerts of the rule now: the owner, and the recipients who are still entitled."""
-    return [rule.owner, *(one for one in rule.recipients.all() if entitled(rule, one))]
+    return [rule.owner, *(recipient for recipient in rule.recipients.all() if entitled(rule, recipient))]
 
 
 def muted(rule: AlertRule, now: datetime) -> bool:

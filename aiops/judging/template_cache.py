@@ -313,7 +313,7 @@ class TemplateCache:
 
     def dump(self) -> bytes:
         """Return the whole cache as compressed JSON, to be loaded after a restart."""
-        clusters = [[one.number, list(one.words), one.most] for one in self.clusters.values()]
+        clusters = [[cluster.number, list(cluster.words), cluster.most] for cluster in self.clusters.values()]
         texts = [
             [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback, one.confidence, one.unexpected]
             for masked, one in self.texts.items()

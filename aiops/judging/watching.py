@@ -60,11 +60,11 @@ def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkloa
         raise Refused("must be a namespace whose lines you may see", field="namespace")
     with transaction.atomic():
         hold_active(user)
-        row, made = WatchedWorkload.objects.get_or_create(
+        row, created = WatchedWorkload.objects.get_or_create(
             namespace=namespace, deployment=deployment, defaults={"by": user}
         )
         most = settings.AIOPS_WATCHED_PER_USER
-        if made and not user.is_administrator and WatchedWorkload.objects.filter(by=user).count() > most:
+        if created and not user.is_administrator and WatchedWorkload.objects.filter(by=user).count() > most:
             raise Refused("at most %(most)s watched workloads of a user", field="deployment", most=most)
     return row
 

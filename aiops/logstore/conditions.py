@@ -40,22 +40,22 @@ class Known:
 
 def known(node, into: Known | None = None) -> Known:
     """Return what the query says of names, verdict and time."""
-    found = into or Known()
+    bounds_known = into or Known()
     match node:
         case q.All():
             pass
         case q.And(parts):
             for part in parts:
-                known(part, found)
-        case q.Is("anomaly_level", (value,)) if found.level is None and value:
-            found.level = value
-        case q.Is(name, (value,)) if name in NAMES and NAMES[name] not in found.names:
-            found.names[NAMES[name]] = value
+                known(part, bounds_known)
+        case q.Is("anomaly_level", (value,)) if bounds_known.level is None and value:
+            bounds_known.level = value
+        case q.Is(name, (value,)) if name in NAMES and NAMES[name] not in bounds_known.names:
+            bounds_known.names[NAMES[name]] = value
         case q.Between("time", bounds):
-            _narrow(found, bounds)
+            _narrow(bounds_known, bounds)
         case _:
-            found.whole = False
-    return found
+            bounds_known.whole = False
+    return bounds_known
 
 
 def _narrow(found: Known, bounds) -> None:
@@ -84,8 +84,8 @@ def is_indexed(node) -> bool:
         case q.Words((name,), words, text, literal):
             spaced = [word for word in words if not scripts.is_unspaced(word)]
             several = literal and len(spaced) > 1
-            found = several or any(len(word) >= LEAST for word in spaced) or scripts.parts_for_index(text)
-            return name == INDEXED and bool(found)
+            indexed = several or any(len(word) >= LEAST for word in spaced) or scripts.parts_for_index(text)
+            return name == INDEXED and bool(indexed)
         case q.Pattern((name,), text):
             return name == INDEXED and any(len(part) >= LEAST for part in scripts.RUN.findall(text))
         case q.And(parts):
@@ -145,10 +145,10 @@ def _not(one: Q) -> Q:
 
 def _any_of(conditions) -> Q:
     whole = NOTHING
-    for one in conditions:
-        if not one:
+    for condition in conditions:
+        if not condition:
             return Q()
-        whole |= one
+        whole |= condition
     return whole
 
 
@@ -157,7 +157,9 @@ def _at_least(conditions: list[Q], least: int) -> Q:
         return Q()
     if least == 1:
         return _any_of(conditions)
-    hits = [Case(When(one or Q(pk__gt=0), then=1), default=0, output_field=IntegerField()) for one in conditions]
+    hits = [
+        Case(When(condition or Q(pk__gt=0), then=1), default=0, output_field=IntegerField()) for condition in conditions
+    ]
     whole = Value(0)
     for hit in hits:
         whole = whole + hit

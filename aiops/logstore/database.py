@@ -119,10 +119,10 @@ class DatabaseStore(LogStore):
             bars = counting.bars_of_minutes(asked, begin_ms, width_ms, count)
         elif conditions.has_text(tree):
             end = begin_ms + width_ms * count
-            found, all_of_them = searching.found(tree, FOUND, begin_ms, end)
+            matches, all_of_them = searching.found(tree, FOUND, begin_ms, end)
             if not all_of_them:
                 return counting.bars_of_samples(conditions.condition(tree), asked, begin_ms, width_ms, count)
-            bars = counting.bars_of_found(found, begin_ms, width_ms, count)
+            bars = counting.bars_of_found(matches, begin_ms, width_ms, count)
         if bars is None:
             rows = LogLine.objects.filter(conditions.condition(tree))
             bars = counting.bars_of_lines(rows, begin_ms, width_ms, count)
@@ -162,7 +162,7 @@ class DatabaseStore(LogStore):
     @reachable(UNAVAILABLE)
     def put_templates(self, templates: Sequence[dict]) -> None:
         now = int(time.time() * 1000)
-        made = [
+        created = [
             Template(
                 template_id=str(one["_id"]),
                 text=clean(one.get("template_matched")),
@@ -171,10 +171,12 @@ class DatabaseStore(LogStore):
                 first=now,
                 last=now,
             )
-            for one in {str(one["_id"]): one for one in templates}.values()
+            for one in {str(template["_id"]): template for template in templates}.values()
         ]
         changed = ["text", "sample", "last"]
-        Template.objects.bulk_create(made, update_conflicts=True, unique_fields=["template_id"], update_fields=changed)
+        Template.objects.bulk_create(
+            created, update_conflicts=True, unique_fields=["template_id"], update_fields=changed
+        )
 
     @reachable(UNAVAILABLE)
     def forget(self, names: Names) -> int:

@@ -130,7 +130,7 @@ class OpenSearchStore(LogStore):
     def append(self, lines: Sequence[dict]) -> list[str]:
         now = int(time.time() * 1000)
         actions = (_creation(placed(line, now)) for line in {str(line["_id"]): line for line in lines}.values())
-        made: list[str] = []
+        created: list[str] = []
         results = helpers.streaming_bulk(
             self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
         )
@@ -139,8 +139,8 @@ class OpenSearchStore(LogStore):
             if not good and status != 409:  # 409: stored before
                 raise Fault(UNAVAILABLE)
             if good:
-                made.append(result["create"]["_id"])
-        return made
+                created.append(result["create"]["_id"])
+        return created
 
     @_available
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:
@@ -257,14 +257,16 @@ class OpenSearchStore(LogStore):
         asked = {
             "terms": {"field": "template_cluster_id", "size": TEMPLATES_COUNTED}, "aggs": {"minute": minutes}
         }  # fmt: skip
-        found = [
+        counts = [
             (bucket["key"], int(one["key"]) // MINUTE_MS, one["doc_count"])
             for bucket in self._buckets({"bool": {"filter": wanted}}, asked)
             for one in bucket["minute"]["buckets"]
         ]
         without = {"bool": {"filter": wanted, "must_not": [{"exists": {"field": "template_cluster_id"}}]}}
-        found += [(None, int(one["key"]) // MINUTE_MS, one["doc_count"]) for one in self._buckets(without, minutes)]
-        return found
+        counts += [
+            (None, int(bucket["key"]) // MINUTE_MS, bucket["doc_count"]) for bucket in self._buckets(without, minutes)
+        ]
+        return counts
 
     def _buckets(self, query: dict, aggregation: dict) -> list[dict]:
         body = {"size": 0, "query": query, "aggs": {"result": aggregation}}
@@ -293,12 +295,12 @@ class OpenSearchStore(LogStore):
         """Return the time (ms) that about `excess` of the lines are older than."""
         asked = {"percentiles": {"field": "time", "percents": [min(100.0, 100 * excess / lines)]}}
         body = {"size": 0, "aggs": {"result": asked}}
-        (found,) = (
+        (hit,) = (
             value
             for name, value in self.client.search(index=LOGS, body=body)["aggregations"]["result"]["values"].items()
             if not name.endswith("_as_string")
         )
-        return int(found) + 1
+        return int(hit) + 1
 
     def _remove(self, before_ms: int) -> int:
         """Remove lines with an earlier time, as many as one request may take; the next one goes on."""
@@ -319,10 +321,10 @@ class OpenSearchStore(LogStore):
             {
                 "_op_type": "index",
                 "_index": TEMPLATES,
-                "_id": str(one["_id"]),
-                "_source": {"doc": {name: one[name] for name in names if name in one}},
+                "_id": str(template["_id"]),
+                "_source": {"doc": {name: template[name] for name in names if name in template}},
             }
-            for one in templates
+            for template in templates
         ]
         _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
         if errors:

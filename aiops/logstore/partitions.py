@@ -49,8 +49,10 @@ def listed() -> list[Partition]:
     """Return the partitions, the newest first."""
     with connection.cursor() as cursor:
         cursor.execute(LISTED)
-        found = [Partition(name, *_bounds(bound), size, indexed) for name, bound, size, indexed in cursor.fetchall()]
-    return sorted(found, key=lambda one: -1 if one.since is None else one.since, reverse=True)
+        partitions = [
+            Partition(name, *_bounds(bound), size, indexed) for name, bound, size, indexed in cursor.fetchall()
+        ]
+    return sorted(partitions, key=lambda one: -1 if one.since is None else one.since, reverse=True)
 
 
 def _bounds(text: str) -> tuple[int | None, int | None]:
@@ -63,7 +65,7 @@ def keep(day_ms: int = DAY_MS) -> bool:
     """Close the newest partition if it is large or old enough, and begin another; return whether it was."""
     parts = listed()
     newest, now = parts[0], int(time.time() * 1000)
-    most = max(SEALED_BYTES, sum(one.bytes for one in parts) // MAX)
+    most = max(SEALED_BYTES, sum(part.bytes for part in parts) // MAX)
     if not newest.bytes or (newest.bytes < most and now < (newest.since or 0) + day_ms):
         return False
     try:

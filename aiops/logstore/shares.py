@@ -53,9 +53,9 @@ def remove(megabytes: int, most: int = MAX, portion: int = PORTION) -> dict[str,
     limit, left = megabytes << 20, most
     taken = sizes()
     users = User.objects.filter(~ADMINISTRATORS, username__in=taken).values_list("username", flat=True)
-    found = {name: Share(taken[name]) for name in users}
+    shares = {name: Share(taken[name]) for name in users}
     _share, text = sample()
-    for namespace, (size, _removed) in found.items():
+    for namespace, (size, _removed) in shares.items():
         removed, lines = 0, portion
         while size > limit and lines == portion and left > 0:
             given = {"cluster": LOCAL, "namespace": namespace, "excess": size - limit, "most": portion, "text": text}
@@ -63,6 +63,6 @@ def remove(megabytes: int, most: int = MAX, portion: int = PORTION) -> dict[str,
                 cursor.execute(REMOVE, given)
                 lines, freed = cursor.fetchone()
             removed, left, size = removed + lines, left - lines, size - int(freed)
-        found[namespace] = Share(size, removed)
+        shares[namespace] = Share(size, removed)
     forget_empty(most - left)
-    return found
+    return shares

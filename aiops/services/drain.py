@@ -166,9 +166,10 @@ class WorkloadDrain:
     def explanations(self, messages: list[bytes]) -> None:
         """Keep with the text which words the model did not expect, for the next lines of that text."""
         for message in messages if self.loaded else ():
-            for one in base.read_explanations(message):
-                if all(len(said) == 2 for said in one["unexpected"]):  # not of values, which are those of one line
-                    self.cache.explain(one["masked_log"], one["unexpected"])
+            for explanation in base.read_explanations(message):
+                # Not of values, which are those of one line.
+                if all(len(said) == 2 for said in explanation["unexpected"]):
+                    self.cache.explain(explanation["masked_log"], explanation["unexpected"])
                     self.changed = True
 
     def learn(self, messages: list[bytes]) -> list[tuple[str, bytes]]:

@@ -77,9 +77,15 @@ class WriteBack:
     def explanations(self, messages: list[bytes]) -> None:
         """Write [{"_id", …, "unexpected": [[position, word], …]}]: what the model did not expect in an anomaly."""
         changes = [
-            (one["_id"], {"unexpected": one["unexpected"], **owner(one["cluster_id"], one["namespace_name"])})
+            (
+                explanation["_id"],
+                {
+                    "unexpected": explanation["unexpected"],
+                    **owner(explanation["cluster_id"], explanation["namespace_name"]),
+                },
+            )
             for message in messages
-            for one in base.read_explanations(message)
+            for explanation in base.read_explanations(message)
         ]
         persist(subjects.EXPLANATIONS, lambda: logstore.get().update_many(changes))
 

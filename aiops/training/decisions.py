@@ -44,29 +44,29 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
     asked = kv.parameters()
     if asked is None:
         return
-    made = kv.decision()
-    if made.get("uuid") != asked.uuid or "state" not in made:
-        made = {"uuid": asked.uuid, "state": WAITING, "tries": 0, "next": 0.0, "replaces": made.get("uuid")}
-    if made["state"] == DONE:
+    decision = kv.decision()
+    if decision.get("uuid") != asked.uuid or "state" not in decision:
+        decision = {"uuid": asked.uuid, "state": WAITING, "tries": 0, "next": 0.0, "replaces": decision.get("uuid")}
+    if decision["state"] == DONE:
         return
-    if made["state"] == SENT:
-        _look_after(made, asked, send)
+    if decision["state"] == SENT:
+        _look_after(decision, asked, send)
         return
     last = kv.last_trained()
     kind = watchlist.decide(asked.workloads, last.workloads)
     if kind == watchlist.UPDATE and kv.is_retrain(asked.uuid):
         kind = watchlist.TRAIN
     if asked.workloads and asked.uuid == last.uuid:
-        _decide(made, state=DONE)
+        _decide(decision, state=DONE)
     elif kind == watchlist.RESET:
         reset(send)
-        _decide(made, state=DONE, kind=kind)
+        _decide(decision, state=DONE, kind=kind)
     elif kind == watchlist.UPDATE:
         publish_watchlist(send, asked.workloads, subjects.STATUS_UPDATE)
         requests.set_status(subjects.COMPLETED)
-        _decide(made, state=DONE, kind=kind)
+        _decide(decision, state=DONE, kind=kind)
     else:
-        _train(made, asked, send, gpu_runs)
+        _train(decision, asked, send, gpu_runs)
 
 
 def reset(send: Send) -> None:
@@ -86,23 +86,23 @@ def publish_watchlist(send: Send, workloads: dict, kind: str) -> None:
     send([(subjects.WORKLOAD_PARAMETERS_UPDATE, keyvalue.dump(body))])
 
 
-def _train(made: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], bool]) -> None:
-    if lease.is_live(lease.current()) or time.time() < made["next"]:
+def _train(decision: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[[], bool]) -> None:
+    if lease.is_live(lease.current()) or time.time() < decision["next"]:
         return  # a later step tries again
     if not gpu_runs():
-        tries = made["tries"] + 1
+        tries = decision["tries"] + 1
         if tries >= GPU_TRIES:
             requests.failed(asked.uuid, NO_CONTROLLER)
-            _decide(made, state=DONE, kind=watchlist.TRAIN)
+            _decide(decision, state=DONE, kind=watchlist.TRAIN)
         else:
-            _decide(made, tries=tries, next=time.time() + GPU_PAUSE_S)
+            _decide(decision, tries=tries, next=time.time() + GPU_PAUSE_S)
         return
     window_s = settings.AIOPS_TRAINING_WINDOW_S
     order = training_data.order(
         asked.uuid, asked.workloads, window_s=window_s, now_s=time.time(), count=0, folder=folders.folder()
     )
     order["count"] = _count(order["query"])
-    sent = _decide(made, state=SENT, kind=watchlist.TRAIN, told=False)
+    sent = _decide(decision, state=SENT, kind=watchlist.TRAIN, told=False)
     if sent:
         requests.set_status(subjects.TRAINING, uuid=asked.uuid, stage=subjects.FETCHING)
         kv.put_watched(asked.workloads)
@@ -122,30 +122,30 @@ def _count(query: dict) -> int:
         return 0
 
 
-def _look_after(made: dict, asked: kv.Parameters, send: Send) -> None:
+def _look_after(decision: dict, asked: kv.Parameters, send: Send) -> None:
     """Check, after `train` was published, that a controller has taken it and that the watchlist was published."""
-    age = time.time() - float(made.get("at") or 0)
-    if lease.current().get("uuid") == made["uuid"] or lifecycle.find(made["uuid"]) is not None:
-        published = made.get("told", True)
+    age = time.time() - float(decision.get("at") or 0)
+    if lease.current().get("uuid") == decision["uuid"] or lifecycle.find(decision["uuid"]) is not None:
+        published = decision.get("told", True)
         if not published and age < PUBLISHED_WITHIN_S:
             return  # it is being published
         if not published:
             publish_watchlist(send, asked.workloads, subjects.STATUS_TRAIN)
-        _decide(made, state=DONE)
+        _decide(decision, state=DONE)
     elif age > TAKEN_WITHIN_S:
-        log.warning("no controller has taken the training %s; sending it again", made["uuid"])
-        _decide(made, state=WAITING)
+        log.warning("no controller has taken the training %s; sending it again", decision["uuid"])
+        _decide(decision, state=WAITING)
 
 
-def _decide(made: dict, **changes) -> dict | None:
+def _decide(decision: dict, **changes) -> dict | None:
     """Store the decision and return it, unless another controller has moved on meanwhile."""
-    new = {**made, **changes, "at": time.time()}
+    new = {**decision, **changes, "at": time.time()}
     new.pop("replaces", None)
 
     def decide(old):
         old = old if isinstance(old, dict) else {}
-        before = made["replaces"] if "replaces" in made else made["uuid"]
-        same_state = "replaces" in made or old.get("state") == made["state"]
+        before = decision["replaces"] if "replaces" in decision else decision["uuid"]
+        same_state = "replaces" in decision or old.get("state") == decision["state"]
         return new if old.get("uuid") == before and same_state else None
 
     return new if keyvalue.change(subjects.OWN_BUCKET, subjects.OWN_DECISION, decide) is not None else None

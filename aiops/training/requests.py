@@ -116,7 +116,7 @@ def state() -> dict:
     known = kv.model_status() or {"status": "", "statistics": None}
     ours = kv.detail()
     mine = ours if ours.get("state") == known["status"] else {}
-    asked, made, row = kv.parameters(), kv.decision(), lifecycle.serving()
+    asked, decision, row = kv.parameters(), kv.decision(), lifecycle.serving()
     training = known["status"] == subjects.TRAINING
     running = lifecycle.find(asked.uuid) if training and asked is not None else None
     return {
@@ -129,7 +129,7 @@ def state() -> dict:
         "version": row.version if row else "",
         "foreign": row is not None and row.manifest.get("kind") == OPNI,
         "unjudged": int(kv.unjudged().get("lines") or 0),
-        "queued": training and asked is not None and made.get("uuid") != asked.uuid,
+        "queued": training and asked is not None and decision.get("uuid") != asked.uuid,
     }
 
 

@@ -88,7 +88,7 @@ def _fresh(request) -> dict:
 
 def _shown(rule: AlertRule) -> dict:
     given = {name: getattr(rule, name) for name in RuleForm().fields if name not in ("search", "recipients")}
-    people = ", ".join(sorted(one.username for one in rule.recipients.all()))
+    people = ", ".join(sorted(recipient.username for recipient in rule.recipients.all()))
     return {**given, "search": str(rule.search_id or ""), "recipients": people}
 
 

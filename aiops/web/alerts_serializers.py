@@ -127,7 +127,7 @@ class RuleOut(serializers.Serializer):
     last_fired = serializers.DateTimeField(allow_null=True)
 
     def get_recipients(self, row) -> list[str]:
-        return sorted(one.username for one in row.recipients.all())
+        return sorted(recipient.username for recipient in row.recipients.all())
 
 
 class MuteIn(StrictSerializer):

@@ -46,9 +46,9 @@ def _with_attributes(data: dict) -> dict:
     known = {name: value for name, value in data.items() if name in KNOWN}
     others = {name: value for name, value in data.items() if name not in KNOWN}
     for name, also in ALSO.items():
-        found = next((one for one in also if name not in known and one in others), None)
-        if found is not None:
-            known[name] = others.pop(found)
+        attribute = next((one for one in also if name not in known and one in others), None)
+        if attribute is not None:
+            known[name] = others.pop(attribute)
     given = known.get("attributes", {})
     if others and isinstance(given, dict):
         known["attributes"] = given | others

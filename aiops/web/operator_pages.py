@@ -92,7 +92,7 @@ def _key(text: str) -> tuple[str, str, str]:
         names = json.loads(text)
     except (ValueError, RecursionError):
         names = None
-    if not (isinstance(names, list) and len(names) == 3 and all(isinstance(one, str) and one for one in names)):
+    if not (isinstance(names, list) and len(names) == 3 and all(isinstance(name, str) and name for name in names)):
         raise Refused("must be a cluster, a namespace and a deployment", field="workload")
     return tuple(names)
 

@@ -167,7 +167,7 @@ def line(request):
     values = [{"position": one[0], "value": one[1], "usual": one[2]} for one in said if len(one) > 2]
     context = {
         "line": _rows([document])[0],
-        "words": list(_marked(document.get("masked_log") or "", words, {one["position"] for one in values})),
+        "words": list(_marked(document.get("masked_log") or "", words, {value["position"] for value in values})),
         "unexpected": sorted(words),
         "values": values,
         "alike": alike,

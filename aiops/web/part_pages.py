@@ -74,10 +74,10 @@ def log_lines(request):
     log = LogFile(storage.root() / kind / request.user.username / name, f"log/{follow.RUNS[kind]}")
     places = follow.offsets(log.base / log.path, [row["_id"] for row in rows])
     numbers = dict(zip(places, reading.line_numbers(log, list(places.values())), strict=True))
-    found = [
+    lines = [
         {"id": row["_id"], "log": row["log"], "line": numbers[row["_id"]]} for row in rows if row["_id"] in numbers
     ]
-    return render(request, "aiops/log_lines.html", {"rows": sorted(found, key=lambda row: row["line"])})
+    return render(request, "aiops/log_lines.html", {"rows": sorted(lines, key=lambda row: row["line"])})
 
 
 @login_required

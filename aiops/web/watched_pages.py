@@ -81,7 +81,7 @@ def _names(text: str) -> dict[str, str]:
         names = json.loads(text)
     except (ValueError, RecursionError):
         names = None
-    good = isinstance(names, list) and len(names) == 2 and all(isinstance(one, str) and one for one in names)
-    if not good or any(len(one) > watchlist.MAX_NAME or not one.isprintable() for one in names):
+    good = isinstance(names, list) and len(names) == 2 and all(isinstance(name, str) and name for name in names)
+    if not good or any(len(name) > watchlist.MAX_NAME or not name.isprintable() for name in names):
         raise Refused("must be a namespace and a deployment", field="workload")
     return {"namespace": names[0], "deployment": names[1]}

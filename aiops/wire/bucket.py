@@ -58,11 +58,11 @@ class Bucket:
     def fetch(self, name: str, path: Path) -> None:
         """Download an object. Raises Fault, also when it is missing or larger than any model."""
         with self._told():
-            found = self.api.get(self.store, name)
-            if found.meta["size"] > MAX_BYTES:
+            entry = self.api.get(self.store, name)
+            if entry.meta["size"] > MAX_BYTES:
                 raise Fault(Message("%(name)s has more than %(most)s bytes", name=name, most=MAX_BYTES))
             with path.open("xb") as file:
-                for chunk in found:
+                for chunk in entry:
                     file.write(chunk)
 
     def remove(self, name: str) -> None:

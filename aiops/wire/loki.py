@@ -48,11 +48,11 @@ def _message_class(name: str, text: int):
     file = descriptor_pb2.FileDescriptorProto(name="mlp/loki.proto", package="lokipush", syntax="proto3")
     for each, rows in _MESSAGES.items():
         message = file.message_type.add(name=each)
-        for field, number, kind, of in rows:
-            label = _TYPE.LABEL_REPEATED if of.startswith("*") else _TYPE.LABEL_OPTIONAL
-            made = message.field.add(name=field, number=number, type=kind or text, label=label)
-            if of:
-                made.type_name = ".lokipush." + of.lstrip("*")
+        for field, number, kind, message_type in rows:
+            label = _TYPE.LABEL_REPEATED if message_type.startswith("*") else _TYPE.LABEL_OPTIONAL
+            field_descriptor = message.field.add(name=field, number=number, type=kind or text, label=label)
+            if message_type:
+                field_descriptor.type_name = ".lokipush." + message_type.lstrip("*")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"lokipush.{name}"))

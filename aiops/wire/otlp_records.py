@@ -65,7 +65,7 @@ class Given:
         at = 0
         for given in self.times:
             at = at or times.nanoseconds(given) or 0
-        if not at and (odd := next((one for one in self.times if one), None)):
+        if not at and (odd := next((time for time in self.times if time), None)):
             names["timeUnixNano"] = odd
         return Record(at, text, names)
 

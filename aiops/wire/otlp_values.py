@@ -91,7 +91,7 @@ def of_json(value: object) -> object:
             return _of_base64(inner)
         case "arrayValue":
             values = inner.get("values") if isinstance(inner, dict) else inner
-            return [of_json(one) for one in values] if isinstance(values, list) else []
+            return [of_json(value) for value in values] if isinstance(values, list) else []
         case "kvlistValue":
             return pairs_of_json(inner.get("values") if isinstance(inner, dict) else inner)
     return None
@@ -101,7 +101,7 @@ def pairs_of_json(pairs: object) -> dict[str, object]:
     """Return a list of {"key", "value"} as a dict; an object is taken as what it says."""
     if isinstance(pairs, dict):
         return {name: of_json(value) for name, value in pairs.items()}
-    some = [one for one in pairs if isinstance(one, dict)] if isinstance(pairs, list) else []
+    some = [pair for pair in pairs if isinstance(pair, dict)] if isinstance(pairs, list) else []
     return {text_of(one.get("key")): of_json(one.get("value")) for one in some}
 
 

@@ -28,10 +28,10 @@ def check(data) -> dict[str, dict[str, list[str]]]:
 
 
 def tree(triples: Iterable[Triple]) -> dict[str, dict[str, list[str]]]:
-    made: dict[str, dict[str, list[str]]] = {}
+    names: dict[str, dict[str, list[str]]] = {}
     for cluster, namespace, deployment in sorted(set(triples)):
-        made.setdefault(cluster, {}).setdefault(namespace, []).append(deployment)
-    return made
+        names.setdefault(cluster, {}).setdefault(namespace, []).append(deployment)
+    return names
 
 
 def triples(workloads: dict | None) -> set[Triple]:

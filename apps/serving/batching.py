@@ -97,7 +97,7 @@ class Batcher:
             return
         for computation in self.running:
             futures = [one for *_, one in computation.batch]
-            if done in futures and all(one.cancelled() for one in futures):
+            if done in futures and all(future.cancelled() for future in futures):
                 computation.interrupt()
 
     async def _work(self) -> None:
@@ -153,7 +153,7 @@ class Batcher:
 
     def _prove(self, batch: list, results: list) -> None:
         """Set `together`: whether the batch gives the same as its requests alone."""
-        if any(isinstance(one, Exception) for one in results):
+        if any(isinstance(result, Exception) for result in results):
             return
         first, wanted, _done = batch[0]
         if all(_same(one, other) for tensors, *_ in batch[1:] for one, other in zip(first, tensors, strict=True)):
@@ -179,20 +179,23 @@ class Batcher:
             data = np.concatenate([tensors[index]["data"] for tensors, *_ in batch])
             joined.append({**one, "shape": list(data.shape), "data": data})
         outputs = self.model.predict(joined, batch[0][1])
-        if any(not one["shape"] or one["shape"][0] != sum(counts) for one in outputs):
+        if any(not output["shape"] or output["shape"][0] != sum(counts) for output in outputs):
             raise ValueError("an output has not one row for each row of the inputs")
         ends = np.cumsum(counts)
         return [
-            [{**one, "shape": [count, *one["shape"][1:]], "data": one["data"][end - count : end]} for one in outputs]
+            [
+                {**output, "shape": [count, *output["shape"][1:]], "data": output["data"][end - count : end]}
+                for output in outputs
+            ]
             for count, end in zip(counts, ends, strict=True)
         ]
 
 
 def _alike(tensors: list[dict]):
-    rows = {tuple(one["shape"][:1]) for one in tensors}
+    rows = {tuple(tensor["shape"][:1]) for tensor in tensors}
     if len(rows) != 1 or () in rows:
         return id(tensors)  # without a common first dimension it is compatible with no other
-    return tuple((one["name"], one["datatype"], tuple(one["shape"][1:])) for one in tensors)
+    return tuple((tensor["name"], tensor["datatype"], tuple(tensor["shape"][1:])) for tensor in tensors)
 
 
 def _same(one: dict, other: dict) -> bool:

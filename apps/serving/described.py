@@ -39,9 +39,11 @@ class Statistics:
     def shown(self, name: str) -> dict:
         """Return what the call answers."""
         stages = {stage: {"count": count, "ns": took} for stage, (count, took) in self.stages.items()}
-        found = {"name": name, "version": "1", "last_inference": self.last, "inference_count": self.inferences}
+        statistics = {"name": name, "version": "1", "last_inference": self.last, "inference_count": self.inferences}
         return {
-            "model_stats": [{**found, "execution_count": self.executions, "inference_stats": stages, "batch_stats": []}]
+            "model_stats": [
+                {**statistics, "execution_count": self.executions, "inference_stats": stages, "batch_stats": []}
+            ]
         }
 
 
@@ -54,7 +56,7 @@ def config(name: str, model) -> dict:
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": 0,
         "input": [_tensor(one) for one in model.inputs],
-        "output": [_tensor(one) for one in model.outputs],
+        "output": [_tensor(output) for output in model.outputs],
         "instance_group": [{"name": name, "count": model.concurrency}],
     }
 

@@ -12,7 +12,7 @@ GZIP, RAW = 16 + zlib.MAX_WBITS, -zlib.MAX_WBITS
 def unpacked(body: bytes, coding: str, most: int) -> bytes:
     """Return a body without its encoding. Raises BadRequest, TooLarge beyond `most` bytes, UnknownCoding."""
     codings = [one.strip().lower() for one in coding.split(",")]
-    codings = [one for one in codings if one not in ("", "identity")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
     if not codings:
         return body
     if codings[0] not in ("gzip", "x-gzip", "deflate") or len(codings) > 1:
@@ -24,19 +24,19 @@ def unpacked(body: bytes, coding: str, most: int) -> bytes:
 
 
 def _inflated(body: bytes, window: int, most: int, members: bool = False) -> bytes:
-    found, rest = bytearray(), body
+    unpacked, rest = bytearray(), body
     while True:
         unpacker = zlib.decompressobj(window)
         try:
-            found += unpacker.decompress(rest, most + 1 - len(found))
+            unpacked += unpacker.decompress(rest, most + 1 - len(unpacked))
         except zlib.error as problem:
             raise BadRequest(f"body: not packed as Content-Encoding says ({problem})")
-        if len(found) > most:
+        if len(unpacked) > most:
             raise TooLarge(f"body: too large, at most {most >> 20} MiB unpacked")
         if not unpacker.eof:
             raise BadRequest("body: the packed data are cut off")
         rest = unpacker.unused_data
         if not rest:
-            return bytes(found)
+            return bytes(unpacked)
         if not members:
             raise BadRequest("body: bytes follow the packed data")

@@ -138,16 +138,16 @@ def _in_srgb(image):
         colours = image.convert({"GRAY": "L", "RGB": "RGB", "CMYK": "CMYK"}[space])
         if image.mode == "CMYK" and space != "CMYK":
             raise ValueError(f"a profile of {space} for CMYK")
-        found = ImageCms.profileToProfile(colours, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        converted = ImageCms.profileToProfile(colours, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, ValueError, KeyError, OSError) as problem:
         raise BadRequest(f"body: the image's colour profile cannot be used ({problem}); save it as sRGB")
     if colours.mode == "RGB":
-        differences = ImageChops.difference(found, colours).getextrema()
+        differences = ImageChops.difference(converted, colours).getextrema()
         if max(most for _least, most in differences) <= ROUNDED:
             return image
     if alpha is not None:
-        found.putalpha(alpha)
-    return found
+        converted.putalpha(alpha)
+    return converted
 
 
 def _with_channels(image, channels: int):

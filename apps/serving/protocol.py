@@ -75,7 +75,7 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     if type(request.get("id")) not in (str, int, type(None)):
         raise BadRequest("id: must be a string")
     outputs = request.get("outputs") or []
-    if not isinstance(outputs, list) or not all(isinstance(one, dict) for one in outputs):
+    if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise BadRequest("outputs: must be a list of objects")
     for one in outputs:
         if not isinstance(one.get("name"), str):
@@ -100,11 +100,11 @@ def joined(request: dict, tensors: list[dict], inputs: list[dict], features: tup
         return tensors
     if len(tensors) == 1 and len(tensors[0]["shape"]) == 2:
         return tensors
-    if any(one["shape"] not in ([one["data"].size], [one["data"].size, 1]) for one in tensors):
+    if any(tensor["shape"] not in ([tensor["data"].size], [tensor["data"].size, 1]) for tensor in tensors):
         raise BadRequest("inputs: each column of a data frame (pd) must have the shape [rows] or [rows, 1]")
-    if len({one["data"].size for one in tensors}) != 1:
+    if len({tensor["data"].size for tensor in tensors}) != 1:
         raise BadRequest("inputs: the columns of a data frame (pd) must have the same number of rows")
-    places, kind = values.order([one["name"] for one in tensors], features), inputs[0]["datatype"]
+    places, kind = values.order([tensor["name"] for tensor in tensors], features), inputs[0]["datatype"]
     columns = [values.from_array(tensors[at]["name"], kind, tensors[at]["data"].ravel()) for at in places]
     return [values.tensor(inputs[0], np.stack(columns, axis=1))]
 
@@ -176,8 +176,8 @@ def _from_bytes(name: str, kind: str, data: bytes) -> np.ndarray:
 
 def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[bytes, int | None]:
     """Return (body, length of its JSON if binary data follow, else None). Raises BadRequest."""
-    wanted = {one["name"]: one for one in request.get("outputs") or []}
-    missing = set(wanted) - {one["name"] for one in outputs}
+    wanted = {output["name"]: output for output in request.get("outputs") or []}
+    missing = set(wanted) - {output["name"] for output in outputs}
     if missing:
         raise BadRequest(f"outputs: the model gives no {', '.join(sorted(missing))}")
     all_binary = (request.get("parameters") or {}).get("binary_data_output") is True
@@ -197,7 +197,7 @@ def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[byte
     response = {"model_name": model, "model_version": "1", "outputs": entries}
     if request.get("id") is not None:
         response["id"] = str(request["id"])
-    head = written(response, [one["data"] for one in outputs])
+    head = written(response, [output["data"] for output in outputs])
     return b"".join([head, *blobs]), len(head) if blobs else None
 
 

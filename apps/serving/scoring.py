@@ -112,16 +112,16 @@ def _table(table: Table, model, named: bool = False) -> list[dict]:
     if not inputs:
         inputs = [{**ANY, "name": name} for name in columns]
     only_once(columns, [one["name"] for one in inputs])
-    found = []
+    series = []
     for one in inputs:
         if one["name"] in columns:
             at = columns.index(one["name"])
-            found.append(_column(one, [row[at] for row in table.rows], model, table.words))
+            series.append(_column(one, [row[at] for row in table.rows], model, table.words))
         elif one["name"] not in model.optional:
             raise BadRequest(f"body: the column {one['name']} is missing; the model has {_names(inputs)}")
-    if not found:
+    if not series:
         raise BadRequest(f"body: no column of the model is there; it has {_names(inputs)}")
-    return found
+    return series
 
 
 def _whole(table: Table, one: dict) -> dict:

@@ -158,7 +158,7 @@ class Application:
             return tensors
         if len(names) == len(tensors) == 1:
             tensors = [{**tensors[0], "name": names[0]}]
-        given = {one["name"]: one for one in tensors}
+        given = {tensor["name"]: tensor for tensor in tensors}
         missing = set(names) - set(given)
         if len(given) != len(tensors) or set(given) - set(names) or missing - self.model.optional:
             raise BadRequest(f"inputs: the model takes {', '.join(names)}; given were {', '.join(given)}")
@@ -186,8 +186,8 @@ class Application:
         if isinstance(problem, self.model.wrong_input):
             raise BadRequest(str(problem))
         declared = {one["name"]: one for one in self.model.inputs}
-        if declared and set(declared) - {one["name"] for one in tensors} - self.model.optional:
-            given = ", ".join(one["name"] for one in tensors)
+        if declared and set(declared) - {tensor["name"] for tensor in tensors} - self.model.optional:
+            given = ", ".join(tensor["name"] for tensor in tensors)
             raise BadRequest(f"inputs: the model takes {', '.join(declared)}; given were {given}{_failed(problem)}")
         for one in tensors:
             if one["name"] in declared:
@@ -214,7 +214,7 @@ class Application:
         body = await self._body(scope, receive)
         request, tensors = await _read(read_request, body, None if length is None else length.decode("latin-1"))
         tensors = joined(request, tensors, *self._declared())
-        wanted = tuple(sorted(one["name"] for one in request.get("outputs") or []))
+        wanted = tuple(sorted(output["name"] for output in request.get("outputs") or []))
         outputs = await self._computed(receive, tensors, wanted)
         body, head = await _write(outputs, write_response, request, self.name, outputs)
         if head is None:
@@ -280,8 +280,8 @@ class Application:
         if not self.model.outputs:
             several = all(one["shape"][:1] == [-1] for one in self.model.inputs)
             self.model.outputs = [
-                {"name": one["name"], "datatype": one["datatype"], "shape": _open(one["shape"], several)}
-                for one in outputs
+                {"name": output["name"], "datatype": output["datatype"], "shape": _open(output["shape"], several)}
+                for output in outputs
             ]
 
 
@@ -302,12 +302,12 @@ async def _write(outputs: list[dict], write, *arguments):
 
 
 def _named(outputs: list[dict]) -> bytes:
-    return written({one["name"]: _plain(one) for one in outputs}, _arrays(outputs))
+    return written({output["name"]: _plain(output) for output in outputs}, _arrays(outputs))
 
 
 def _predictions(outputs: list[dict]) -> bytes:
-    found = scoring.predictions([(one["name"], _plain(one)) for one in outputs])
-    return written({"predictions": found}, _arrays(outputs))
+    predictions = scoring.predictions([(output["name"], _plain(output)) for output in outputs])
+    return written({"predictions": predictions}, _arrays(outputs))
 
 
 def _open(shape: list[int], several: bool) -> list[int]:
@@ -342,7 +342,7 @@ def _failed(reason: Exception) -> str:
 
 
 def _arrays(outputs: list[dict]) -> list[np.ndarray]:
-    return [np.asarray(one["data"]) for one in outputs]
+    return [np.asarray(output["data"]) for output in outputs]
 
 
 def _plain(one: dict) -> list:

@@ -170,7 +170,7 @@ def test_those_created_and_deleted_by_several_users_leak_nothing(
         customers.append(Customer(user, api, number))
 
     with ThreadPoolExecutor(len(customers)) as pool:
-        lives = [pool.submit(one.live) for one in customers]
+        lives = [pool.submit(customer.live) for customer in customers]
 
         def over() -> bool:
             now = list(Application.objects.values_list("port", flat=True))
@@ -179,7 +179,7 @@ def test_those_created_and_deleted_by_several_users_leak_nothing(
             return all(life.done() for life in lives) and not Application.objects.exists()
 
         until(over)
-    assert [one.mistakes for one in customers] == [[]] * len(customers)
+    assert [customer.mistakes for customer in customers] == [[]] * len(customers)
     assert in_use() == {"cpu": 0, "ram": 0}
     until(lambda: runners.get().names() == [])
     assert list((storage.root() / "apps").glob("*/*")) == []

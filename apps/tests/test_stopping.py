@@ -247,7 +247,7 @@ def test_what_does_not_fit_now_is_queued_and_says_who_uses_the_resources(up, dep
     assert (row["state"], row["queued"], row["reason"]) == ("creating", True, "queued: not enough free resources")
     queue = as_alice.call("get", f"users/alice/apps/{row['name']}/queue").json()
     assert (queue["position"], queue["missing"], queue["by_limit"]) == (1, {"ram": 300}, False)
-    assert [(one["name"], one["user"], one["ram"]) for one in queue["holders"]] == [
+    assert [(holder["name"], holder["user"], holder["ram"]) for holder in queue["holders"]] == [
         (app.name, "alice", 400),
         ("", "", 200),
     ]

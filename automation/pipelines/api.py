@@ -30,10 +30,10 @@ class PipelineView(ContractView):
 
     def run(self, name: str, number: int) -> PipelineRun:
         """Return a run of the owner's pipeline. Raises Missing."""
-        found = lifecycle.with_steps(self.pipeline(name).runs.filter(number=number)).first()
-        if found is None:
+        row = lifecycle.with_steps(self.pipeline(name).runs.filter(number=number)).first()
+        if row is None:
             raise Missing("run")
-        return found
+        return row
 
 
 class PipelineList(PipelineView):
@@ -53,10 +53,10 @@ class PipelineList(PipelineView):
         rows = Pipeline.objects.filter(user=self.owner, deleted=False).select_related("user")
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = list(rows.order_by("-pk")[offset : offset + limit])
-        for row in found:
+        pipelines = list(rows.order_by("-pk")[offset : offset + limit])
+        for row in pipelines:
             row.shown_steps = dict(row.steps)
-        return Response(PipelineOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        return Response(PipelineOut(pipelines, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
 
 class PipelineDetail(PipelineView):
@@ -104,8 +104,8 @@ class PipelineRuns(PipelineView):
         rows = self.in_state(lifecycle.with_steps(self.pipeline(name).runs))
         limit = query_int(request, "limit", 50, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = rows.order_by("-number")[offset : offset + limit]
-        return Response(PipelineRunOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        runs = rows.order_by("-number")[offset : offset + limit]
+        return Response(PipelineRunOut(runs, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
     def post(self, request, user, name):
         run = lifecycle.begin_run(self.pipeline(name), by=self.by, **self.body())

@@ -42,10 +42,10 @@ def _result(step: Step) -> str:
 
 def _dataset(step: Step, reference: str) -> list:
     """Return the identity of what a dataset holds: that of a version does not change with those published later."""
-    found = datasets.read_now(step.run.user, reference)
-    if found is None:
+    dataset = datasets.read_now(step.run.user, reference)
+    if dataset is None:
         return [reference]
-    row, version = found
+    row, version = dataset
     if datasets.parse(step.run.user, reference).version:
         return [reference.partition("@")[0], str(row.pk), str(version)]
     return [reference, str(row.pk), str(row.stored), str(row.touched)]

@@ -43,15 +43,15 @@ def as_yaml(job: Job) -> str:
 
 def steps_of(job: Job) -> dict[str, dict]:
     """Return the steps by name, which is the job's, each after those that it needs; of very many the last ones."""
-    found: dict[str, Job] = {}
+    jobs: dict[str, Job] = {}
     left = [job]
-    while left and len(found) < MAX:
+    while left and len(jobs) < MAX:
         one = left.pop(0)
-        found.pop(one.name, None)  # it comes before all that use it
-        found[one.name] = one
+        jobs.pop(one.name, None)  # it comes before all that use it
+        jobs[one.name] = one
         names = {source.partition("/")[0] for source in one.job_inputs.values()}
         left += Job.objects.filter(user=job.user_id, name__in=sorted(names)).order_by("pk")
-    return {one.name[:40]: _step(one) for one in reversed(found.values())}
+    return {job.name[:40]: _step(job) for job in reversed(jobs.values())}
 
 
 def _step(job: Job) -> dict:

@@ -88,10 +88,10 @@ def _step(name: str, step: dict, steps: Mapping, params: Mapping) -> dict:
         except filters.FilterError as problem:
             raise Refused(problem.problem, field=f"{field}.when.{other}")
     for text in _texts(step):
-        for found in PARAM.finditer(text):
-            if found[1] is not None and found[1] not in params:
+        for match in PARAM.finditer(text):
+            if match[1] is not None and match[1] not in params:
                 raise Refused(
-                    "there is no parameter %(name)s; write $${ for ${ itself", field=field, name=found[1][:50]
+                    "there is no parameter %(name)s; write $${ for ${ itself", field=field, name=match[1][:50]
                 )
     return {**step, "needs": needs}
 
@@ -142,10 +142,10 @@ WIDE, HIGH, GAP_X, GAP_Y, EDGE = 150, 46, 46, 16, 8
 
 def depths(steps: Mapping[str, dict]) -> dict[str, int]:
     """Return how many steps are before each, on the longest way."""
-    found: dict[str, int] = {}
+    depth_of: dict[str, int] = {}
     for name in TopologicalSorter({name: step["needs"] for name, step in steps.items()}).static_order():
-        found[name] = 1 + max((found[other] for other in steps[name]["needs"]), default=-1)
-    return found
+        depth_of[name] = 1 + max((depth_of[other] for other in steps[name]["needs"]), default=-1)
+    return depth_of
 
 
 def drawn(steps: Mapping[str, dict]) -> dict:

@@ -77,10 +77,10 @@ def save_pipeline(
 
 def delete_pipeline(*, user, name: str, by: str) -> None:
     """Delete a pipeline with its runs: what still runs is cancelled first. Its jobs stay in the table of runs."""
-    found = find(user, name)
+    pipeline = find(user, name)
     with transaction.atomic():
         lock_row(User, pk=user.pk)
-        row = lock_row(Pipeline, pk=found.pk)
+        row = lock_row(Pipeline, pk=pipeline.pk)
         if row is None:
             raise Missing("pipeline")
         row.deleted = True
@@ -205,18 +205,18 @@ def end(pk: int, failed: str) -> None:
 def forget(pk: int) -> None:
     """Delete the rows of a run in deleting whose jobs have ended."""
     with transaction.atomic():
-        found = PipelineRun.objects.filter(pk=pk, state=RunState.DELETING).select_related("user", "pipeline").first()
-        if found is None:
+        row = PipelineRun.objects.filter(pk=pk, state=RunState.DELETING).select_related("user", "pipeline").first()
+        if row is None:
             return
-        lock_row(User, pk=found.user_id)
+        lock_row(User, pk=row.user_id)
         run = lock_row(PipelineRun, pk=pk, state=RunState.DELETING)
         if run is not None:
             snapshots = set(run.steps.exclude(snapshot=None).values_list("snapshot", flat=True))
-            after_commit.changed(found.user.username, "pipeline", found.pipeline.name)
+            after_commit.changed(row.user.username, "pipeline", row.pipeline.name)
             run.delete()
             for snapshot in snapshots:
                 sweeping.release(snapshot)
-            _forget_pipeline(lock_row(Pipeline, pk=found.pipeline_id))
+            _forget_pipeline(lock_row(Pipeline, pk=row.pipeline_id))
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
@@ -234,8 +234,8 @@ def begin_step(pk: int, job: Job, key: str) -> None:
 
 
 def _held(pk: int) -> Step | None:
-    found = Step.objects.filter(pk=pk).first()
-    if found is None or lock_row(PipelineRun, pk=found.run_id) is None:
+    step = Step.objects.filter(pk=pk).first()
+    if step is None or lock_row(PipelineRun, pk=step.run_id) is None:
         return None
     lock_row(Step, pk=pk)
     return Step.objects.select_related("run__pipeline", "run__user").get(pk=pk)
@@ -277,8 +277,8 @@ def ask(pk: int) -> None:
 def decide(run: PipelineRun, name: str, *, approve: bool, by: str) -> Step:
     """Approve or reject a step that waits for it. Raises Missing, WrongState."""
     with transaction.atomic():
-        found = Step.objects.filter(run=run, name=name).first()
-        step = found and _held(found.pk)
+        row = Step.objects.filter(run=run, name=name).first()
+        step = row and _held(row.pk)
         if step is None:
             raise Missing("step")
         if step.state != StepState.APPROVAL:

@@ -179,16 +179,16 @@ def run(request, name, number):
 
 def _picture(steps: dict, rows: dict) -> dict:
     """Return the drawing of a graph: `boxes` with each step's name, place, state and word."""
-    made = graph.drawn(steps)
+    picture = graph.drawn(steps)
     boxes = []
-    for name, (x, y) in made["boxes"].items():
+    for name, (x, y) in picture["boxes"].items():
         step = rows.get(name)
         tone = TONES.get(step.state, step.state) if step else "waiting"
         word = step.get_state_display() if step else ""
         if not word and "approve" in steps[name]:
             word = _("approval")
         boxes.append({"name": name, "x": x, "y": y, "tone": tone, "word": word, "job": step.job if step else None})
-    return {**made, "boxes": boxes, "wide": graph.WIDE, "high": graph.HIGH}
+    return {**picture, "boxes": boxes, "wide": graph.WIDE, "high": graph.HIGH}
 
 
 @login_required

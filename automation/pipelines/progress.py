@@ -135,11 +135,11 @@ def _submit(run: PipelineRun, step: Step, steps: dict[str, Step]) -> None:
         lifecycle.settle(step.pk, StepState.FAILED, Message("the job of %(step)s was deleted", step=gone))
         return
     key = caching.key_of(step, sources)
-    found = caching.earlier(step, key) if step.spec.get("cache", True) else None
-    if found is not None:
-        number, name = found.run.number, found.job.name
+    earlier = caching.earlier(step, key) if step.spec.get("cache", True) else None
+    if earlier is not None:
+        number, name = earlier.run.number, earlier.job.name
         reason = Message("unchanged since run %(number)s: the output of %(job)s", number=number, job=name)
-        lifecycle.settle(step.pk, StepState.CACHED, reason, job=found.job, key=key)
+        lifecycle.settle(step.pk, StepState.CACHED, reason, job=earlier.job, key=key)
         return
     inputs = {}
     for name, source in step.spec.get("inputs", {}).items():

@@ -95,8 +95,8 @@ class FiringAdmin(LifecycleAdmin):
 
     @display(description=_("submitted"))
     def made_link(self, row: Firing) -> str:
-        made = row.job or row.sweep or row.run
-        return link(url_of(made), made) if made else row.made or "-"
+        target = row.job or row.sweep or row.run
+        return link(url_of(target), target) if target else row.made or "-"
 
     @display(description=_("reason"))
     def why(self, row: Firing) -> str:

@@ -22,10 +22,10 @@ class ScheduleView(ContractView):
 
     def schedule(self, name: str) -> Schedule:
         """Return the owner's schedule of that name. Raises Missing."""
-        found = Schedule.objects.filter(user=self.owner, name=name).select_related("user").first()
-        if found is None:
+        row = Schedule.objects.filter(user=self.owner, name=name).select_related("user").first()
+        if row is None:
             raise Missing("schedule")
-        return found
+        return row
 
     def shown(self, schedule: Schedule) -> Response:
         """Return the answer that shows the schedule."""
@@ -50,8 +50,8 @@ class ScheduleList(ScheduleView):
         rows = self.in_state(Schedule.objects.filter(user=self.owner).select_related("user"))
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = [reading.filled(row) for row in rows.order_by("-pk")[offset : offset + limit]]
-        return Response(ScheduleOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        schedules = [reading.filled(row) for row in rows.order_by("-pk")[offset : offset + limit]]
+        return Response(ScheduleOut(schedules, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
 
 class SchedulePreview(ScheduleView):
@@ -59,8 +59,8 @@ class SchedulePreview(ScheduleView):
 
     def post(self, request, user):
         given = self.body()
-        found = times.next_times(given["cron"], given["time_zone"], timezone.now(), reading.SHOWN)
-        return self.answer({"times": found})
+        moments = times.next_times(given["cron"], given["time_zone"], timezone.now(), reading.SHOWN)
+        return self.answer({"times": moments})
 
 
 class ScheduleDetail(ScheduleView):
@@ -124,5 +124,5 @@ class ScheduleFirings(ScheduleView):
         rows = self.in_state(Firing.objects.filter(schedule=self.schedule(name)))
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = rows.order_by("-pk")[offset : offset + limit]
-        return Response(FiringOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        firings = rows.order_by("-pk")[offset : offset + limit]
+        return Response(FiringOut(firings, many=True).data, headers={"X-Total-Count": str(rows.count())})

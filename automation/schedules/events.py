@@ -42,10 +42,10 @@ def new(schedule: Schedule, now: datetime) -> tuple[list[Event], int]:
     unseen = Q(pk__gt=schedule.seen) | Q(**{f"{time}__gte": now - RECENT})
     key = Concat(Value(f"{on}:"), Cast(OuterRef("pk"), CharField()))
     handled = Firing.objects.filter(schedule=schedule, key=key)
-    found = list(rows.filter(unseen, ~Exists(handled)).order_by("pk")[:AT_ONCE])
-    if len(found) == AT_ONCE:
-        mark = found[-1].pk
-    return [Event(f"{on}:{row.pk}", getattr(row, time), shown(row)) for row in found], mark
+    events = list(rows.filter(unseen, ~Exists(handled)).order_by("pk")[:AT_ONCE])
+    if len(events) == AT_ONCE:
+        mark = events[-1].pk
+    return [Event(f"{on}:{row.pk}", getattr(row, time), shown(row)) for row in events], mark
 
 
 def newest(on: str) -> int:

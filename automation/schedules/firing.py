@@ -74,9 +74,9 @@ def _due(schedule: Schedule, now: datetime) -> list[datetime]:
     if len(due) < MAX_MISSED:
         return [schedule.next_at, *due]
     back = timedelta(hours=1)
-    while len(found := list(_until(schedule, now - back, now))) < MAX_MADE_UP:
+    while len(moments := list(_until(schedule, now - back, now))) < MAX_MADE_UP:
         back *= 2
-    return [schedule.next_at, *found]
+    return [schedule.next_at, *moments]
 
 
 def _until(schedule: Schedule, moment: datetime, now: datetime) -> Iterator[datetime]:
@@ -111,10 +111,10 @@ def _on_events(pk: int, now: datetime) -> None:
     schedule = _schedule(pk)
     if schedule is None or not schedule.event:
         return
-    found, mark = events.new(schedule, now)
-    for event in found:
+    changes, mark = events.new(schedule, now)
+    for event in changes:
         _fire(schedule, event.key, event.at, now)
-    if mark > schedule.seen and (found or mark - schedule.seen >= STRIDE):
+    if mark > schedule.seen and (changes or mark - schedule.seen >= STRIDE):
         lifecycle.saw(schedule.pk, mark)
 
 

@@ -71,13 +71,13 @@ def schedules(request):
     mine = Schedule.objects.filter(user=request.user)
     rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), [state for state, _word in STATES])
     page = page_of(request, rows)
-    found = _with_last(list(page.object_list))
-    any_schedule = bool(found) or mine.exists()
+    shown = _with_last(list(page.object_list))
+    any_schedule = bool(shown) or mine.exists()
     form = first_values.posted(request) if request.method == "POST" else _first_values(request)
     context = {
         "listing": LISTING,
         "page": page,
-        "schedules": found,
+        "schedules": shown,
         "states": STATES,
         "any": any_schedule,
         "problems": problems,
@@ -124,15 +124,15 @@ def _body_of(post: QueryDict) -> dict:
         if len(post["yaml"]) > MAX_YAML:
             raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MAX_YAML)
         return yaml_input.read(post["yaml"], "yaml")
-    made = {"name": post.get("name", "").strip(), "title": post.get("title", ""), "job": job_of(post)}
-    made |= {name: post[name] for name in ("overlap", "catch_up", "code") if post.get(name)}
+    body = {"name": post.get("name", "").strip(), "title": post.get("title", ""), "job": job_of(post)}
+    body |= {name: post[name] for name in ("overlap", "catch_up", "code") if post.get(name)}
     if on := post.get("on", ""):
         named = post.get("event_name", "").strip()
-        made["event"] = {"on": on, **({"name": named} if named else {})}
+        body["event"] = {"on": on, **({"name": named} if named else {})}
     else:
-        made["cron"] = post.get("cron", "").strip()
-        made["time_zone"] = post.get("time_zone", "").strip() or "UTC"
-    return made
+        body["cron"] = post.get("cron", "").strip()
+        body["time_zone"] = post.get("time_zone", "").strip() or "UTC"
+    return body
 
 
 def _first_values(request) -> dict:
@@ -199,8 +199,8 @@ def _resume(request, row: Schedule) -> None:
 
 
 def _run(request, row: Schedule) -> None:
-    made = firing.by_hand(row)
-    messages.success(request, _("%(name)s is submitted.") % {"name": made.made})
+    fired = firing.by_hand(row)
+    messages.success(request, _("%(name)s is submitted.") % {"name": fired.made})
 
 
 def _edit(request, row: Schedule) -> None:

@@ -54,8 +54,8 @@ def need_cron(expression: str, zone: str) -> str:
     """
     fields = expression.split()
     if expression.strip().startswith("@"):
-        made = " ".join(fields).lower()
-        if made not in NAMED:
+        text = " ".join(fields).lower()
+        if text not in NAMED:
             given, names = expression.strip()[:50], ", ".join(NAMED)
             raise Refused("there is no %(name)s: write five fields, or one of %(names)s", field="cron",
                           name=given, names=names)  # fmt: skip
@@ -64,14 +64,14 @@ def need_cron(expression: str, zone: str) -> str:
     else:
         for number in range(len(FIELDS)):
             _need_field(fields, number)
-        made = " ".join(fields)
+        text = " ".join(fields)
     try:
-        first = next(after(made, zone, datetime.now(UTC)), None)
+        first = next(after(text, zone, datetime.now(UTC)), None)
     except CronSimError:  # each field is valid: the 31st of a month that has no such day
         first = None
     if first is None:
         raise Refused("never matches a date", field="cron")
-    return made
+    return text
 
 
 def _need_field(fields: list[str], number: int) -> None:

@@ -25,11 +25,11 @@ class SweepView(SharedReads):
 
     def sweep(self, name: str) -> Sweep:
         """Return the owner's sweep of that name. Raises Missing."""
-        found = Sweep.objects.filter(user=self.owner, name=name).select_related("user").first()
-        if found is None:
+        row = Sweep.objects.filter(user=self.owner, name=name).select_related("user").first()
+        if row is None:
             raise Missing("sweep")
-        found.reading = self.reading
-        return found
+        row.reading = self.reading
+        return row
 
     def shown(self, sweep: Sweep) -> Response:
         """Return the answer that shows the sweep."""
@@ -52,8 +52,8 @@ class SweepList(SweepView):
         rows = self.in_state(Sweep.objects.filter(user=self.owner).select_related("user"))
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = reading.filled(list(rows.order_by("-pk")[offset : offset + limit]))
-        return Response(SweepOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        sweeps = reading.filled(list(rows.order_by("-pk")[offset : offset + limit]))
+        return Response(SweepOut(sweeps, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
 
 class SweepDetail(SweepView):
@@ -133,8 +133,8 @@ class SweepTrials(SweepView):
         rows = self.in_state(reading.trials_of(sweep))
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = reading.marked(sweep, rows.order_by("-number")[offset : offset + limit])
-        return Response(TrialOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        trials = reading.marked(sweep, rows.order_by("-number")[offset : offset + limit])
+        return Response(TrialOut(trials, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
     def post(self, request, user, name):
         sweep = self.sweep(name)

@@ -112,11 +112,11 @@ class Search:
     @_told
     def best(self) -> list[int]:
         """Return the numbers of the best trial, or of those on the Pareto front; none while no trial is complete."""
-        found = {place: number for number, place in self.numbers.items()}
+        trial_numbers = {place: number for number, place in self.numbers.items()}
         try:
             if len(self.sweep.objectives) == 1:
-                return [found[self.study.best_trial.number]]
-            return sorted(found[trial.number] for trial in self.study.best_trials)
+                return [trial_numbers[self.study.best_trial.number]]
+            return sorted(trial_numbers[trial.number] for trial in self.study.best_trials)
         except ValueError:
             return []
 
@@ -126,7 +126,7 @@ class Search:
         states = (self.optuna.trial.TrialState.COMPLETE,)
         if len(self.study.get_trials(deepcopy=False, states=states)) < FEWEST:
             return {}
-        found = {}
+        importances = {}
         for index, objective in enumerate(self.sweep.objectives):
             target = None if len(self.sweep.objectives) == 1 else (lambda trial, index=index: trial.values[index])
             try:
@@ -136,8 +136,8 @@ class Search:
             except (ValueError, RuntimeError) as problem:  # for example all values are equal
                 log.info("importance of %s: %s", self.sweep, problem)
                 continue
-            found[objective["metric"]] = {name: share for name, share in shares.items() if math.isfinite(share)}
-        return found
+            importances[objective["metric"]] = {name: share for name, share in shares.items() if math.isfinite(share)}
+        return importances
 
     # --- rows as Optuna has them ---
     def _frozen(self, trial: Trial):
@@ -176,8 +176,8 @@ class Search:
         if parameter["type"] == "categorical":
             return parameter["choices"][trial.suggest_categorical(name, range(len(parameter["choices"])))]
         suggest = trial.suggest_int if parameter["type"] == "int" else trial.suggest_float
-        found = suggest(name, parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter))
-        return space.plain(parameter, found)
+        suggested = suggest(name, parameter["low"], parameter["high"], log=parameter["log"], **self._step(parameter))
+        return space.plain(parameter, suggested)
 
     def _inner(self, name: str, value):
         """Return a stored value as Optuna has it: a choice by its place, a number with the type of its parameter."""

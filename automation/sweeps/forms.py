@@ -30,18 +30,18 @@ def body_of(post: QueryDict) -> dict:
         if len(post["yaml"]) > MAX_YAML:
             raise Refused("must have at most %(limit)s bytes", field="yaml", limit=MAX_YAML)
         return yaml_input.read(post["yaml"], "yaml")
-    made = {
+    body = {
         "name": post.get("name", "").strip(),
         "title": post.get("title", ""),
         "job": job_of(post),
         "space": yaml_input.read(post["space"], "space"),
     }
     objective = {name: post[name] for name in ("direction", "statistic") if post.get(name)}
-    made["objective"] = {"metric": post.get("metric", "").strip(), **objective}
-    made |= {name: post[name] for name in ("sampler", "pruner", "pass_as", "notes") if post.get(name)}
-    made |= _numbers(post, {"trials": int, "parallel": int})
+    body["objective"] = {"metric": post.get("metric", "").strip(), **objective}
+    body |= {name: post[name] for name in ("sampler", "pruner", "pass_as", "notes") if post.get(name)}
+    body |= _numbers(post, {"trials": int, "parallel": int})
     stop = _numbers(post, {"hours": float, "gpu_hours": float, "target": float, "patience": int, "failures": int})
-    return made | ({"stop": stop} if stop else {})
+    return body | ({"stop": stop} if stop else {})
 
 
 def job_of(post: QueryDict) -> dict:
@@ -65,20 +65,20 @@ def job_of(post: QueryDict) -> dict:
 
 def _numbers(post: QueryDict, kinds: dict[str, Callable]) -> dict:
     """Return the numbers of the form; what is none is left as it is for the serializer to refuse."""
-    made = {}
+    numbers = {}
     for name, kind in kinds.items():
         text = post.get(name, "").strip()
         if text:
             try:
-                made[name] = kind(text)
+                numbers[name] = kind(text)
             except ValueError:
-                made[name] = text
-    return made
+                numbers[name] = text
+    return numbers
 
 
 def params_of(sweep: Sweep, post: QueryDict) -> dict:
     """Return the values that the form of an own trial has; empty ones are left to the sampler."""
-    made = {}
+    params = {}
     for name, parameter in sweep.space.items():
         text = post.get(f"param-{name}", "").strip()
         if not text:
@@ -87,13 +87,13 @@ def params_of(sweep: Sweep, post: QueryDict) -> dict:
             place = int(text) if text.isascii() and text.isdigit() else -1
             if not 0 <= place < len(parameter["choices"]):
                 raise Refused("is not in the search space", field=f"params.{name}")
-            made[name] = parameter["choices"][place]
+            params[name] = parameter["choices"][place]
         else:
             try:
-                made[name] = int(text) if parameter["type"] == "int" else float(text)
+                params[name] = int(text) if parameter["type"] == "int" else float(text)
             except ValueError:
                 raise Refused("must be a number", field=f"params.{name}")
-    return made
+    return params
 
 
 def as_yaml(sweep: Sweep, job: dict) -> str:

@@ -225,10 +225,10 @@ def delete_sweep(*, user, name: str, by: str, trash_runs: bool = False) -> Sweep
 def forget(pk: int) -> None:
     """Delete the rows of a sweep in deleting whose jobs have ended."""
     with transaction.atomic():
-        found = Sweep.objects.filter(pk=pk, state=SweepState.DELETING).select_related("user").first()
-        if found is None:
+        row = Sweep.objects.filter(pk=pk, state=SweepState.DELETING).select_related("user").first()
+        if row is None:
             return
-        lock_row(User, pk=found.user_id)
+        lock_row(User, pk=row.user_id)
         sweep = lock_row(Sweep, pk=pk, state=SweepState.DELETING)
         if sweep is not None:
             snapshot = sweep.snapshot_id
@@ -317,10 +317,10 @@ def note_results(pk: int, best: list[int], importance: dict) -> None:
 
 def job_moved(job: Job) -> None:
     """Have the sweep of a job that has begun or ended looked at; called inside the transaction of that change."""
-    found = Trial.objects.filter(job=job.pk).values_list("sweep_id", "sweep__name").first()
-    if found is None:
+    sweep = Trial.objects.filter(job=job.pk).values_list("sweep_id", "sweep__name").first()
+    if sweep is None:
         return
-    pk, name = found
+    pk, name = sweep
     after_commit.changed(job.user.username, "sweep", name, moving=True)
     if job.state in ENDED:
         after_commit.enqueue("automation.sweep", pk)

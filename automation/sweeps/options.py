@@ -59,10 +59,10 @@ def checked(field: str, given: object, known: dict[str, dict[str, Option]], defa
     for name in given:
         if name != "type" and name not in options:
             raise Refused("unknown field", field=f"{field}.{str(name)[:100]}")
-    made = {name: _value(f"{field}.{name}", option, given.get(name)) for name, option in options.items()}
-    if kind == "threshold" and made["lower"] is None and made["upper"] is None:
+    values = {name: _value(f"{field}.{name}", option, given.get(name)) for name, option in options.items()}
+    if kind == "threshold" and values["lower"] is None and values["upper"] is None:
         raise Refused("a threshold requires lower, upper or both", field=field)
-    return {"type": kind, **made}
+    return {"type": kind, **values}
 
 
 def _value(field: str, option: Option, value: object):

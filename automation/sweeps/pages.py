@@ -72,13 +72,13 @@ def sweeps(request):
     mine = Sweep.objects.filter(user=request.user)
     rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), SweepState.values)
     page = page_of(request, rows)
-    found = reading.filled(list(page.object_list))
-    any_sweep = bool(found) or mine.exists()
+    shown = reading.filled(list(page.object_list))
+    any_sweep = bool(shown) or mine.exists()
     form = first_values.posted(request) if request.method == "POST" else _first_values(request)
     context = {
         "listing": LISTING,
         "page": page,
-        "sweeps": found,
+        "sweeps": shown,
         "states": SweepState.choices,
         "any": any_sweep,
         "problems": problems,

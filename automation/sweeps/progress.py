@@ -72,9 +72,9 @@ def _settle(sweep: Sweep) -> None:
     settled = False
     for trial in ended:
         if trial.state == TrialState.RUNNING:
-            found = results.result_of(sweep, trial)
+            result = results.result_of(sweep, trial)
             gpu_s = results.gpu_seconds(trial.job)
-            settled |= lifecycle.settle(trial.pk, found.state, found.reason, found.values, gpu_s=gpu_s)
+            settled |= lifecycle.settle(trial.pk, result.state, result.reason, result.values, gpu_s=gpu_s)
     if settled:
         try:
             search = Search(sweep, _trials(sweep))
@@ -211,12 +211,12 @@ def _make(sweep: Sweep) -> None:
         return
     search = Search(sweep, [trial for trial in everything if trial not in partly])
     for trial in partly:
-        found = search.ask(trial.params)
+        asked = search.ask(trial.params)
         search.numbers[trial.number] = len(search.numbers)
-        lifecycle.fill(trial.pk, found.params, found.attrs)
+        lifecycle.fill(trial.pk, asked.params, asked.attrs)
     if wanted > 0:
-        made = [search.ask() for _ in range(wanted)]
-        lifecycle.add_suggested(sweep.pk, sweep.asked, made, search.study_attrs)
+        trials = [search.ask() for _ in range(wanted)]
+        lifecycle.add_suggested(sweep.pk, sweep.asked, trials, search.study_attrs)
 
 
 def _submit(sweep: Sweep) -> None:

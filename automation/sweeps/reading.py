@@ -20,11 +20,11 @@ TONES = {  # the state of other objects that is shown alike
 
 def counts_of(sweeps: list[Sweep]) -> dict[int, Counter]:
     """Return the number of trials by state of each sweep."""
-    found: dict[int, Counter] = {sweep.pk: Counter(dict.fromkeys(TrialState.values, 0)) for sweep in sweeps}
+    counts: dict[int, Counter] = {sweep.pk: Counter(dict.fromkeys(TrialState.values, 0)) for sweep in sweeps}
     rows = Trial.objects.filter(sweep__in=sweeps).values_list("sweep", "state").annotate(Count("pk")).order_by()
     for pk, state, count in rows:
-        found[pk][state] = count
-    return found
+        counts[pk][state] = count
+    return counts
 
 
 def filled(sweeps: list[Sweep]) -> list[Sweep]:
@@ -63,10 +63,10 @@ def trials_of(sweep: Sweep):
 def marked(sweep: Sweep, trials) -> list[Trial]:
     """Return the trials, each with its values in order, whether it is among the best, and the cells of its row."""
     best, nothing = set(sweep.best), [None] * len(sweep.objectives)
-    found = list(trials)
-    for trial in found:
+    rows = list(trials)
+    for trial in rows:
         trial.best, trial.params = trial.number in best, trial.ordered(sweep)
         trial.results = [*(trial.values or nothing), *nothing][: len(nothing)]
         trial.cells = [_shown(trial.params.get(name)) for name in sweep.space]
         trial.tone = TONES.get(trial.state, trial.state)
-    return found
+    return rows

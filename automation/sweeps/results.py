@@ -49,12 +49,12 @@ def result_of(sweep: Sweep, trial: Trial) -> Result:
     if job.state == State.ERROR:
         state = TrialState.CANCELLED if job.was_stopped else TrialState.FAILED
         return Result(state, job.reason)
-    found = {
+    by_metric = {
         row.name: row for row in RunMetric.objects.filter(job=job, name__in=[o["metric"] for o in sweep.objectives])
     }
     values = []
     for objective in sweep.objectives:
-        row = found.get(objective["metric"])
+        row = by_metric.get(objective["metric"])
         if row is None:
             reason = Message("the script has ended without reporting %(metric)s", metric=objective["metric"])
             return Result(TrialState.FAILED, reason)
@@ -89,9 +89,9 @@ def new_steps(sweep: Sweep, trial: Trial) -> tuple[list[list], int]:
     else:
         rows = Value.objects.filter(job=job, name=metric, id__gt=trial.seen).order_by("id")
         rows = rows.values_list("id", "step", "value")
-    found = list(rows[:AT_ONCE])
-    steps = [[step, value if math.isfinite(value) else str(value)] for _key, step, value in found]
-    return steps, found[-1][0] if found else trial.seen
+    reported = list(rows[:AT_ONCE])
+    steps = [[step, value if math.isfinite(value) else str(value)] for _key, step, value in reported]
+    return steps, reported[-1][0] if reported else trial.seen
 
 
 def thinned(steps: Iterable[list], every: int) -> list[list]:

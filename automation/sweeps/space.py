@@ -68,10 +68,10 @@ def _parameter(name: str, given: object) -> dict:
     for key in given:
         if key not in KEYS[kind]:
             raise Refused("unknown field", field=f"{field}.{str(key)[:100]}")
-    made = _choices(field, given) if kind == "categorical" else _range(field, kind, given)
+    parameter = _choices(field, given) if kind == "categorical" else _range(field, kind, given)
     if given.get("when"):
-        made["when"] = given["when"]
-    return {"type": kind, **made}
+        parameter["when"] = given["when"]
+    return {"type": kind, **parameter}
 
 
 def _choices(field: str, given: dict) -> dict:
@@ -104,7 +104,7 @@ def _range(field: str, kind: str, given: dict) -> dict:
     if log and low < (1 if kind == "int" else math.ulp(0.0)):
         smallest = Message("at least 1") if kind == "int" else Message("above 0")
         raise Refused("must be %(smallest)s, since the range is logarithmic", field=f"{field}.low", smallest=smallest)
-    made = {"low": low, "high": high, "log": log}
+    parameter = {"low": low, "high": high, "log": log}
     step = given.get("step")
     if step is not None:
         step = _number(f"{field}.step", kind, step)
@@ -114,10 +114,10 @@ def _range(field: str, kind: str, given: dict) -> dict:
             raise Refused("a logarithmic range has no step", field=f"{field}.step")
         if step > high - low and high > low:
             raise Refused("is larger than the range", field=f"{field}.step")
-        made["step"] = step
+        parameter["step"] = step
     elif kind == "int":
-        made["step"] = 1
-    return made
+        parameter["step"] = 1
+    return parameter
 
 
 def _number(field: str, kind: str, value: object) -> float:
@@ -146,7 +146,7 @@ def _check_condition(name: str, when: object, space: dict) -> None:
 def fits(parameter: dict, value: object) -> bool:
     """Return whether the value is one that the parameter may have."""
     if parameter["type"] == "categorical":
-        return any(type(one) is type(value) and one == value for one in parameter["choices"])
+        return any(type(choice) is type(value) and choice == value for choice in parameter["choices"])
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if not parameter["low"] <= value <= parameter["high"]:
@@ -211,8 +211,8 @@ def need_values(space: dict, values: object) -> dict:
     for name in values:
         if not exists(space, name, implied):
             raise Refused("does not exist beside the other values", field=f"params.{name}")
-    made = {name: implied[name] for name in space if name in implied}
-    return {name: plain(space[name], value) for name, value in made.items()}
+    complete = {name: implied[name] for name in space if name in implied}
+    return {name: plain(space[name], value) for name, value in complete.items()}
 
 
 def plain(parameter: dict, value: Scalar) -> Scalar:

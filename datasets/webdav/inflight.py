@@ -96,11 +96,11 @@ def begin(peer: str, places: list[str], path: str, size: int) -> Others:
 
 def _read(records: dict[bytes, bytes]) -> dict[bytes, InFlight]:
     """Return the uploads; without what an earlier release has written."""
-    found = {}
+    uploads = {}
     for peer, record in records.items():
         with contextlib.suppress(ValueError, TypeError):
-            found[peer] = InFlight(*json.loads(record))
-    return found
+            uploads[peer] = InFlight(*json.loads(record))
+    return uploads
 
 
 def _alive(records: dict[bytes, bytes]) -> dict[bytes, bytes]:
@@ -148,8 +148,8 @@ def keep_alive() -> None:
     waiting = Dataset.objects.filter(state=State.CREATING, touched__lt=stale).values_list(
         "pk", "user__username", "name"
     )
-    found = [pk for pk, user, name in waiting if f"{user}/{name}" in alive]
-    Dataset.objects.filter(pk__in=found, state=State.CREATING, touched__lt=stale).update(touched=timezone.now())
+    keys = [pk for pk, user, name in waiting if f"{user}/{name}" in alive]
+    Dataset.objects.filter(pk__in=keys, state=State.CREATING, touched__lt=stale).update(touched=timezone.now())
 
 
 def connections() -> set[str] | None:
@@ -157,7 +157,7 @@ def connections() -> set[str] | None:
 
     A client uses one port for connections to several servers, so the remote end alone does not tell them apart.
     """
-    found = set()
+    peers = set()
     for table in TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
@@ -166,8 +166,8 @@ def connections() -> set[str] | None:
         for line in lines:
             _, local, remote, state, *_ = line.split()
             if state == ESTABLISHED:
-                found.add(f"{_address(remote)}>{int(local.rpartition(':')[2], 16)}")
-    return found or None
+                peers.add(f"{_address(remote)}>{int(local.rpartition(':')[2], 16)}")
+    return peers or None
 
 
 def _address(written: str) -> str:

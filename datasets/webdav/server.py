@@ -190,10 +190,10 @@ def _meta_name(name: bytes) -> str:
 
 async def listen(server: Taker, address: Address) -> asyncio.Server:
     """Open a port or a unix socket, and hand the requests there to the server. Raises OSError."""
-    loop, made = asyncio.get_running_loop(), functools.partial(Connection, server)
+    loop, factory = asyncio.get_running_loop(), functools.partial(Connection, server)
     if isinstance(address, tuple):
-        return await loop.create_server(made, *address, backlog=BACKLOG)
-    return await loop.create_unix_server(made, address, backlog=BACKLOG)
+        return await loop.create_server(factory, *address, backlog=BACKLOG)
+    return await loop.create_unix_server(factory, address, backlog=BACKLOG)
 
 
 async def serve(address: Address, stop: asyncio.Event) -> None:

@@ -54,7 +54,7 @@ def log_media(weights: list[float], test: list[tuple[float, float, int]], epoch:
     guesses = [chance(weights, x, y) for x, y, _ in test]
     mlp_report.log_histogram("chances", guesses, bins=20, step=epoch)
     truth = [label for *_, label in test]
-    mlp_report.log_confusion_matrix("test points", truth, [int(one > 0.5) for one in guesses], step=epoch)
+    mlp_report.log_confusion_matrix("test points", truth, [int(guess > 0.5) for guess in guesses], step=epoch)
 
 
 def main() -> None:

@@ -94,17 +94,17 @@ def size(job: Job, path: str) -> int:
     *folders, name = checked(path).split("/")
     try:
         with _folder(job, folders) as parent:
-            found = _entry(parent, name)
+            entry = _entry(parent, name)
     except OSError:
         return 0
-    return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
+    return entry.st_size if entry is not None and stat.S_ISREG(entry.st_mode) else 0
 
 
 def listing(job: Job, path: str) -> list[ListedFile] | None:
     """Return what is in a folder, the whole output for "", sorted; None where there is no folder. Links and other kinds
     are left out.
     """
-    found = []
+    listed = []
     try:
         with _folder(job, checked(path).split("/") if path else []) as here, os.scandir(here) as entries:
             for entry in entries:
@@ -113,12 +113,12 @@ def listing(job: Job, path: str) -> list[ListedFile] | None:
                     info = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode):
                         folder = stat.S_ISDIR(info.st_mode)
-                        found.append(ListedFile(entry.name, folder, 0 if folder else info.st_size))
-                if len(found) > MAX_LISTED:
+                        listed.append(ListedFile(entry.name, folder, 0 if folder else info.st_size))
+                if len(listed) > MAX_LISTED:
                     raise Refused("the folder has more than %(limit)s files", field="path", limit=MAX_LISTED)
     except OSError:
         return None
-    return sorted(found)
+    return sorted(listed)
 
 
 def exists(job: Job, path: str) -> bool:

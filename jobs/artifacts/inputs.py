@@ -58,10 +58,10 @@ def need_inputs(user, inputs: dict[str, str]) -> None:
     """Raise Refused unless each input is the output of a job of the user's that has finished."""
     for name, source in inputs.items():
         job = source.partition("/")[0]
-        found = _finished(user, source)
-        if found is None or found.trashed is not None:
+        row = _finished(user, source)
+        if row is None or row.trashed is not None:
             raise Refused("you have no finished job named %(job)s", field=f"inputs.{name}", job=job)
-        if found.output_removed is not None:
+        if row.output_removed is not None:
             raise Refused("the output of the job %(job)s has been removed", field=f"inputs.{name}", job=job)
         if not _is_there(user, source):
             raise Refused("the job has no output %(source)s", field=f"inputs.{name}", source=source)
@@ -79,7 +79,7 @@ def unended_input(job: Job) -> str:
     Until then it changes what it has written, at any moment. Raises RunnerError.
     """
     given = (_finished(job.user, source) for source in job.job_inputs.values())
-    return next((found.name for found in given if found is not None and owned.has_processes(found.run_name)), "")
+    return next((row.name for row in given if row is not None and owned.has_processes(row.run_name)), "")
 
 
 def waiting_for(job: Job) -> list[int]:

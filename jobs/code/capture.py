@@ -53,28 +53,28 @@ def _read(job: Job) -> dict | None:
 
 def parsed(text: str) -> dict:
     """Parse the lines of the file into the environment; malformed lines are skipped."""
-    found: dict = {"gpus": [], "packages": {}}
+    facts: dict = {"gpus": [], "packages": {}}
     for line in text.splitlines():
         key, _, value = line[:MAX_CHARS].partition(" ")
         value = value.strip()
         if key in ONCE and value:
-            found.setdefault(key, value)
-        elif key == "gpu" and len(found["gpus"]) < 16:
-            found["gpus"].append(value)
-        elif key == "package" and len(found["packages"]) < MAX_PACKAGES:
+            facts.setdefault(key, value)
+        elif key == "gpu" and len(facts["gpus"]) < 16:
+            facts["gpus"].append(value)
+        elif key == "package" and len(facts["packages"]) < MAX_PACKAGES:
             name, _, version = value.partition(" ")
             if name:
-                found["packages"].setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
-    found["packages"] = dict(sorted(found["packages"].items()))
-    return found
+                facts["packages"].setdefault(re.sub(r"[-_.]+", "-", name).lower(), version)
+    facts["packages"] = dict(sorted(facts["packages"].items()))
+    return facts
 
 
 def pin_datasets(job: Job) -> None:
     """Record the versions of the datasets that the job's first attempt reads; the others read the same ones."""
     if not job.datasets or Capture.objects.filter(job=job, datasets__isnull=False).exists():
         return
-    found = {reference: sources.read_now(job.user, reference) for reference in job.datasets}
-    pins = {reference: {"version": now[1]} for reference, now in found.items() if now is not None}
+    datasets = {reference: sources.read_now(job.user, reference) for reference in job.datasets}
+    pins = {reference: {"version": now[1]} for reference, now in datasets.items() if now is not None}
     Capture.objects.update_or_create(job=job, defaults={"datasets": pins})
 
 

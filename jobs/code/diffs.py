@@ -51,20 +51,20 @@ def _files(one: Job, two: Job) -> list[dict]:
     old, new = (reading.manifest_of(job) or Manifest("") for job in (one, two))
     blobs = [{file.path: file for file in each.files} for each in (old, new)]
     end = time.monotonic() + MAX_SECONDS
-    found = []
+    files = []
     for path in sorted({*blobs[0], *blobs[1]}):
         before, after = blobs[0].get(path), blobs[1].get(path)
         if before and after and before.blob == after.blob:
             continue
         change = "changed" if before and after else "added" if after else "removed"
         row = {"path": path, "change": change, "lines": [], "note": ""}
-        if len(found) >= MAX_FILES or time.monotonic() > end:
+        if len(files) >= MAX_FILES or time.monotonic() > end:
             row["note"] = "uncompared"
         else:
             texts = [reading.text_of(job, path) if file else "" for job, file in ((one, before), (two, after))]
             row |= _compared(*texts)
-        found.append(row)
-    return found
+        files.append(row)
+    return files
 
 
 def _compared(old: str | None, new: str | None) -> dict:

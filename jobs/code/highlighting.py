@@ -44,20 +44,20 @@ CLASSES = (
 
 def lines(text: str, path: str) -> list[SafeString]:
     """Return the lines of a text as HTML, at most MAX_LINES."""
-    found, current = [], []
+    highlighted, current = [], []
     for kind, value in _tokens(text, path):
         name = next((name for token, name in CLASSES if kind in token), "")
         for number, piece in enumerate(value.split("\n")):
             if number:
-                found.append("".join(current))
+                highlighted.append("".join(current))
                 current = []
-                if len(found) >= MAX_LINES:
-                    return [mark_safe(line) for line in found]
+                if len(highlighted) >= MAX_LINES:
+                    return [mark_safe(line) for line in highlighted]
             if piece:
                 current.append(f'<span class="{name}">{escape(piece)}</span>' if name else escape(piece))
     if current:
-        found.append("".join(current))
-    return [mark_safe(line) for line in found]
+        highlighted.append("".join(current))
+    return [mark_safe(line) for line in highlighted]
 
 
 def _tokens(text: str, path: str) -> Iterator[tuple]:

@@ -77,20 +77,20 @@ def diff(request, name):
     """Show the differences between the job and the one in `?with=`: code, arguments, environment, packages."""
     row = own(request, name)
     other = own(request, request.GET.get("with", ""))
-    found = diffs.between(row, other)
+    difference = diffs.between(row, other)
     split = request.GET.get("view") == "split"
-    for file in found["files"]:
+    for file in difference["files"]:
         file["says"] = _(NOTES[file["note"]]) if file["note"] else ""
         file["pairs"] = diffs.sides(file["lines"] or []) if split else None
     context = {
         **frame(row, "job_code"),
         "other": other,
         "other_address": access.address(other, "job_code"),
-        "found": found,
-        "settings": [{**each, "name": SETTINGS[each["name"]]} for each in found["settings"]],
+        "found": difference,
+        "settings": [{**each, "name": SETTINGS[each["name"]]} for each in difference["settings"]],
         "split": split,
-        "args_pairs": diffs.sides(found["args"]) if split else None,
-        "same": not any(found.values()),
+        "args_pairs": diffs.sides(difference["args"]) if split else None,
+        "same": not any(difference.values()),
         "recorded": all(capture.environment_of(job) for job in (row, other)),
         "others": _others(request, row),
     }

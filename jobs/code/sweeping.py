@@ -78,15 +78,15 @@ def _sweep_trees(user: str) -> None:
             place.rmdir()
 
 
-def _unneeded(found: dict[str, list[str]]) -> dict[str, list[str]]:
+def _unneeded(contents: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return the trees, by user, whose snapshot no job has that may still run."""
     alive = ~Q(state__in=[*ENDED, State.DELETING]) | ~Q(run_name="")
-    digests = {tree.digest_of(name) for names in found.values() for name in names}
+    digests = {tree.digest_of(name) for names in contents.values() for name in names}
     if not digests:
         return {}
-    jobs = Job.objects.filter(alive, user__username__in=found, snapshot__digest__in=digests)
+    jobs = Job.objects.filter(alive, user__username__in=contents, snapshot__digest__in=digests)
     needed = set(jobs.values_list("user__username", "snapshot__digest").distinct())
     left = {
-        user: [name for name in names if (user, tree.digest_of(name)) not in needed] for user, names in found.items()
+        user: [name for name in names if (user, tree.digest_of(name)) not in needed] for user, names in contents.items()
     }
     return {user: names for user, names in left.items() if names}

@@ -166,7 +166,7 @@ class FailureRuleAdmin(LifecycleAdmin):
     @display(description=_("matches"))
     def matches(self, rule: FailureRule) -> SafeString | str:
         recent = Diagnosis.objects.select_related("job__user").order_by("-pk")[:LOOKED_AT]
-        found = [one for one in recent if rules.matches(rule, one)]
-        links = ((link(url_of(one.job), one.job),) for one in found[:SHOWN])
-        text = gettext("%(count)s of the last %(all)s failures") % {"count": len(found), "all": len(recent)}
+        matching = [one for one in recent if rules.matches(rule, one)]
+        links = ((link(url_of(one.job), one.job),) for one in matching[:SHOWN])
+        text = gettext("%(count)s of the last %(all)s failures") % {"count": len(matching), "all": len(recent)}
         return format_html_join("", "{}", [(text,)]) + format_html_join("", " · {}", links)

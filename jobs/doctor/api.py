@@ -27,12 +27,12 @@ class JobQueue(JobView):
 
     def get(self, request, user, name):
         job = self.job(name)
-        found = waiting.explain(job, all_names=self.reading is None and request.user.is_administrator)
-        if found is None:
+        explanation = waiting.explain(job, all_names=self.reading is None and request.user.is_administrator)
+        if explanation is None:
             raise WrongState(
                 "the job is %(state)s; only a queued job has a position in the queue", state=word(job.state)
             )
-        return self.answer(found)
+        return self.answer(explanation)
 
 
 class JobDiagnosis(JobView):
@@ -44,10 +44,10 @@ class JobDiagnosis(JobView):
         job = self.job(name)
         if job.state != State.ERROR:
             raise WrongState("the job is %(state)s; only a failed job has a diagnosis", state=word(job.state))
-        found = diagnose.diagnosis_of(job)
-        if found is None:
+        diagnosis = diagnose.diagnosis_of(job)
+        if diagnosis is None:
             raise Missing("diagnosis")
-        return self.answer(found)
+        return self.answer(diagnosis)
 
 
 class JobRerun(JobView):

@@ -50,27 +50,27 @@ def _examine(job: Job, reason: str) -> dict:
     worker = WORKER.search(first_line)
     # the log goes on over attempts: a run that was killed has not ended by an earlier one's exception
     trace = None if KILLED.search(first_line) else last_exception(text, int(worker[1]) if worker else None)
-    found = {"attempt": job.attempt, **_of_trace(job, trace)}
+    diagnosis = {"attempt": job.attempt, **_of_trace(job, trace)}
     shown = "\n".join(filter(None, [trace.cause, trace.short])) if trace else text[-LAST_LINES:]
     texts = {"exception": shown, "log": text[-SEARCHED:], "reason": first_line}
     match = rules.first_match(texts, known.situations(job))
     if match is None:
-        return {**found, **_unexplained(job, trace, first_line), "facts": _cause(trace)}
+        return {**diagnosis, **_unexplained(job, trace, first_line), "facts": _cause(trace)}
     rule, groups = match
     facts = known.of_match(job, rule.key, groups, text)
     action = known.action_of(job, rule.action, facts)
-    return {**found, "rule": rule.key, **rule.words(facts), "action": action, "facts": {**facts, **_cause(trace)}}
+    return {**diagnosis, "rule": rule.key, **rule.words(facts), "action": action, "facts": {**facts, **_cause(trace)}}
 
 
 def _of_trace(job: Job, trace: Trace | None) -> dict:
     if trace is None:
         return {}
-    found = {"error": trace.error[:200], "exception": trace.text}
+    fields = {"error": trace.error[:200], "exception": trace.text}
     place = trace.place((SCRIPTS,))
     if place is not None:
         file = place.file.removeprefix(f"{SCRIPTS}/")
-        found |= {"file": file[:300], "line": place.line, "code": place.code or _line_of(job, file, place)}
-    return found
+        fields |= {"file": file[:300], "line": place.line, "code": place.code or _line_of(job, file, place)}
+    return fields
 
 
 def _cause(trace: Trace | None) -> dict:
@@ -130,10 +130,10 @@ def diagnose(pk: int) -> None:
     job = Job.objects.select_related("user", "tenant").filter(pk=pk, state=State.ERROR, diagnosed=False).first()
     if job is None:
         return
-    found = examine(job, job.reason)
+    diagnosis = examine(job, job.reason)
     with suppress(Missing), locked(Job, pk=pk) as row:
         if row.state == State.ERROR and not row.diagnosed:
-            keep(row, found)
+            keep(row, diagnosis)
 
 
 def diagnosis_of(job: Job) -> Diagnosis | None:

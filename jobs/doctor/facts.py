@@ -35,12 +35,12 @@ def base(job: Job) -> dict:
 
 def situations(job: Job) -> set[str]:
     """Return the situations that a rule's `needs` may require."""
-    found = set()
+    situation_names = set()
     if job.network_policy != Network.OPEN:
-        found.add("network_closed")
+        situation_names.add("network_closed")
     if job.datasets:
-        found.add("has_dataset")
-    return found
+        situation_names.add("has_dataset")
+    return situation_names
 
 
 def of_match(job: Job, rule_key: str, groups: dict, log: str) -> dict:

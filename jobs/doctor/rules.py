@@ -56,13 +56,13 @@ class Rule:
 
     def words(self, facts: Mapping[str, object]) -> dict:
         """Return the title and the explanation with the facts filled in, as columns of a diagnosis."""
-        found = {"title": filled(self.title, facts), "explanation": filled(self.explanation, facts)}
+        texts = {"title": filled(self.title, facts), "explanation": filled(self.explanation, facts)}
         chinese = {
             name: str(filled(template, facts))
             for name, template in (("title", self.title_zh), ("explanation", self.explanation_zh))
             if template
         }
-        return {**found, "local": {CHINESE: chinese} if chinese else {}}
+        return {**texts, "local": {CHINESE: chinese} if chinese else {}}
 
 
 @lru_cache(maxsize=500)

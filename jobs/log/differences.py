@@ -74,8 +74,8 @@ def earlier_runs(job: Job) -> QuerySet[Job]:
     """Return the finished jobs of the same user and script that were created before this one, the latest first."""
     if not job.entry or job.is_client:  # the platform has no log of a client's run
         return Job.objects.none()
-    of = {"user": job.user_id, "origin": job.origin, "entry": job.entry}
-    same = Job.kept.filter(**of, state=State.FINISHED, created__lt=job.created)
+    owner = {"user": job.user_id, "origin": job.origin, "entry": job.entry}
+    same = Job.kept.filter(**owner, state=State.FINISHED, created__lt=job.created)
     return same.select_related("user").order_by("-created", "-pk")
 
 
@@ -83,7 +83,7 @@ def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list)
     """Compare the job's log with those of the latest of its earlier runs that `may_read` returns and that have one."""
     runs = may_read(earlier_runs(job)[: 2 * MAX_RUNS])
     names = [one.name for one in [job, *runs]]
-    others = [text for one in runs if (text := _read(one, names)).lines][:MAX_RUNS]
+    others = [text for run in runs if (text := _read(run, names)).lines][:MAX_RUNS]
     own = _read(job, names)
     if not others or not own.lines:
         return Differences([text.job.name for text in others])
@@ -105,12 +105,12 @@ def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list)
 
 def _first_of_each(text: Text, shapes: set[str]) -> list[int]:
     """Return the places of the first line of each of these shapes, in the order of the log."""
-    left, found = set(shapes), []
+    left, firsts = set(shapes), []
     for place, (_line, _text, form) in enumerate(text.lines):
         if form in left:
             left.discard(form)
-            found.append(place)
-    return found
+            firsts.append(place)
+    return firsts
 
 
 def _departure(own: Text, others: list[Text], known: set[str], ended: bool) -> tuple:
@@ -160,8 +160,8 @@ def _read(job: Job, names: list[str]) -> Text:
             rows, number = (rows[:-1], number) if place == 0 else (rows[1:], number + 1)
         rows = [row[:MAX_COLUMNS] for row in rows]
         forms = shapes(_without(names, rows))
-        found = zip(range(number, number + len(rows)), rows, forms, strict=True)
-        lines += [(at, row, form) for at, row, form in found if form]
+        numbered = zip(range(number, number + len(rows)), rows, forms, strict=True)
+        lines += [(at, row, form) for at, row, form in numbered if form]
     return Text(job, lines, cut)
 
 

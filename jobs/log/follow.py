@@ -46,10 +46,10 @@ class LineFollower(Follower):
         if self.looked[0] and (looked[:2] != self.looked[:2] or looked[2] < self.looked[2]):
             self.first = 1  # another log than before
         self.looked = looked
-        found = reading.lines(self.log, None, self.limit, self.wanted)
-        found["rows"] = [row for row in found["rows"] if row["line"] >= self.first]
-        self.first = max(1, found["total"])
-        data = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        page = reading.lines(self.log, None, self.limit, self.wanted)
+        page["rows"] = [row for row in page["rows"] if row["line"] >= self.first]
+        self.first = max(1, page["total"])
+        data = json.dumps(page, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
         self.not_before = now + max(self.every, len(data) / BYTES_A_SECOND)
         return data
 

@@ -50,8 +50,10 @@ def job_log_file(request, name):
 def job_log_differences(request, name):
     """Show how the log differs from those of earlier finished runs of the script."""
     row = own(request, name)
-    found = differences(row, partial(access.readable, request) if request.reading else list)
-    return render(request, "jobs/log_differences.html", {**frame(row, "job_log"), "found": found, "earlier": False})
+    difference = differences(row, partial(access.readable, request) if request.reading else list)
+    return render(
+        request, "jobs/log_differences.html", {**frame(row, "job_log"), "found": difference, "earlier": False}
+    )
 
 
 def _worker(request, row: Job) -> int:

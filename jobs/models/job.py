@@ -165,8 +165,8 @@ class Job(
     @property
     def failure(self) -> str:
         """Return the title of the job's diagnosis, empty where there is none."""
-        found = getattr(self, "diagnosis", None)
-        return found.title if found else ""
+        diagnosis = getattr(self, "diagnosis", None)
+        return diagnosis.title if diagnosis else ""
 
     @property
     def has_ended(self) -> bool:

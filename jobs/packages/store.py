@@ -82,8 +82,8 @@ class Environment:
 
     def require_tree(self) -> None:
         """Raise Refused unless the environment is a folder, reached through no link."""
-        found = storage.status(self.work, ENV)
-        if found is None or not stat.S_ISDIR(found.st_mode):
+        status = storage.status(self.work, ENV)
+        if status is None or not stat.S_ISDIR(status.st_mode):
             raise Refused("the environment is not a folder")
 
     def publish(self, mib: int) -> None:
@@ -100,8 +100,8 @@ class Environment:
     def failure(self) -> tuple[str, float] | None:
         """Return the reason of the last failure and its Unix time."""
         try:
-            found = json.loads((self.folder / FAILED).read_bytes())
-            return restored(found.get("message"), found["reason"]), float(found["at"])
+            data = json.loads((self.folder / FAILED).read_bytes())
+            return restored(data.get("message"), data["reason"]), float(data["at"])
         except (OSError, ValueError, KeyError):
             return None
 
@@ -133,19 +133,19 @@ def _platform() -> list[str]:
 
 def incomplete(before: float) -> list[Environment]:
     """Return those that are not complete and were not changed since that Unix time."""
-    found = []
+    environments = []
     for folder in top().glob("*/*"):
         with contextlib.suppress(OSError, ValueError):
             if not (folder / READY).exists() and folder.stat().st_mtime < before:
-                found.append(Environment(int(folder.parent.name), folder.name))
-    return found
+                environments.append(Environment(int(folder.parent.name), folder.name))
+    return environments
 
 
 def everything() -> list[tuple[Environment, float, int]]:
     """Return (environment, Unix time of the last use, MiB) of all complete ones."""
-    found = []
+    environments = []
     for mark in top().glob(f"*/*/{READY}"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             one = Environment(int(mark.parent.parent.name), mark.parent.name)
-            found.append((one, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
-    return found
+            environments.append((one, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
+    return environments

@@ -23,12 +23,12 @@ COMMENT = re.compile(r"(^|\s)#.*$")
 
 def lines(text: str) -> list[str]:
     """Return the requirements and inclusions of a text, without comments and blanks. Raises Refused for others."""
-    found = []
+    requirements = []
     for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
         line = " ".join(COMMENT.sub("", line).split())
         if not line:
             continue
-        if len(found) == MAX_LINES:
+        if len(requirements) == MAX_LINES:
             raise Refused("at most %(most)s lines", field=FIELD, most=MAX_LINES)
         if not INCLUDE.fullmatch(line) and not NAMED.match(line):
             raise Refused(
@@ -36,8 +36,8 @@ def lines(text: str) -> list[str]:
                 field=FIELD,
                 line=line[:100],
             )
-        found.append(line)
-    return found
+        requirements.append(line)
+    return requirements
 
 
 def included(text: str, folder: str) -> list[str]:
@@ -50,14 +50,14 @@ def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
 
     `folder` is that of the script; `read` returns the text of a file relative to `.home`. Raises Refused.
     """
-    found: list[str] = []
+    requirements: list[str] = []
     seen: set[str] = set()
 
     def add(text: str, folder: str) -> None:
         for line in lines(text):
             match = INCLUDE.fullmatch(line)
             if match is None:
-                found.append(line)
+                requirements.append(line)
                 continue
             path = _path(match[1], folder)
             if path in seen:
@@ -68,7 +68,7 @@ def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
             add(read(path), posixpath.dirname(path))
 
     add(text, folder)
-    return "".join(f"{line}\n" for line in dict.fromkeys(found))
+    return "".join(f"{line}\n" for line in dict.fromkeys(requirements))
 
 
 def _path(name: str, folder: str) -> str:

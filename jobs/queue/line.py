@@ -182,13 +182,13 @@ def lines() -> dict[int, Line]:
     if kept and (kept["mark"] == now or 0 <= time.time() - kept["at"] < kept["took"] * SHARE):
         return kept["lines"]
     begun = time.monotonic()
-    found = _read()
+    line_of = _read()
     try:
-        kept = {"mark": now, "at": time.time(), "took": time.monotonic() - begun, "lines": found}
+        kept = {"mark": now, "at": time.time(), "took": time.monotonic() - begun, "lines": line_of}
         cache.set(turns.KEPT, kept, KEPT_S)
     except Exception as problem:  # only a cache
         log.warning("the queue's order could not be cached: %s", problem)
-    return found
+    return line_of
 
 
 def _cached() -> dict | None:
@@ -222,10 +222,10 @@ def _read() -> dict[int, Line]:
     held = turns.admitted_counts()
     served = turns.last_starts(entry.user_id for entry in entries.values())
     queue = [entry.queued for entry in entries.values()]
-    found = {tenant_id: Line() for tenant_id in {entry.tenant_id for entry in queue}}
+    line_of = {tenant_id: Line() for tenant_id in {entry.tenant_id for entry in queue}}
     room, order = Room(), Turns(queue, held, served)
     for entry, refusal in admit(order, entries, room):
-        line = found[entry.tenant_id]
+        line = line_of[entry.tenant_id]
         if refusal is None:
             line.fits.append(entry.pk)
         elif isinstance(refusal, OverLimit):
@@ -238,10 +238,10 @@ def _read() -> dict[int, Line]:
     order = Turns(queue, held, served)
     while turn := order.take():
         order.admitted(turn)
-        line = found[turn.tenant_id]
+        line = line_of[turn.tenant_id]
         if turn.user_id in line.limited and turn.pk not in line.fits:
             line.limited_order.setdefault(turn.user_id, []).append(turn.pk)
         else:
             line.order.append(turn.pk)
             line.users.append(turn.user_id)
-    return found
+    return line_of

@@ -102,10 +102,10 @@ def brief(jobs: list[Job]) -> dict[int, tuple[int, str]]:
     queued = [job for job in jobs if is_queued(job)]
     if not queued:
         return {}
-    found, entries = lines(), entries_of(Job.objects.filter(pk__in=[job.pk for job in queued]))
+    line_of, entries = lines(), entries_of(Job.objects.filter(pk__in=[job.pk for job in queued]))
     said = {}
     for job in queued:
-        line, entry = found.get(job.tenant_id), entries.get(job.pk)
+        line, entry = line_of.get(job.tenant_id), entries.get(job.pk)
         if line is not None and entry is not None:
             place = _place(line, entry)
             if place is not None:
@@ -298,13 +298,13 @@ def _forecast(tenant_id: int, line: Line) -> forecasts.Forecast:
     if kept and kept["mark"] == mark and 0 <= time.time() - kept["at"] < max(FRESH_S, kept["took"] * SHARE):
         return kept["forecast"]
     begun = time.monotonic()
-    found = forecasts.forecast(tenant_id, line)
+    prediction = forecasts.forecast(tenant_id, line)
     took = time.monotonic() - begun
     try:
-        cache.set(key, {"mark": mark, "at": time.time(), "took": took, "forecast": found}, KEPT_S)
+        cache.set(key, {"mark": mark, "at": time.time(), "took": took, "forecast": prediction}, KEPT_S)
     except Exception as problem:  # only a cache
         log.warning("the forecast could not be cached: %s", problem)
-    return found
+    return prediction
 
 
 def _starts(entry: QueuedJob, line: Line, position: int, seen: forecasts.Forecast) -> Starts:
@@ -314,7 +314,7 @@ def _starts(entry: QueuedJob, line: Line, position: int, seen: forecasts.Forecas
     if paced:
         last = seen.starts.get(line.order[forecasts.PLAYED - 1]) if len(line.order) >= forecasts.PLAYED else None
         seconds = [one and one * position / forecasts.PLAYED for one in last or [None] * 3]
-    known = sorted(one for one in seconds if one is not None)
+    known = sorted(second for second in seconds if second is not None)
     if seconds[1] is None or not known:
         return Starts(basis=_unknown(seen))
     earliest, likely = known[0], sorted((known[0], seconds[1], known[-1]))[1]

@@ -23,7 +23,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def parsed(args: Iterable[str]) -> dict[str, str]:
     """Return the values of a script's arguments by name. If a name is given several times, the last value is used."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     waiting = last = ""  # the option that has no value yet; the one that a further number belongs to
     for arg in args:
         if arg == "--":
@@ -32,16 +32,16 @@ def parsed(args: Iterable[str]) -> dict[str, str]:
         pair = option or _PAIR.fullmatch(arg)
         if pair is not None:
             name, value = pair.groups()
-            found[name] = FLAG if value is None else value
+            values[name] = FLAG if value is None else value
             waiting, last = (name, "") if option and value is None else ("", "")
         elif waiting:
-            found[waiting] = arg
+            values[waiting] = arg
             waiting, last = "", waiting if is_number(arg) else ""
         elif last and is_number(arg):
-            found[last] += " " + arg
+            values[last] += " " + arg
         else:
             last = ""
-    return {_clean(name): _clean(value)[:MAX_TEXT] for name, value in found.items() if len(name) <= MAX_NAME}
+    return {_clean(name): _clean(value)[:MAX_TEXT] for name, value in values.items() if len(name) <= MAX_NAME}
 
 
 def is_number(text: str) -> bool:

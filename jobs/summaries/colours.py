@@ -17,7 +17,7 @@ def distinct(jobs: Sequence[Job]) -> list[int]:
     """Return the colours of runs that are compared: where two have the same, the later one gets one that is free."""
     wanted = {job.shown_colour for job in jobs}
     free = [colour for colour in range(COLOURS) if colour not in wanted]
-    found: list[int] = []
+    colours: list[int] = []
     for job in jobs:
-        found.append(free.pop(0) if job.shown_colour in found and free else job.shown_colour)
-    return found
+        colours.append(free.pop(0) if job.shown_colour in colours and free else job.shown_colour)
+    return colours

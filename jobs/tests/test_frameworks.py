@@ -104,7 +104,7 @@ def test_a_hugging_face_trainer_reports_without_a_changed_line(train, platform):
     statuses = [body["trainerStatus"] for body in train(TRANSFORMERS, TRAINER)]
     assert (statuses[0]["progressPercentage"], statuses[-1]["progressPercentage"]) == (0, 100)
     assert statuses[-1]["estimatedRemainingSeconds"] == 0
-    metrics = {one["name"]: float(one["value"]) for one in statuses[-1]["metrics"]}
+    metrics = {metric["name"]: float(metric["value"]) for metric in statuses[-1]["metrics"]}
     assert {"loss", "grad_norm", "learning_rate", "epoch"} <= set(metrics)
     assert {headers["Authorization"] for *_, headers in platform.requests} == {"Bearer secret"}
 

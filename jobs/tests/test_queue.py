@@ -78,7 +78,7 @@ def test_what_is_missing_and_who_holds_it(create, queue, alice):
     assert said["missing"] == {"cpu": 1, "gpu": 1}
     assert said["reason"] == "Not enough free resources: needs 1 GPU, 0 GPU free; needs 3 CPU, 2 CPU free."
     assert said["largest"] == {"cpu": 2, "gpu": 0, "ram": 16000 - 512}
-    assert [(one["kind"], one["user"], one["name"], one["cpu"]) for one in said["holders"]] == [
+    assert [(holder["kind"], holder["user"], holder["name"], holder["cpu"]) for holder in said["holders"]] == [
         ("job", "alice", "long", 6)
     ]
     assert said["blocker"] is None
@@ -119,7 +119,7 @@ def test_other_users_are_counted_and_named_for_administrators_only(create, queue
     assert said["ahead"] == {"own": [], "others": 1, "named": []}, "bob has fewer admitted jobs"
     assert said["reason"] == "Queued behind another user's job, which is first in the queue: needs 8 CPU, 1 CPU free."
     assert said["blocker"] == {"user": "", "name": "", "needs": {"gpu": 0, "cpu": 8, "ram": 512}, "missing": {"cpu": 7}}
-    assert [(one["name"], one["count"], one["cpu"]) for one in said["holders"]] == [
+    assert [(holder["name"], holder["count"], holder["cpu"]) for holder in said["holders"]] == [
         ("one", 1, 1),
         ("two", 1, 1),
         ("", 1, 5),
@@ -127,7 +127,7 @@ def test_other_users_are_counted_and_named_for_administrators_only(create, queue
     assert not any(name in str(said) for name in ("secret", "hidden", "theirs", "bob"))
     named = queue("mine", as_staff)
     assert (named["ahead"]["named"], named["blocker"]["name"]) == (["bob/secret"], "secret")
-    assert {(one["user"], one["name"]) for one in named["holders"]} == {
+    assert {(holder["user"], holder["name"]) for holder in named["holders"]} == {
         ("alice", "one"),
         ("alice", "two"),
         ("bob", "theirs"),
@@ -165,7 +165,9 @@ def test_what_others_hold_is_one_sum(create, queue, alice, bob):
     run(create(bob, "hidden", cpu=4))
     create(alice, "mine", cpu=2)
     said = queue("mine")
-    assert [(one["name"], one["user"], one["count"], one["cpu"]) for one in said["holders"]] == [("", "", 2, 7)]
+    assert [(holder["name"], holder["user"], holder["count"], holder["cpu"]) for holder in said["holders"]] == [
+        ("", "", 2, 7)
+    ]
 
 
 def test_the_users_own_limit(create, queue, alice, bob):

@@ -227,11 +227,11 @@ def _described(problem: UnexpectedInput, text: str) -> FilterError:
         expected = problem.accepts or problem.expected
         ended = problem.token.type == END
         column = len(text.rstrip()) + 1 if ended else problem.token.start_pos + 1
-        found = "" if ended else str(problem.token)
+        token = "" if ended else str(problem.token)
     else:
         expected, column, ended = problem.allowed or set(), place + 1, False
-        found = text[place]
+        token = text[place]
     wanted = next((words for name, words in EXPECTED if name in expected), Message("the end"))
     if ended:
         return FilterError(column, Message("expected %(wanted)s, but the filter ends", wanted=wanted))
-    return FilterError(column, Message("expected %(wanted)s, found %(found)s", found=found[:50], wanted=wanted))
+    return FilterError(column, Message("expected %(wanted)s, found %(found)s", found=token[:50], wanted=wanted))

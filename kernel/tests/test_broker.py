@@ -50,7 +50,7 @@ def test_an_idle_consumer_is_notified_of_a_message(broker, consumer, monkeypatch
     thread, messages = waiting(consumer)
     broker.enqueue(message("one"))
     thread.join(LIMIT_S)
-    assert [one.args for one in messages] == [("one",)]
+    assert [message.args for message in messages] == [("one",)]
 
 
 def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeypatch):
@@ -58,7 +58,7 @@ def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeyp
     thread, messages = waiting(consumer)
     RedisBroker.enqueue(broker, message("one"))
     thread.join(LIMIT_S)
-    assert [one.args for one in messages] == [("one",)]
+    assert [message.args for message in messages] == [("one",)]
 
 
 def test_one_look_finds_all_messages(broker, consumer, monkeypatch):
@@ -112,7 +112,7 @@ def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, c
     thread, messages = waiting(consumer)
     consumer.ack(first)
     thread.join(LIMIT_S)
-    assert [one.args for one in messages] == [("1",)]
+    assert [message.args for message in messages] == [("1",)]
 
 
 def test_the_end_of_the_worker_does_not_wait_for_its_consumers(broker, consumer, monkeypatch):

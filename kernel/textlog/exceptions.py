@@ -69,7 +69,7 @@ def last_exception(text: str, rank: int | None = None) -> Trace | None:
     """Return the last exception of a log, of the given worker if there is one; None if there is none."""
     lines = text.split("\n")
     headers = [index for index, line in enumerate(lines) if 0 <= line.find(HEADER) <= MAX_PREFIX]
-    found = None
+    last = None
     for index in reversed(headers[-MAX_HEADERS:]):
         at = lines[index].find(HEADER)
         prefix = lines[index][:at]
@@ -80,8 +80,8 @@ def last_exception(text: str, rank: int | None = None) -> Trace | None:
             trace.cause = _cause(lines[:index], prefix)
             if rank is None or prefix.startswith(f"[{rank}]"):
                 return trace
-            found = found or trace
-    return found or _syntax_error(lines)
+            last = last or trace
+    return last or _syntax_error(lines)
 
 
 def _of_prefix(lines: list[str], prefix: str) -> list[str]:

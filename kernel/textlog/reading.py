@@ -33,8 +33,8 @@ def lines(log: LogFile, first: int | None, limit: int, wanted: Wanted | None = N
             return {"total": 0, "size": 0, "rows": []}
         start = max(0, index.total - limit) if first is None else first - 1
         with Times(log.open_times()) as times:
-            found = rows(index, start, limit, times, wanted)
-        return {"total": index.total, "size": index.size, "rows": found}
+            page = rows(index, start, limit, times, wanted)
+        return {"total": index.total, "size": index.size, "rows": page}
 
 
 def hits(log: LogFile, wanted: Wanted, first: int, limit: int) -> dict:
@@ -42,10 +42,10 @@ def hits(log: LogFile, wanted: Wanted, first: int, limit: int) -> dict:
     with opened(log) as index:
         if index is None:
             return {"total": 0, "lines": [], "next": None}
-        found, after = search(index, wanted, first - 1, limit, SEARCH_S)
+        numbers, after = search(index, wanted, first - 1, limit, SEARCH_S)
         return {
             "total": index.total,
-            "lines": [number + 1 for number in found],
+            "lines": [number + 1 for number in numbers],
             "next": None if after is None else after + 1,
         }
 

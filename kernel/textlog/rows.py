@@ -28,18 +28,18 @@ class Raw:
 
 def rows(index: Index, first: int, count: int, times: Times, wanted: Wanted | None = None) -> list[dict]:
     """Return `count` lines from `first` (from 0) on, as the REST interface describes them."""
-    found = []
+    shown = []
     for raw in _raw(index, first):
-        if len(found) == count:
+        if len(shown) == count:
             break
         data, cut = _shown(index, raw)
         text = data.decode("utf-8", "replace")
         text, styles, _style = ansi.draw(text.rstrip("\ufffd") if cut else text, raw.style)
         row = {"line": raw.number + 1, "offset": raw.offset, "at": None, "text": text}
         more = {"styles": styles, "hits": wanted.spans(text) if wanted else [], "cut": cut}
-        found.append(row | {name: value for name, value in more.items() if value})
-    times.put(found)
-    return found
+        shown.append(row | {name: value for name, value in more.items() if value})
+    times.put(shown)
+    return shown
 
 
 def _shown(index: Index, raw: Raw) -> tuple[bytes, int]:

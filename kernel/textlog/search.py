@@ -46,18 +46,18 @@ class Wanted:
         self.find = functools.partial(_find, literal) if literal else self._match
 
     def _match(self, text: bytes, at: int) -> tuple[int, int]:
-        found = self.pattern.search(text, at)
-        return found.span() if found else (-1, -1)
+        match = self.pattern.search(text, at)
+        return match.span() if match else (-1, -1)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Return the matches in a line, in characters."""
-        found = []
+        places = []
         for match in self.pattern.finditer(text):
             if match.end() > match.start():
-                found.append(match.span())
-                if len(found) == MAX_SPANS:
+                places.append(match.span())
+                if len(places) == MAX_SPANS:
                     break
-        return found
+        return places
 
 
 def _find(literal: bytes, text: bytes, at: int) -> tuple[int, int]:

@@ -69,19 +69,19 @@ def dashboard(request: HttpRequest, context: dict) -> dict:
 
 def certificate_warnings() -> list[str]:
     """Return what is to be done about the gateways' certificate."""
-    found, served = [], tls.served()
+    warnings, served = [], tls.served()
     if problem := tls.problem():
-        found.append(gettext("The new TLS certificate is not used: %(problem)s") % {"problem": problem})
+        warnings.append(gettext("The new TLS certificate is not used: %(problem)s") % {"problem": problem})
     if served is not None and served.ends_soon:
         end = f"{served.ends:%Y-%m-%d %H:%M} UTC"
-        found.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
-    return found
+        warnings.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
+    return warnings
 
 
 def clock_warnings() -> list[str]:
     """Return what is to be done about a clock that has jumped ahead."""
-    found = clock.warning()
-    return [translate(found)] if found else []
+    warning = clock.warning()
+    return [translate(warning)] if warning else []
 
 
 def kinds(request: HttpRequest) -> list[dict]:

@@ -42,9 +42,9 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
     else:
         # So many rows have the first MAX_CHARTS names of all jobs, and of one more.
         last = list(rows.values_list("job", "name", "last")[: (MAX_CHARTS + 1) * len(jobs)])
-    found = [*MEASURED] if compact else in_order({name for _job, name, _last in last})
-    many = len(found) > MAX_CHARTS
-    names = [[name] for name in found[:MAX_CHARTS]] if groups is None else groups
+    drawn = [*MEASURED] if compact else in_order({name for _job, name, _last in last})
+    many = len(drawn) > MAX_CHARTS
+    names = [[name] for name in drawn[:MAX_CHARTS]] if groups is None else groups
     several = {job.pk: job.shown_name for job in sorted(jobs, key=lambda job: job.pk)}
     bad = [(pk, name) for pk, name, value in last if math.isnan(value)]
     return {

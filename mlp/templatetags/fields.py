@@ -29,8 +29,12 @@ def field(
         given["aria_describedby"] = described
     if text:
         given |= {"aria_invalid": "true", "autofocus": True}
-    shown = [(key.replace("_", "-"), found) for key, found in given.items() if found is not None and found != ""]
+    shown = [
+        (key.replace("_", "-"), attribute)
+        for key, attribute in given.items()
+        if attribute is not None and attribute != ""
+    ]
     return {
         "id": id, "name": name, "label": label, "part": part, "help": help, "text": text,
-        "attributes": [(key, found) for key, found in shown if found is not False],
+        "attributes": [(key, attribute) for key, attribute in shown if attribute is not False],
     }  # fmt: skip

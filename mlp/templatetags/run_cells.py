@@ -58,10 +58,10 @@ class Cell(NamedTuple):
 @register.simple_tag
 def cells(row: Row, columns: list[Column], own: bool, drawn: bool) -> SafeString:
     """Return the cells of a run, with the box that selects it where it is the visitor's own."""
-    found = [_tick(row.job)] if own else []
+    drawn_cells = [_tick(row.job)] if own else []
     main = next((column for column in columns if column.is_metric), None)
-    found += [_drawer(column)(Cell(row, column, own, drawn, main)) for column in columns]
-    return mark_safe("".join(found))
+    drawn_cells += [_drawer(column)(Cell(row, column, own, drawn, main)) for column in columns]
+    return mark_safe("".join(drawn_cells))
 
 
 def _drawer(column: Column) -> Callable[[Cell], SafeString]:

@@ -52,8 +52,8 @@ def undo_of(tags: str) -> str:
 @register.filter
 def restored_by(tags: str) -> list[str]:
     """Return the kind and the name of the object that a message's action has moved to the trash; [] for none."""
-    found = next((tag for tag in (tags or "").split() if tag.startswith("restore-")), "")
-    return found.removeprefix("restore-").split("/", 1) if found else []
+    restored = next((tag for tag in (tags or "").split() if tag.startswith("restore-")), "")
+    return restored.removeprefix("restore-").split("/", 1) if restored else []
 
 
 @register.filter

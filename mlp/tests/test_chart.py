@@ -66,9 +66,9 @@ def test_every_object_is_valid():
 
 def test_each_part_has_a_deployment_of_its_own_with_two_replicas_or_more():
     started = {
-        one["spec"]["containers"][0]["command"][-1]
-        for one in pods().values()
-        if "command" in one["spec"]["containers"][0]
+        pod["spec"]["containers"][0]["command"][-1]
+        for pod in pods().values()
+        if "command" in pod["spec"]["containers"][0]
     }
     assert set(single.names()) <= started
     for one in objects():

@@ -18,7 +18,7 @@ PATHS = ["/", "/regist_login", "/admin/login/", "/api/v1/auth", "/api/v1/users"]
 @pytest.fixture
 def written():
     """Return what the platform's log has got, as the settings have it written."""
-    (handler,) = [one for one in logging.getLogger().handlers if one.get_name() == "stderr"]
+    (handler,) = [handler for handler in logging.getLogger().handlers if handler.get_name() == "stderr"]
     text = io.StringIO()
     before = handler.setStream(text)
     yield text.getvalue

@@ -22,7 +22,7 @@ LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING kernel\.test: 
 
 def test_every_process_logs_in_one_format_and_in_utc():
     config = settings.LOGGING
-    assert {one["formatter"] for one in config["handlers"].values()} == {"line"}
+    assert {handler["formatter"] for handler in config["handlers"].values()} == {"line"}
     given = config["formatters"]["line"]
     formatter = logging.Formatter(given["format"], style=given["style"])
     record = logging.LogRecord("kernel.test", logging.WARNING, "x.py", 1, "words", None, None)

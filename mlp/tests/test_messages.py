@@ -291,7 +291,7 @@ def test_every_transition_has_a_refusal_message():
 def test_parameters_of_refusals_are_in_the_catalogue():
     used = {message.id: message for message in translations.used(translations.catalogue("zh_Hans"))}
     states, kinds = set(), set()
-    for model in (one for one in apps.get_models() if hasattr(one, "get_all_state_transitions")):
+    for model in (model for model in apps.get_models() if hasattr(model, "get_all_state_transitions")):
         values = {str(value) for value, _label in model._meta.get_field("state").choices}
         if any("%(state)s" in each.custom["refused"] for each in model().get_all_state_transitions()):
             states |= values

@@ -139,7 +139,7 @@ def test_how_the_objects_of_earlier_releases_have_ended_is_read_from_their_reaso
         of_automation = import_module("automation.migrations.0007_outcome")
         cursor.execute(of_automation.FILL.format(table="sweep"))
         cursor.execute(of_automation.PRUNED)
-    assert {outcome: Job.objects.get(pk=job.pk).outcome for outcome, job in jobs.items()} == {one: one for one in ENDS}
+    assert {outcome: Job.objects.get(pk=job.pk).outcome for outcome, job in jobs.items()} == {end: end for end in ENDS}
     assert Sweep.objects.get().outcome == "cancelled"
     changes = StateChange.objects.exclude(outcome="").values_list("object_id", "outcome")
     assert set(changes) == {(jobs[outcome].pk, "cancelled") for outcome in ("cancelled", "pruned")}

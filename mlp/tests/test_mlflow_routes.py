@@ -59,12 +59,12 @@ FIELDS = {
 
 def patterns(resolver=None, before: str = "") -> Iterator[tuple[str, object]]:
     """Yield the addresses below mlflow/ with their views."""
-    for one in (resolver or get_resolver()).url_patterns:
-        address = before + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from patterns(one, address) if address.startswith("mlflow/") or not address else ()
+    for pattern in (resolver or get_resolver()).url_patterns:
+        address = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from patterns(pattern, address) if address.startswith("mlflow/") or not address else ()
         elif address.startswith("mlflow/"):
-            yield address, one.callback
+            yield address, pattern.callback
 
 
 def calls() -> list[tuple[str, str]]:
@@ -146,7 +146,7 @@ def rows_of_a_user() -> str:
     """Return the query for a user's rows of all tables: one, since it is asked after each call."""
     parts = []
     for model in apps.get_models():
-        names = {one.name for one in model._meta.concrete_fields if one.is_relation}
+        names = {field.name for field in model._meta.concrete_fields if field.is_relation}
         owner = next((path for path in ("user", "job", "registered", "webhook") if path in names), None)
         if model is Share or owner is None or not model._meta.managed:
             continue

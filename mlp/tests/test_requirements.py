@@ -34,7 +34,10 @@ def locked_versions() -> dict[str, str]:
 
 
 def test_the_lock_has_the_pins_of_the_requirements():
-    pins = {canonicalize_name(one.name): str(one.specifier) for one in requirements("requirements.txt")}
+    pins = {
+        canonicalize_name(requirement.name): str(requirement.specifier)
+        for requirement in requirements("requirements.txt")
+    }
     pins.pop(UNLOCKED)
     versions = locked_versions()
     assert {name: versions.get(name) for name in pins} == pins, "run: make lock"
@@ -49,7 +52,7 @@ def test_every_entry_has_its_hashes():
 def test_the_lock_has_all_dependencies_and_nothing_else():
     """With --require-hashes pip refuses a dependency that the file lacks."""
     reached: dict[str, set[str]] = {}
-    waiting = [one for one in requirements("requirements.txt") if one.name != UNLOCKED]
+    waiting = [requirement for requirement in requirements("requirements.txt") if requirement.name != UNLOCKED]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
@@ -67,11 +70,11 @@ def test_the_lock_has_all_dependencies_and_nothing_else():
 
 def test_the_lock_leaves_out_packages_with_several_builds():
     assert UNLOCKED not in {entry.name for entry, _ in locked()}
-    assert UNLOCKED in {one.name for one in requirements("requirements.txt")}
+    assert UNLOCKED in {requirement.name for requirement in requirements("requirements.txt")}
 
 
 def test_development_packages_are_not_in_requirements_txt():
-    run = {one.name for one in requirements("requirements.txt")}
-    development = {one.name for one in requirements("requirements-dev.txt")}
+    run = {requirement.name for requirement in requirements("requirements.txt")}
+    development = {requirement.name for requirement in requirements("requirements-dev.txt")}
     assert not run & development
     assert {"pytest", "playwright", "ruff"} <= development

@@ -22,8 +22,8 @@ class TrashList(ContractView):
         rows = kinds.rows(self.owner)
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = kinds.entries(list(rows[offset : offset + limit]))
-        return Response(TrashedOut(found, many=True).data, headers={"X-Total-Count": str(rows.count())})
+        entries = kinds.entries(list(rows[offset : offset + limit]))
+        return Response(TrashedOut(entries, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
 
 class TrashRestore(ContractView):

@@ -108,8 +108,8 @@ def restore(user, kind: str, name: str, by: str) -> None:
 
 def delete(user, kind: str, name: str, by: str) -> None:
     """Delete an object in the user's trash. Raises Refused."""
-    found = KINDS[kind].model.objects.filter(user=user, name=name, trashed__isnull=False).select_related("user")
-    row = found.first()
+    trashed_rows = KINDS[kind].model.objects.filter(user=user, name=name, trashed__isnull=False).select_related("user")
+    row = trashed_rows.first()
     if row is None:
         raise Missing(kind)
     KINDS[kind].delete(row, by)

@@ -60,9 +60,9 @@ def items(user=None, kind: str = "", most: int = MAX) -> list[Item]:
     condition = Q() if user is None else Q(user=user)
     parts = [_part(name, condition) for name in COUNTED if kind in ("", name)]
     rows = parts[0].union(*parts[1:], all=True).order_by("-bytes", "kind", "pk")[:most]
-    found = [Item(*row) for row in rows]
-    _note_use(found)
-    return found
+    listed = [Item(*row) for row in rows]
+    _note_use(listed)
+    return listed
 
 
 def _part(name: str, condition: Q):
@@ -74,8 +74,8 @@ def _part(name: str, condition: Q):
     )  # fmt: skip
 
 
-def _note_use(found: list[Item]) -> None:
-    datasets = [item for item in found if item.kind == "dataset"]
+def _note_use(listed: list[Item]) -> None:
+    datasets = [item for item in listed if item.kind == "dataset"]
     names = [*(item.name for item in datasets), *(f"{item.owner}/{item.name}" for item in datasets)]
     if names:
         with connection.cursor() as cursor:
@@ -85,14 +85,14 @@ def _note_use(found: list[Item]) -> None:
             shared = f"{item.owner}/{item.name}"
             times = [at for by, name, at in read if name == shared or (name == item.name and by == item.owner_id)]
             item.used = max(times, default=None)
-    models = [item.pk for item in found if item.kind == "model"]
+    models = [item.pk for item in listed if item.kind == "model"]
     served = Application.objects.filter(model__in=models).order_by().values_list("model").annotate(Max("created"))
-    ended = dict(KINDS["job"].model.objects.filter(pk__in=_keys(found, "job")).values_list("pk", "ended"))
+    ended = dict(KINDS["job"].model.objects.filter(pk__in=_keys(listed, "job")).values_list("pk", "ended"))
     last = {"model": dict(served), "job": ended}
-    for item in found:
+    for item in listed:
         if item.kind in last:
             item.used = last[item.kind].get(item.pk)
 
 
-def _keys(found: list[Item], kind: str) -> list[int]:
-    return [item.pk for item in found if item.kind == kind]
+def _keys(listed: list[Item], kind: str) -> list[int]:
+    return [item.pk for item in listed if item.kind == kind]

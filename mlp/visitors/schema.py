@@ -43,12 +43,12 @@ class Schema(SpectacularJSONAPIView):
         return get_conditional_response(request, etag=response["ETag"], response=response)
 
     def _document(self, language: str) -> Document:
-        found = _documents.get(language)
-        if found is None:
+        document = _documents.get(language)
+        if document is None:
             with _generating:
-                found = _documents.get(language) or self._generate(language)
-                _documents[language] = found
-        return found
+                document = _documents.get(language) or self._generate(language)
+                _documents[language] = document
+        return document
 
     def _generate(self, language: str) -> Document:
         with override(language):

@@ -79,8 +79,8 @@ def find(call: Call) -> dict:
     if not about_prompts:
         rows = rows.exclude(tags__contains=PROMPTS)
     rows = search.ordered(rows, fields.texts("order_by"), search.REGISTERED, ["name"])
-    found, token = search.page(rows, fields.text("page_token"), most)
-    answer = {"registered_models": shown.all_registered(found)}
+    rows_shown, token = search.page(rows, fields.text("page_token"), most)
+    answer = {"registered_models": shown.all_registered(rows_shown)}
     return {**answer, "next_page_token": token} if token else answer
 
 
@@ -131,7 +131,7 @@ def latest(call: Call) -> dict:
     row = named(call)
     stages = {checks.stage(stage) for stage in call.fields.texts("stages")}
     versions = reading.latest_of([row])[row.pk]
-    return {"model_versions": [shown.version(one) for one in versions if not stages or one.stage in stages]}
+    return {"model_versions": [shown.version(version) for version in versions if not stages or version.stage in stages]}
 
 
 # --- aliases ---------------------------------------------------------------------------------------------------------
@@ -161,12 +161,12 @@ def by_alias(call: Call) -> dict:
     """Return the version that an alias names."""
     row, alias = named(call), call.fields.text("alias", required=True)
     try:
-        found = registered.version_of_alias(row, alias)
+        version = registered.version_of_alias(row, alias)
     except Refused as refused:
         if refused.problem.template == "no such %(kind)s":
             raise MlflowError("INVALID_PARAMETER_VALUE", f"Registered model alias {alias} not found.") from None
         raise
-    return {"model_version": shown.version(reading.versions().get(pk=found.pk))}
+    return {"model_version": shown.version(reading.versions().get(pk=version.pk))}
 
 
 def missing_version(name: str, number: int) -> MlflowError:

@@ -28,9 +28,9 @@ def require_source(call: Call, source: str, run_id: str) -> None:
         raise MlflowError("PERMISSION_DENIED", "a job's token registers what its run has logged")
     if logged := sources.LOGGED.fullmatch(source):
         lookup.model(call, logged[1])
-    for found in (sources.RUN.fullmatch(source), sources.PROXIED.fullmatch(source)):
-        if found:
-            lookup.run(call, text=found[2] if found.re is sources.PROXIED else found[1].replace("-", ""))
+    for match in (sources.RUN.fullmatch(source), sources.PROXIED.fullmatch(source)):
+        if match:
+            lookup.run(call, text=match[2] if match.re is sources.PROXIED else match[1].replace("-", ""))
     if run_id:
         lookup.run(call, text=run_id)
 
@@ -55,12 +55,12 @@ def is_registered(user_id: int, job: Job, model: LoggedModel | None, path: str) 
     for version in versions:
         uri = sources.download_uri(version)
         if model is None:
-            found = sources.PROXIED.fullmatch(uri)
-            same = found and found[2].lower() == job.run_id.hex
-            folder = (found[3] or "") if same else None
+            match = sources.PROXIED.fullmatch(uri)
+            same = match and match[2].lower() == job.run_id.hex
+            folder = (match[3] or "") if same else None
         else:
-            found = sources.LOGGED.fullmatch(uri)
-            folder = (found[2] or "") if found and found[1] == model.key else None
+            match = sources.LOGGED.fullmatch(uri)
+            folder = (match[2] or "") if match and match[1] == model.key else None
         if folder is not None and f"{path.strip('/')}/".startswith(f"{folder.strip('/')}/" if folder else ""):
             return True
     return False

@@ -86,10 +86,10 @@ def _attribute(term: Term, searched: Searched) -> Q:
     if term.operator == "in":
         if term.name not in searched.lists:
             raise _no_list(term, searched)
-        found = Q(**{f"{field}__in": term.texts()})
+        condition = Q(**{f"{field}__in": term.texts()})
     else:
-        found = _text(F(field), term) if term.operator in ("like", "ilike") else Q(**{field: term.texts()[0]})
-    return ~found if term.negative or term.operator == "!=" else found
+        condition = _text(F(field), term) if term.operator in ("like", "ilike") else Q(**{field: term.texts()[0]})
+    return ~condition if term.negative or term.operator == "!=" else condition
 
 
 def _tag(term: Term) -> Q:
@@ -99,10 +99,10 @@ def _tag(term: Term) -> Q:
     has, same = Q(tags__has_key=term.name), Q(tags__contains={term.name: value})
     if term.operator in ("like", "ilike"):
         return _text(KeyTextTransform(term.name, "tags"), term)
-    found = has & ~same if term.operator == "!=" else same
+    condition = has & ~same if term.operator == "!=" else same
     if term.name == PROMPT and (term.operator, value) in (("!=", "true"), ("=", "false")):
-        return found | ~has
-    return found
+        return condition | ~has
+    return condition
 
 
 def _text(column, term: Term) -> Q:
@@ -125,8 +125,8 @@ def _number(term: Term, searched: Searched) -> Q:
             raise ValueError
     except (ValueError, OverflowError, OSError):
         raise term.wrong(f"{term.values[0][:50]} is not a number that it is compared with") from None
-    found = Q(**{f"{field}__{NUMBERS[term.operator]}": number})
-    return ~found if term.operator == "!=" else found
+    condition = Q(**{f"{field}__{NUMBERS[term.operator]}": number})
+    return ~condition if term.operator == "!=" else condition
 
 
 def _no_list(term: Term, searched: Searched) -> WrongField:
@@ -159,6 +159,6 @@ def page(rows: QuerySet, token: str, most: int) -> tuple[list, str]:
             offset = -1
         if not 0 <= offset <= MAX_OFFSET:
             raise WrongField("Invalid page_token: it must be that of an earlier answer")
-    found = list(rows[offset : offset + most + 1])
-    more = len(found) > most
-    return found[:most], base64.urlsafe_b64encode(str(offset + most).encode()).decode() if more else ""
+    shown = list(rows[offset : offset + most + 1])
+    more = len(shown) > most
+    return shown[:most], base64.urlsafe_b64encode(str(offset + most).encode()).decode() if more else ""

@@ -19,7 +19,7 @@ def pairs(tags: dict) -> list[dict]:
 
 def version(row: ModelVersion, status: bool = True) -> dict:
     """Return a version."""
-    found = {
+    fields = {
         "name": row.registered.name,
         "version": str(row.number),
         "creation_timestamp": milliseconds(row.created),
@@ -36,24 +36,24 @@ def version(row: ModelVersion, status: bool = True) -> dict:
         "description": row.description,
     }
     if row.logged_model:
-        found["model_id"] = row.logged_model
-    return found
+        fields["model_id"] = row.logged_model
+    return fields
 
 
 def registered(row: RegisteredModel, latest: list[ModelVersion]) -> dict:
     """Return a registered model with the newest version of each stage."""
-    found = {
+    fields = {
         "name": row.name,
         "creation_timestamp": milliseconds(row.created),
         "last_updated_timestamp": milliseconds(row.updated),
         "user_id": row.user.username,
         "latest_versions": [version(one) for one in latest],
         "tags": pairs(row.tags),
-        "aliases": [{"alias": one.name, "version": str(one.version.number)} for one in row.aliases.all()],
+        "aliases": [{"alias": alias.name, "version": str(alias.version.number)} for alias in row.aliases.all()],
     }
     if row.description:
-        found["description"] = row.description
-    return found
+        fields["description"] = row.description
+    return fields
 
 
 def all_registered(rows: list[RegisteredModel]) -> list[dict]:

@@ -26,15 +26,15 @@ def of_call(call: Call) -> ModelVersion:
     if isinstance(given, str) and whole_of(given) is None:
         raise WrongField(f"Parameter 'version' must be an integer, got '{given[:100]}'.")
     number = call.fields.whole("version", low=0, high=2**31 - 1, required=True)
-    found = reading.versions().filter(registered=row, number=number).first()
-    if found is None:
+    version = reading.versions().filter(registered=row, number=number).first()
+    if version is None:
         raise missing_version(row.name, number)
-    return found
+    return version
 
 
 def _at(call: Call) -> tuple:
-    found = of_call(call)
-    return call.user, found.registered.name, found.number
+    version = of_call(call)
+    return call.user, version.registered.name, version.number
 
 
 def _answer(pk: int) -> dict:
@@ -66,12 +66,12 @@ def create(call: Call) -> dict:
     source, run_id = _checked(fields.text("source", required=True)), fields.text("run_id")
     rights.require(call, REGISTER, row.name)
     rights.require_source(call, source, run_id)
-    made = versions.create(
+    version = versions.create(
         call.user, row.name, source=source, files=sources.files_of(call.user, source, run_id), run_id=run_id,
         run_link=fields.text("run_link"), logged_model=fields.text("model_id"), tags=tags_of(fields),
         description=fields.text("description"), tenant=rights.tenant_of(call), by=call.caller.by,
     )  # fmt: skip
-    return _answer(made.pk)
+    return _answer(version.pk)
 
 
 @effect(READ)
@@ -113,8 +113,8 @@ def find(call: Call) -> dict:
         ["-updated", "registered__name", "-number"] if not fields.texts("order_by") else ["registered__name", "-number"]
     )
     rows = search.ordered(rows, fields.texts("order_by"), search.VERSIONS, last)
-    found, token = search.page(rows, fields.text("page_token"), most)
-    answer = {"model_versions": [shown.version(one) for one in found]}
+    rows_shown, token = search.page(rows, fields.text("page_token"), most)
+    answer = {"model_versions": [shown.version(one) for one in rows_shown]}
     return {**answer, "next_page_token": token} if token else answer
 
 

@@ -17,7 +17,7 @@ OWN = ("registered_model_tag.", "model_version.updated")  # MLflow's clients kno
 
 
 def _shown(row: RegistryWebhook) -> dict:
-    named = [one.upper().partition(".") for one in row.events if not one.startswith(OWN)]
+    named = [event.upper().partition(".") for event in row.events if not event.startswith(OWN)]
     return {
         "webhook_id": str(row.key),
         "name": row.name,
@@ -43,15 +43,15 @@ def _event(fields: Fields) -> str:
 
 def _fields(fields: Fields) -> dict:
     """Return those fields of a webhook that a request names."""
-    found: dict = {name: fields.text(name) for name in ("name", "description", "url", "secret") if name in fields}
+    values: dict = {name: fields.text(name) for name in ("name", "description", "url", "secret") if name in fields}
     if fields.given.get("events"):
-        found["events"] = [_event(one) for one in fields.messages("events", len(events.EVENTS))]
+        values["events"] = [_event(message) for message in fields.messages("events", len(events.EVENTS))]
     if "status" in fields:
         status = fields.text("status")
         if status not in ("ACTIVE", "DISABLED"):
             raise wrong("status", status, "must be ACTIVE or DISABLED")
-        found["active"] = status == "ACTIVE"
-    return found
+        values["active"] = status == "ACTIVE"
+    return values
 
 
 def create(call: Call) -> dict:
@@ -66,8 +66,8 @@ def many(call: Call) -> dict:
     """Return the webhooks, newest first."""
     most = call.fields.whole("max_results", RESULTS, low=1, high=MAX_RESULTS)
     rows = RegistryWebhook.objects.filter(user=call.caller.user_id).order_by("-pk")
-    found, token = page(rows, call.fields.text("page_token"), most)
-    answer = {"webhooks": [_shown(row) for row in found]}
+    shown, token = page(rows, call.fields.text("page_token"), most)
+    answer = {"webhooks": [_shown(row) for row in shown]}
     return {**answer, "next_page_token": token} if token else answer
 
 

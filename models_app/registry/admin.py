@@ -272,7 +272,7 @@ class RegistryWebhookAdmin(RegistryAdmin):
 
     @display(description=_("events"))
     def event_list(self, hook: RegistryWebhook) -> str:
-        return format_html_join(" ", "<code>{}</code>", ((one,) for one in hook.events)) or "-"
+        return format_html_join(" ", "<code>{}</code>", ((event,) for event in hook.events)) or "-"
 
     @display(description=_("failed"))
     def failed(self, hook: RegistryWebhook) -> int:

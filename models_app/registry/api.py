@@ -145,8 +145,8 @@ class AliasDetail(RegistryView):
     }
 
     def get(self, request, user, name, alias):
-        found = registered.version_of_alias(registered.find(self.owner, name), alias)
-        return self.answer(self.version(name, found.number))
+        version = registered.version_of_alias(registered.find(self.owner, name), alias)
+        return self.answer(self.version(name, version.number))
 
     def put(self, request, user, name, alias):
         number = self.body()["version"]

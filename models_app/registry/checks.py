@@ -35,8 +35,8 @@ def name(value, field: str = "name") -> str:
 
 def name_from(title: str) -> str:
     """Return the name that a title gives a registered model: the title without / and :."""
-    made = re.sub("[/:]", "-", title)
-    return made if made not in ("", ".", "..") else RegisteredModel.untitled
+    name = re.sub("[/:]", "-", title)
+    return name if name not in ("", ".", "..") else RegisteredModel.untitled
 
 
 def alias(value, field: str = "alias") -> str:

@@ -32,10 +32,10 @@ class Comparison:
 def chosen(registered: RegisteredModel, numbers: list[str]) -> list[ModelVersion]:
     """Return the versions of these numbers, in that order; without two numbers the two newest."""
     asked = [int(text) for text in dict.fromkeys(numbers) if text.isascii() and text.isdigit() and len(text) < 10]
-    found = reading.versions().filter(registered=registered)
+    versions = reading.versions().filter(registered=registered)
     if len(asked) < 2:
-        return sorted(found.order_by("-number")[:2], key=lambda one: one.number)
-    by_number = {one.number: one for one in found.filter(number__in=asked[:MAX])}
+        return sorted(versions.order_by("-number")[:2], key=lambda one: one.number)
+    by_number = {version.number: version for version in versions.filter(number__in=asked[:MAX])}
     return [by_number[number] for number in asked[:MAX] if number in by_number]
 
 
@@ -43,36 +43,36 @@ def compare(versions: list[ModelVersion]) -> Comparison:
     """Return what the page shows of these versions."""
     result = Comparison(versions, details=_details(versions))
     for side in ("inputs", "outputs"):
-        setattr(result, side, _by_name([_tensors(one, side) for one in versions]))
-    result.tags = _by_name([one.tags for one in versions])
-    result.jobs = list({one.job_id: one.job for one in versions if one.job is not None}.values())
+        setattr(result, side, _by_name([_tensors(version, side) for version in versions]))
+    result.tags = _by_name([version.tags for version in versions])
+    result.jobs = list({version.job_id: version.job for version in versions if version.job is not None}.values())
     result.metrics = _metrics(versions)
     return result
 
 
 def _metrics(versions: list[ModelVersion]) -> list[Row]:
     """Return the rows of the metrics; a version whose run is not known has empty cells."""
-    jobs = [one.job for one in versions if one.job is not None]
+    jobs = [version.job for version in versions if version.job is not None]
     if not jobs:
         return []
-    found = rows.table_of(jobs, rows.params_of(jobs), rows.summaries_of(jobs), False).metrics
-    for row in found:
+    metrics = rows.table_of(jobs, rows.params_of(jobs), rows.summaries_of(jobs), False).metrics
+    for row in metrics:
         cells = iter(row.cells)
-        row.cells = [Cell() if one.job is None else next(cells) for one in versions]
+        row.cells = [Cell() if version.job is None else next(cells) for version in versions]
         row.differs = row.differs or len(jobs) < len(versions)
-    return found
+    return metrics
 
 
 def _details(versions: list[ModelVersion]) -> list[Row]:
     texts = {
-        _("State"): [str(one.status.label) for one in versions],
-        _("Aliases"): [", ".join(sorted(f"@{alias.name}" for alias in one.aliases.all())) for one in versions],
-        _("Stage"): [str(one.get_stage_display()) for one in versions],
-        _("Source"): [one.source for one in versions],
-        _("Run"): [one.job.name if one.job else "" for one in versions],
-        _("Format"): [one.model.format if one.model else "" for one in versions],
-        _("Size"): [units.size(one.model.size) if one.model else "" for one in versions],
-        _("Description"): [one.description for one in versions],
+        _("State"): [str(version.status.label) for version in versions],
+        _("Aliases"): [", ".join(sorted(f"@{alias.name}" for alias in version.aliases.all())) for version in versions],
+        _("Stage"): [str(version.get_stage_display()) for version in versions],
+        _("Source"): [version.source for version in versions],
+        _("Run"): [version.job.name if version.job else "" for version in versions],
+        _("Format"): [version.model.format if version.model else "" for version in versions],
+        _("Size"): [units.size(version.model.size) if version.model else "" for version in versions],
+        _("Description"): [version.description for version in versions],
     }
     return [_row(name, cells) for name, cells in texts.items() if any(cells)]
 
@@ -81,7 +81,9 @@ def _tensors(version: ModelVersion, side: str) -> dict[str, str]:
     """Return type and shape of each input or output, by its name."""
     declared = version.model.signature.get(side) if version.model and isinstance(version.model.signature, dict) else []
     tensors = [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []
-    return {str(one.get("name", "")): f"{one.get('datatype', '')} {one.get('shape', '')}" for one in tensors}
+    return {
+        str(tensor.get("name", "")): f"{tensor.get('datatype', '')} {tensor.get('shape', '')}" for tensor in tensors
+    }
 
 
 def _by_name(given: list[dict[str, str]]) -> list[Row]:

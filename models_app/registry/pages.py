@@ -46,10 +46,10 @@ VERBS = {  # of the history
 def registered_models(request):
     """Show the user's registered models; a POST registers one."""
     if request.method == "POST":
-        made: list[RegisteredModel] = []
-        problem = attempt(lambda: made.append(_create(request)))
+        created: list[RegisteredModel] = []
+        problem = attempt(lambda: created.append(_create(request)))
         if not problem:
-            return redirect("registered_model", name=made[0].name)
+            return redirect("registered_model", name=created[0].name)
         messages.error(request, problem)
         return redirect("registered_models")
     mine = RegisteredModel.objects.filter(user=request.user)

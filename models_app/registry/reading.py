@@ -24,9 +24,9 @@ def latest_of(rows: list[RegisteredModel]) -> dict[int, list[ModelVersion]]:
     keys = [row.pk for row in rows]
     newest = ModelVersion.objects.filter(registered__in=keys).values("registered", "stage").annotate(top=Max("number"))
     wanted = {(one["registered"], one["top"]) for one in newest.order_by()}
-    found: dict[int, list[ModelVersion]] = {key: [] for key in keys}
+    versions_by_model: dict[int, list[ModelVersion]] = {key: [] for key in keys}
     numbers = {number for _key, number in wanted}
     for version in versions().filter(registered__in=keys, number__in=numbers).order_by("number"):
         if (version.registered_id, version.number) in wanted:
-            found[version.registered_id].append(version)
-    return found
+            versions_by_model[version.registered_id].append(version)
+    return versions_by_model

@@ -153,32 +153,32 @@ def set_alias(user, name: str, alias: str, number: int, by: str) -> Alias:
         version = row.versions.filter(number=number).first()
         if version is None:
             raise Missing("version")
-        found = Alias.objects.filter(registered=row, name=alias).select_related("version").first()
-        before = found.version.number if found else None
+        existing = Alias.objects.filter(registered=row, name=alias).select_related("version").first()
+        before = existing.version.number if existing else None
         if before == number:
-            return found
-        if found is None:
-            found = Alias.objects.create(registered=row, name=alias, version=version)
+            return existing
+        if existing is None:
+            existing = Alias.objects.create(registered=row, name=alias, version=version)
         else:
-            found.version = version
-            found.save(update_fields=["version", "updated"])
+            existing.version = version
+            existing.save(update_fields=["version", "updated"])
         row.save(update_fields=["updated"])
         note(row, "alias", by, Message("%(alias)s", alias=f"@{alias}"), before, number)
         after_commit.enqueue("apps.follow", row.pk)
         events.emit(row, "model_version_alias", "created", alias=alias, version=str(number))
-    return found
+    return existing
 
 
 def delete_alias(user, name: str, alias: str, by: str) -> None:
     """Delete an alias; one that is not there is no error."""
     checks.alias_asked(alias)
     with locked_or_missing(user, name) as row:
-        found = Alias.objects.filter(registered=row, name=alias).select_related("version").first()
-        if found is None:
+        existing = Alias.objects.filter(registered=row, name=alias).select_related("version").first()
+        if existing is None:
             return
-        found.delete()
+        existing.delete()
         row.save(update_fields=["updated"])
-        note(row, "alias", by, Message("%(alias)s", alias=f"@{alias}"), found.version.number, None)
+        note(row, "alias", by, Message("%(alias)s", alias=f"@{alias}"), existing.version.number, None)
         events.emit(row, "model_version_alias", "deleted", alias=alias)
 
 

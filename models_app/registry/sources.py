@@ -49,34 +49,34 @@ def files_of(user, source: str, run_id: str = "") -> Files:
         model = _model(user, named[1])
         return Files(model=model, job=_run(user, run_id) or _origin(model))
     job = _run(user, run_id)
-    if found := LOGGED.fullmatch(source):
-        model = _logged(user, found[1])
-        return Files(job=job) if model is None else _of_logged(user, model, found[2] or "")
+    if match := LOGGED.fullmatch(source):
+        model = _logged(user, match[1])
+        return Files(job=job) if model is None else _of_logged(user, model, match[2] or "")
     if same := VERSION.fullmatch(source):
         return _of_version(user, *same.groups())
-    if found := RUN.fullmatch(source):
-        job = _run(user, found[1]) or job
-        return _of_run(user, job, found[2] or "")
-    if found := PROXIED.fullmatch(source):
-        job = _run(user, found[2]) or job
-        return _of_run(user, job, found[3] or "")
+    if match := RUN.fullmatch(source):
+        job = _run(user, match[1]) or job
+        return _of_run(user, job, match[2] or "")
+    if match := PROXIED.fullmatch(source):
+        job = _run(user, match[2]) or job
+        return _of_run(user, job, match[3] or "")
     return Files(job=job)
 
 
 def download_uri(version: ModelVersion) -> str:
     """Return where a client of MLflow fetches the files of a version: its source, as far as that is known."""
     user = version.registered.user
-    if found := RUN.fullmatch(version.source):
-        job = _run(user, found[1])
+    if match := RUN.fullmatch(version.source):
+        job = _run(user, match[1])
         if job is not None:
-            path = found[2] or ""
+            path = match[2] or ""
             model, rest = _named(job, path)
             own = model is None or _has_artifact(job, path)
             return artifact_uri(job, path) if own else logged_uri(model, rest)
-    if found := LOGGED.fullmatch(version.source):
-        model = _logged(user, found[1])
+    if match := LOGGED.fullmatch(version.source):
+        model = _logged(user, match[1])
         if model is not None:
-            return logged_uri(model, found[2] or "")
+            return logged_uri(model, match[2] or "")
     if same := VERSION.fullmatch(version.source):
         row = RegisteredModel.objects.filter(user=user, name=same[1]).first()
         with suppress(Refused):
@@ -165,9 +165,9 @@ def _of_version(user, name: str, number: str | None, alias: str | None) -> Files
     if row is None:
         return Files()
     with suppress(Refused):
-        found = registered.version_of_alias(row, alias) if alias else _numbered(row, int(number or 0))
-        if found is not None:
-            return Files(model=found.model, job=found.job)
+        version = registered.version_of_alias(row, alias) if alias else _numbered(row, int(number or 0))
+        if version is not None:
+            return Files(model=version.model, job=version.job)
     return Files()
 
 

@@ -42,10 +42,10 @@ class Files:
 
 def find(registered: RegisteredModel, number: int) -> ModelVersion:
     """Return the version of that number. Raises Missing."""
-    found = registered.versions.select_related("model", "registered__user", "job").filter(number=number).first()
-    if found is None:
+    version = registered.versions.select_related("model", "registered__user", "job").filter(number=number).first()
+    if version is None:
         raise Missing("version")
-    return found
+    return version
 
 
 def create(

@@ -55,11 +55,11 @@ def _add_deliveries(shown: list[RegistryWebhook]) -> None:
     """Give each webhook its last deliveries as `sent`, newest first."""
     number = Window(RowNumber(), partition_by=F("webhook"), order_by=F("pk").desc())
     rows = RegistryDelivery.objects.filter(webhook__in=shown).annotate(number=number)
-    found: dict[int, list[RegistryDelivery]] = {}
+    by_webhook: dict[int, list[RegistryDelivery]] = {}
     for row in rows.filter(number__lte=DELIVERIES_SHOWN).order_by("-pk"):
-        found.setdefault(row.webhook_id, []).append(row)
+        by_webhook.setdefault(row.webhook_id, []).append(row)
     for hook in shown:
-        hook.sent = found.get(hook.pk, [])
+        hook.sent = by_webhook.get(hook.pk, [])
 
 
 def _given(request) -> dict:

@@ -75,7 +75,7 @@ def save(user, row: RegistryWebhook | None = None, **fields) -> RegistryWebhook:
     row.url = checks.line(row.url, "url", 500)
     if "url" in fields:
         webhook.target(row.url, "url")
-    unknown = [one for one in row.events if one not in events.EVENTS]
+    unknown = [event for event in row.events if event not in events.EVENTS]
     if unknown or not row.events:
         raise Refused("must be one or more of %(choices)s", field="events", choices=", ".join(events.EVENTS))
     row.events = sorted(set(row.events))

@@ -87,12 +87,12 @@ def check() -> str:
     assert client.get_model_version_by_alias("churn", "champion").version in ("2", 2)
     model = mlflow.sklearn.load_model("models:/churn@champion")
     assert list(model.predict([[1.0, 0.0]])) == [1]
-    versions = {str(one.version): one for one in client.search_model_versions("name='elsewhere'")}
+    versions = {str(version.version): version for version in client.search_model_versions("name='elsewhere'")}
     assert {number: one.current_stage for number, one in versions.items()} == {"1": "None", "3": "Production"}
     assert client.get_run(client.search_runs([client.get_experiment_by_name("open").experiment_id])[0].info.run_id)
     found = client.search_logged_models([client.get_experiment_by_name("models").experiment_id])
     assert [(one.name, one.status.value, one.params["depth"]) for one in found] == [("model", "READY", "3")] * 2, found
-    assert {(one.key, one.value) for model in found for one in model.metrics} == {("acc", 0.9)}
+    assert {(metric.key, metric.value) for model in found for metric in model.metrics} == {("acc", 0.9)}
     made = {one.model_id for one in found}
     outputs = {client.get_run(one.source_run_id).outputs.model_outputs[0].model_id for one in found}
     sources = [client.get_model_version("churn", number).source for number in ("1", "2")]

@@ -113,10 +113,12 @@ def without_ids(run: dict) -> dict:
     """Return what MLflow says of a run, but for the ids."""
     info = {key: run["info"][key] for key in ("run_name", "status", "start_time", "user_id")}
     info["end_time"] = run["info"].get("end_time")
-    metrics = sorted((one["key"], one["value"], one["step"], one["timestamp"]) for one in run["data"]["metrics"])
+    metrics = sorted(
+        (metric["key"], metric["value"], metric["step"], metric["timestamp"]) for metric in run["data"]["metrics"]
+    )
     own = {"mlflow.parentRunId", "mlflow.imported.run_id"}
-    found = sorted((one["key"], one["value"]) for one in run["data"]["tags"] if one["key"] not in own)
-    params = sorted((one["key"], one["value"]) for one in run["data"]["params"])
+    found = sorted((tag["key"], tag["value"]) for tag in run["data"]["tags"] if tag["key"] not in own)
+    params = sorted((param["key"], param["value"]) for param in run["data"]["params"])
     return {"info": info, "metrics": metrics, "tags": found, "params": params, "inputs": run["inputs"]}
 
 

@@ -58,7 +58,7 @@ def test_a_registered_model_as_the_client_reads_it(mlflow, churn):
     mlflow("post", "registered-models/alias", name="churn", alias="champion", version="2")
     found = mlflow("get", "registered-models/get", name="churn")["registered_model"]
     assert found["aliases"] == [{"alias": "champion", "version": "2"}]
-    assert [one["version"] for one in found["latest_versions"]] == ["4"]
+    assert [version["version"] for version in found["latest_versions"]] == ["4"]
     one = mlflow("get", "registered-models/alias", name="churn", alias="champion")["model_version"]
     assert (one["version"], one["status"], one["current_stage"], one["aliases"]) == ("2", "READY", "None", ["champion"])
     assert (one["run_id"], one["source"]) == (f"{2:032x}", "s3://bucket/2")
@@ -134,7 +134,7 @@ def test_changes(mlflow, churn):
 )
 def test_searching_versions(mlflow, churn, text, found):
     answer = mlflow("get", "model-versions/search", filter=text, order_by=["version_number ASC"], max_results=10)
-    assert "".join(one["version"] for one in answer["model_versions"]) == found
+    assert "".join(version["version"] for version in answer["model_versions"]) == found
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_pages_and_prompts(mlflow, churn):
     while True:
         given = {"filter": HIDE_PROMPTS, "order_by": ["name DESC"], "max_results": 2, "page_token": token}
         page = mlflow("get", "registered-models/search", **given)
-        names += [one["name"] for one in page["registered_models"]]
+        names += [model["name"] for model in page["registered_models"]]
         token = page.get("next_page_token", "")
         if not token:
             break
     assert names == ["churn", "c", "b", "a"]
     assert "prompt" not in str(mlflow("get", "registered-models/search"))
     found = mlflow("get", "registered-models/search", filter="tags.`mlflow.prompt.is_prompt` = 'true'")
-    assert [one["name"] for one in found["registered_models"]] == ["prompt"]
+    assert [model["name"] for model in found["registered_models"]] == ["prompt"]
     assert mlflow("get", "registered-models/search", 400, page_token="x")["error_code"] == "INVALID_PARAMETER_VALUE"
     assert mlflow("get", "registered-models/search", 400, order_by=["size"])["error_code"] == "INVALID_PARAMETER_VALUE"
 

@@ -77,7 +77,7 @@ def test_webhooks_get_signed_events_and_are_tried_again(mlflow, churn, receiver,
     reconcile.run()
     tasks.run(times=2)
     bodies = [json.loads(body) for _headers, body in Receiver.got]
-    assert [(one["entity"], one["action"]) for one in bodies] == [
+    assert [(body["entity"], body["action"]) for body in bodies] == [
         ("model_version_alias", "created"), ("model_version_tag", "deleted"), ("model_version_alias", "created"),
     ]  # fmt: skip
     assert bodies[2]["data"] == {"name": "churn", "alias": "champion", "version": "3"}
@@ -89,7 +89,9 @@ def test_webhooks_get_signed_events_and_are_tried_again(mlflow, churn, receiver,
 
 def test_webhooks_are_changed_tested_and_deleted(mlflow, receiver, tasks, as_bob, settings):
     key = mlflow("post", "webhooks", name="deploy", url=receiver, events=EVENTS)["webhook"]["webhook_id"]
-    assert {str(one) for one in mlflow("get", "webhooks")["webhooks"][0]["events"]} == {str(one) for one in EVENTS}
+    assert {str(event) for event in mlflow("get", "webhooks")["webhooks"][0]["events"]} == {
+        str(event) for event in EVENTS
+    }
     result = mlflow("post", f"webhooks/{key}/test")["result"]
     assert result == {"success": True, "response_status": 200, "response_body": "thanks"}
     changed = mlflow("patch", f"webhooks/{key}", status="DISABLED", events=EVENTS[:1])["webhook"]

@@ -144,12 +144,14 @@ def test_a_real_server_comes_here_and_goes_to_another_one(server, alice, tasks, 
     ]  # fmt: skip
     tasks.run()
     until = time.monotonic() + LIMIT_S
-    while {one.status for one in churn.versions.all()} != {"READY"} and time.monotonic() < until:
+    while {version.status for version in churn.versions.all()} != {"READY"} and time.monotonic() < until:
         reconcile.run()
         tasks.run()
         time.sleep(0.2)
-    assert [(one.status, str(one.status_message)) for one in churn.versions.all()] == [("READY", "")] * 2
-    assert all(one.model is not None for one in churn.versions.all())  # checked by loading: they can be deployed
+    assert [(version.status, str(version.status_message)) for version in churn.versions.all()] == [("READY", "")] * 2
+    assert all(
+        version.model is not None for version in churn.versions.all()
+    )  # checked by loading: they can be deployed
 
     again = copy("import", source, "alice")
     assert again["complete"], again

@@ -123,11 +123,11 @@ def test_a_webhook_is_paused_resumed_and_deleted_on_its_page(receiver, alice, ta
     RegistryDelivery.objects.update(not_before=timezone.now())
     reconcile.run()
     tasks.run()
-    assert [one.problem for one in RegistryDelivery.objects.all()] == ["the webhook is paused"]
+    assert [delivery.problem for delivery in RegistryDelivery.objects.all()] == ["the webhook is paused"]
     assert "the webhook is paused" in browser.get("/webhooks").content.decode()
     do("resume")
     tasks.run()
-    assert [one.state for one in RegistryDelivery.objects.all()] == ["delivered"]
+    assert [delivery.state for delivery in RegistryDelivery.objects.all()] == ["delivered"]
     assert len(Receiver.got) == 2
     do("edit", name="notify", url=receiver, events=["model_version.created"])
     do("test")

@@ -23,7 +23,7 @@ from .source import Source
 def run(user: User, server: Server, options: Options, report: Report) -> None:
     """Export what the options say of a user. Raises Away, with what was sent until then kept."""
     target = Source(server)
-    there = {str(one.get("name")): one for one in target.experiments(deleted=True)}
+    there = {str(experiment.get("name")): experiment for experiment in target.experiments(deleted=True)}
     runs = RunsOut(target, user, report, options.again, options.artifacts)
     logged = LoggedOut(runs, options.dry)
     for project in Project.objects.filter(user=user, trashed=None).order_by("pk"):
@@ -43,7 +43,7 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
         report.say("registered models")
         registry = RegistryOut(runs, user, report, options.dry, logged.there)
         registry.send()
-        there = {str(one.get("url")) for one in target.webhooks()}
+        there = {str(webhook.get("url")) for webhook in target.webhooks()}
         losses.name_webhooks(list(RegistryWebhook.objects.filter(user=user).values("name", "url")), there, report)
     if not options.dry:
         runs.finish()
@@ -52,16 +52,16 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
 
 def _experiment(server: Server, project: Project, name: str, there: dict[str, dict], report: Report, dry: bool) -> str:
     """Return the id of a project's experiment, which is made where there is none."""
-    found = there.get(name) or (_default(server) if project.default else None)
-    report.count("experiment", NEW if found is None else SAME)
-    if found is not None and found.get("lifecycle_stage") == experiments.DELETED:
+    experiment = there.get(name) or (_default(server) if project.default else None)
+    report.count("experiment", NEW if experiment is None else SAME)
+    if experiment is not None and experiment.get("lifecycle_stage") == experiments.DELETED:
         raise ServerError("the experiment of that name is deleted there; restore it, or delete it for good")
     if dry:
         return ""
     tags = experiments.tags_of(project)
-    if found is None:
+    if experiment is None:
         return str(server.post("experiments/create", name=name, tags=tags)["experiment_id"])
-    known, key = {one["key"]: one["value"] for one in found.get("tags") or []}, str(found["experiment_id"])
+    known, key = {tag["key"]: tag["value"] for tag in experiment.get("tags") or []}, str(experiment["experiment_id"])
     for one in tags:
         if known.get(one["key"]) != one["value"]:
             server.post("experiments/set-experiment-tag", experiment_id=key, **one)

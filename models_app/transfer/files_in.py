@@ -69,9 +69,9 @@ class Files:
                     self._store(folder, artifact, draft)
         return folder.number, folder.size, folder.clean
 
-    def _missing(self, folder: Folder, found: Iterator[Artifact]) -> Iterator[tuple[Artifact, int]]:
+    def _missing(self, folder: Folder, artifacts: Iterator[Artifact]) -> Iterator[tuple[Artifact, int]]:
         """Yield the files that are to be fetched, and how many bytes each may have."""
-        for artifact in self._listed(folder, found):
+        for artifact in self._listed(folder, artifacts):
             if artifact.problem is not None:
                 folder.clean = False
                 self.report.problem(f"{folder.name}: folder {artifact.path[:200]}", artifact.problem)
@@ -88,9 +88,9 @@ class Files:
             except (Refused, disk.DiskFull) as refused:
                 self._refused(folder, artifact, refused.msg)
 
-    def _listed(self, folder: Folder, found: Iterator[Artifact]) -> Iterator[Artifact]:
+    def _listed(self, folder: Folder, artifacts: Iterator[Artifact]) -> Iterator[Artifact]:
         try:
-            yield from found
+            yield from artifacts
         except Away:
             raise
         except ServerError as problem:
@@ -145,11 +145,11 @@ class Files:
 
 def count(jobs: Iterable[int]) -> dict[str, dict[int, int]]:
     """Return how many artifacts runs have, and their bytes."""
-    found: dict[str, dict[int, int]] = {"file": {}, "byte": {}}
+    counts: dict[str, dict[int, int]] = {"file": {}, "byte": {}}
     for job in Job.objects.filter(pk__in=jobs, artifact_space__isnull=False).select_related("user"):
         sizes = [info.st_size for _path, info in storage.files(_folder(job, "artifacts"))]
-        found["file"][job.pk], found["byte"][job.pk] = len(sizes), sum(sizes)
-    return found
+        counts["file"][job.pk], counts["byte"][job.pk] = len(sizes), sum(sizes)
+    return counts
 
 
 def _folder(job: Job, path: str) -> Path:

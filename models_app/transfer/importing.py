@@ -90,7 +90,7 @@ class Import:
     def _experiment(self, row: dict) -> None:
         key, name = str(row.get("experiment_id", "")), str(row.get("name", ""))
         try:
-            project, made = self._project(key, name, row)
+            project, created = self._project(key, name, row)
         except Away:
             raise
         except WRONG as problem:
@@ -108,7 +108,7 @@ class Import:
             self.report.problem(f"runs of experiment {key} ({name[:100]})", problem)
         self.logged.take(key, project)
         self.losses.of_experiment(key, name)
-        if made and row.get("lifecycle_stage") == experiments.DELETED:
+        if created and row.get("lifecycle_stage") == experiments.DELETED:
             projects.delete(self.user, project.pk, BY)
 
     def _noted(self, runs: Iterator[dict]) -> Iterator[dict]:
@@ -139,10 +139,10 @@ class Import:
             return None, False
         self.memory.require_room()
         with transaction.atomic():
-            project, made = self._find_or_create(key, name, row)
+            project, created = self._find_or_create(key, name, row)
             known = self.memory.remember(Kind.EXPERIMENT, key, project.pk)
-        self._dress(project, known, row, mark, made)
-        return project, made
+        self._dress(project, known, row, mark, created)
+        return project, created
 
     def _find_or_create(self, key: str, name: str, row: dict) -> tuple[Project, bool]:
         if key == lookup.DEFAULT_ID or name in DEFAULTS:
@@ -156,11 +156,11 @@ class Import:
             return same, False
         return projects.create(self.user, name=f"{good[:450]} ({key})" if same else good), True
 
-    def _dress(self, project: Project, known: Imported, row: dict, mark: str, made: bool = False) -> None:
+    def _dress(self, project: Project, known: Imported, row: dict, mark: str, created: bool = False) -> None:
         """Give a project the tags, the note and, where it was made for it, the time of an experiment."""
         fresh, clean = Project.objects.get(pk=project.pk), True
-        for one in row.get("tags") or []:
-            key, value = str(one.get("key")), str(one.get("value", ""))[: limits.MAX_EXPERIMENT_TAG]
+        for tag in row.get("tags") or []:
+            key, value = str(tag.get("key")), str(tag.get("value", ""))[: limits.MAX_EXPERIMENT_TAG]
             try:
                 for field, changed in experiments.with_tags(fresh, [(key, value)]).items():
                     setattr(fresh, field, changed)
@@ -168,7 +168,7 @@ class Import:
                 clean = False
                 self.report.problem(f"experiment {fresh.name[:100]}: tag {key[:100]}", problem)
         projects.edit(self.user, fresh.pk, tags=fresh.tags, system_tags=fresh.system_tags, readme=fresh.readme)
-        if made and (ms := row.get("creation_time")) and str(ms).isdigit():
+        if created and (ms := row.get("creation_time")) and str(ms).isdigit():
             Project.objects.filter(pk=fresh.pk).update(created=moment(int(ms)))
         self.memory.complete(known, mark if clean else "")
 
@@ -180,14 +180,14 @@ class Import:
         keys = iter(self.seen)
         while some := list(islice(keys, TOGETHER)):
             rows = self.memory.several(Kind.RUN, some)
-            found = _counts([row.object_id for row in rows.values()])
+            counts = _counts([row.object_id for row in rows.values()])
             there["run"] += len(set(some))
             here["run"] += len(rows)
             for row in rows.values():
                 for kind in COMPARED:
                     number = row.counts.get(kind, 0)
                     there[kind] += number
-                    here[kind] += min(number, found[kind].get(row.object_id, 0))
+                    here[kind] += min(number, counts[kind].get(row.object_id, 0))
         self.report.verified += [(kind, there[kind], here[kind]) for kind in there if there[kind]]
 
 
@@ -198,14 +198,14 @@ def _webhooks(user: User) -> Iterator[str]:
 def _counts(jobs: list[int]) -> dict[str, dict[int, int]]:
     """Return how many points, parameters, datasets and artifacts runs have."""
     points = RunMetric.objects.filter(job__in=jobs).values_list("job").annotate(number=Sum("count")).order_by()
-    found = {"point": dict(points)}
+    counts = {"point": dict(points)}
     for kind, model in (("param", RunParam), ("input", RunInput)):
         rows = model.objects.filter(job__in=jobs).order_by().values_list("job", flat=True)
         numbers: dict[int, int] = {}
         for job in rows.iterator():
             numbers[job] = numbers.get(job, 0) + 1
-        found[kind] = numbers
-    return {**found, **count(jobs)}
+        counts[kind] = numbers
+    return {**counts, **count(jobs)}
 
 
 def _project_name(name: str) -> str:
@@ -220,5 +220,5 @@ def _project_name(name: str) -> str:
 
 def since_of(text: str) -> int:
     """Return the milliseconds of a date or time in ISO's form. Raises ValueError."""
-    found = datetime.fromisoformat(text)
-    return int((found if found.tzinfo else found.astimezone()).timestamp() * 1000)
+    moment = datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)

@@ -61,12 +61,12 @@ class Logged:
         counted.
         """
         try:
-            found = list(self.source.logged_models(experiment))
+            models = list(self.source.logged_models(experiment))
         except ServerError as problem:
             if problem.status not in (404, 405):
                 self.report.problem(f"logged models of experiment {experiment}", problem)
             return
-        for row in found:
+        for row in models:
             info = row.get("info") or {}
             try:
                 self._one(row, info, project)
@@ -102,8 +102,8 @@ class Logged:
             path = f"{MODELS}/{known.counts['model']}" if "model" in known.counts else (
                 f"{ARTIFACTS}/{known.counts['path']}"
             )  # fmt: skip
-            found = self.source.model_files(key, str(info.get("artifact_uri") or ""))
-            number, size, complete = self.files.take(Folder(job, path, _name(info)), found)
+            files = self.source.model_files(key, str(info.get("artifact_uri") or ""))
+            number, size, complete = self.files.take(Folder(job, path, _name(info)), files)
             counts, clean = {"file": number, "byte": size}, clean and complete
         self.memory.complete(known, mark if clean else "", **counts)
 
@@ -118,8 +118,8 @@ class Logged:
         row = self.memory.find(Kind.RUN, run) if run else None
         if row is not None:
             return "" if Job.objects.filter(pk=row.object_id).exists() else deleted
-        made = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp")) or 0
-        early = self.since is not None and run not in self.runs and made < self.since
+        created_ms = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp")) or 0
+        early = self.since is not None and run not in self.runs and created_ms < self.since
         return "logged models from before --since are left out" if early else ""
 
     def _created(self, key: str, info: dict, project: Project) -> Imported | None:
@@ -139,12 +139,12 @@ class Logged:
     def _own_run(self, run_id: str, info: dict, project: Project) -> Job:
         self.report.note("logged models whose run is not at the server have a run of their own")
         ms = whole_of(info.get("creation_timestamp_ms") or info.get("creation_timestamp"))
-        made = moment(ms) if ms and 0 < ms <= metrics.MAX_MS else timezone.now()
+        created = moment(ms) if ms and 0 < ms <= metrics.MAX_MS else timezone.now()
         title = UNSTORABLE.sub("", str(info.get("name") or "model"))[: limits.MAX_NAME]
         tags = {ORIGINAL: run_id} if run_id else {}
         return client_runs.create(
-            self.memory.user, project, title=title, started=made, by=BY, system_tags=tags, state=client_runs.FINISHED,
-            ended=made,
+            self.memory.user, project, title=title, started=created, ended=created, by=BY, system_tags=tags,
+            state=client_runs.FINISHED,
         )  # fmt: skip
 
     def _dress(self, known: Imported, row: dict, info: dict) -> bool:
@@ -180,13 +180,13 @@ class Logged:
         run = self.memory.find(Kind.RUN, str(row.get("run_id") or ""))
         job = Job.objects.filter(pk=run.object_id).first() if run else None
         number = number_of(row.get("value"))
-        found = {
+        fields = {
             "value": number_out(math.nan if number is None else number),
             "timestamp": whole_of(row.get("timestamp") or 0),
             "step": whole_of(row.get("step") or 0),
             "run_id": job.run_id.hex if job else str(row.get("run_id") or ""),
         }
-        return found | {name: str(row[name])[:500] for name in EXTRA if row.get(name)}
+        return fields | {name: str(row[name])[:500] for name in EXTRA if row.get(name)}
 
     def link(self) -> None:
         """Record which runs have read and made the models that were taken."""
@@ -225,10 +225,10 @@ def of_version(memory: Memory, source: str, model: str = "") -> tuple[Job, str, 
     """Return the run, the source as it is here, and the id here of the logged model that a version's source names:
     `models:/m-…`, or its folder in whichever store. `model` is the id that the version says.
     """
-    found = OF_MODEL.fullmatch(source)
-    key, inner = (found[1], found[2] or "") if found else (model, "")
+    match = OF_MODEL.fullmatch(source)
+    key, inner = (match[1], match[2] or "") if match else (model, "")
     known: Imported | None = memory.find(Kind.LOGGED, key) if key else None
-    job = Job.objects.filter(pk=known.object_id).first() if known and found else None
+    job = Job.objects.filter(pk=known.object_id).first() if known and match else None
     if job is None:
         return None
     if own := known.counts.get("model"):

@@ -29,8 +29,8 @@ class LoggedOut:
 
     def send(self, project: Project, experiment: str, since=None) -> None:
         """Send the models of a project to an experiment."""
-        found = LoggedModel.objects.filter(job__project=project, job__trashed=None).select_related("job__user")
-        rows = list((found.filter(job__started__gte=since) if since else found).order_by("created", "pk"))
+        models = LoggedModel.objects.filter(job__project=project, job__trashed=None).select_related("job__user")
+        rows = list((models.filter(job__started__gte=since) if since else models).order_by("created", "pk"))
         if not rows:
             return
         known, reason = ({}, "") if self.dry else self._known(experiment)
@@ -49,10 +49,10 @@ class LoggedOut:
     def _known(self, experiment: str) -> tuple[dict[str, dict], str]:
         """Return what the server has of them by their id here, or why it has none."""
         try:
-            found = [row.get("info") or {} for row in self.runs.target.logged_models(experiment)]
+            infos = [row.get("info") or {} for row in self.runs.target.logged_models(experiment)]
         except ServerError as problem:
             return {}, UNKNOWN if problem.status in (404, 405) else str(problem)
-        return {pairs(info)[OURS]: info for info in found if OURS in pairs(info)}, ""
+        return {pairs(info)[OURS]: info for info in infos if OURS in pairs(info)}, ""
 
     def _one(self, model: LoggedModel, there: dict | None, experiment: str, name: str) -> None:
         mark = checksum([model.params, model.tags, model.metrics, model.status, model.updated.isoformat()])
@@ -92,14 +92,14 @@ class LoggedOut:
         params = [{"key": key, "value": value} for key, value in model.params.items()]
         tags = [{"key": key, "value": value} for key, value in {**model.tags, OURS: model.key}.items()]
         source = {"source_run_id": run} if run and model.has_source else {}
-        made = self.server.post(
+        answer = self.server.post(
             "logged-models", experiment_id=experiment, name=model.name, model_type=model.model_type,
             params=params[:PART], tags=tags, **source,
         )["model"]["info"]  # fmt: skip
         for at in range(PART, len(params), PART):
-            key = made["model_id"]
+            key = answer["model_id"]
             self.server.post(f"logged-models/{key}/params", model_id=key, params=params[at : at + PART])
-        return made
+        return answer
 
     def _metrics(self, model: LoggedModel, key: str, run: str, name: str) -> None:
         for metric, one in model.metrics.items():
@@ -120,10 +120,10 @@ class LoggedOut:
         """Tell the server which runs have read and made a model."""
         for use in ModelUse.objects.filter(model=model).select_related("job"):
             if run := self.runs.there.get(use.job.run_id.hex):
-                made = use.kind == ModelUse.Kind.OUTPUT
-                body = {"model_id": key, "step": use.step} if made else {"model_id": key}
-                self.runs.try_to(name, lambda made=made, run=run, body=body: self.server.post(
-                    "runs/outputs" if made else "runs/log-inputs", run_id=run, models=[body]))  # fmt: skip
+                is_output = use.kind == ModelUse.Kind.OUTPUT
+                body = {"model_id": key, "step": use.step} if is_output else {"model_id": key}
+                self.runs.try_to(name, lambda is_output=is_output, run=run, body=body: self.server.post(
+                    "runs/outputs" if is_output else "runs/log-inputs", run_id=run, models=[body]))  # fmt: skip
 
     def finish(self) -> None:
         """Give the report the comparison."""

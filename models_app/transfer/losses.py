@@ -36,21 +36,21 @@ class Losses:
         experiment = f"experiment {key} ({name[:100]})"
         self._traces(key, experiment)
         for kind in list(self.kinds):
-            found = self._found(kind, key, experiment)
+            entries = self._found(kind, key, experiment)
             if kind is DATASETS:
-                self.datasets.update(str(one.get("dataset_id")) for one in found)
-            if found:
-                self.report.problem(f"{experiment}: {_counted(kind, found)}", "the platform does not keep them")
+                self.datasets.update(str(entry.get("dataset_id")) for entry in entries)
+            if entries:
+                self.report.problem(f"{experiment}: {_counted(kind, entries)}", "the platform does not keep them")
 
     def of_no_experiment(self) -> None:
         """Name the evaluation datasets of no experiment that was named before."""
-        found = self._found(DATASETS, "", "the server") if DATASETS in self.kinds else []
-        rest = [one for one in found if str(one.get("dataset_id")) not in self.datasets]
+        entries = self._found(DATASETS, "", "the server") if DATASETS in self.kinds else []
+        rest = [entry for entry in entries if str(entry.get("dataset_id")) not in self.datasets]
         if rest:
             what = f"experiments that are not copied: {_counted(DATASETS, rest)}"
             self.report.problem(what, "the platform does not keep them")
 
-    def _found(self, kind: GenAI, key: str, of: str) -> list[dict]:
+    def _found(self, kind: GenAI, key: str, where: str) -> list[dict]:
         try:
             return self.source.of_genai(kind, key)
         except Away:
@@ -59,7 +59,7 @@ class Losses:
             if problem.status in UNKNOWN or problem.code == DISABLED:
                 self.kinds.remove(kind)
             else:
-                self.report.problem(f"{of}: {kind.what}", problem)
+                self.report.problem(f"{where}: {kind.what}", problem)
             return []
 
     def _traces(self, key: str, experiment: str) -> None:
@@ -92,7 +92,7 @@ def _host(url: str) -> str:
     return "an unknown host"
 
 
-def _counted(kind: GenAI, found: list[dict]) -> str:
-    names = [str(one[kind.name])[:50] for one in found if one.get(kind.name)]
+def _counted(kind: GenAI, entries: list[dict]) -> str:
+    names = [str(entry[kind.name])[:50] for entry in entries if entry.get(kind.name)]
     shown = ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
-    return f"{kind.what}: {len(found)}" + (f" ({shown})" if shown else "")
+    return f"{kind.what}: {len(entries)}" + (f" ({shown})" if shown else "")

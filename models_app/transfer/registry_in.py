@@ -51,33 +51,33 @@ class Registry:
             except (*WRONG, Fault) as problem:
                 self.report.problem(f"registered model {name[:100]}", getattr(problem, "msg", problem))
 
-    def _model(self, name: str, row: dict, found: list[dict]) -> None:
+    def _model(self, name: str, row: dict, versions: list[dict]) -> None:
         self.names.append(name)
-        self.seen += [_key(name, one) for one in found]
+        self.seen += [_key(name, version) for version in versions]
         row = {key: value for key, value in row.items() if key != "latest_versions"}
-        known, mark, self.clean = self.memory.find(Kind.REGISTERED, name), checksum([row, found]), True
+        known, mark, self.clean = self.memory.find(Kind.REGISTERED, name), checksum([row, versions]), True
         if known is not None and known.mark == mark:
             self.report.count("registered", SAME)
-            self.report.count("version", SAME, len(found))
-            self.aliases += [(known.object_id, *one) for one in self._aliases_of(known.object_id, row, found)]
+            self.report.count("version", SAME, len(versions))
+            self.aliases += [(known.object_id, *alias) for alias in self._aliases_of(known.object_id, row, versions)]
             return
         self.report.count("registered", NEW if known is None else CHANGED)
         if self.dry:
-            self.report.count("version", NEW, len(found))
+            self.report.count("version", NEW, len(versions))
             return
         self.memory.require_room()
         model = self._registered(name, row, known)
         if model is None:
             return
         self._dress(model, row)
-        for one in found:
+        for one in versions:
             try:
                 self._version(model, one)
             except (*WRONG, Fault) as problem:
                 if isinstance(problem, Away):
                     raise
                 self._refused(f"version {one.get('version')} of {name[:100]}", getattr(problem, "msg", problem))
-        self._set_aliases(model, row, found)
+        self._set_aliases(model, row, versions)
         known = known or self.memory.find(Kind.REGISTERED, name)
         self.memory.complete(known, mark if self.clean else "")
 
@@ -171,10 +171,10 @@ class Registry:
         the id of its logged model.
         """
         source = str(row.get("source") or "")
-        found = OF_RUN.fullmatch(source) or IN_FOLDER.search(source)
-        job = self._run(str(row.get("run_id") or "")) or (self._run(found[1]) if found else None)
-        if found and (owner := self._run(found[1])):
-            return f"runs:/{owner.run_id.hex}/{found[2]}", job, True, ""
+        match = OF_RUN.fullmatch(source) or IN_FOLDER.search(source)
+        job = self._run(str(row.get("run_id") or "")) or (self._run(match[1]) if match else None)
+        if match and (owner := self._run(match[1])):
+            return f"runs:/{owner.run_id.hex}/{match[2]}", job, True, ""
         if logged := logged_in.of_version(self.memory, source):
             owner, place, key = logged
             return place, owner, True, key
@@ -185,12 +185,12 @@ class Registry:
         return Job.objects.filter(pk=row.object_id).first() if row else None
 
     # --- aliases -----------------------------------------------------------------------------------------------------
-    def _aliases_of(self, model: int, row: dict, found: list[dict]) -> list[tuple[str, int]]:
+    def _aliases_of(self, model: int, row: dict, versions: list[dict]) -> list[tuple[str, int]]:
         """Return the aliases of a registered model with the number that their version has here, or 0."""
         name, wanted = str(row.get("name")), {}
         for one in row.get("aliases") or []:
             wanted[str(one.get("alias"))] = str(one.get("version"))
-        for one in found:
+        for one in versions:
             wanted.update(dict.fromkeys(map(str, one.get("aliases") or []), str(one.get("version"))))
         taken = self.memory.several(Kind.VERSION, [f"{name}/{number}" for number in wanted.values()])
         keys = {row.object_id: row.key for row in taken.values()}
@@ -198,9 +198,9 @@ class Registry:
         here = {keys[pk]: number for pk, number in numbers.items()}
         return [(alias, here.get(f"{name}/{number}", 0)) for alias, number in sorted(wanted.items())]
 
-    def _set_aliases(self, model: RegisteredModel, row: dict, found: list[dict]) -> None:
+    def _set_aliases(self, model: RegisteredModel, row: dict, versions: list[dict]) -> None:
         name = model.name
-        for alias, number in self._aliases_of(model.pk, row, found):
+        for alias, number in self._aliases_of(model.pk, row, versions):
             self.aliases.append((model.pk, alias, number))
             if not number:
                 self._refused(f"alias {alias} of {name[:100]}", "its version was not taken")

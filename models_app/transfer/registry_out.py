@@ -54,13 +54,13 @@ class RegistryOut:
     def _model(self, row: RegisteredModel) -> None:
         there = _found(self.server, row.name)
         self.report.count("registered", SAME if there else NEW)
-        found = {}
+        existing = {}
         if there is not None:
             for one in self._versions(row):
-                found[pairs(one).get(OURS, "")] = one
+                existing[pairs(one).get(OURS, "")] = one
         if self.dry:
             wanted = [f"{row.name}/{version.number}" for version in row.versions.all()]
-            self.report.count("version", NEW, len([key for key in wanted if key not in found]))
+            self.report.count("version", NEW, len([key for key in wanted if key not in existing]))
             return
         if there is None:
             there = self.server.post("registered-models/create", name=row.name, tags=_pairs(row.tags),
@@ -72,7 +72,7 @@ class RegistryOut:
         numbers = {}
         for version in row.versions.all():
             self.verified["version"][0] += 1
-            numbers[version.number] = self._version(row, version, found)
+            numbers[version.number] = self._version(row, version, existing)
         for alias in row.aliases.all():
             self.verified["alias"][0] += 1
             if number := numbers.get(alias.version.number):
@@ -80,10 +80,10 @@ class RegistryOut:
                 self.verified["alias"][1] += 1
                 self.report.count("alias", NEW)
 
-    def _version(self, row: RegisteredModel, version: ModelVersion, found: dict[str, dict]) -> str:
+    def _version(self, row: RegisteredModel, version: ModelVersion, existing: dict[str, dict]) -> str:
         """Send a version; return its number there, or nothing where it was refused."""
         key = f"{row.name}/{version.number}"
-        there = found.get(key)
+        there = existing.get(key)
         try:
             if there is None:
                 there = self._created(row, version, key)
@@ -133,12 +133,12 @@ class RegistryOut:
     def _fill_gap(self, row: RegisteredModel, number: int) -> None:
         """Use up the numbers before this one at the server."""
         name = row.name
-        last = max((int(one["version"]) for one in self._versions(row)), default=0)
+        last = max((int(version["version"]) for version in self._versions(row)), default=0)
         for _gap in range(min(number - last - 1, MAX_GAP)):
-            made = self.server.post("model-versions/create", name=name, source=UNUSED,
+            answer = self.server.post("model-versions/create", name=name, source=UNUSED,
                                     tags=_pairs({GAP: "yes"}))["model_version"]  # fmt: skip
-            self.server.send("DELETE", "model-versions/delete", {"name": name, "version": made["version"]})
-            if int(made["version"]) >= number - 1:
+            self.server.send("DELETE", "model-versions/delete", {"name": name, "version": answer["version"]})
+            if int(answer["version"]) >= number - 1:
                 return
 
     def _place(self, version: ModelVersion, key: str) -> tuple[str, str]:
@@ -147,10 +147,10 @@ class RegistryOut:
             info, inner = logged
             run = self.runs.there.get(version.job.run_id.hex, "") if version.job else ""
             return "/".join(filter(None, (str(info.get("artifact_uri") or ""), inner))), run
-        found = sources.RUN.fullmatch(version.source) or sources.PROXIED.fullmatch(version.source)
-        if found is not None:
-            run = self.runs.there.get(found[1 if version.source.startswith("runs:") else 2].lower(), "")
-            path = found[2 if version.source.startswith("runs:") else 3] or ""
+        match = sources.RUN.fullmatch(version.source) or sources.PROXIED.fullmatch(version.source)
+        if match is not None:
+            run = self.runs.there.get(match[1 if version.source.startswith("runs:") else 2].lower(), "")
+            path = match[2 if version.source.startswith("runs:") else 3] or ""
             if run:
                 return f"{self._uri(run)}/{path}".rstrip("/"), run
         run = self.runs.there.get(version.job.run_id.hex, "") if version.job else ""
@@ -166,9 +166,9 @@ class RegistryOut:
 
     def _logged(self, version: ModelVersion) -> tuple[dict, str] | None:
         """Return the logged model there that a version is of, and the path in it."""
-        found = sources.LOGGED.fullmatch(version.source)
-        info = self.logged.get(found[1]) if found else None
-        return (info, found[2] or "") if info else None
+        match = sources.LOGGED.fullmatch(version.source)
+        info = self.logged.get(match[1]) if match else None
+        return (info, match[2] or "") if info else None
 
     def _uri(self, run: str) -> str:
         if run not in self.runs.uris:

@@ -60,7 +60,7 @@ class Given:
 
     @property
     def tags(self) -> list[tuple[str, str]]:
-        return [(str(one.get("key")), str(one.get("value", ""))) for one in self.data.get("tags") or []]
+        return [(str(tag.get("key")), str(tag.get("value", ""))) for tag in self.data.get("tags") or []]
 
     @property
     def deleted(self) -> bool:
@@ -190,7 +190,7 @@ class Runs:
             return None
 
     def _tags(self, given: Given) -> Tags:
-        found = Tags({}, {}, None, None)
+        tags = Tags({}, {}, None, None)
         for pair in given.tags:
             try:
                 one = writing.sorted_tags([pair])
@@ -198,15 +198,15 @@ class Runs:
             except (WrongField, Refused) as problem:
                 self._refused(given, f"tag {pair[0]}", problem)
                 continue
-            found.own.update(one.own)
-            found.system.update(one.system)
-            found = found._replace(title=one.title or found.title, notes=one.notes or found.notes)
+            tags.own.update(one.own)
+            tags.system.update(one.system)
+            tags = tags._replace(title=one.title or tags.title, notes=one.notes or tags.notes)
             if len(pair[1]) > limits.MAX_TAG:
                 self._refused(given, f"tag {pair[0]}", f"cut to {limits.MAX_TAG} characters")
-        for key in list(found.own)[labels.MAX_TAGS :]:
+        for key in list(tags.own)[labels.MAX_TAGS :]:
             self._refused(given, f"tag {key}", f"a run has at most {labels.MAX_TAGS} tags")
-            del found.own[key]
-        return found
+            del tags.own[key]
+        return tags
 
     # --- what it has -------------------------------------------------------------------------------------------------
     def _fill(self, given: Given, job: Job) -> dict[str, int]:
@@ -225,7 +225,7 @@ class Runs:
         return counts
 
     def _params(self, given: Given, run_id: str) -> int:
-        pairs = [(str(one.get("key")), str(one.get("value", ""))) for one in given.data.get("params") or []]
+        pairs = [(str(param.get("key")), str(param.get("value", ""))) for param in given.data.get("params") or []]
         good = []
         for name, value in pairs:
             try:
@@ -244,7 +244,7 @@ class Runs:
 
     def _points(self, given: Given, run_id: str) -> int:
         """Take the histories of all metrics, in batches that go across them."""
-        keys = [str(one.get("key")) for one in given.data.get("metrics") or []]
+        keys = [str(metric.get("key")) for metric in given.data.get("metrics") or []]
         columns, number = Points([], [], [], []), 0
         try:
             for key, rows in self._histories(given, keys):
@@ -291,26 +291,26 @@ class Runs:
             return metrics.points_of(rows)
         except WrongField:
             pass
-        found = Points([], [], [], [])
+        points = Points([], [], [], [])
         for row in rows:
             try:
                 one = metrics.points_of([row])
             except WrongField as problem:
                 self._refused(given, f"metric {key}", problem)
                 continue
-            for have, come in zip(found, one, strict=True):
+            for have, come in zip(points, one, strict=True):
                 have.extend(come)
-        return found
+        return points
 
     def _inputs(self, given: Given, job: Job) -> int:
         datasets = _datasets(given)
-        for one in datasets:
-            known = one.get("dataset") or {}
+        for dataset in datasets:
+            known = dataset.get("dataset") or {}
             key = {"name": known.get("name"), "digest": known.get("digest")}
             if RunInput.objects.filter(job=job, **key).exists():
                 continue
             try:
-                logged.log_inputs(self._call(run_id=job.run_id.hex, datasets=[one]))
+                logged.log_inputs(self._call(run_id=job.run_id.hex, datasets=[dataset]))
                 self.report.count("input", NEW)
             except WRONG as problem:
                 self._refused(given, f"dataset {key['name']}", problem)

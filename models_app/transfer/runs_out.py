@@ -47,7 +47,7 @@ def _target(path: str, links: dict[str, str]) -> str:
 
 def tags_of(run: dict) -> dict[str, str]:
     """Return the tags of a run."""
-    return {one["key"]: one["value"] for one in run["data"].get("tags") or []}
+    return {tag["key"]: tag["value"] for tag in run["data"].get("tags") or []}
 
 
 class RunsOut:
@@ -186,16 +186,16 @@ class RunsOut:
         """Send the files of a folder that are `wanted` to the artifacts of a run there, or of the logged model at
         `uri`; return whether all of them are there.
         """
-        found, complete = self._found(top, name, wanted)
+        files, complete = self._found(top, name, wanted)
         of_model, uri = bool(uri), uri or self.uris.get(there, "")
-        if not found:
+        if not files:
             return complete
         if urlsplit(uri).scheme != PROXIED:
-            self.give_up(f"{name}: {len(found)} artifacts", f"the server does not take files itself, only at {uri}")
+            self.give_up(f"{name}: {len(files)} artifacts", f"the server does not take files itself, only at {uri}")
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
         have = {one.path: one.size for one in self._listed(there, uri, of_model)}
-        for path, place, info in found:
+        for path, place, info in files:
             self.verified["file"][0] += 1
             inner = "/".join(filter(None, (folder, path)))
             if have.get(inner) == info.st_size and not self.again:
@@ -228,7 +228,7 @@ class RunsOut:
                 links[one.path] = one.target
             elif wanted(one.path):
                 refuse(one.path, f"is nested more than {storage.LEVELS} folders deep" if one.deep else "is no file")
-        found = []
+        artifacts = []
         for path in sorted(filter(wanted, [*files, *links])):
             place = path if path in files else _target(path, links)
             if place not in files:
@@ -236,8 +236,8 @@ class RunsOut:
             elif storage.shown(path) != path:
                 refuse(path, "a server takes no such name")
             else:
-                found.append((path, place, files[place]))
-        return found, complete
+                artifacts.append((path, place, files[place]))
+        return artifacts, complete
 
     def _listed(self, there: str, uri: str, of_model: bool):
         try:
@@ -250,7 +250,7 @@ class RunsOut:
     def _verify(self, run: dict, there: str, points: int) -> None:
         """Compare the numbers of a run that was sent with what the server answers of it."""
         answer = self.server.get("runs/get", run_id=there, run_uuid=there)["run"].get("data") or {}
-        keys = [one["key"] for one in answer.get("metrics") or []]
+        keys = [metric["key"] for metric in answer.get("metrics") or []]
         here = {"param": len(run["data"]["params"]), "point": points}
         got = {
             "param": len(answer.get("params") or []),

@@ -68,8 +68,8 @@ class Server:
     # --- calls -------------------------------------------------------------------------------------------------------
     def get(self, route: str, **query: Any) -> dict:
         """Return the answer of a call that reads. Raises ServerError."""
-        found = {key: value for key, value in query.items() if value not in (None, "")}
-        return self._json("GET", f"{API}{route}?{urlencode(found, doseq=True)}", None)
+        given = {key: value for key, value in query.items() if value not in (None, "")}
+        return self._json("GET", f"{API}{route}?{urlencode(given, doseq=True)}", None)
 
     def send(self, method: str, route: str, body: dict) -> dict:
         """Return the answer of a call with a body. Raises ServerError."""

@@ -164,8 +164,8 @@ class Source:
             if problem.status not in (404, 405):
                 raise
             answer = self.server.get("traces", experiment_ids=experiment, max_results=TRACES)
-        found = answer.get("traces")
-        return len(found) if isinstance(found, list) else 0, bool(answer.get("next_page_token"))
+        page = answer.get("traces")
+        return len(page) if isinstance(page, list) else 0, bool(answer.get("next_page_token"))
 
     def of_genai(self, kind: GenAI, experiment: str) -> list[dict]:
         """Return the objects of a kind that an experiment has, or those of all experiments where it is empty. Raises
@@ -226,7 +226,7 @@ class Source:
 
 def pairs(row: dict) -> dict[str, str]:
     """Return the tags of an object of the registry."""
-    return {str(one.get("key")): str(one.get("value", "")) for one in row.get("tags") or []}
+    return {str(tag.get("key")): str(tag.get("value", "")) for tag in row.get("tags") or []}
 
 
 def _or_problem(folder: str, found: Iterator[Artifact]) -> Iterator[Artifact]:

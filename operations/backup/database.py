@@ -79,8 +79,8 @@ class Moment:
         self._reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         # Old lines are removed by emptying a partition, which no snapshot hides: not until this one ends.
         self._reader.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(sql.Identifier(PARTED)))
-        found = self._reader.execute("SELECT pg_export_snapshot(), clock_timestamp()").fetchone()
-        self.snapshot, self.at = found
+        exported = self._reader.execute("SELECT pg_export_snapshot(), clock_timestamp()").fetchone()
+        self.snapshot, self.at = exported
 
     def release(self) -> None:
         """Let metrics be written again. May be repeated."""
@@ -119,8 +119,8 @@ def rows(link: psycopg.Connection) -> Rows:
 
 def migrations(link: psycopg.Connection) -> list[str]:
     """Return the migrations that the database has, as `app.name`."""
-    found = link.execute("SELECT app || '.' || name FROM django_migrations ORDER BY 1").fetchall()
-    return [name for (name,) in found]
+    names = link.execute("SELECT app || '.' || name FROM django_migrations ORDER BY 1").fetchall()
+    return [name for (name,) in names]
 
 
 def size() -> int:
@@ -141,9 +141,9 @@ def dump(snapshot: str, folder: Path) -> None:
 def need_empty() -> None:
     """Raise BackupError when the database has tables."""
     with connect() as link:
-        found = link.execute(TABLES).fetchall()
-    if found:
-        raise BackupError(f"the database has tables already ({found[0][0]}, …): a restore needs an empty one")
+        tables = link.execute(TABLES).fetchall()
+    if tables:
+        raise BackupError(f"the database has tables already ({tables[0][0]}, …): a restore needs an empty one")
 
 
 def load(folder: Path, replace: bool) -> None:
@@ -166,10 +166,10 @@ def compare(expected: Rows) -> list[str]:
     """Return how the database's rows differ from those of the backup."""
     with connect() as link:
         link.execute(PLAIN)
-        found = rows(link)
+        restored = rows(link)
     differences = []
-    for name in sorted(expected.keys() | found.keys()):
-        was, now = expected.get(name), found.get(name)
+    for name in sorted(expected.keys() | restored.keys()):
+        was, now = expected.get(name), restored.get(name)
         if was != now:
             counts = [f"{one[0]} rows" if one else "no table" for one in (was, now)]
             what = " -> ".join(counts) if counts[0] != counts[1] else f"{counts[0]}, other content"

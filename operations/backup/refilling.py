@@ -74,17 +74,17 @@ def _load(root: Path, facts: dict) -> dict:
 
 def _books() -> list[str]:
     """Return the differences between the recorded use of resources and the objects, as `manage.py books` does."""
-    found = [line for tenant in Tenant.objects.order_by("name") for line in books.explain(tenant, SOURCES)]
-    return [f"{line.tenant}: {line.what}: {line.recorded}, expected {line.expected}" for line in found]
+    differences = [line for tenant in Tenant.objects.order_by("name") for line in books.explain(tenant, SOURCES)]
+    return [f"{line.tenant}: {line.what}: {line.recorded}, expected {line.expected}" for line in differences]
 
 
 def _runs() -> list[tuple[str, str, str]]:
     """Return (kind, name, name of the run) of what ran at the moment of the backup."""
     jobs = Job.objects.exclude(run_name="").exclude(state__in=ENDED).filter(run_started=True).select_related("user")
-    found = [("job", str(job), job.run_name) for job in jobs]
+    names = [("job", str(job), job.run_name) for job in jobs]
     for kind in ("model", "application", "training"):
-        found += [(kind, str(row), row.run_name) for row in KINDS[kind].objects.exclude(run_name="")]
-    return found
+        names += [(kind, str(row), row.run_name) for row in KINDS[kind].objects.exclude(run_name="")]
+    return names
 
 
 def _declare_lost(moment: str) -> list[str]:

@@ -142,11 +142,11 @@ class Repository:
 
     def heads(self) -> list[Head]:
         """Return the complete backups, oldest first. Raises Damaged."""
-        found = []
+        snapshots = []
         for stored in sorted(self.place.list(BACKUPS)):
             with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
-                found.append(self._head(stored.name))
-        return found
+                snapshots.append(self._head(stored.name))
+        return snapshots
 
     def head(self, name: str = "") -> Head:
         """Return the backup of that name, or the latest. Raises BackupError."""

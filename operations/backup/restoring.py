@@ -38,8 +38,8 @@ def restore(repository: Repository, head: Head, say: Say) -> dict:
     """
     root = Path(settings.MLP_ROOT)
     mark = layout.unfinished(root)
-    if mark is None and (found := layout.content(root)):
-        raise BackupError(f"{root} is not empty, it has {found}: restore to another MLP_ROOT, or move the data away")
+    if mark is None and (existing := layout.content(root)):
+        raise BackupError(f"{root} is not empty, it has {existing}: restore to another MLP_ROOT, or move the data away")
     if mark is not None and mark["backup"] != head.name:
         raise BackupError(
             f"{root} has an unfinished restore of {mark['backup']}: continue that with --backup {mark['backup']}, "

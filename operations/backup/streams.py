@@ -35,11 +35,11 @@ def save(folder: Path, metrics_done: Callable[[], None]) -> dict[str, dict]:
 def need_none(told: dict[str, dict]) -> None:
     """Raise BackupError when the server has messages in one of these streams."""
     try:
-        found = stream_copies.states()
+        states = stream_copies.states()
     except stream_copies.NotCopied as problem:
         raise BackupError(str(problem)) from problem
     for name in told:
-        if found.get(name, {}).get("messages"):
+        if states.get(name, {}).get("messages"):
             raise BackupError(f"the server of NATS_URL has messages in the stream {name}: delete it, or name another")
 
 
@@ -53,13 +53,13 @@ def load(folder: Path, told: dict[str, dict]) -> None:
 
 def compare(told: dict[str, dict]) -> list[str]:
     """Return how the streams differ from those of the backup."""
-    found, differences = stream_copies.states(), []
+    states, differences = stream_copies.states(), []
     for name, about in told.items():
         was = {key: about["state"][key] for key in stream_copies.COMPARED}
-        if _have_expired(about) and found.get(name, {}).get("last_seq") == was["last_seq"]:
+        if _have_expired(about) and states.get(name, {}).get("last_seq") == was["last_seq"]:
             continue
-        if found.get(name) != was:
-            differences.append(f"stream {name}: {was} -> {found.get(name, 'missing')}")
+        if states.get(name) != was:
+            differences.append(f"stream {name}: {was} -> {states.get(name, 'missing')}")
     return differences
 
 

@@ -56,7 +56,7 @@ class Entry:
         """Return the entry as it is stored: the path and the rest, both as JSON, with a tab between."""
         values = {"t": self.kind, "m": self.mode, "u": self.user, "g": self.group, "n": self.changed}
         if self.kind == "f":
-            pieces = [[_name(one[0]), *one[1:]] for one in self.pieces]
+            pieces = [[_name(piece[0]), *piece[1:]] for piece in self.pieces]
             values |= {"s": self.size, "h": self.sha256, "k": self.state, "c": pieces}
         elif self.kind == "l":
             values["l"] = self.target
@@ -124,9 +124,9 @@ class Tree:
         self, top: str | os.PathLike, prefix: str = "", leaves_out: Callable[[str], bool] = lambda path: False
     ) -> None:
         """Read what is new below `top`, except for paths that `leaves_out` says; paths are stored with the prefix."""
-        found = set()
+        present = set()
         for path, name, here in _walk(top, prefix, leaves_out, self.unreadable):
-            found.add(path)
+            present.add(path)
             try:
                 entry = self._look(path, name, here)
             except FileNotFoundError:  # removed meanwhile
@@ -137,7 +137,7 @@ class Tree:
             if entry is not None:
                 self.entries[path] = entry
         self.packer.flush()
-        self.gone = sum(path.startswith(prefix) and path not in found for path in self.entries)
+        self.gone = sum(path.startswith(prefix) and path not in present for path in self.entries)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the entries as they are stored; those of folders come before what is in them."""

@@ -37,7 +37,7 @@ def verify(repository: Repository, head: Head, parent: Path | None, say: Say) ->
         lines = (line for line in repository.lines(head) if not line.startswith(f'"{Path(DUMP).parent}/'.encode()))
         differences = [*compare(root, lines), *report["books"]]
     if differences:
-        shown = "\n".join(f"  {one}" for one in differences[:MAX_SHOWN])
+        shown = "\n".join(f"  {difference}" for difference in differences[:MAX_SHOWN])
         more = f"\n  and {len(differences) - MAX_SHOWN} more" if len(differences) > MAX_SHOWN else ""
         raise BackupError(f"the backup {head.name} does not restore to what it was made of:\n{shown}{more}")
     return report

@@ -36,13 +36,13 @@ def isolation() -> Iterator[Finding]:
 
 def loopback() -> Iterator[Finding]:
     """Ask which ports of this machine's loopback interface runs can reach."""
-    found = sorted(listening())
-    shown = ", ".join(map(str, found[:SHOWN])) + (f" and {len(found) - SHOWN} more" if found[SHOWN:] else "")
+    ports = sorted(listening())
+    shown = ", ".join(map(str, ports[:SHOWN])) + (f" and {len(ports) - SHOWN} more" if ports[SHOWN:] else "")
     if settings.MLP_RUNNER != "local" or runners.get().confinement.network:
         yield Finding(
-            "loopback", "ok", f"runs reach none of the {len(found)} open ports: they have networks of their own"
+            "loopback", "ok", f"runs reach none of the {len(ports)} open ports: they have networks of their own"
         )
-    elif found:
+    elif ports:
         what = f"runs share this machine's network, and reach what listens on its loopback interface: ports {shown}"
         remedy = "unset MLP_RUN_NETWORK=shared, or protect these servers with passwords"
         yield Finding("loopback", "warning", what, f"{remedy}; {HOW}")

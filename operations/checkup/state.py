@@ -78,11 +78,11 @@ def migrations() -> Iterator[Finding]:
 
 def resources() -> Iterator[Finding]:
     """Ask whether the books add up: the recorded use of resources, the requests, and the objects."""
-    found = [line for tenant in Tenant.objects.order_by("name") for line in books.explain(tenant, SOURCES)]
-    for line in found:
+    differences = [line for tenant in Tenant.objects.order_by("name") for line in books.explain(tenant, SOURCES)]
+    for line in differences:
         what = f"{line.tenant}: {line.what} is recorded as {line.recorded}, and should be {line.expected}"
         yield Finding("books", "problem", what, "manage.py books --repair")
-    if not found:
+    if not differences:
         yield Finding("books", "ok", "the recorded use of resources is that of the objects")
 
 

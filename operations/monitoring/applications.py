@@ -20,8 +20,8 @@ LABELS = ("user", "application")
 
 def collect() -> Iterator[Metric]:
     """Yield the metrics of the first MAX applications by their age."""
-    found = Application.objects.filter(state=State.READY).select_related("user").order_by("pk")[:MAX]
-    traffic = [((app.user.username, app.name), request_rates.read(app)) for app in found]
+    applications = Application.objects.filter(state=State.READY).select_related("user").order_by("pk")[:MAX]
+    traffic = [((app.user.username, app.name), request_rates.read(app)) for app in applications]
     known = [(labels, one) for labels, one in traffic if one is not None]
     requests = [(labels, one.requests) for labels, one in known]
     errors = [(labels, one.errors) for labels, one in known]

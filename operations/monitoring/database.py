@@ -126,9 +126,9 @@ def _resources(cursor) -> Iterator[Metric]:
     for name, *amounts in _rows(cursor, _tenants):
         for index, kind in enumerate(KINDS):
             has, used, lent, borrowed = amounts[index :: len(KINDS)]
-            found = {"capacity": has, "in_use": used, "lent": lent, "borrowed": borrowed}
-            found["free"] = has + borrowed - lent - used
-            for what, amount in found.items():
+            values = {"capacity": has, "in_use": used, "lent": lent, "borrowed": borrowed}
+            values["free"] = has + borrowed - lent - used
+            for what, amount in values.items():
                 rows[what].append(((name, SHOWN[kind]), float(amount) * UNIT[kind]))
     for what, help in (
         ("capacity", "Resources that the tenant has."),

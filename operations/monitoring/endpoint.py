@@ -100,14 +100,14 @@ class _Everything:
             "mlp_collector_duration_seconds", "What this part of the scrape took.", labels=["collector"]
         )
         for name, collector in COLLECTORS.items():
-            begun, found = time.perf_counter(), []
+            begun, metrics = time.perf_counter(), []
             try:
-                found = list(collector())
+                metrics = list(collector())
                 up.add_metric([name], 1)
             except Exception:  # of any kind: the others still answer
                 log.warning("metrics: %s could not be collected", name, exc_info=True)
                 up.add_metric([name], 0)
             took.add_metric([name], time.perf_counter() - begun)
-            yield from found
+            yield from metrics
         yield up
         yield took

@@ -33,12 +33,12 @@ def collect() -> Iterator[Metric]:
     fronts = {name: checks[name] for name in checks if name not in (*health.BEATING, "database", "valkey", "nats")}
     state = {name: how == "ok" for name, how in health.ask(fronts).items()}
     state["database"] = _works("database", _ask_database)
-    found: list[Metric] = []
-    state["valkey"] = _works("valkey", lambda: found.extend([*_heartbeats(state), *_queues()]))
-    state["nats"] = _works("nats", lambda: found.extend(_streams()))
+    metrics: list[Metric] = []
+    state["valkey"] = _works("valkey", lambda: metrics.extend([*_heartbeats(state), *_queues()]))
+    state["nats"] = _works("nats", lambda: metrics.extend(_streams()))
     rows = [((part,), works) for part, works in state.items()]
     yield gauge("mlp_part_up", "Whether this part of the platform works.", ("part",), rows)
-    yield from found
+    yield from metrics
 
 
 def _works(name: str, question: Callable[[], object]) -> bool:
@@ -95,11 +95,11 @@ def _streams() -> Iterator[Metric]:
     """Yield what of the reports waits for `ingest`, and since when. Raises Fault when the server does not answer."""
     stream = recording.STREAM.name
     try:
-        found = consuming.backlog(stream, recording.DURABLE, ASK_S)
+        backlog = consuming.backlog(stream, recording.DURABLE, ASK_S)
     except Fault:  # perhaps only because `ingest` has not created its consumer yet
         return bus.check()
     yield gauge(
-        "mlp_stream_pending_messages", "Messages that are not stored yet.", ("stream",), [((stream,), found.messages)]
+        "mlp_stream_pending_messages", "Messages that are not stored yet.", ("stream",), [((stream,), backlog.messages)]
     )
-    yield gauge("mlp_stream_age_seconds", "Age of the oldest of them.", ("stream",), [((stream,), found.age_s)])
-    yield gauge("mlp_stream_size_bytes", "Size of the stream.", ("stream",), [((stream,), found.size)])
+    yield gauge("mlp_stream_age_seconds", "Age of the oldest of them.", ("stream",), [((stream,), backlog.age_s)])
+    yield gauge("mlp_stream_size_bytes", "Size of the stream.", ("stream",), [((stream,), backlog.size)])

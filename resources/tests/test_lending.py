@@ -263,7 +263,7 @@ def test_any_order_of_calls_keeps_the_sums(tenants, seed):
         tcc.release(id=request.pk, applier="jm")
     check()
     assert not Loan.objects.exists()
-    assert all(not getattr(one, f"{kind}_inuse") for one in Tenant.objects.all() for kind in KINDS)
+    assert all(not getattr(tenant, f"{kind}_inuse") for tenant in Tenant.objects.all() for kind in KINDS)
 
 
 @pytest.mark.usefixtures("transactional_db")
@@ -274,7 +274,7 @@ class TestAtOnce:
         calls += [lambda: ask(4, "south", closed=[tenants["north"].pk], cpu=5), lambda: ask(5, "default", False, cpu=1)]
         assert refusals(at_once(*calls)) >= 2
         check()
-        assert sum(one.cpu_inuse for one in Tenant.objects.all()) >= 8
+        assert sum(tenant.cpu_inuse for tenant in Tenant.objects.all()) >= 8
 
     def test_tenants_that_borrow_from_each_other_do_not_deadlock(self, tenants):
         before = deadlocks()
@@ -360,6 +360,6 @@ class TestAtOnce:
             print(f"\nlending storm: {CLIENTS} clients, {sum(done.values())} calls, {looks[0]} looks, {dict(done)}")
         for verb in ("borrow", "borrow refused", "try", "end", "rest", "capacity", "policy", "died"):
             assert done[verb], f"the storm never saw {verb}"
-        assert sum(Decimal(one.cpu_inuse) for one in Tenant.objects.all()) <= sum(
-            one.cpu for one in Tenant.objects.all()
+        assert sum(Decimal(tenant.cpu_inuse) for tenant in Tenant.objects.all()) <= sum(
+            tenant.cpu for tenant in Tenant.objects.all()
         )

@@ -51,9 +51,9 @@ def at_once(*calls) -> list:
 
 
 def refusals(results: list) -> int:
-    unexpected = [one for one in results if isinstance(one, Exception) and not isinstance(one, Refused)]
+    unexpected = [result for result in results if isinstance(result, Exception) and not isinstance(result, Refused)]
     assert not unexpected, unexpected
-    return sum(isinstance(one, Refused) for one in results)
+    return sum(isinstance(result, Refused) for result in results)
 
 
 def in_use(kind: str = "cpu"):
@@ -123,7 +123,7 @@ class TestSingleRaces:
         calls = [ask(f"job:{number}", owner="alice", cpu=0.5) for number in range(12)]
         results = at_once(*calls)
         assert refusals(results) == 8
-        assert all(isinstance(one, limits.OverLimit) for one in results if isinstance(one, Refused))
+        assert all(isinstance(result, limits.OverLimit) for result in results if isinstance(result, Refused))
         assert in_use() == 2
 
 

@@ -93,7 +93,7 @@ def test_a_tenant_in_which_something_is_left_is_not_deleted(as_staff, alice):
     assert "this tenant still has dataset" in as_staff.refused("delete", "tenants/research")
     row.delete()
     assert as_staff.call("delete", "tenants/research").status_code == 200
-    assert [one.tenant.name for one in alice.memberships.all()] == ["default"]
+    assert [membership.tenant.name for membership in alice.memberships.all()] == ["default"]
     assert as_staff.refused("delete", "tenants/default") == "tenant: the tenant default cannot be deleted"
     assert as_staff.refused("delete", "tenants/nowhere") == "tenant: no such tenant"
 

@@ -22,20 +22,20 @@ def hold(cluster: Cluster, body: dict, record: dict) -> None:
     One that an earlier release has created under the name of a run is taken over.
     """
     for _ in range(TRIES):
-        found = _of_application(cluster, body["metadata"])
-        if found is None:
+        ingress = _of_application(cluster, body["metadata"])
+        if ingress is None:
             if cluster.create(cluster.networking.create_namespaced_ingress, body):
                 return
-        elif record["metadata"]["uid"] in [owner["uid"] for owner in _owners(found)]:
+        elif record["metadata"]["uid"] in [owner["uid"] for owner in _owners(ingress)]:
             return
         else:
-            owners = [*_owners(found), objects.reference(record)]
+            owners = [*_owners(ingress), objects.reference(record)]
             change = {"ownerReferences": owners, "labels": body["metadata"]["labels"]}
             with contextlib.suppress(Conflict, NotFound):  # changed or removed since it was read
                 try:
-                    _patch(cluster, found, {"metadata": change, "spec": body["spec"]})
+                    _patch(cluster, ingress, {"metadata": change, "spec": body["spec"]})
                 except Forbidden:  # the roles of an earlier release: requests by this way fail for a moment
-                    cluster.delete(cluster.networking.delete_namespaced_ingress, found["metadata"]["name"])
+                    cluster.delete(cluster.networking.delete_namespaced_ingress, ingress["metadata"]["name"])
                     continue
                 return
         time.sleep(0.1)
@@ -45,17 +45,17 @@ def hold(cluster: Cluster, body: dict, record: dict) -> None:
 def release(cluster: Cluster, record: dict) -> None:
     """End the ownership of a run; the Ingress is deleted with the last one."""
     for _ in range(TRIES):
-        found = _of_application(cluster, record["metadata"])
+        ingress = _of_application(cluster, record["metadata"])
         uid = record["metadata"]["uid"]
-        if found is None or uid not in [owner["uid"] for owner in _owners(found)]:
+        if ingress is None or uid not in [owner["uid"] for owner in _owners(ingress)]:
             return
-        left = [owner for owner in _owners(found) if owner["uid"] != uid]
+        left = [owner for owner in _owners(ingress) if owner["uid"] != uid]
         if not left:
-            cluster.delete(cluster.networking.delete_namespaced_ingress, found["metadata"]["name"])
+            cluster.delete(cluster.networking.delete_namespaced_ingress, ingress["metadata"]["name"])
             return
         with contextlib.suppress(Conflict, NotFound):
             with contextlib.suppress(Forbidden):  # the cluster itself forgets owners that are gone
-                _patch(cluster, found, {"metadata": {"ownerReferences": left}})
+                _patch(cluster, ingress, {"metadata": {"ownerReferences": left}})
             return
 
 
@@ -65,9 +65,9 @@ def _of_application(cluster: Cluster, metadata: dict) -> dict | None:
     user, app = (labels.get(f"{object_names.DOMAIN}/{key}", "") for key in ("user", "app"))
     if not (user and app):
         return None
-    found = cluster.get(cluster.networking.read_namespaced_ingress, object_names.route_name(user, app))
-    if found is not None:
-        return found
+    ingress = cluster.get(cluster.networking.read_namespaced_ingress, object_names.route_name(user, app))
+    if ingress is not None:
+        return ingress
     selector = f"{object_names.SELECTOR},{object_names.DOMAIN}/user={user},{object_names.DOMAIN}/app={app}"
     with contextlib.suppress(Forbidden):  # the roles of an earlier release
         return next(iter(cluster.list(cluster.networking.list_namespaced_ingress, selector)["items"]), None)

@@ -98,9 +98,9 @@ class Sampler(threading.Thread):
         age = seen - started
         if age < 0 or seen - self.written.get(key, 0.0) < max(1.0, age / LOOKS):
             return
-        containers = [one["usage"] for each in mine for one in each["containers"]]
-        cpu = sum(float(parse_quantity(one["cpu"])) for one in containers)
-        ram = sum(int(parse_quantity(one["memory"])) for one in containers)
+        containers = [container["usage"] for each in mine for container in each["containers"]]
+        cpu = sum(float(parse_quantity(container["cpu"])) for container in containers)
+        ram = sum(int(parse_quantity(container["memory"])) for container in containers)
         line = json.dumps({"after": round(age, 1), "cpu": round(cpu, 3), "ram": ram // MIB}).encode() + b"\n"
         with own(self.folder, key).open("ab") as file:
             file.write(line)

@@ -187,11 +187,11 @@ class Watcher:
         """Return all Jobs and Deployments of the platform; None when memory may be stale."""
         if not (self.jobs.current and self.deployments.current):
             return None
-        found = []
+        objects = []
         for feed in (self.jobs, self.deployments):
             with feed.lock:
-                found += feed.objects.values()
-        return found
+                objects += feed.objects.values()
+        return objects
 
     # --- logs ---------------------------------------------------------------------------------------------
     def _moved(self, obj: dict) -> None:

@@ -137,13 +137,13 @@ def stat_of(pid: int) -> list[bytes]:
 
 def share_of(pid: int) -> tuple[int, int]:
     """Return the process's proportional share of memory (PSS) in bytes, and how much of it are files in memory."""
-    found = {b"Pss:": 0, b"Pss_Shmem:": 0}
+    sizes = {b"Pss:": 0, b"Pss_Shmem:": 0}
     with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
         for line in file:
             name, *value = line.split()
-            if name in found:
-                found[name] = int(value[0]) << 10
-    return found[b"Pss:"], found[b"Pss_Shmem:"]
+            if name in sizes:
+                sizes[name] = int(value[0]) << 10
+    return sizes[b"Pss:"], sizes[b"Pss_Shmem:"]
 
 
 def nearly_full(mib: int) -> Reason:

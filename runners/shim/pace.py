@@ -55,5 +55,5 @@ class Meter:
         if self.encrypted:  # as many messages as can be in it
             return self.pace.take(len(data), -(-len(data) // SHORTEST))
         text, known = self.before + data, len(self.before)
-        self.pace.take(len(data), sum(found.end() > known for found in PUBLISHES.finditer(text)))
+        self.pace.take(len(data), sum(match.end() > known for match in PUBLISHES.finditer(text)))
         self.before = text[-LONGEST:]

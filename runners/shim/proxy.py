@@ -120,12 +120,12 @@ def forwarded(head: bytes, method: bytes, path: bytes, version: bytes) -> bytes:
 def dial(host: str, port: int, deadline: float) -> socket.socket:
     """Return a connection to the first address of the host that is allowed and answers. Raises Refusal."""
     try:
-        found = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as problem:
         raise Refusal(502, f"the name {host[:200]!r} cannot be resolved: {problem}") from None
-    refused = {entry[4][0]: why for entry in found if (why := refusal_of(entry[4][0]))}
+    refused = {entry[4][0]: why for entry in addresses if (why := refusal_of(entry[4][0]))}
     problem: object = ""
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         if address[0] in refused:
             continue
         link = socket.socket(family, kind, protocol)

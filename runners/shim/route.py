@@ -239,10 +239,10 @@ def handle_of(pid: int) -> int:
     process, deadline, pause = os.pidfd_open(pid), time.monotonic() + READY_S, 0.001
     while time.monotonic() < deadline:
         if (number := number_of_tap(pid)) is not None:
-            found = _libc.syscall(PIDFD_GETFD, process, number, 0)
-            if found < 0:
+            descriptor = _libc.syscall(PIDFD_GETFD, process, number, 0)
+            if descriptor < 0:
                 raise OSError(ctypes.get_errno(), f"its interface: {os.strerror(ctypes.get_errno())}")
-            return found
+            return descriptor
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
     raise OSError("the program has made no interface")

@@ -134,7 +134,7 @@ EVERYBODY = PODS | OTHERS
 
 
 def applied(**options) -> list[dict]:
-    found = [one for one in manifests.manifests(CONFIG, **options) if one["kind"] == "NetworkPolicy"]
+    found = [manifest for manifest in manifests.manifests(CONFIG, **options) if manifest["kind"] == "NetworkPolicy"]
     for team in (TEAM, LONELY):
         own = objects.policy(team, OWNER)
         found.append(own | {"metadata": own["metadata"] | {"namespace": "mlp"}})

@@ -49,7 +49,7 @@ class Authority:
 
     def _signed(self, name, key, begins, ends, constraints) -> x509.Certificate:
         now = datetime.now(UTC)
-        alternatives = [x509.DNSName(one) for one in NAMES] + [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+        alternatives = [x509.DNSName(name) for name in NAMES] + [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(self.name).public_key(key.public_key())
         builder = builder.serial_number(x509.random_serial_number())
         builder = builder.not_valid_before(now + begins).not_valid_after(now + ends)

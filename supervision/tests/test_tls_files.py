@@ -226,7 +226,7 @@ def test_the_overview_and_the_metrics_tell_of_files_that_cannot_be_used(files, s
     monkeypatch.setattr(endpoint, "_last", (float("-inf"), b""))
     text = visitor().get("/metrics", HTTP_AUTHORIZATION=f"Bearer {current.METRICS_TOKEN}").content.decode()
     assert "\nmlp_tls_certificate_usable 0.0" in text
-    line = next(one for one in text.splitlines() if one.startswith("mlp_tls_certificate_expiry_timestamp_seconds "))
+    line = next(line for line in text.splitlines() if line.startswith("mlp_tls_certificate_expiry_timestamp_seconds "))
     assert abs(float(line.split()[1]) - tls.served().ends.timestamp()) < timedelta(minutes=1).total_seconds()
 
 

@@ -178,7 +178,7 @@ class Comparison:
         self.counts["metrics"] += len(rows)
         ended = datetime.fromisoformat(row["ended"]).timestamp() if row["ended"] else float("inf")
         for rank in range(line["workers"]):
-            stored = [one["epoch"] for one in rows if one["loss"] == rank]
+            stored = [row["epoch"] for row in rows if row["loss"] == rank]
             acked = list(self.acked(user, name, rank))
             must = [one["epoch"] for one in acked if one["at"] < ended or row["state"] == "finished"]
             if stored != sorted(set(stored)):
@@ -241,7 +241,7 @@ class Comparison:
         caller = self.caller_for(user)
         query = urllib.parse.urlencode({"run_id": run, "metric_key": key})
         answer = caller.until_known(lambda: caller.ask("GET", f"/mlflow/api/2.0/mlflow/metrics/get-history?{query}"))
-        return Counter((one["step"], one["value"]) for one in answer.json()["metrics"])
+        return Counter((metric["step"], metric["value"]) for metric in answer.json()["metrics"])
 
     # --- log lines ----------------------------------------------------------------------------------------------------
     def lines(self) -> None:

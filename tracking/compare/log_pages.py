@@ -70,15 +70,15 @@ def _lines(job: Job) -> list[str]:
 def difference(left: list[str], right: list[str], with_numbers: bool) -> list[Line]:
     """Return the lines that differ with CONTEXT lines around them; none where the logs are the same."""
     seen = [[line if with_numbers else NUMBER.sub("#", line) for line in side] for side in (left, right)]
-    found: list[Line] = []
+    rows: list[Line] = []
     for group in difflib.SequenceMatcher(None, *seen).get_grouped_opcodes(CONTEXT):
-        if found or group[0][1] or group[0][3]:
-            found.append(Line("gap", None, None, ""))
+        if rows or group[0][1] or group[0][3]:
+            rows.append(Line("gap", None, None, ""))
         for kind, left_from, left_to, right_from, right_to in group:
             if kind == "equal":
                 pairs = zip(range(left_from, left_to), range(right_from, right_to), strict=True)
-                found += [Line("same", at + 1, other + 1, right[other]) for at, other in pairs]
+                rows += [Line("same", at + 1, other + 1, right[other]) for at, other in pairs]
                 continue
-            found += [Line("left", at + 1, None, left[at]) for at in range(left_from, left_to)]
-            found += [Line("right", None, at + 1, right[at]) for at in range(right_from, right_to)]
-    return found
+            rows += [Line("left", at + 1, None, left[at]) for at in range(left_from, left_to)]
+            rows += [Line("right", None, at + 1, right[at]) for at in range(right_from, right_to)]
+    return rows

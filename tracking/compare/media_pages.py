@@ -23,11 +23,11 @@ def compare_media(request):
     jobs = selected(request)[:MAX_RUNS]
     if not jobs:
         raise Http404
-    found = [of_job(job).media() for job in jobs]
-    media = sorted({key for one in found for key in one}, key=lambda key: (KINDS.index(key[0]), key[1]))
+    media_of_jobs = [of_job(job).media() for job in jobs]
+    media = sorted({key for one in media_of_jobs for key in one}, key=lambda key: (KINDS.index(key[0]), key[1]))
     asked = tuple(request.GET.get("medium", "").split(":", 1))
     key = asked if asked in media else next(iter(media), None)
-    steps = sorted({step for one in found for step in one.get(key, ())})
+    steps = sorted({step for one in media_of_jobs for step in one.get(key, ())})
     steps = sorted(steps[:: -(-(-len(steps) // MAX_STEPS) or 1)])  # the last one is always among them
     place = _place(request.GET.get("place", ""), len(steps))
     context = {
@@ -37,7 +37,7 @@ def compare_media(request):
         "steps": steps,
         "place": place,
         "step": steps[place] if steps else None,
-        "shown": [_shown(job, one, key, steps[place]) for job, one in zip(jobs, found, strict=True) if key],
+        "shown": [_shown(job, one, key, steps[place]) for job, one in zip(jobs, media_of_jobs, strict=True) if key],
         "most": MAX_RUNS,
     }
     return render(request, "jobs/compare_media.html", context)
@@ -49,9 +49,9 @@ def _place(text: str, count: int) -> int:
     return min(int(text), last) if text.isascii() and text.isdigit() and len(text) < 10 else last
 
 
-def _shown(job, found: dict, key: tuple[str, str], step: int) -> dict:
+def _shown(job, media: dict, key: tuple[str, str], step: int) -> dict:
     """Return the context of one run's medium; `card` is None where the run has logged none by then."""
-    steps = found.get(key)
+    steps = media.get(key)
     if not steps or min(steps) > step:
         return {"job": job, "card": None}
     return {"job": job, "card": card(job, key, steps, Chosen(steps={key: step}))}

@@ -111,8 +111,8 @@ def selected(request) -> list[Job]:
 
 def in_order(request, owner: str, names: list[str]) -> list[Job]:
     """Return those of the owner's jobs that the visitor may read, in the order of the names."""
-    found = Job.objects.filter(user__username=owner, name__in=names).select_related("user", "project")
-    jobs = {job.name: job for job in access.readable(request, found)}
+    rows = Job.objects.filter(user__username=owner, name__in=names).select_related("user", "project")
+    jobs = {job.name: job for job in access.readable(request, rows)}
     return [jobs[name] for name in names if name in jobs]
 
 

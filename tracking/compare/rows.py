@@ -65,22 +65,22 @@ def table_of(jobs: list[Job], params: dict, summaries: dict, only_differences: b
 
 def params_of(jobs: list[Job]) -> dict[int, dict[str, str]]:
     """Return the arguments and parameters of each run by name."""
-    found: dict[int, dict[str, str]] = defaultdict(dict)
+    params: dict[int, dict[str, str]] = defaultdict(dict)
     for job_id, name, text in RunParam.objects.filter(job__in=jobs).values_list("job_id", "name", "text"):
-        found[job_id][name] = text
-    return found
+        params[job_id][name] = text
+    return params
 
 
 def summaries_of(jobs: list[Job]) -> dict[int, dict[str, RunMetric]]:
     """Return the summary of each metric of each run by name; of very many metrics the first by name."""
-    found: dict[int, dict[str, RunMetric]] = defaultdict(dict)
+    summaries: dict[int, dict[str, RunMetric]] = defaultdict(dict)
     rows = series.summarised(jobs)
     if sum(job.values_kept for job in jobs) > MAX_NAMES:  # else there are not so many
         last = rows.values_list("name", flat=True).order_by("name").distinct()[MAX_NAMES : MAX_NAMES + 1]
         rows = rows.filter(Q(name__in=series.MEASURED) | Q(name__lt=last[0])) if last else rows
     for summary in rows:
-        found[summary.job_id][summary.name] = summary
-    return found
+        summaries[summary.job_id][summary.name] = summary
+    return summaries
 
 
 def best_column(jobs: list[Job], name: str) -> str:
@@ -127,7 +127,7 @@ def _metrics(jobs: list[Job], summaries: dict[int, dict[str, RunMetric]]) -> Ite
 
 
 def _values(name: str, of_jobs: list[RunMetric | None], column: str, choose) -> Row:
-    values = [None if one is None else getattr(one, column) for one in of_jobs]
+    values = [None if job is None else getattr(job, column) for job in of_jobs]
     numbers = [value for value in values if value is not None and not math.isnan(value)]
     winner = choose(numbers) if len(set(numbers)) > 1 else None
     cells = [
@@ -166,8 +166,8 @@ def _argument_axes(jobs: list[Job], params: dict) -> Iterable[dict]:
 def _metric_axes(jobs: list[Job], summaries: dict) -> Iterable[dict]:
     for name in _names(jobs, summaries)[:MAX_ROWS]:
         better = best_column(jobs, name)
-        found = [summaries[job.pk].get(name) for job in jobs]
-        values = [None if one is None else getattr(one, better) for one in found]
+        summaries_of_name = [summaries[job.pk].get(name) for job in jobs]
+        values = [None if summary is None else getattr(summary, better) for summary in summaries_of_name]
         finite = [value if value is not None and math.isfinite(value) else None for value in values]
         yield {"kind": "metric", "name": name, "values": finite, "better": better, "same": False}
 

@@ -44,9 +44,9 @@ def save(user, *, name: str, jobs: Sequence[str] | None, query: str = "", replac
     try:
         with transaction.atomic():
             accounts.hold_active(user)
-            found = None if jobs is None else _runs(user, jobs)
+            rows = None if jobs is None else _runs(user, jobs)
             row = lock_row(Comparison, user=user, name=name) if replace else None
-            if row is None and found is None:
+            if row is None and rows is None:
                 raise Missing("comparison")
             if row is None:
                 if Comparison.objects.filter(user=user).count() >= MAX_COMPARISONS:
@@ -54,10 +54,10 @@ def save(user, *, name: str, jobs: Sequence[str] | None, query: str = "", replac
                 row = Comparison(user=user, name=name)
             row.query = kept
             row.save()
-            if found is not None:
+            if rows is not None:
                 ComparedRun.objects.filter(comparison=row).delete()
                 ComparedRun.objects.bulk_create(
-                    ComparedRun(comparison=row, job=job, place=place) for place, job in enumerate(found)
+                    ComparedRun(comparison=row, job=job, place=place) for place, job in enumerate(rows)
                 )
             after_commit.changed(user.username, "comparison", name)
     except IntegrityError as problem:
@@ -102,8 +102,8 @@ def _runs(user, names: Sequence[str]) -> list[Job]:
     names = list(dict.fromkeys(names))
     if not 1 <= len(names) <= MAX_JOBS:
         raise Refused("must be the names of 1 to %(limit)s jobs", field="jobs", limit=MAX_JOBS)
-    found = {job.name: job for job in Job.objects.filter(user=user, name__in=names, trashed=None)}
+    jobs_by_name = {job.name: job for job in Job.objects.filter(user=user, name__in=names, trashed=None)}
     for name in names:
-        if name not in found:
+        if name not in jobs_by_name:
             raise Refused("you have no job named %(name)s", field="jobs", name=name)
-    return [found[name] for name in names]
+    return [jobs_by_name[name] for name in names]

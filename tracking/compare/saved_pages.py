@@ -52,9 +52,9 @@ def save(request):
         if problem:
             messages.error(request, problem)
         return redirect("compare")
-    made = []
+    created = []
     problem = attempt(
-        lambda: made.append(
+        lambda: created.append(
             saved.save(
                 request.user, name=name, jobs=post.getlist("job"), query=post.get("query", ""),
                 replace=post.get("replace") == "1",
@@ -65,7 +65,7 @@ def save(request):
         messages.error(request, problem)
         return redirect(back)
     messages.success(request, _("The comparison %(name)s is saved.") % {"name": name})
-    return redirect("comparison", name=made[0].name)
+    return redirect("comparison", name=created[0].name)
 
 
 def _delete(request, name: str) -> None:

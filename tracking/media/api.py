@@ -53,10 +53,10 @@ class JobMedia(JobView):
         step = query_int(request, "step", -1, 0)
         limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(request, "offset", 0, 0)
-        found = [
+        media = [
             item
             for item in items
             if kind in (None, item.kind) and wanted in (None, item.name) and step in (-1, item.step)
         ]
-        page = MediumOut(found[offset : offset + limit], many=True).data
-        return Response(page, headers={"X-Total-Count": str(len(found))})
+        page = MediumOut(media[offset : offset + limit], many=True).data
+        return Response(page, headers={"X-Total-Count": str(len(media))})

@@ -60,14 +60,14 @@ class Index(NamedTuple):
         If attempts have logged the same step, the later attempt's items are used. Of kinds that are shown once per
         step, the last item is used.
         """
-        found: dict[tuple[str, str], dict[int, list[Item]]] = {}
+        items: dict[tuple[str, str], dict[int, list[Item]]] = {}
         for item in self.items:
-            steps = found.setdefault((item.kind, item.name), {})
+            steps = items.setdefault((item.kind, item.name), {})
             before = steps.get(item.step, [])
             if before and (before[0].attempt < item.attempt or item.kind not in SEVERAL):
                 before = []
             steps[item.step] = [*before, item]
-        ordered = sorted(found.items(), key=lambda entry: (entry[0][1], KINDS.index(entry[0][0])))
+        ordered = sorted(items.items(), key=lambda entry: (entry[0][1], KINDS.index(entry[0][0])))
         return {key: dict(sorted(steps.items())) for key, steps in ordered}
 
 
@@ -80,8 +80,8 @@ def of_job(job: Job) -> Index:
         return Index(pictures, 0)
     with file:
         info = os.fstat(file.fileno())
-    found = _read(folder, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
-    return found._replace(items=(*found.items, *pictures)) if pictures else found
+    index = _read(folder, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns))
+    return index._replace(items=(*index.items, *pictures)) if pictures else index
 
 
 def path_of(file: str) -> str:
@@ -99,17 +99,17 @@ def _version(folder: Path, path: str) -> tuple:
 @lru_cache(maxsize=16)
 def _pictures(job: Job, version: tuple) -> tuple[Item, ...]:
     """Return the pictures that MLflow's client has logged. `version` is that of their folder, for the cache."""
-    found = []
+    pictures = []
     if version:
         with suppress(Refused):
             for entry in files.listing(job, IMAGES) or ():
                 match = PICTURE.fullmatch(entry.name)
-                if match and len(found) < MAX_ITEMS:
+                if match and len(pictures) < MAX_ITEMS:
                     name = ODD.sub("_", match["key"].replace("~", "/").replace("#", "/"))[:100]
                     name = name if NAME.fullmatch(name) else f"x{name}"[:100]
                     time = int(match["time"]) / 1000
-                    found.append(Item("image", name, int(match["step"]), f"{LOGGED}{entry.name}", time, 1, "", 0))
-    return tuple(sorted(found, key=lambda item: item.time))
+                    pictures.append(Item("image", name, int(match["step"]), f"{LOGGED}{entry.name}", time, 1, "", 0))
+    return tuple(sorted(pictures, key=lambda item: item.time))
 
 
 def _open(folder: Path) -> BinaryIO | None:

@@ -38,14 +38,14 @@ class Chosen:
     @classmethod
     def read(cls, query: QueryDict) -> Chosen:
         """Parse the selection in the address; invalid parts are ignored."""
-        found = cls()
+        chosen = cls()
         for text in query.getlist("at")[:500]:
             if match := CHOICE.fullmatch(text):
-                found.steps[match[1], match[2]] = int(match[3])
+                chosen.steps[match[1], match[2]] = int(match[3])
         for text in query.getlist("sort")[:500]:
             if match := SORT.fullmatch(text):
-                found.sorts[match[1], match[2]] = (match[3], int(match[4]))
-        return found
+                chosen.sorts[match[1], match[2]] = (match[3], int(match[4]))
+        return chosen
 
 
 @shareable
@@ -56,19 +56,19 @@ def media(request: HttpRequest, name: str) -> HttpResponse:
     index = of_job(row)
     query, kind = request.GET.get("q", "").strip()[:100], request.GET.get("kind", "")
     every = index.media()
-    found = {
+    context_media = {
         key: steps
         for key, steps in every.items()
         if query.lower() in key[1].lower() and (kind not in KINDS or key[0] == kind)
     }
-    page = Paginator(list(found.items()), CARDS).get_page(request.GET.get("page"))
+    page = Paginator(list(context_media.items()), CARDS).get_page(request.GET.get("page"))
     chosen = Chosen.read(request.GET)
     context = {
         **frame(row, "job_media"),
         "page": page,
         "cards": [card(row, key, steps, chosen) for key, steps in page.object_list],
         "any": bool(every),
-        "kinds": [one for one in KINDS if any(key[0] == one for key in every)],
+        "kinds": [kind for kind in KINDS if any(key[0] == kind for key in every)],
         "kind": kind if kind in KINDS else "",
         "q": query,
         "invalid": index.invalid,

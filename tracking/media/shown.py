@@ -38,8 +38,8 @@ def at_step(job: Job, kind: str, steps: dict[int, list[Item]], step: int, sort: 
         return {**context, "missing": data is None, "text": sanitize.text((data or b"").decode(errors="replace"))}
     value = read_value(job, items[-1])
     shown = {"table": lambda: _table(value, sort, page), "matrix": lambda: _matrix(value)}.get(kind)
-    found = _histogram(job, steps, step, value) if shown is None else shown()
-    return {**context, **(found or {"missing": True})}
+    drawn = _histogram(job, steps, step, value) if shown is None else shown()
+    return {**context, **(drawn or {"missing": True})}
 
 
 def open_item(job: Job, file: str) -> BinaryIO | None:

@@ -97,19 +97,19 @@ def _folder(job: Job) -> Iterator[int]:
 def _journals(job: Job) -> Iterator[list[tuple[str, str, BinaryIO]]]:
     """Open the journals of the job's current attempt, as (name, run, file)."""
     with contextlib.ExitStack() as opened:
-        found = []
+        journals = []
         with contextlib.suppress(OSError), _folder(job) as folder:
             for name in sorted(os.listdir(folder)):
                 named = NAME.fullmatch(name)
-                if named and int(named[1]) == job.attempt and len(found) < MAX_FILES:
+                if named and int(named[1]) == job.attempt and len(journals) < MAX_FILES:
                     with contextlib.suppress(OSError):
                         handle = os.open(
                             name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
                         )
                         file = opened.enter_context(os.fdopen(handle, "rb"))
                         if stat.S_ISREG(os.fstat(handle).st_mode):
-                            found.append((name, named[2], file))
-        yield found
+                            journals.append((name, named[2], file))
+        yield journals
 
 
 def _batches(job: Job, run: str, file: BinaryIO, most: int) -> Iterator[tuple[list[Delivery], int]]:

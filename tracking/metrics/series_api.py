@@ -93,11 +93,11 @@ class JobSeries(JobView):
         most = query_int(request, "points", 0, 0, series.MAX_POINTS)
         begin, end = _page_of(request)
         job = self.job(name)
-        found = series.of_job(job, begin, end)
+        rows = series.of_job(job, begin, end)
         if most:
-            sampled = points.samples(job, [one.name for one in found], most)
-            found = [one._replace(points=sampled.get(one.name, [])) for one in found]
-        return _answer(found, series.summarised([job]).count())
+            sampled = points.samples(job, [row.name for row in rows], most)
+            rows = [row._replace(points=sampled.get(row.name, [])) for row in rows]
+        return _answer(rows, series.summarised([job]).count())
 
 
 class JobPoints(JobView):
@@ -141,8 +141,8 @@ class JobPoints(JobView):
         shown = names[begin:end]
         after = points.marks(job, followed.union(shown))
         ranges = {one: points.range_of(job, one, x, low, high) for one in shown}
-        found = points.of_job(job, shown, ranges, most, after)
-        return Response(PointsOut(found, many=True).data, headers={"X-Total-Count": str(len(names))})
+        answered = points.of_job(job, shown, ranges, most, after)
+        return Response(PointsOut(answered, many=True).data, headers={"X-Total-Count": str(len(names))})
 
 
 def _number(request, name: str) -> float | None:
@@ -183,8 +183,8 @@ class JobUsage(JobView):
         points = query_int(request, "points", 0, 0, series.MAX_POINTS)
         skip = query_int(request, "skip", 0, 0)
         begin, end = _page_of(request)
-        found = usage_series.of_job(self.job(name), points, skip)
-        return _answer(found[begin:end], len(found))
+        usage = usage_series.of_job(self.job(name), points, skip)
+        return _answer(usage[begin:end], len(usage))
 
 
 def _answer(rows: list[series.Series], total: int) -> Response:

@@ -209,8 +209,8 @@ def _summary(points: Points, source: Source, spans: list[Span], tail: Buckets) -
     points.count += sum(span.count for span in spans) + len(tail)
     lows = [*compress(tail.min, tail.n), *(span.low for span in spans), points.min]
     highs = [*compress(tail.max, tail.n), *(span.high for span in spans), points.max]
-    points.min = min((one for one in lows if one is not None), default=None)
-    points.max = max((one for one in highs if one is not None), default=None)
+    points.min = min((low for low in lows if low is not None), default=None)
+    points.max = max((high for high in highs if high is not None), default=None)
     newest = (tail, len(tail) - 1) if tail else (_row(source, spans[-1].last), 0) if spans else None
     if newest is not None:
         buckets, place = newest

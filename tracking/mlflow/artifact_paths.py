@@ -39,10 +39,10 @@ def place(call: Call, text: str, *, write: bool = False, file: bool = False) -> 
     """
     text = text if file else text.rstrip("/")
     logged = MODEL.fullmatch(text)
-    found = RUN.fullmatch(text) or logged
-    if found is None:
+    match = RUN.fullmatch(text) or logged
+    if match is None:
         raise WrongField(f"Invalid artifact path '{text[:200]}': must be an experiment, a run, 'artifacts' and a path")
-    key, inner = found[1].lower(), found[2] or ""
+    key, inner = match[1].lower(), match[2] or ""
     if file and not inner:
         raise WrongField(f"Invalid artifact path '{text[:200]}': must be a file's")
     if not write and (job := _registered(call, key, inner, logged=bool(logged))):
@@ -60,10 +60,10 @@ def _registered(call: Call, key: str, inner: str, *, logged: bool) -> Job | Logg
     if not call.caller.job_id:
         return None
     model = LoggedModel.objects.select_related("job__user", "job__project").filter(key=key).first() if logged else None
-    found = model and model.job if logged else lookup.run_of_owner(call, key)
-    if found is None or found.user_id != call.caller.user_id:
+    job = model and model.job if logged else lookup.run_of_owner(call, key)
+    if job is None or job.user_id != call.caller.user_id:
         return None
-    return (model or found) if lookup.is_registered(found, model, inner) else None
+    return (model or job) if lookup.is_registered(job, model, inner) else None
 
 
 def of_run(job: Job, inner: str) -> Place:

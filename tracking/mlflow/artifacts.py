@@ -72,20 +72,20 @@ def entries(place: Place, prefix: str) -> list[dict]:
     """Return what is in a folder, each path after `prefix`. A folder of a run has what clients have logged, and what
     the script has written to the folder of that name of its output.
     """
-    found = {}
+    listed = {}
     if place.path != place.inner:
-        found = {one.name: one for one in files.listing(place.job, place.path) or ()}
+        listed = {one.name: one for one in files.listing(place.job, place.path) or ()}
     if place.path == place.inner or artifact_paths.is_of_run(place):
         for one in files.listing(place.job, place.inner) or ():
             if artifact_paths.is_output(f"{place.inner}/{one.name}" if place.inner else one.name):
-                found.setdefault(one.name, one)
+                listed.setdefault(one.name, one)
     return [
         {
             "path": f"{prefix}/{one.name}" if prefix else one.name,
             "is_dir": one.is_folder,
             **({} if one.is_folder else {"file_size": one.size}),
         }
-        for one in sorted(found.values())
+        for one in sorted(listed.values())
     ]
 
 

@@ -24,8 +24,12 @@ def connect(request: HttpRequest) -> HttpResponse:
     """Show the snippets with the visitor's token, and the newest runs that clients have reported."""
     gateway = address(request)
     libraries = [
-        {"key": one.key, "label": one.label, "texts": [(place, text(one, place.key, gateway)) for place in PLACES]}
-        for one in LIBRARIES
+        {
+            "key": library.key,
+            "label": library.label,
+            "texts": [(place, text(library, place.key, gateway)) for place in PLACES],
+        }
+        for library in LIBRARIES
     ]
     # Of runs in runs the outer one is enough; a job's are on the job's page.
     runs = Job.kept.filter(user=request.user, origin=Origin.CLIENT, parent=None).select_related("project")

@@ -62,15 +62,15 @@ def get_by_name(call: Call) -> dict:
     """
     name = call.fields.text("experiment_name", required=True)
     if call.caller.job_id:
-        found = lookup.projects(call).first()
+        project = lookup.projects(call).first()
     else:
         rows = lookup.projects(call).filter(name=name)
-        found = rows.filter(trashed=None).first() or rows.order_by("-trashed").first()
-        if found is None and name == lookup.DEFAULT_NAME:
-            found = lookup.default(call)
-    if found is None:
+        project = rows.filter(trashed=None).first() or rows.order_by("-trashed").first()
+        if project is None and name == lookup.DEFAULT_NAME:
+            project = lookup.default(call)
+    if project is None:
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"Could not find experiment with name '{name}'")
-    return {"experiment": shown(found)}
+    return {"experiment": shown(project)}
 
 
 @effect(SUBMIT)

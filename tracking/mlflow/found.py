@@ -43,11 +43,11 @@ def runs(keys: list[int]) -> list[dict]:
     """Return the runs in this order; those that have gone meanwhile are left out."""
     rows = execute_prepared(RUNS, {"keys": keys})
     used = uses_of([row[0] for row in rows if row[-1]]) if any(row[-1] for row in rows) else {}
-    found = []
+    page = []
     for pk, *columns, tags, system_tags, metrics, params, _has_uses in rows:
         run = Found(*columns, orjson.loads(tags), orjson.loads(system_tags))
-        found.append(run_from(run, _list(metrics), _list(params), used.get(pk, NOTHING)))
-    return found
+        page.append(run_from(run, _list(metrics), _list(params), used.get(pk, NOTHING)))
+    return page
 
 
 def _list(texts: str | None) -> orjson.Fragment:

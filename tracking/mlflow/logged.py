@@ -109,9 +109,9 @@ def set_tags(call: Call, key: str) -> dict:
 @effect(DESTROY)
 @for_jobs
 def delete_tag(call: Call, key: str, tag: str) -> dict:
-    found = lookup.model(call, key, write=True)
+    row = lookup.model(call, key, write=True)
     with transaction.atomic():
-        model = lock_row(LoggedModel, pk=found.pk)
+        model = lock_row(LoggedModel, pk=row.pk)
         if model is None or model.tags.pop(tag, None) is None:
             raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"No tag with key '{tag[:250]}' for model with ID '{key}'.")
         model.save(update_fields=["tags", "updated"])
@@ -136,9 +136,9 @@ def _tags(fields: Fields) -> dict[str, str]:
 
 def _change(call: Call, key: str, by: dict) -> LoggedModel:
     """Store the status of a model, and add tags and parameters. Raises MlflowError, WrongField."""
-    found = lookup.model(call, key, write=True)
+    row = lookup.model(call, key, write=True)
     with transaction.atomic():
-        model = lock_row(LoggedModel, pk=found.pk)
+        model = lock_row(LoggedModel, pk=row.pk)
         if model is None:
             raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"Logged model with ID '{key}' not found.")
         for field, value in by.items():
@@ -146,8 +146,8 @@ def _change(call: Call, key: str, by: dict) -> LoggedModel:
         if len(model.params) > PARAMS or len(model.tags) > TAGS:
             raise WrongField(f"a model has at most {PARAMS} parameters and {TAGS} tags")
         model.save(update_fields=[*by, "updated"])
-    model.job = found.job
-    _wake(call, found.job)
+    model.job = row.job
+    _wake(call, row.job)
     return model
 
 
@@ -194,9 +194,9 @@ def log_outputs(call: Call) -> dict:
 def note_uses(call: Call, job: Job, kind: ModelUse.Kind) -> None:
     """Record the models of a request as inputs or outputs of a run. Raises MlflowError, WrongField."""
     rows: dict[int, ModelUse] = {}  # a client may name a model twice: the last counts
-    for one in call.fields.messages("models", USES):
-        model = lookup.model(call, one.text("model_id", required=True))
-        rows[model.pk] = ModelUse(job=job, model=model, kind=kind, step=one.whole("step", 0))
+    for message in call.fields.messages("models", USES):
+        model = lookup.model(call, message.text("model_id", required=True))
+        rows[model.pk] = ModelUse(job=job, model=model, kind=kind, step=message.whole("step", 0))
     if rows:
         ModelUse.objects.bulk_create(
             rows.values(), update_conflicts=True, unique_fields=["job", "model", "kind"], update_fields=["step"]
@@ -208,7 +208,7 @@ def note_uses(call: Call, job: Job, kind: ModelUse.Kind) -> None:
 @for_jobs
 def log_model(call: Call) -> dict:
     """Record a model as MLflow 2 does: its description is added to a list, which is a tag of the run."""
-    found = lookup.run(call, write=True)
+    run = lookup.run(call, write=True)
     try:
         said = json.loads(call.fields.text("model_json", required=True))
     except (ValueError, RecursionError):
@@ -216,7 +216,7 @@ def log_model(call: Call) -> dict:
     if not isinstance(said, dict) or any(name not in said for name in ("artifact_path", "flavors", "utc_time_created")):
         raise WrongField("Invalid value for parameter 'model_json': must describe a model in JSON")
     with transaction.atomic():
-        job = lock_row(Job, pk=found.pk) or found
+        job = lock_row(Job, pk=run.pk) or run
         try:
             history = json.loads(job.system_tags.get(HISTORY, "[]"))
         except ValueError:
@@ -226,7 +226,7 @@ def log_model(call: Call) -> dict:
             raise WrongField(f"the descriptions of the run's models have more than {MAX_HISTORY} characters")
         job.system_tags = {**job.system_tags, HISTORY: text}
         job.save(update_fields=["system_tags"])
-    _wake(call, found)
+    _wake(call, run)
     return {}
 
 
@@ -248,8 +248,8 @@ def note_metrics(call: Call, run: str, rows: Iterable[dict]) -> None:
     for key, metrics in by_model.items():
         own = lookup.runs(call, write=True)
         with transaction.atomic():
-            found = LoggedModel.objects.filter(key=key, job__in=own).first()
-            model = found and lock_row(LoggedModel, pk=found.pk)
+            logged = LoggedModel.objects.filter(key=key, job__in=own).first()
+            model = logged and lock_row(LoggedModel, pk=logged.pk)
             if model is not None and len(model.metrics) + len(metrics) <= METRICS:
                 model.metrics = {**model.metrics, **metrics}
                 model.save(update_fields=["metrics", "updated"])

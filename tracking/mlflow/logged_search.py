@@ -50,10 +50,10 @@ def find(call: Call) -> dict:
         rows = rows.filter(_condition(term))
     for one in fields.messages("datasets"):
         rows = rows.filter(_of_dataset(one.text("dataset_name", required=True)))
-    rows = rows.order_by(*[_order(one) for one in fields.messages("order_by")], F("created").desc(), "key")
-    found = list(rows[offset : offset + limit + 1])
-    answer: dict = {"models": [shown.logged_model(row) for row in found[:limit]]} if found else {}
-    if len(found) > limit > 0:
+    rows = rows.order_by(*[_order(message) for message in fields.messages("order_by")], F("created").desc(), "key")
+    rows_shown = list(rows[offset : offset + limit + 1])
+    answer: dict = {"models": [shown.logged_model(row) for row in rows_shown[:limit]]} if rows_shown else {}
+    if len(rows_shown) > limit > 0:
         answer["next_page_token"] = search.token(offset + limit)
     return answer
 

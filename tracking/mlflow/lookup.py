@@ -37,53 +37,53 @@ def given_run(call: Call) -> str:
 
 def runs(call: Call, *, write: bool = False) -> QuerySet:
     """Return the runs that a call may read, or write: a job's token its own run and those nested in it."""
-    found = Job.objects.filter(user=call.caller.user_id).exclude(state=State.DELETING)
+    jobs = Job.objects.filter(user=call.caller.user_id).exclude(state=State.DELETING)
     if not call.caller.job_id:
-        return found
+        return jobs
     own = Q(pk=call.caller.job_id) | Q(parent=call.caller.job_id)
     if write:
-        return found.filter(own)
+        return jobs.filter(own)
     project = Job.objects.filter(pk=call.caller.job_id).values("project")
-    return found.filter(own | Q(project__in=project))
+    return jobs.filter(own | Q(project__in=project))
 
 
 def run_of_owner(call: Call, text: str) -> Job | None:
     """Return the run of the caller's user with that id, also where a job's token does not see it otherwise."""
-    found = Job.objects.filter(user=call.caller.user_id, run_id=run_key(text)).exclude(state=State.DELETING)
-    return found.select_related("user", "project").first()
+    jobs = Job.objects.filter(user=call.caller.user_id, run_id=run_key(text)).exclude(state=State.DELETING)
+    return jobs.select_related("user", "project").first()
 
 
 def run(call: Call, *, write: bool = False, trashed: bool = False, text: str | None = None) -> Job:
     """Return the run of a call; to change one in the trash is refused unless `trashed`. Raises MlflowError."""
     text = given_run(call) if text is None else text
     key = run_key(text)
-    found = runs(call, write=write).filter(run_id=key).select_related("user", "project").first() if key else None
-    if found is None:
-        found = _shared(call, _runs_of_others(key))
-        if found is None:
+    job = runs(call, write=write).filter(run_id=key).select_related("user", "project").first() if key else None
+    if job is None:
+        job = _shared(call, _runs_of_others(key))
+        if job is None:
             raise missing("Run", text)
         if write:
             raise read_only("run", text)
-    if write and not trashed and found.trashed is not None:
+    if write and not trashed and job.trashed is not None:
         raise deleted(text)
-    return found
+    return job
 
 
 def model(call: Call, key: str, *, write: bool = False) -> LoggedModel:
     """Return the logged model with that id: who may read or change its run may do so with the model. Raises
     MlflowError.
     """
-    found = LoggedModel.objects.select_related("job__user", "job__project").filter(key=key).first()
-    own = found is not None and call.caller.job_id and found.user_id == call.caller.user_id
-    if own and not write and found.job.state != State.DELETING and is_registered(found.job, found, ""):
-        return found
+    row = LoggedModel.objects.select_related("job__user", "job__project").filter(key=key).first()
+    own = row is not None and call.caller.job_id and row.user_id == call.caller.user_id
+    if own and not write and row.job.state != State.DELETING and is_registered(row.job, row, ""):
+        return row
     try:
-        run(call, write=write, text=found.job.run_id.hex if found else "")
+        run(call, write=write, text=row.job.run_id.hex if row else "")
     except MlflowError as problem:
         if problem.code != "RESOURCE_DOES_NOT_EXIST":
             raise
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"Logged model with ID '{key[:100]}' not found.") from None
-    return found
+    return row
 
 
 def is_registered(job: Job, model: LoggedModel | None, path: str) -> bool:
@@ -128,10 +128,10 @@ def deleted(run_id: str) -> MlflowError:
 
 def projects(call: Call) -> QuerySet:
     """Return the projects that a call may read."""
-    found = Project.objects.filter(user=call.caller.user_id)
+    rows = Project.objects.filter(user=call.caller.user_id)
     if call.caller.job_id:
-        found = found.filter(jobs=call.caller.job_id)
-    return found
+        rows = rows.filter(jobs=call.caller.job_id)
+    return rows
 
 
 def shared_projects(call: Call, keys: list[int]) -> dict[int, int]:
@@ -139,24 +139,24 @@ def shared_projects(call: Call, keys: list[int]) -> dict[int, int]:
     if call.caller.job_id:
         return {}
     rows = Project.objects.filter(pk__in=keys, trashed=None).exclude(user=call.caller.user_id)
-    found = list(rows.select_related("user"))
-    granted = access.readings(access.Visitor(call.user), found) if found else {}
-    return {row.pk: row.user_id for row in found if row.pk in granted}
+    projects_shared = list(rows.select_related("user"))
+    granted = access.readings(access.Visitor(call.user), projects_shared) if projects_shared else {}
+    return {row.pk: row.user_id for row in projects_shared if row.pk in granted}
 
 
 def project(call: Call, text: str | None = None, *, write: bool = False) -> Project:
     """Return the project of a call. Raises MlflowError."""
     text = call.fields.text("experiment_id", required=True) if text is None else text
-    found = project_of(call, text)
-    if found is None:
+    row = project_of(call, text)
+    if row is None:
         key = whole_of(text) or 0
         rows = Project.objects.filter(pk=key if 0 < key < 2**63 else 0).select_related("user")
-        found = _shared(call, rows)
-        if found is None:
+        row = _shared(call, rows)
+        if row is None:
             raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"No Experiment with id={text} exists")
         if write:
             raise read_only("experiment", text)
-    return found
+    return row
 
 
 def project_of(call: Call, text: str) -> Project | None:

@@ -118,21 +118,21 @@ def get_history(call: Call) -> dict:
     name = call.fields.text("metric_key", required=True)
     most = min(HISTORY, call.fields.whole("max_results", HISTORY, low=1))
     kind, after = _place(call.fields.text("page_token"))
-    found: list[tuple] = []
+    points: list[tuple] = []
     if kind == REPORT:
         if name in MEASURED:
-            found = _rows(METRICS.format(name=name), REPORT, [job.pk, after, most + 1])
+            points = _rows(METRICS.format(name=name), REPORT, [job.pk, after, most + 1])
         after = 0
-    if len(found) <= most:
-        found += _rows(VALUES, VALUE, [job.pk, name, after, name, most + 1 - len(found)])
+    if len(points) <= most:
+        points += _rows(VALUES, VALUE, [job.pk, name, after, name, most + 1 - len(points)])
     answer: dict = {
         "metrics": [
             {"key": name, "value": number_out(value), "timestamp": at, "step": step}
-            for _kind, _id, value, at, step in found[:most]
+            for _kind, _id, value, at, step in points[:most]
         ]
     }
-    if len(found) > most:
-        answer["next_page_token"] = _token(*found[most - 1][:2])
+    if len(points) > most:
+        answer["next_page_token"] = _token(*points[most - 1][:2])
     return answer
 
 
@@ -142,11 +142,11 @@ def get_histories(call: Call) -> dict:
     """Return the points of one metric of several runs, as MLflow's web interface asks for them: by run and time."""
     keys = sorted(set(_runs_of(call, "run_id")))
     name = call.fields.text("metric_key", required=True)
-    most, found = min(HISTORY, call.fields.whole("max_results", HISTORY, low=1)), []
+    most, points = min(HISTORY, call.fields.whole("max_results", HISTORY, low=1)), []
     for job in _jobs_of(call, keys):
-        if len(found) < most:
-            found += _points_of(job, name, most)
-    return {"metrics": found[:most]}
+        if len(points) < most:
+            points += _points_of(job, name, most)
+    return {"metrics": points[:most]}
 
 
 @effect(READ)
@@ -163,11 +163,11 @@ def get_interval(call: Call) -> dict:
         raise WrongField("If either start step or end step are specified, both must be specified.")
     if first > last:
         raise WrongField(f"end_step must be greater than start_step. Found start_step={first} and end_step={last}.")
-    found = []
+    points = []
     for job in _jobs_of(call, keys):
         rows = [row for row in _points_of(job, name, HISTORY) if not given[0] or first <= row["step"] <= last]
-        found += _sampled(rows, most)
-    return {"metrics": found}
+        points += _sampled(rows, most)
+    return {"metrics": points}
 
 
 def _runs_of(call: Call, field: str) -> list[str]:
@@ -186,10 +186,10 @@ def _jobs_of(call: Call, keys: list[str]) -> Iterator[Job]:
 
 def _points_of(job: Job, name: str, most: int) -> list[dict]:
     """Return the points of a metric by time, step and value."""
-    found = _rows(METRICS.format(name=name), REPORT, [job.pk, 0, most]) if name in MEASURED else []
-    found += _rows(VALUES, VALUE, [job.pk, name, 0, name, most])
+    points = _rows(METRICS.format(name=name), REPORT, [job.pk, 0, most]) if name in MEASURED else []
+    points += _rows(VALUES, VALUE, [job.pk, name, 0, name, most])
     run = job.run_id.hex
-    rows = sorted((at, step, value) for _kind, _id, value, at, step in found)
+    rows = sorted((at, step, value) for _kind, _id, value, at, step in points)
     return [
         {"key": name, "value": number_out(value), "timestamp": at, "step": step, "run_id": run}
         for at, step, value in rows

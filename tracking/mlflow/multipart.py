@@ -56,11 +56,11 @@ def complete(call: Call, path: str) -> dict:
     """Join the parts of an upload. Clients repeat it where they have lost the answer."""
     upload, place = _of_call(call, path, completed=True)
     etags = {}
-    for one in call.fields.messages("parts", multipart.MAX_PARTS):
-        number = one.whole("part_number", required=True)
+    for message in call.fields.messages("parts", multipart.MAX_PARTS):
+        number = message.whole("part_number", required=True)
         if number in etags:
             raise WrongField(f"Invalid value for parameter 'parts': part {number} is named twice")
-        etags[number] = one.text("etag", required=True).strip('"')
+        etags[number] = message.text("etag", required=True).strip('"')
     multipart.complete(upload, place.job, etags)
     writing.PAGES.wake(place.job.pk, call.caller.username, place.job.name)
     return {}
@@ -105,20 +105,20 @@ def part_of(address: str) -> Part | None:
     the upload is over.
     """
     path, _, query = address.partition("?")
-    found = PART.fullmatch(path)
-    if found is None:
+    match = PART.fullmatch(path)
+    if match is None:
         return None
     given = query.removeprefix("signature=")
     if not constant_time_compare(given, _signature(path)):
         raise MlflowError("PERMISSION_DENIED", "the address of the part is not valid")
-    upload = multipart.find(found[1], found[2])
+    upload = multipart.find(match[1], match[2])
     runs = Job.objects.filter(trashed=None).exclude(state=State.DELETING).select_related("user")
     job = runs.filter(pk=upload.job).first()
     if job is None or not job.user.is_active:
         raise MlflowError("RESOURCE_DOES_NOT_EXIST", "the run of the upload does not exist any more")
     if upload.token and not auth.holds(upload.token):
         raise MlflowError("PERMISSION_DENIED", "the token by which the upload was begun is not valid any more")
-    upload.part(number := int(found[3]))
+    upload.part(number := int(match[3]))
     return Part(upload, number, job)
 
 

@@ -122,10 +122,10 @@ def text(column, term: Term) -> Q:
     if term.operator == "null":
         raise term.wrong("IS NULL and IS NOT NULL are for tags and params")
     if term.operator in ("like", "ilike"):
-        found = Q(Like(column, texts[0], term.operator == "ilike"))
+        condition = Q(Like(column, texts[0], term.operator == "ilike"))
     else:
-        found = Q(Exact(column, Constant(texts[0])) if len(texts) == 1 else In(column, list(texts)))
-    return ~found if term.negative or term.operator == "!=" else found
+        condition = Q(Exact(column, Constant(texts[0])) if len(texts) == 1 else In(column, list(texts)))
+    return ~condition if term.negative or term.operator == "!=" else condition
 
 
 def _tag(term: Term) -> Q:
@@ -144,8 +144,8 @@ def _tag(term: Term) -> Q:
 
 def _nullable(column, present: Q, term: Term) -> Q:
     if term.operator == "null":
-        found = present or Q(pk__isnull=False)
-        return found if term.negative else ~found
+        condition = present or Q(pk__isnull=False)
+        return condition if term.negative else ~condition
     return present & text(column, term)
 
 
@@ -166,11 +166,11 @@ def _attribute(term: Term) -> Q:
         raise WrongField(f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {valid}")
     if name == "run_id" and term.operator in ("=", "in"):
         keys = [lookup.run_key(text) for text in term.texts()]
-        found = Q(run_id__in=[key for key in keys if key is not None])
-        return ~found if term.negative else found
+        condition = Q(run_id__in=[key for key in keys if key is not None])
+        return ~condition if term.negative else condition
     if name == "status" and term.operator in ("=", "!="):
-        found = STATUS.get(term.texts()[0], Q(pk=None))
-        return ~found if term.operator == "!=" else found
+        condition = STATUS.get(term.texts()[0], Q(pk=None))
+        return ~condition if term.operator == "!=" else condition
     return text(TEXTS[name], term)
 
 
@@ -205,9 +205,9 @@ def keys_of(runs, terms: list[Term], orders: list[Order], owners: list[int], beg
             runs = runs.filter(condition(term, owners))
     if orders and orders[0].kind == "metric":
         # As long as there are numbers, by their index: the others, which come last, are not even read.
-        found = list(ordered(runs, orders, owners, bounds).values_list("pk", flat=True)[begin:end])
-        if len(found) == end - begin or bounds:
-            return found
+        keys = list(ordered(runs, orders, owners, bounds).values_list("pk", flat=True)[begin:end])
+        if len(keys) == end - begin or bounds:
+            return keys
     return list(ordered(runs, orders, owners).values_list("pk", flat=True)[begin:end])
 
 
@@ -233,7 +233,7 @@ def ordered(runs, orders: list[Order], owners: list[int], bounds: list[Term] | N
         if group is not None:
             keys.append(group)
         keys.append(value.asc(nulls_last=True) if order.ascending else value.desc(nulls_last=True))
-    if not any(ALIASES.get(one.name, one.name) == "start_time" for one in orders if one.kind == "attribute"):
+    if not any(ALIASES.get(order.name, order.name) == "start_time" for order in orders if order.kind == "attribute"):
         keys.append(TIMES["start_time"].desc())
     return runs.order_by(*keys, "run_id")
 
@@ -260,7 +260,7 @@ def _key(runs, order: Order, owners: list[int], alias: str):
             return runs, OF_JOBS[name], None
         return runs, tag_value(name, "system_tags" if name.startswith(limits.SYSTEM) else "tags"), None
     name = ALIASES.get(name, name)
-    found = TIMES.get(name) or TEXTS.get(name)
-    if order.kind != "attribute" or found is None:
+    expression = TIMES.get(name) or TEXTS.get(name)
+    if order.kind != "attribute" or expression is None:
         raise WrongField(f"Invalid order_by key '{order.name[:100]}'")
-    return runs, found, None
+    return runs, expression, None

@@ -180,9 +180,9 @@ def set_tag(call: Call) -> dict:
 @effect(DESTROY)
 @for_jobs
 def delete_tag(call: Call) -> dict:
-    key, found = call.fields.text("key", required=True), lookup.run(call, write=True)
+    key, row = call.fields.text("key", required=True), lookup.run(call, write=True)
     with transaction.atomic():
-        job = lock_row(Job, pk=found.pk) or found
+        job = lock_row(Job, pk=row.pk) or row
         if key == NOTE and job.notes:
             job.notes = ""
         elif key == NAME and job.title:
@@ -192,7 +192,7 @@ def delete_tag(call: Call) -> dict:
         elif key in job.tags:
             del job.tags[key]
         else:
-            raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in run with id {found.run_id.hex}")
+            raise MlflowError("RESOURCE_DOES_NOT_EXIST", f"No tag with name: {key} in run with id {row.run_id.hex}")
         job.save(update_fields=["notes", "title", "system_tags", "tags"])
         after_commit.changed(job.user.username, "job", job.name)
     return {}
@@ -200,7 +200,7 @@ def delete_tag(call: Call) -> dict:
 
 def log_datasets(call: Call, found: Job) -> None:
     """Record the datasets that a run reads."""
-    rows = [_input(found, one) for one in call.fields.messages("datasets", limits.BATCH_DATASETS)]
+    rows = [_input(found, message) for message in call.fields.messages("datasets", limits.BATCH_DATASETS)]
     if rows:
         with transaction.atomic():
             job = lock_row(Job, pk=found.pk)

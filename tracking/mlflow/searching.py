@@ -73,7 +73,7 @@ def search_experiments(call: Call) -> dict:
     rows = lookup.projects(call).filter(TRASHED[search.view(fields, "view_type")])
     for term in search.terms(fields.text("filter")):
         rows = rows.filter(_of_experiment(term))
-    keys = [_key(one) for one in search.orders(fields.texts("order_by"))] or [F("created").desc()]
+    keys = [_key(order) for order in search.orders(fields.texts("order_by"))] or [F("created").desc()]
     rows = list(rows.order_by(*keys, "-pk")[offset : offset + limit + 1])
     answer: dict = {"experiments": [experiments.shown(row) for row in rows[:limit]]}
     if len(rows) > limit:

@@ -80,12 +80,12 @@ def status_of(job: Job | Found) -> str:
 
 def tags_of(job: Job | Found) -> dict[str, str]:
     """Return the tags of a run, with what MLflow keeps as tags."""
-    found = {} if job.is_client else {"mlflow.source.name": job.entry, "mlflow.source.type": "JOB"}
-    found |= {key: value for key, value in job.system_tags.items() if key.startswith("mlflow.")}
-    found.setdefault("mlflow.user", job.history_owner)
+    tags = {} if job.is_client else {"mlflow.source.name": job.entry, "mlflow.source.type": "JOB"}
+    tags |= {key: value for key, value in job.system_tags.items() if key.startswith("mlflow.")}
+    tags.setdefault("mlflow.user", job.history_owner)
     if job.notes:
-        found[NOTE] = job.notes
-    return {**found, **job.tags, NAME: job.shown_name}
+        tags[NOTE] = job.notes
+    return {**tags, **job.tags, NAME: job.shown_name}
 
 
 def artifact_uri(job: Job | Found) -> str:
@@ -96,7 +96,7 @@ def artifact_uri(job: Job | Found) -> str:
 def info_of(job: Job | Found) -> dict:
     """Return what is said of a run besides its data."""
     run_id, experiment = job.run_id.hex, str(job.project_id or 0)
-    found = {
+    info = {
         "run_id": run_id,
         "run_uuid": run_id,
         "run_name": job.shown_name,
@@ -108,8 +108,8 @@ def info_of(job: Job | Found) -> dict:
         "lifecycle_stage": "active" if job.trashed is None else "deleted",
     }
     if job.ended is not None and job.state != State.RUNNING:
-        found["end_time"] = milliseconds(job.ended)
-    return found
+        info["end_time"] = milliseconds(job.ended)
+    return info
 
 
 def logged_model(model: LoggedModel) -> dict:
@@ -171,16 +171,16 @@ def run_from(job: Job | Found, metrics, params, used: Uses) -> dict:
 
 def uses_of(jobs: Collection[int]) -> dict[int, Uses]:
     """Return by job the datasets and logged models that runs have read and written; nothing for those without any."""
-    found: dict[int, Uses] = defaultdict(lambda: Uses([], [], []))
+    uses: dict[int, Uses] = defaultdict(lambda: Uses([], [], []))
     for row in RunInput.objects.filter(job__in=jobs):
-        found[row.job_id].datasets.append(input_of(row))
+        uses[row.job_id].datasets.append(input_of(row))
     rows = ModelUse.objects.filter(job__in=jobs).values_list("job", "kind", "model__key", "step")
     for key, kind, model, step in rows:
         if kind == ModelUse.Kind.OUTPUT:
-            found[key].written.append({"model_id": model, "step": step})
+            uses[key].written.append({"model_id": model, "step": step})
         else:
-            found[key].read.append({"model_id": model})
-    return dict(found)
+            uses[key].read.append({"model_id": model})
+    return dict(uses)
 
 
 def input_of(row: RunInput) -> dict:

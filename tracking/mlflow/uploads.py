@@ -155,10 +155,10 @@ def read(request: HttpRequest) -> Upload:
 def _place(request: HttpRequest, address: str) -> Place:
     call = Call(request, protocol.caller_of(request, SUBMIT), Fields({}))
     protocol.check_workspace(call)
-    found = ADDRESS.fullmatch(address.partition("?")[0])
-    if found is None:
+    match = ADDRESS.fullmatch(address.partition("?")[0])
+    if match is None:
         raise MlflowError("ENDPOINT_NOT_FOUND", "artifacts are uploaded to mlflow-artifacts/artifacts/{path}")
-    return artifact_paths.place(call, artifact_paths.decoded(found[1]), write=True, file=True)
+    return artifact_paths.place(call, artifact_paths.decoded(match[1]), write=True, file=True)
 
 
 @contextmanager
@@ -184,4 +184,6 @@ def spooled(request: HttpRequest) -> Iterator[Path]:
 
 
 urlpatterns = [path("may", may), path("store", store)]
-DIRECT = {f"/internal/mlflow/{one.pattern}": Direct(ViewApplication(one.callback)) for one in urlpatterns}
+DIRECT = {
+    f"/internal/mlflow/{urlpattern.pattern}": Direct(ViewApplication(urlpattern.callback)) for urlpattern in urlpatterns
+}

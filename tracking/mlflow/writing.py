@@ -199,8 +199,8 @@ def _write_points(cursor, call: Call, job: Locked, points: Points, statement: st
         "values": f"{{{','.join(map(repr, points.values))}}}",
         "times": f"{{{','.join(map(str, points.times))}}}",
     }  # fmt: skip
-    [(made, long)] = execute_prepared(statement, given)
-    if made and job.kept + len(points.names) > limits.RUN_KEYS:
+    [(count, long)] = execute_prepared(statement, given)
+    if count and job.kept + len(points.names) > limits.RUN_KEYS:
         cursor.execute(MANY_KEYS, [limits.RUN_KEYS, job.pk, limits.RUN_KEYS + 1])
         if cursor.fetchone()[0]:
             raise WrongField(f"a run has at most {limits.RUN_KEYS} metrics")
@@ -210,7 +210,7 @@ def _write_points(cursor, call: Call, job: Locked, points: Points, statement: st
 def _write_params(cursor, call: Call, job: Locked, params: list[tuple[str, str]]) -> None:
     names = [name for name, _value in params]
     values = [value for _name, value in params]
-    numbers = [arguments.number(one) for one in values]
+    numbers = [arguments.number(value) for value in values]
     cursor.execute(PARAMS, [job.pk, call.caller.user_id, job.attempt, names, values, numbers])
     written = {name for (name,) in cursor.fetchall()}
     for name, value in params:

@@ -92,15 +92,15 @@ def _held_project(user, name: str) -> Project:
     """Return the user's project of that name, locked before any run: it goes to the trash with its runs, or not at all.
     Raises Missing.
     """
-    found = lock_row(Project, user=user, name=name, trashed=None)
-    if found is None:
+    project = lock_row(Project, user=user, name=name, trashed=None)
+    if project is None:
         raise Missing("project")
-    return found
+    return project
 
 
 def project_named(user, name: str) -> Project:
     """Return the user's project of that name. Raises Missing."""
-    found = Project.objects.filter(user=user, name=name, trashed=None).first() if "\x00" not in name else None
-    if found is None:
+    project = Project.objects.filter(user=user, name=name, trashed=None).first() if "\x00" not in name else None
+    if project is None:
         raise Missing("project")
-    return found
+    return project

@@ -72,4 +72,4 @@ def chosen(keys: list[str], directions: Mapping[str, str]) -> list[Column]:
     column.
     """
     wanted = dict.fromkeys(["name", *keys])
-    return [found for key in list(wanted)[:MAX] if (found := column(key, directions)) is not None]
+    return [shown for key in list(wanted)[:MAX] if (shown := column(key, directions)) is not None]

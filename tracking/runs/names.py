@@ -52,7 +52,7 @@ def frequent(jobs: QuerySet, most: int) -> tuple[list[str], list[str]]:
     )
     # The database keeps the most frequent ones: a run may have 100,000 names.
     of_params, of_metrics = (rows.order_by("-n", "name")[:most] for rows in counted)
-    found: dict[int, list[str]] = {PARAM: [], METRIC: []}
+    names_by_kind: dict[int, list[str]] = {PARAM: [], METRIC: []}
     for row in of_params.union(of_metrics, all=True):
-        found[row["kind"]].append(row["name"])
-    return sorted(found[PARAM]), sorted(found[METRIC])
+        names_by_kind[row["kind"]].append(row["name"])
+    return sorted(names_by_kind[PARAM]), sorted(names_by_kind[METRIC])

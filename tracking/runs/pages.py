@@ -43,9 +43,9 @@ def shown(request, user, project: Project | None = None) -> dict:
         "columns": table.columns,
     }
     try:
-        found = groups.groups_of(table) if table.by else None
-        page = None if found else table.page()
-        context |= {"groups": found, "page": page, "counts": _counts(table)}
+        grouped = groups.groups_of(table) if table.by else None
+        page = None if grouped else table.page()
+        context |= {"groups": grouped, "page": page, "counts": _counts(table)}
     except filters.FilterError as problem:
         context |= {"problem": problem, "place": _place(table.filter, problem.column), "counts": [], "page": None}
     context["offered"] = choices(user, table)

@@ -40,9 +40,11 @@ def filled(project: Project, table: Table) -> list[dict]:
 def suggested(project: Project) -> list[dict]:
     """Return the charts that a project without a board shows: the metrics that most of its newest runs have."""
     newest = Job.kept.filter(project=project).order_by("-pk").values("pk")[:LOOKED_AT]
-    found = names.frequent(newest, SUGGESTED)[1]
-    first = [name for name in MEASURED if name in found]
-    return [{"kind": "chart", "metrics": [name]} for name in (*first, *(name for name in found if name not in first))]
+    names_found = names.frequent(newest, SUGGESTED)[1]
+    first = [name for name in MEASURED if name in names_found]
+    return [
+        {"kind": "chart", "metrics": [name]} for name in (*first, *(name for name in names_found if name not in first))
+    ]
 
 
 def _size(panel: dict) -> dict:
@@ -98,8 +100,8 @@ def _number(panel: dict, runs: QuerySet, project: Project, _table: Table) -> dic
         return {"value": row and row.last, "job": row and row.job}
     field = best if statistic == "best" else statistic
     top = rows.aggregate(value=(Min if field == "min" else Max)(field, filter=~_nan(field)))["value"]
-    found = rows.filter(**{field: top}).select_related("job", "job__user").order_by(F("job_id")).first()
-    return {"value": top, "job": found and found.job if top is not None else None}
+    summary = rows.filter(**{field: top}).select_related("job", "job__user").order_by(F("job_id")).first()
+    return {"value": top, "job": summary and summary.job if top is not None else None}
 
 
 def _summaries(name: str, runs: QuerySet, project: Project) -> QuerySet:
@@ -127,7 +129,7 @@ def _parallel(panel: dict, runs: QuerySet, project: Project, table: Table) -> di
 
 def _plot(panel: dict, runs: QuerySet, project: Project, keys: list[str], table: Table) -> dict:
     """Return the values of the runs in these columns, the last metric among them being the one that is optimised."""
-    chosen = [found for key in keys if (found := columns.column(key, project.goals))]
+    chosen = [shown for key in keys if (shown := columns.column(key, project.goals))]
     metrics = [column.name for column in reversed(chosen) if column.is_metric]
     jobs = _chosen(panel, runs, project, metrics, DOTS, table)
     axes = [_axis(column, jobs, project) for column in chosen]
@@ -141,8 +143,10 @@ def _axis(column: columns.Column, jobs: list[Job], project: Project) -> dict:
     """Return an axis with the value of each run: a number, a text, or None. Texts only where not all are numbers."""
     if column.is_metric:
         rows = RunMetric.objects.filter(job__in=jobs, name=column.name)
-        found = {row.job_id: getattr(row, column.field) for row in rows}
-        values = [value if (value := found.get(job.pk)) is not None and math.isfinite(value) else None for job in jobs]
+        numbers = {row.job_id: getattr(row, column.field) for row in rows}
+        values = [
+            value if (value := numbers.get(job.pk)) is not None and math.isfinite(value) else None for job in jobs
+        ]
         better = goals.best_of(column.name, project.goals)
         name = f"{column.name} ({column.hint})" if column.hint else column.name
         return {"kind": "metric", "name": name, "values": values, "better": better}
@@ -168,16 +172,16 @@ def _chosen(panel: dict, runs: QuerySet, project: Project, metrics: list[str], u
         keys = list(
             rows.order_by(("" if field == "min" else "-") + field, "-job_id").values_list("job", flat=True)[:most]
         )
-        found = Job.objects.select_related("user").in_bulk(keys)
-        return [found[pk] for pk in keys if pk in found]
+        jobs = Job.objects.select_related("user").in_bulk(keys)
+        return [jobs[pk] for pk in keys if pk in jobs]
     if metrics:
         reported = RunMetric.objects.filter(job=OuterRef("pk"), name__in=metrics)
         runs = runs.filter(Exists(reported) | Q(state__in=LIVE))
     if table.order.key == "-created" or panel.get("order"):
         return list(runs.order_by("-pk").select_related("user")[:most])
     keys = [place.pk for place in Pages(runs, table.order, table.user).after(None, most)]
-    found = Job.objects.select_related("user").in_bulk(keys)
-    return [found[pk] for pk in keys if pk in found]
+    jobs = Job.objects.select_related("user").in_bulk(keys)
+    return [jobs[pk] for pk in keys if pk in jobs]
 
 
 def _of_view(view: View, project: Project, most: int) -> list[int]:

@@ -33,10 +33,10 @@ LIVE = ("queued", "starting", "running")
 def project_list(request):
     """Show the projects with the number of their runs; create one."""
     if request.method == "POST":
-        made: list[Project] = []
-        problem = attempt(lambda: made.append(_create(request)))
+        created: list[Project] = []
+        problem = attempt(lambda: created.append(_create(request)))
         if not problem:
-            return redirect("project", name=made[0].name)
+            return redirect("project", name=created[0].name)
         messages.error(request, problem)
         return redirect("projects")
     in_trash = request.GET.get("trash") == "1"

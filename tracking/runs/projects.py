@@ -23,10 +23,10 @@ MAX_METRIC = 250  # characters of a metric's name
 
 def find(user, pk: int) -> Project:
     """Return the user's project, also one in the trash. Raises Missing."""
-    found = Project.objects.filter(user=user, pk=pk).first()
-    if found is None:
+    project = Project.objects.filter(user=user, pk=pk).first()
+    if project is None:
         raise Missing("project")
-    return found
+    return project
 
 
 def create(user, *, name: str, **fields) -> Project:

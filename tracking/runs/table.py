@@ -45,10 +45,10 @@ class Row:
     def value(self, column: Column):
         """Return the text of an argument or the number of a metric; None if the run has none."""
         if column.kind == "param":
-            found = self.params.get(column.name)
-            return found and found.text
-        found = self.metrics.get(column.name)
-        return found and getattr(found, column.field)
+            cell = self.params.get(column.name)
+            return cell and cell.text
+        cell = self.metrics.get(column.name)
+        return cell and getattr(cell, column.field)
 
 
 @dataclass
@@ -79,10 +79,10 @@ class Table:
     @cached_property
     def order(self) -> Order:
         key = self.query.get("sort", "-created")
-        found = columns.column(key.removeprefix("-"), self.goals)
-        if found is None:
+        column = columns.column(key.removeprefix("-"), self.goals)
+        if column is None:
             return Order(columns.column("created", {}), True)
-        return Order(found, key.startswith("-"))
+        return Order(column, key.startswith("-"))
 
     @cached_property
     def scope(self) -> QuerySet:
@@ -163,9 +163,9 @@ class Table:
     def rows(self, places: list[Cursor], everything: bool = False) -> list[Row]:
         """Return the rows of these places, with what the columns need, or with all that is known."""
         keys = [place.pk for place in places]
-        related = ["tenant", "project"] if everything or any(one.key == "project" for one in self.columns) else []
-        found = Job.objects.select_related("diagnosis", *related).in_bulk(keys)
-        rows = {pk: Row(found[pk]) for pk in keys if pk in found}
+        related = ["tenant", "project"] if everything or any(column.key == "project" for column in self.columns) else []
+        jobs = Job.objects.select_related("diagnosis", *related).in_bulk(keys)
+        rows = {pk: Row(jobs[pk]) for pk in keys if pk in jobs}
         for row in rows.values():
             row.job.user = self.user
         params = RunParam.objects.filter(job__in=keys)

@@ -164,7 +164,7 @@ def test_a_new_user_is_no_new_template_once_templates_are_learned():
     assert cache.is_regroup_due()
     cache.regroup()
     assert not cache.is_regroup_due()
-    assert {one.template for one in cache.clusters.values()} == {
+    assert {cluster.template for cluster in cache.clusters.values()} == {
         "user <*> opened page <num>",
         "proxy for <*> closed <num>",
     }
@@ -178,7 +178,7 @@ def test_few_different_words_are_parts_of_templates():
     lines = [f"connection of {user} was {end}" for user in USERS for end in ("opened", "closed")]
     learned(cache, *lines)
     cache.regroup()
-    assert {one.template for one in cache.clusters.values()} == {
+    assert {cluster.template for cluster in cache.clusters.values()} == {
         "connection of <*> was opened", "connection of <*> was closed",
     }  # fmt: skip
 
@@ -214,7 +214,7 @@ def test_long_texts_that_differ_at_every_word_do_not_stop_the_learning():
     words = ["same"] * 1500
     learned(cache, *[" ".join([*words[:place], "other", *words[place + 1 :]]) for place in range(300)])
     cache.regroup()
-    assert sum(len(one.texts) for one in cache.clusters.values()) == 300
+    assert sum(len(cluster.texts) for cluster in cache.clusters.values()) == 300
 
 
 @settings(max_examples=60, deadline=None)

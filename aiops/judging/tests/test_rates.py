@@ -77,7 +77,7 @@ def usual(minutes, *but: int) -> None:
 
 
 def found() -> list[tuple[str, int]]:
-    return [(one.kind, one.template_id) for one in RateAnomaly.objects.order_by("pk")]
+    return [(anomaly.kind, anomaly.template_id) for anomaly in RateAnomaly.objects.order_by("pk")]
 
 
 def test_a_retry_storm_is_told_once_with_its_end(shop, alice):
@@ -88,7 +88,7 @@ def test_a_retry_storm_is_told_once_with_its_end(shop, alice):
     assert alert.workload == "local/alice/shop"
     assert alert.words.startswith("104 lines in 5 minutes, usually 4 to 4, since ")
     assert alert.words.endswith("UTC: retry of <*>")
-    assert [one["log"] for one in alert.samples] == ["retry of a"] * 5
+    assert [sample["log"] for sample in alert.samples] == ["retry of a"] * 5
     go(40, since=13)
     alert = Alert.objects.get()
     anomaly = RateAnomaly.objects.get()
@@ -239,7 +239,7 @@ def test_rules_choose_the_direction_the_number_and_the_workload(shop, alice):
     usual(range(12))
     send(range(5, 10), RETRY, 100)
     go(12)
-    assert [one.rule.name for one in Alert.objects.all()] == ["fits"]
+    assert [alert.rule.name for alert in Alert.objects.all()] == ["fits"]
 
 
 def test_of_a_workload_with_many_templates_some_are_counted(shop, monkeypatch):

@@ -60,7 +60,7 @@ def test_patterns_and_pasted_lines_are_found_in_every_store(store, asked, expect
     body = {"query_string": {"query": asked, "fields": ["log"], "default_operator": "AND"}}
     assert ids_matching(store, body) == {f"id{number}" for number in expected}
     tree = query.parse({"query": body})
-    assert {one["_id"] for one in lines if query_tree.matches(tree, one)} == {f"id{number}" for number in expected}
+    assert {line["_id"] for line in lines if query_tree.matches(tree, line)} == {f"id{number}" for number in expected}
 
 
 SENTENCES = [
@@ -93,7 +93,7 @@ def test_any_part_of_a_sentence_without_spaces_is_found(store, in_older, monkeyp
     for asked, expected in IN_SENTENCES:
         body = {"query_string": {"query": asked, "fields": ["log"], "default_operator": "AND"}}
         tree = query.parse({"query": body})
-        found = [{one["_id"] for one in lines if query_tree.matches(tree, one)}]
+        found = [{line["_id"] for line in lines if query_tree.matches(tree, line)}]
         if 4 not in expected or isinstance(store, DatabaseStore):  # osmem finds no Thai, whatever is asked
             found.append(ids_matching(store, body))
         if any(ids != {f"id{number}" for number in expected} for ids in found):

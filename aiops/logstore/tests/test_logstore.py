@@ -261,7 +261,9 @@ def test_a_single_document_is_matched_as_in_the_stores(asked, expected):
         line(4, log="connected, error_code=7", anomaly_level="Anomaly"),
     ]
     tree = query.parse({"query": asked})
-    assert {one["_id"] for one in documents if query_tree.matches(tree, one)} == {f"id{number}" for number in expected}
+    assert {document["_id"] for document in documents if query_tree.matches(tree, document)} == {
+        f"id{number}" for number in expected
+    }
 
 
 @pytest.mark.parametrize(

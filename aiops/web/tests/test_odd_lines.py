@@ -70,7 +70,7 @@ def test_what_is_odd_in_a_line_is_stored_and_named(post, line, text, fields, sai
     row = LogLine.objects.all().order_by("pk")[1]
     assert {name: getattr(row, name) for name in fields} == fields
     problems = answer.json().get("problems", [])
-    assert [(one["line"], one["stored"], one["msg"].split(":")[0]) for one in problems] == (
+    assert [(problem["line"], problem["stored"], problem["msg"].split(":")[0]) for problem in problems] == (
         [(2, True, said)] if said else []
     )
     assert answer.json().get("changed") == (1 if said else None)
@@ -83,11 +83,11 @@ def test_json_that_is_none_loses_one_line_only(post):
                 f'{{"log": "d", "n": {digits}}}', "5"]  # fmt: skip
     answer = post(f"[{', '.join(elements)}]".encode())
     assert (answer.status_code, texts()) == (200, ["a", "b", "c", "d"])
-    assert [one["line"] for one in answer.json()["problems"] if not one.get("stored")] == [2, 4, 7]
+    assert [problem["line"] for problem in answer.json()["problems"] if not problem.get("stored")] == [2, 4, 7]
     LogLine.objects.all().delete()
     answer = post("\n".join([*elements, "", "not JSON", '{"log": "e"}']).encode(), "application/x-ndjson")
     assert (answer.status_code, texts()) == (200, ["a", "b", "c", "d", "e"])
-    assert [one["line"] for one in answer.json()["problems"]] == [2, 4, 7, 9]
+    assert [problem["line"] for problem in answer.json()["problems"]] == [2, 4, 7, 9]
 
 
 def test_a_body_of_many_elements_that_are_not_valid_is_refused_as_a_whole(post, monkeypatch):

@@ -188,6 +188,6 @@ def test_the_page_of_watched_workloads(alice, staff, lines):
     assert WatchedWorkload.objects.count() == 1
     shown = visitor(staff).get("/aiops/watchlist")
     assert "watched by its owner" in visible_text(shown)
-    assert [one["names"] for one in shown.context["rows"] if one["watched"]] == [("local", "alice", "fit")]
+    assert [row["names"] for row in shown.context["rows"] if row["watched"]] == [("local", "alice", "fit")]
     page.post("/aiops/watched", {"do": f"unwatch:{row.pk}"})
     assert not WatchedWorkload.objects.exists()

@@ -179,7 +179,7 @@ def test_requests_that_wait_are_stored_together_and_each_gets_its_own_count(toge
 
 def test_a_request_that_cannot_be_stored_does_not_fail_the_others(together, monkeypatch):
     def refuse(lines):
-        if any(one["log"] == "bad" for one in lines):
+        if any(line["log"] == "bad" for line in lines):
             raise ValueError("bad")
 
     held, _sizes = held_up(monkeypatch, refuse)

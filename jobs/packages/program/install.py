@@ -31,9 +31,14 @@ def main(folder: str, requirements: str) -> int:
     options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
     code = subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
     if code == 0:
-        found = sorted({f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=[site])})
+        installed = sorted(
+            {
+                f"{distribution.name}=={distribution.version}"
+                for distribution in importlib.metadata.distributions(path=[site])
+            }
+        )
         with open("packages.txt", "w") as file:
-            file.write("".join(f"{one}\n" for one in found))
+            file.write("".join(f"{one}\n" for one in installed))
     return code
 
 

@@ -21,7 +21,7 @@ def wheel(
     """
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
-    metadata = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    metadata = "".join(f"Requires-Dist: {require}\n" for require in requires)
     files = {
         f"{name}.py": f"__version__ = {version!r}\n{code}",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}",

@@ -213,19 +213,19 @@ def _matrix(truth, predicted, matrix, labels):
         truth, predicted = _classes(truth), _classes(predicted)
         if not truth or len(truth) != len(predicted):
             raise Unfit("it needs as many true as predicted classes, or a matrix")
-        found = sorted(set(truth) | set(predicted), key=lambda one: (isinstance(one, str), one))
-        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in found)
-        if labels is not None and whole and found and found[0] >= 0 and found[-1] < len(labels):
-            found = list(range(len(labels)))
-        elif labels is not None and set(found) <= set(labels):
-            found = list(labels)
-        place = {one: at for at, one in enumerate(found)}
-        if len(found) > MAX_CLASSES:
-            raise Unfit(f"it has {len(found)} classes; at most {MAX_CLASSES} are shown")
-        matrix = [[0] * len(found) for _ in found]
+        names = sorted(set(truth) | set(predicted), key=lambda one: (isinstance(one, str), one))
+        whole = all(isinstance(name, int) and not isinstance(name, bool) for name in names)
+        if labels is not None and whole and names and names[0] >= 0 and names[-1] < len(labels):
+            names = list(range(len(labels)))
+        elif labels is not None and set(names) <= set(labels):
+            names = list(labels)
+        place = {one: at for at, one in enumerate(names)}
+        if len(names) > MAX_CLASSES:
+            raise Unfit(f"it has {len(names)} classes; at most {MAX_CLASSES} are shown")
+        matrix = [[0] * len(names) for _ in names]
         for one, other in zip(truth, predicted):  # noqa: B905 (Python 3.10)
             matrix[place[one]][place[other]] += 1
-        labels = labels if labels is not None and len(labels) == len(found) else found
+        labels = labels if labels is not None and len(labels) == len(names) else names
     matrix = [encoding.numbers(row) for row in encoding.plain(matrix)[0]]
     labels = list(range(len(matrix))) if labels is None else labels
     square = all(len(row) == len(matrix) for row in matrix) and len(labels) == len(matrix)

@@ -41,6 +41,6 @@ def sorted_out(metrics):
         except (TypeError, ValueError, RuntimeError):  # a tensor of several values, a text
             continue
     own = {"loss": LOSS, "accuracy": ACCURACY}
-    found = {key: next((numbers[name] for name in names if name in numbers), None) for key, names in own.items()}
+    values = {key: next((numbers[name] for name in names if name in numbers), None) for key, names in own.items()}
     others = {name: value for name, value in numbers.items() if name not in OWN}
-    return dict(others, **{key: value for key, value in found.items() if value is not None})
+    return dict(others, **{key: value for key, value in values.items() if value is not None})

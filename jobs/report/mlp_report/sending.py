@@ -311,7 +311,7 @@ class Reporter:
                     if not channel.batch:
                         channel.batch = [channel.queue.popleft() for _ in range(min(BATCH_SIZE, len(channel.queue)))]
                 heartbeat = self.heartbeat
-                if heartbeat and heartbeat["state"] != "running" and any(one.queue for one in self.channels):
+                if heartbeat and heartbeat["state"] != "running" and any(channel.queue for channel in self.channels):
                     heartbeat = None  # the end is reported last
                 self.changed.notify_all()
             try:

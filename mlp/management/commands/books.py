@@ -29,7 +29,7 @@ class Command(BaseCommand):
         tenants = list(Tenant.objects.filter(**({"name": tenant} if tenant else {})).order_by("name"))
         if tenant and not tenants:
             raise CommandError(f"there is no tenant {tenant}", returncode=2)
-        differences = [line for one in tenants for line in books.explain(one, SOURCES)]
+        differences = [line for tenant in tenants for line in books.explain(tenant, SOURCES)]
         if not differences:
             self.stdout.write(
                 f"the accounting of {', '.join(one.name for one in tenants) or 'no tenant'} is consistent"
@@ -41,7 +41,7 @@ class Command(BaseCommand):
             sys.exit(1)
         for one in tenants * 2:  # twice: one tenant may have to release what another one reserves
             books.repair(one, SOURCES)
-        left = [line for one in tenants for line in books.explain(one, SOURCES)]
+        left = [line for tenant in tenants for line in books.explain(tenant, SOURCES)]
         if left:
             self.stdout.write("these differences remain; run the command again:")
             self._table(left)

@@ -95,10 +95,10 @@ def test_view_permission_for_jobs_shows_no_users(reader, alice):
 
 def addresses(patterns, prefix: str = "/"):
     """Yield the addresses of pages without an object."""
-    for one in patterns:
-        address = prefix + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from addresses(one.url_patterns, address)
+    for pattern in patterns:
+        address = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from addresses(pattern.url_patterns, address)
         elif "<" not in address and "(?P" not in address:
             yield address.replace("\\Z", "").replace("$", "")
 
@@ -107,7 +107,7 @@ def test_one_permission_opens_no_page_about_anything_else(reader, alice, staff):
     fill(alice, staff)
     open_to_all = {"/admin", "/admin/", "/admin/search/", "/admin/parts/", "/admin/jsi18n/", "/admin/jobs/job/"}
     open_to_all |= {"/admin/login/", "/admin/logout/", "/admin/password_change/", "/admin/password_change/done/"}
-    pages = [one for one in addresses(get_resolver().url_patterns) if one.startswith("/admin")]
+    pages = [address for address in addresses(get_resolver().url_patterns) if address.startswith("/admin")]
     assert len(pages) > 70
     assert {page for page in pages if reader.get(page).status_code != 403} <= open_to_all
     found = reader.get("/admin/search/", {"s": "a"}).content.decode()

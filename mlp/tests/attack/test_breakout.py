@@ -154,7 +154,7 @@ def test_no_address_and_no_header_leads_to_what_is_internal(world, attacker):
             request = f"{head}{more}\r\n".encode()
             received = smuggling.answers(world.platform.base + port, request).decode(errors="replace")
             assert 300 <= int(received.split()[1]) < 500, (address, received[:500])
-            assert not [one for one in secrets if one in received], address
+            assert not [secret for secret in secrets if secret in received], address
 
 
 PREDICTOR = b"from evil import Predictor\n"

@@ -24,7 +24,7 @@ IN_AN_APPLICATION = ("heap", "memfd", "disk", "unnamed")
 
 
 def each(names) -> list:
-    return [pytest.param(one, marks=() if one == "memfd" else pytest.mark.heavy_attack) for one in names]
+    return [pytest.param(name, marks=() if name == "memfd" else pytest.mark.heavy_attack) for name in names]
 
 
 @pytest.fixture(scope="module")

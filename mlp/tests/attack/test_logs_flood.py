@@ -72,7 +72,7 @@ def test_the_oldest_lines_of_who_has_too_many_make_room_and_no_others(keeper, al
     assert "Your oldest lines are removed first." in visible_text(client.get("/aiops"))
     client.force_login(bob)
     assert "Your oldest lines are removed first." not in visible_text(client.get("/aiops"))
-    assert ["alice" in one.what for one in state.logs() if one.level == "warning"] == [True]
+    assert ["alice" in log.what for log in state.logs() if log.level == "warning"] == [True]
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -185,10 +185,10 @@ def pages() -> list[str]:
     """Return an address for each pattern of the URLconf outside of REST, about alice's objects."""
 
     def walk(patterns, before: str = ""):
-        for one in patterns:
-            text = before + str(one.pattern)
-            if hasattr(one, "url_patterns"):
-                yield from walk(one.url_patterns, text)
+        for pattern in patterns:
+            text = before + str(pattern.pattern)
+            if hasattr(pattern, "url_patterns"):
+                yield from walk(pattern.url_patterns, text)
             else:
                 yield text
 
@@ -205,8 +205,9 @@ def let_in(client, address: str) -> list[int]:
     """Return the answers that are neither a refusal nor the way to the login."""
     answers = [client.get(address), client.post(address, {})]
     return [
-        one.status_code for one in answers
-        if one.status_code < 300 or (one.status_code < 400 and not re.search("login|/admin$|/admin/$", one["Location"]))
+        answer.status_code for answer in answers
+        if answer.status_code < 300
+        or (answer.status_code < 400 and not re.search("login|/admin$|/admin/$", answer["Location"]))
     ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def test_what_is_stored_comes_back_once_it_is_complete(bucket, passphrase):
     again = Repository.open(open_place(bucket), passphrase)
     again.survey()
     assert again.known >= set(names)
-    assert [one.name for one in again.heads()] == ["20260101T000000Z-a"]
+    assert [head.name for head in again.heads()] == ["20260101T000000Z-a"]
     assert {again.get(name)[:-1] for name in names} == {CONTENT}
     assert list(again.place.list("locks")) == []
 

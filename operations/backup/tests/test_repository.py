@@ -104,7 +104,7 @@ def test_only_complete_backups_are_listed_oldest_first(opened):
         repository.save(head(name, []))
     (repository.place.path / "drafts").mkdir(exist_ok=True)
     (repository.place.path / "drafts" / "half").write_bytes(b"half of a backup")
-    assert [one.name for one in repository.heads()] == ["20260101T000000Z-b", "20260103T000000Z-a"]
+    assert [head.name for head in repository.heads()] == ["20260101T000000Z-b", "20260103T000000Z-a"]
     assert repository.head().name == "20260103T000000Z-a"
     with pytest.raises(BackupError, match="no backup 2025"):
         repository.head("2025")

@@ -129,7 +129,7 @@ def test_kills_leave_no_half_backup_and_the_next_one_adds_little(stormed):
     platform, _, place = stormed
     backups = list_of(platform, place)
     assert len(backups) == 3  # and the last of those that were killed
-    assert [one["moment"] for one in backups] == sorted(one["moment"] for one in backups)
+    assert [backup["moment"] for backup in backups] == sorted(backup["moment"] for backup in backups)
     platform.must("backup", str(place))
     last = list_of(platform, place)[-1]
     assert last["added"] < LARGE / 5 < LARGE < backups[0]["added"]
@@ -181,8 +181,12 @@ def test_it_comes_back_on_an_empty_root_with_everything_that_was_acknowledged(st
         until(lambda: expected.infer() == 200, START_S)
         assert "is consistent" in back.must("books")
         report = json.loads(back.manage("doctor", "--json", "--thorough").stdout)
-        assert [one for one in report["findings"] if one["level"] == "problem"] == []
-        assert {one["about"] for one in report["findings"] if one["level"] == "ok"} >= {"platform", "books", "files"}
+        assert [finding for finding in report["findings"] if finding["level"] == "problem"] == []
+        assert {finding["about"] for finding in report["findings"] if finding["level"] == "ok"} >= {
+            "platform",
+            "books",
+            "files",
+        }
         assert expected.create_job() == 201
     finally:
         back.stop()

@@ -139,7 +139,7 @@ def test_a_database_of_a_missing_version_is_told(root, monkeypatch):
     monkeypatch.setitem(settings.EMBEDDED, "database", True)
     (root / "database").mkdir()
     (root / "database" / "PG_VERSION").write_text("11\n")
-    finding = next(one for one in machine.versions() if one.level == "problem")
+    finding = next(version for version in machine.versions() if version.level == "problem")
     assert "of version 11" in finding.what
     assert "DATABASE_URL" in finding.remedy
 
@@ -239,7 +239,7 @@ def test_open_ports_matter_to_runs_without_a_network_of_their_own(confined):
 def test_a_stopped_platform_and_a_half_restored_root(root):
     assert only(state.parts()).level == "note"
     (root / "restore.json").write_text("{}")
-    assert [one.level for one in state.parts()] == ["problem", "note"]
+    assert [part.level for part in state.parts()] == ["problem", "note"]
 
 
 def test_a_platform_that_holds_its_lock_and_does_not_answer(root, monkeypatch):
@@ -324,7 +324,7 @@ def test_old_backups(root, note, level):
 
 @pytest.mark.django_db
 def test_connections_and_tasks_of_the_tests_are_no_problem():
-    assert [one.level for one in state.sessions()] == ["ok"]
+    assert [session.level for session in state.sessions()] == ["ok"]
     assert only(state.tasks()).level == "ok"
 
 

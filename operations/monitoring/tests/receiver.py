@@ -50,14 +50,14 @@ class Receiver:
         for resource in request.resource_spans:
             about = texts(resource.resource.attributes)
             for scope in resource.scope_spans:
-                for one in scope.spans:
-                    times = one.start_time_unix_nano, one.end_time_unix_nano
-                    ids = one.trace_id.hex(), one.span_id.hex(), one.parent_span_id.hex()
-                    self.spans.append(Span(one.name, *ids, *times, one.kind, texts(one.attributes), about))
+                for span in scope.spans:
+                    times = span.start_time_unix_nano, span.end_time_unix_nano
+                    ids = span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()
+                    self.spans.append(Span(span.name, *ids, *times, span.kind, texts(span.attributes), about))
 
     def of(self, trace: str) -> dict[str, Span]:
         """Return the spans of a trace by their names."""
-        return {one.name: one for one in list(self.spans) if one.trace == trace}
+        return {span.name: span for span in list(self.spans) if span.trace == trace}
 
     def close(self) -> None:
         self.server.shutdown()
@@ -65,4 +65,4 @@ class Receiver:
 
 
 def texts(attributes) -> dict[str, str]:
-    return {one.key: one.value.string_value or str(one.value.int_value) for one in attributes}
+    return {attribute.key: attribute.value.string_value or str(attribute.value.int_value) for attribute in attributes}

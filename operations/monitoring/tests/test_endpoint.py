@@ -47,10 +47,10 @@ def samples() -> dict[tuple, float]:
     assert response.status_code == 200
     found = {}
     for family in text_string_to_metric_families(response.content.decode()):
-        for one in family.samples:
-            key = (one.name, *sorted(one.labels.items()))
+        for sample in family.samples:
+            key = (sample.name, *sorted(sample.labels.items()))
             assert key not in found, f"twice: {key}"
-            found[key] = one.value
+            found[key] = sample.value
     return found
 
 

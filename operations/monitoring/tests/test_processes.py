@@ -63,8 +63,8 @@ def start(tmp_path):
 def totals(folder: Path) -> dict[str, float]:
     found = {}
     for metric in files.collect(folder):
-        for one in metric.samples:
-            found[one.name + one.labels.get("le", "")] = one.value
+        for sample in metric.samples:
+            found[sample.name + sample.labels.get("le", "")] = sample.value
     return found
 
 

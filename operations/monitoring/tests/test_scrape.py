@@ -42,7 +42,7 @@ def rules() -> list[dict]:
 
 
 def panels() -> list[dict]:
-    return [one for one in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if one["type"] != "row"]
+    return [panel for panel in json.loads((FOLDER / "dashboard.json").read_text())["panels"] if panel["type"] != "row"]
 
 
 def queries() -> list[str]:
@@ -74,9 +74,9 @@ class Scraped:
     def samples(self) -> dict[tuple, float]:
         time.sleep(1.01)  # an answer is kept for a second
         return {
-            (one.name, *sorted(one.labels.items())): one.value
+            (sample.name, *sorted(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(self.text())
-            for one in family.samples
+            for sample in family.samples
         }
 
     def value(self, name: str, **labels: str) -> float:
@@ -111,7 +111,7 @@ def test_every_metric_that_is_asked_for_exists(scraped):
     text = scraped.text()
     feed.link.close()
     until(lambda: scraped.value("mlp_connections_open", kind="websocket") == 0)
-    names = {one.name for family in text_string_to_metric_families(text) for one in family.samples}
+    names = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     asked = {name for query in queries() for name in NAME.findall(query)}
     assert len(asked) > 40
     missing = {name for name in asked - names if not name.startswith(ONLY_WITH)}

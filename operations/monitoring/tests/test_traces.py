@@ -129,7 +129,7 @@ def test_what_is_asked_all_the_time_has_no_spans(user, receiver):
     trace, _caller, header = ids()
     requests.get(f"{user.api}/jobs", headers=user.headers | {"traceparent": header}, timeout=LIMIT_S)
     until(lambda: receiver.of(trace))
-    assert not [one.name for one in receiver.spans if "/healthz" in one.name or one.name.endswith(" /metrics")]
+    assert not [span.name for span in receiver.spans if "/healthz" in span.name or span.name.endswith(" /metrics")]
 
 
 # --- without a platform ----------------------------------------------------------------------------------------------

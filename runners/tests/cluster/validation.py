@@ -107,17 +107,17 @@ def pod(body: dict) -> None:
     for volume in spec.get("volumes") or []:
         need(len(volume) == 2, f"spec.volumes: {volume['name']} needs exactly one source")
     need(DNS_1035.fullmatch(spec.get("subdomain") or "x"), "spec.subdomain")
-    for one in spec["containers"]:
-        need(one.get("image"), "spec.containers[0].image: required")
-        mounts = one.get("volumeMounts") or []
+    for container in spec["containers"]:
+        need(container.get("image"), "spec.containers[0].image: required")
+        mounts = container.get("volumeMounts") or []
         paths = [mount["mountPath"] for mount in mounts]
         need(len(set(paths)) == len(paths), "volumeMounts: mountPath must be unique")
         for mount in mounts:
             need(mount["name"] in volumes, f"volumeMounts: {mount['name']} not found")
             sub = mount.get("subPath") or ""
             need(not sub.startswith("/") and ".." not in sub.split("/"), f"volumeMounts.subPath: {sub!r}")
-        asked = (one.get("resources") or {}).get("requests") or {}
-        limits = (one.get("resources") or {}).get("limits") or {}
+        asked = (container.get("resources") or {}).get("requests") or {}
+        limits = (container.get("resources") or {}).get("limits") or {}
         for key, value in asked.items():
             need(key not in limits or parse_quantity(value) <= parse_quantity(limits[key]), f"requests: {key}")
         for key, value in limits.items():

@@ -42,7 +42,7 @@ class Tracking(Actor):
             answer = self.send("runs/log-batch", {"run_id": self.run_id, "metrics": points})
         if answer.known and not answer.ok:
             self.odd("log points", answer)
-        rows = [[one["key"], one["step"], one["value"]] for one in points]
+        rows = [[point["key"], point["step"], point["value"]] for point in points]
         self.note("points", answer.ok, run=self.run_id, points=rows)
 
     def finish(self) -> None:

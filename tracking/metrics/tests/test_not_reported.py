@@ -54,7 +54,7 @@ def test_points_have_the_time_of_their_report(as_alice, running, ingesting):  # 
 def test_mlflow_shows_what_was_reported_at_its_time(as_alice, alice, running, ingesting):  # noqa: F811
     began = int(time.time())
     rows = [{"epoch": at, "loss": 1.0 / (at + 1), "progress": 1, "time": began - 20 + at} for at in range(3)]
-    as_alice.call("post", URL, [{**one, "reported": ["loss"]} for one in rows])
+    as_alice.call("post", URL, [{**row, "reported": ["loss"]} for row in rows])
     wait_for(lambda: Metrics.objects.count() == 3)
     mlflow, run = Mlflow(accounts.token_of(alice)), running.run_id.hex
     history = mlflow.call("get", "metrics/get-history", run_id=run, metric_key="loss")["metrics"]

@@ -97,7 +97,7 @@ class TestLong:
         steps = [step for step, _value, _attempt in long["points"]]
         assert steps == sorted(steps)
         assert 100 <= len(steps) <= 210
-        near = next(one for one in long["points"] if one[0] >= 300_000)
+        near = next(point for point in long["points"] if point[0] >= 300_000)
         assert near[1] == pytest.approx(value(int(near[0] // 10)), abs=0.2)
         reads = [one["sql"] for one in asked if "FROM metric_value" in one["sql"] and "RECURSIVE" not in one["sql"]]
         assert len(reads) == 2  # what is in no block yet, and the first value that is not finite
@@ -119,7 +119,7 @@ class TestLong:
         monkeypatch.setattr(blocks, "EVERY", 2)
         record(running, numbers(0), numbers(1), numbers(2))
         blocks_of = Block.objects.filter(job=running)
-        assert [(one.count, one.attempt) for one in blocks_of.order_by("first")][-3:] == [
+        assert [(block.count, block.attempt) for block in blocks_of.order_by("first")][-3:] == [
             (8192, 1),
             (90_000 % 8192, 1),
             (8192, 2),

@@ -38,8 +38,8 @@ with mlflow.start_run() as run:
     mlflow.log_artifact("large.bin", "parts")
 
 key = run.info.run_id
-assert sorted(one.path for one in client.list_artifacts(key)) == ["a.txt", "all", "notes", "parts"]
-assert {one.path: one.file_size for one in client.list_artifacts(key, "all")} == {
+assert sorted(artifact.path for artifact in client.list_artifacts(key)) == ["a.txt", "all", "notes", "parts"]
+assert {artifact.path: artifact.file_size for artifact in client.list_artifacts(key, "all")} == {
     "all/a.txt": 1, "all/deep": None, "all/empty": 0,
 }  # fmt: skip
 assert client.list_artifacts(key, "a.txt") == []
@@ -68,7 +68,11 @@ if MAJOR > 2:
     client.log_model_artifacts(model.model_id, "things")
     client.finalize_logged_model(model.model_id, "READY")
     assert client.get_logged_model(model.model_id).params == {"lr": "0.1"}
-    assert {one.path for one in client.list_logged_model_artifacts(model.model_id)} == {"a.txt", "deep", "empty"}
+    assert {artifact.path for artifact in client.list_logged_model_artifacts(model.model_id)} == {
+        "a.txt",
+        "deep",
+        "empty",
+    }
     client.log_metric(key, "acc", 0.75, model_id=model.model_id)
     found = mlflow.search_logged_models(
         [run.info.experiment_id], "metrics.acc > 0.5 AND name = 'net'", output_format="list"

@@ -77,11 +77,11 @@ for text, count in (
 ):  # fmt: skip
     found = client.search_runs(where, text)
     assert len(found) == count, (text, len(found))
-names = [one.info.run_name for one in client.search_runs(where, order_by=["metrics.score DESC"])]
+names = [run.info.run_name for run in client.search_runs(where, order_by=["metrics.score DESC"])]
 assert names == ["child2", "child1", "child0", "parent"], names
 pages = client.search_runs(where, max_results=3)
 assert len(pages) + len(client.search_runs(where, max_results=3, page_token=pages.token)) == 4
-assert [one.name for one in client.search_experiments(filter_string="name LIKE 'cli%'")] == ["clients"]
+assert [experiment.name for experiment in client.search_experiments(filter_string="name LIKE 'cli%'")] == ["clients"]
 
 # delete and restore
 client.delete_run(run.info.run_id)
@@ -124,11 +124,15 @@ assert client.get_model_version_by_alias("digits", "champion").version == "1"
 assert client.get_registered_model("digits").aliases == {"champion": "1"}
 client.set_model_version_tag("digits", "1", "checked", "yes")
 assert client.get_model_version("digits", "1").tags == {"checked": "yes"}
-assert [one.version for one in client.search_model_versions("name = 'digits' and tags.checked = 'yes'")] == ["1"]
+assert [version.version for version in client.search_model_versions("name = 'digits' and tags.checked = 'yes'")] == [
+    "1"
+]
 for number in ("1", "2"):
     client.transition_model_version_stage("digits", number, "Production", archive_existing_versions=True)
-assert [one.version for one in client.get_latest_versions("digits", ["Archived"])] == ["1"]
-assert [one.name for one in client.search_registered_models("name LIKE 'dig%' and tags.kind = 'image'")] == ["digits"]
+assert [version.version for version in client.get_latest_versions("digits", ["Archived"])] == ["1"]
+assert [model.name for model in client.search_registered_models("name LIKE 'dig%' and tags.kind = 'image'")] == [
+    "digits"
+]
 client.delete_model_version_tag("digits", "1", "checked")
 client.delete_registered_model_alias("digits", "champion")
 client.rename_registered_model("digits", "figures")

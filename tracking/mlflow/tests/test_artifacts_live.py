@@ -314,7 +314,7 @@ def test_parts_count_as_they_arrive_however_small_and_end_with_their_token(alice
     mpu = API + "mlflow-artifacts/mpu"
     target = base(run).removeprefix(API).removeprefix("mlflow-artifacts/artifacts/") + "/big"
     answer = alices.post(f"{mpu}/create/{target}", json={"path": "model.bin", "num_parts": 4}).json()
-    first, second, third, fourth = (one["url"] for one in answer["credentials"])
+    first, second, third, fourth = (credential["url"] for credential in answer["credentials"])
     for address in (first, second, first):  # sent again, it replaces what was sent before
         assert requests.put(address, data=os.urandom(90_000)).status_code == 200
     assert ArtifactSpace.objects.get().stored == 180_000

@@ -58,9 +58,9 @@ def test_a_model_is_created_filled_finalized_and_deleted(mlflow, alice, client):
     mlflow.call("post", "runs/log-batch", run_id=run, metrics=batch)
     mlflow.call("post", "runs/log-metric", run_id=run, model_id=model, dataset_name="d", **point("loss", 0.25))
     found = mlflow.call("get", f"logged-models/{model}")["model"]
-    assert {one["key"]: one["value"] for one in found["data"]["metrics"]} == {"acc": "NaN", "loss": 0.25}
+    assert {metric["key"]: metric["value"] for metric in found["data"]["metrics"]} == {"acc": "NaN", "loss": 0.25}
     assert found["data"]["metrics"][1]["run_id"] == run
-    assert {one["key"]: one["value"] for one in found["data"]["params"]} == {"lr": "0.1", "depth": "3"}
+    assert {param["key"]: param["value"] for param in found["data"]["params"]} == {"lr": "0.1", "depth": "3"}
     shown = mlflow.call("get", "runs/get", run_id=run)["run"]
     assert shown["outputs"] == {"model_outputs": [{"model_id": model, "step": 3}]}
     mlflow.call("delete", f"logged-models/{model}/tags/mlflow.x/y")

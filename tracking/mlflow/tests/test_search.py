@@ -232,7 +232,7 @@ def test_experiments_are_searched(mlflow, mlflow_of_bob, runs):
 
     def names(**fields) -> list[str]:
         answer = mlflow.call("post", "experiments/search", max_results=10, **fields)
-        return [one["name"] for one in answer["experiments"]]
+        return [experiment["name"] for experiment in answer["experiments"]]
 
     assert set(names()) == {"ab", "bc", "vision", "Default"}
     assert names(view_type="DELETED_ONLY") == ["cd"]
@@ -245,7 +245,9 @@ def test_experiments_are_searched(mlflow, mlflow_of_bob, runs):
     second = mlflow.call("post", "experiments/search", max_results=1, order_by=["name"],
                          page_token=first["next_page_token"])  # fmt: skip
     assert [one["experiments"][0]["name"] for one in (first, second)] == ["Default", "ab"]
-    assert [one["name"] for one in mlflow_of_bob.call("post", "experiments/search")["experiments"]] == ["Default"]
+    assert [experiment["name"] for experiment in mlflow_of_bob.call("post", "experiments/search")["experiments"]] == [
+        "Default"
+    ]
 
 
 def test_a_page_of_many_runs_needs_no_more_queries_than_one_of_a_few(mlflow, runs):

@@ -79,7 +79,7 @@ class Owner:
     def runs(self) -> list[dict]:
         """Return all runs, newest first."""
         projects = self.mlflow("experiments/search", max_results=100).get("experiments", [])
-        keys = [one["experiment_id"] for one in projects]
+        keys = [project["experiment_id"] for project in projects]
         return self.mlflow("runs/search", experiment_ids=keys).get("runs", []) if keys else []
 
     def project_of(self, run: dict) -> str:
@@ -108,9 +108,9 @@ def one_run(owner):
 def reported(run: dict, library, output: str) -> None:
     """Check that a run has what its snippet reports; its output says why it has not."""
     params, metrics = REPORTS[library.key]
-    found = {one["key"]: one["value"] for one in run["data"].get("params", [])}
+    found = {param["key"]: param["value"] for param in run["data"].get("params", [])}
     assert {key: found.get(key) for key in params} == params, output
-    assert metrics <= {one["key"] for one in run["data"].get("metrics", [])}, output
+    assert metrics <= {metric["key"] for metric in run["data"].get("metrics", [])}, output
     models = run.get("outputs", {}).get("model_outputs", [])
     assert bool(models) == (library.key in WITH_MODEL), output
 

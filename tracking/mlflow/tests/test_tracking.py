@@ -31,9 +31,9 @@ def start(mlflow, experiment_id: str = "0", **fields) -> str:
 def data(mlflow, run: str) -> dict:
     found = mlflow.call("get", "runs/get", run_id=run)["run"]["data"]
     return {
-        "metrics": {one["key"]: one["value"] for one in found["metrics"]},
-        "params": {one["key"]: one["value"] for one in found["params"]},
-        "tags": {one["key"]: one["value"] for one in found["tags"]},
+        "metrics": {metric["key"]: metric["value"] for metric in found["metrics"]},
+        "params": {param["key"]: param["value"] for param in found["params"]},
+        "tags": {tag["key"]: tag["value"] for tag in found["tags"]},
     }
 
 
@@ -153,7 +153,7 @@ def test_a_history_is_read_by_pages(mlflow):
     while token is not None:
         page = {"run_id": run, "metric_key": "loss", "max_results": 10, **({"page_token": token} if token else {})}
         answer = mlflow.call("get", "metrics/get-history", **page)
-        steps += [one["step"] for one in answer["metrics"]]
+        steps += [metric["step"] for metric in answer["metrics"]]
         token = answer.get("next_page_token")
     assert steps == list(range(25))
     assert mlflow.refused("get", "metrics/get-history", run_id=run, metric_key="loss", page_token="x")
@@ -216,7 +216,7 @@ def test_inputs_are_kept_once(mlflow):
         mlflow.call("post", "runs/log-inputs", run_id=run, datasets=[{"tags": tags, "dataset": dataset}])
     [found] = mlflow.call("get", "runs/get", run_id=run)["run"]["inputs"]["dataset_inputs"]
     assert found["dataset"] == {**dataset, "profile": ""}
-    assert sorted(one["key"] for one in found["tags"]) == ["k", "mlflow.data.context"]
+    assert sorted(tag["key"] for tag in found["tags"]) == ["k", "mlflow.data.context"]
 
 
 def test_a_deleted_run_is_in_the_trash_and_takes_no_reports(mlflow, alice, tasks):

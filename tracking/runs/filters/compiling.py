@@ -49,14 +49,14 @@ class Scope:
         """
         if name in attributes.ALL:
             return "attribute"
-        of = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
-        kinds = _kinds(name, **of)
+        owner = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
+        kinds = _kinds(name, **owner)
         # Most names are of one kind everywhere, which the index of names answers without a look at the runs.
         if len(kinds) > 1 and self.runs is not None:
-            of = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
-            kinds = _kinds(name, **of) or kinds
+            owner = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
+            kinds = _kinds(name, **owner) or kinds
         both = len(kinds) > 1
-        if both and operator in GREATER_OR_LESS and not _has_numbers(name, **of):
+        if both and operator in GREATER_OR_LESS and not _has_numbers(name, **owner):
             kinds = ["metric"]
         if both:
             self.ambiguous[name] = kinds[0]
@@ -69,14 +69,14 @@ class Scope:
         return next(iter(difflib.get_close_matches(name, known, 1)), "")
 
 
-def _kinds(name: str, **of) -> list[str]:
+def _kinds(name: str, **owner) -> list[str]:
     """Return what a name is in the runs that match: "param", "metric", in this order, or neither."""
     models = {"param": RunParam, "metric": RunMetric}
-    return [kind for kind, model in models.items() if model.objects.filter(name=name, **of).exists()]
+    return [kind for kind, model in models.items() if model.objects.filter(name=name, **owner).exists()]
 
 
-def _has_numbers(name: str, **of) -> bool:
-    return RunParam.objects.filter(name=name, number__isnull=False, **of).exists()
+def _has_numbers(name: str, **owner) -> bool:
+    return RunParam.objects.filter(name=name, number__isnull=False, **owner).exists()
 
 
 def condition(node: Node | None, scope: Scope) -> Q:
@@ -126,10 +126,10 @@ def _resolved(key: Key, operator: str, scope: Scope) -> tuple[str, str]:
         if KINDS[kind] == "attribute" and name not in attributes.ALL:
             raise _unknown(key, scope)
         return KINDS[kind], name
-    found = scope.kind_of(name, operator)
-    if not found:
+    resolved = scope.kind_of(name, operator)
+    if not resolved:
         raise _unknown(key, scope)
-    return found, name
+    return resolved, name
 
 
 def _unknown(key: Key, scope: Scope) -> FilterError:

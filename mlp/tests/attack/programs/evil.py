@@ -21,7 +21,9 @@ import attempts  # noqa: E402
 import hunt  # noqa: E402
 
 hunt.main()
-FOUND = json.dumps([one["try"] for one in attempts.RESULTS if one["worked"] and not one["try"].startswith("control")])
+FOUND = json.dumps(
+    [result["try"] for result in attempts.RESULTS if result["worked"] and not result["try"].startswith("control")]
+)
 if (HERE / "fail").exists():
     raise RuntimeError(f"found {FOUND} in {len(attempts.RESULTS)} tries")
 
