@@ -39,7 +39,7 @@ DAY_S = 24 * 3600
 RETRY_S = 1
 LOG_EVERY_S = 5
 PING_S = 10  # two missed ones close the connection to a server that hangs
-PENDING = 16 << 20  # bytes buffered while the server is away
+PENDING = 16 << 20  # bytes buffered while the server is unavailable
 HEADERS = 4 << 10  # bytes of a message's headers, which count in its size
 FULL = 10077  # the code of JetStream's refusal where a subject or the stream is full
 ROOM_S = 0.05  # between two tries to publish where there was no room
@@ -301,7 +301,7 @@ def send(messages: Sequence[tuple[str, bytes]], timeout_s: float = 5) -> None:
 
 
 def request(subject: str, data: bytes, timeout_s: float) -> bytes:
-    """Return the first answer to a plain request. Raises NoAnswer; Fault when the server is away."""
+    """Return the first answer to a plain request. Raises NoAnswer; Fault when the server is unavailable."""
 
     async def work(client: Client) -> bytes:
         try:

@@ -16,7 +16,7 @@ def attempt(work: Callable, *what) -> None:
     try:
         work(*what)
     except Exception as problem:
-        # a traceback adds nothing when a server is away, and many objects may need it
+        # a traceback adds nothing when a server is unavailable, and many objects may need it
         trace = None if getattr(problem, "passes", False) else problem
         log.error("%s %s: %s; trying again", _name(work), what, problem or type(problem).__name__, exc_info=trace)
 

@@ -25,7 +25,7 @@ def alive(part: str) -> None:
 
 
 def beat(part: str) -> None:
-    """Record that the part is at work. When Valkey is away this is logged, and the part works on."""
+    """Record that the part is at work. When Valkey is unavailable this is logged, and the part works on."""
     alive(part)
     try:
         broker().client.set(KEY.format(part=part), time.time(), ex=TTL_S)

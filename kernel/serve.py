@@ -183,7 +183,7 @@ class _Host:
 async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until `stop`, then drain: what has arrived is handled, what was returned is sent.
 
-    While the server is away it waits; only messages in flight are lost by that.
+    While the server is unavailable it waits; only messages in flight are lost by that.
     """
     host = _Host(services)
     host.client = await _connected(stop)

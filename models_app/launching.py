@@ -30,7 +30,7 @@ MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
 LOADERS = (Mount(PROGRAM, LOADING), Mount(OF_MLFLOW, "/opt/mlp/mlmodel.py"))
 LOOK_AGAIN_MS, COPY_AGAIN_MS = 300, 1000
 UNSEEN_S = (
-    60  # a check is looked at every few seconds: after more than that the platform was away, or its clock was set
+    60  # a check is looked at every few seconds: after more than that the platform was down, or its clock was set
 )
 CHECK_CPU, CHECK_RAM_MIB, CHECK_DISK_MIB, CHECK_LOG = 1, 2048, 256, 1 << 20
 RESULT_BYTES = 256 << 10

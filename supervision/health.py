@@ -155,7 +155,7 @@ def check_beat(part: str) -> None:
 
 
 def check_cluster() -> None:
-    """Ask the API server for its version: while it is away no run starts, and none is seen to end."""
+    """Ask the API server for its version: while it is unavailable no run starts, and none is seen to end."""
     try:
         runners.get().reach(LIMIT_S)
     except runners.RunnerError as problem:

@@ -89,7 +89,7 @@ class LoginAddress(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="login_addresses")
     network = models.CharField(max_length=50)
     succeeded = models.DateTimeField(null=True)  # the last log-in
-    failures = models.PositiveIntegerField(default=0)  # that the user has not been told of
+    failures = models.PositiveIntegerField(default=0)  # that the user has not been notified of
     failed = models.DateTimeField(null=True)
 
     class Meta:

@@ -46,7 +46,7 @@ class Token(RegistryRights):
     created = models.DateTimeField(_("created"), auto_now_add=True)
     rotated = models.DateTimeField(_("rotated"), null=True)
     expires = models.DateTimeField(_("expires"), null=True)
-    warned = models.BooleanField(default=False)  # the user was told that it expires soon
+    warned = models.BooleanField(default=False)  # the user was notified that it expires soon
     used = models.DateTimeField(_("last used"), null=True)  # to within tokens.CACHE_S, or CACHE_NAMED_S
     address = models.GenericIPAddressField(_("from address"), null=True)  # of the last use, where it is known
 

@@ -100,7 +100,7 @@ def store(lines: Sequence[dict]) -> int:
     """Store lines and return how many were new; forward those to be judged.
 
     Within a transaction they are forwarded once it is committed, never when it is rolled back. Raises Fault, with
-    nothing acknowledged, when the log store or the message bus is away.
+    nothing acknowledged, when the log store or the message bus is unavailable.
     """
     if not lines:
         return 0
@@ -136,7 +136,7 @@ def id_of(username: str, given: str) -> str:
 
 def foreign_ids(lines: Sequence[dict]) -> dict[int, Refused]:
     """Return the places of lines whose ids are those of other namespaces' lines, with what to answer. For operators,
-    who may send any line and choose its id. Raises Fault while the log store is away.
+    who may send any line and choose its id. Raises Fault while the log store is unavailable.
     """
     stored, _more = logstore.get().search({"query": {"ids": {"values": [line["_id"] for line in lines]}}}, len(lines))
     owners = {one["_id"]: owner(one) for one in stored}
@@ -153,8 +153,8 @@ def owner(document: dict) -> tuple[str, str]:
 
 
 def forward(lines: Sequence[dict]) -> None:
-    """Forward stored lines to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is away this is logged, and the sweep
-    does it later.
+    """Forward stored lines to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is unavailable this is logged, and the
+    sweep does it later.
     """
     items = [payload(line) for line in lines]
     subject = settings.AIOPS_SUBJECT

@@ -13,7 +13,7 @@ def forget_log(kind: str, owner: str, name: str) -> None:
     """Remove the lines that are stored under the name of a job (`jobs`) or application (`apps`).
 
     A job and an application of one name are one workload: the lines stay while there is the other one. Raises Fault
-    while the store is away.
+    while the store is unavailable.
     """
     if not any((storage.root() / other / owner / name).is_dir() for other in follow.RUNS if other != kind):
         rates.forget((accept.LOCAL, owner, name))

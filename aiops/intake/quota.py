@@ -4,7 +4,7 @@ Beyond it the user's own oldest lines are removed, in each round of the housekee
 cannot keep up is asked to wait for the next one: 503 with Retry-After, which every shipper sends again, while some
 drop for good what is answered 429 or 403. Lines of jobs and applications, which are read from files, wait for nothing.
 
-The sizes of the last round are in the cache. Where it is away nobody is asked to wait.
+The sizes of the last round are in the cache. Where it is unavailable nobody is asked to wait.
 """
 
 from __future__ import annotations
@@ -124,6 +124,6 @@ def _kept() -> tuple[int, dict[str, int]]:
 
 @contextlib.contextmanager
 def _or_nothing() -> Iterator[None]:
-    """Do without the cache where it is away, or has forgotten a key meanwhile."""
+    """Do without the cache where it is unavailable, or has forgotten a key meanwhile."""
     with contextlib.suppress(RedisError, OSError, ValueError):
         yield

@@ -1,10 +1,10 @@
 """The endpoints for log shippers: OTLP/HTTP at /v1/logs, Loki's push at /loki/api/v1/push.
 
 They answer by the shippers' own conventions, so that these retry when it helps: 401 without a token, 400 for a body of
-which nothing or not all can be read, 415 for a coding that is unknown, 503 while the store or the bus is away. Shippers
-drop for good what is answered 4xx, so what is odd in one record never refuses the others. The token is sent as Bearer,
-or as the password of Basic. OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST /loki/api/v1/push of
-its HTTP API.
+which nothing or not all can be read, 415 for a coding that is unknown, 503 while the store or the bus is unavailable.
+Shippers drop for good what is answered 4xx, so what is odd in one record never refuses the others. The token is sent as
+Bearer, or as the password of Basic. OTLP: https://opentelemetry.io/docs/specs/otlp/#otlphttp; Loki: POST
+/loki/api/v1/push of its HTTP API.
 """
 
 from __future__ import annotations

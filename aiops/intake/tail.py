@@ -112,7 +112,7 @@ class Reader:
         )
 
     def newest(self) -> list[dict]:
-        """Return the newest lines: those stored before the websocket opened, or while it was away."""
+        """Return the newest lines: those stored before the websocket opened, or while it was disconnected."""
         try:
             rows = logstore.get().search(self.body, MAX_LINES)[0]
         except Fault:

@@ -38,7 +38,7 @@ def span(given: dict, hours: str) -> tuple[int, int]:
 def chart(user, given: dict, hours: str) -> dict:
     """Return the lines that match the filters, of any verdict, as bars of normal, unjudged and anomalous lines.
 
-    Raises Refused naming a wrong filter, Fault while the store is away.
+    Raises Refused naming a wrong filter, Fault while the store is unavailable.
     """
     body = log_search.body(user, **{name: value for name, value in given.items() if name != "level"})
     begin, width = span(given, hours)

@@ -6,7 +6,7 @@ service, pod_name, log_type, anomaly_level, template_matched, template_cluster_i
 `body` is an OpenSearch query, {"query": …}; a store refuses (ValueError) what it does not know instead of ignoring it.
 The query of a training is in training_data.query: a range on `time` in milliseconds, match, and query_string with OR,
 quoted phrases, `default_field`, and `field:"value" AND …` on `cluster_id`, `namespace_name.keyword`,
-`deployment.keyword`. Every call may raise Fault while the store is away.
+`deployment.keyword`. Every call may raise Fault while the store is unavailable.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ for name in ("opensearch", "opensearchpy.trace"):
 
 
 def _available(method: Callable) -> Callable:
-    """Decorate a call of the store: it raises Fault when the server is away, and at once while it hangs."""
+    """Decorate a call of the store: it raises Fault when the server is unavailable, and at once while it hangs."""
 
     def work(self, *args, **kwargs):
         self.prepare()

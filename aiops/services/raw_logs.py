@@ -31,8 +31,8 @@ class Intake:
         self.subjects = {subjects.RAW_LOGS: Route(self.raw, "intake", BATCH, LINGER_S)}
 
     def raw(self, messages: list[bytes]) -> None:
-        """Store the lines. Nobody waits for an answer on this subject, so a store that is away is retried for some
-        seconds.
+        """Store the lines. Nobody waits for an answer on this subject, so a store that is unavailable is retried for
+        some seconds.
         """
         items = base.items_of(subjects.RAW_LOGS, messages, base.one)
         lines = [accept.document(item) for item in items]

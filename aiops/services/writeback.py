@@ -1,7 +1,7 @@
 """Write-back: verdicts, templates and the words that explain an anomaly go into the log store.
 
-Each write is idempotent. A store that is away is retried for some seconds. Lines without a verdict after that are
-judged again by the sweep; templates are kept until they are written.
+Each write is idempotent. A store that is unavailable is retried for some seconds. Lines without a verdict after that
+are judged again by the sweep; templates are kept until they are written.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ Send = Callable[[list], None]
 
 
 def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
-    """Compare the last request with the decision and take the next step. Raises Fault when a server is away."""
+    """Compare the last request with the decision and take the next step. Raises Fault when a server is unavailable."""
     asked = kv.parameters()
     if asked is None:
         return
@@ -112,8 +112,8 @@ def _train(decision: dict, asked: kv.Parameters, send: Send, gpu_runs: Callable[
 
 
 def _count(query: dict) -> int:
-    """Return how many lines there are to learn from, only a hint. When the store is away the fetching side waits for
-    it.
+    """Return how many lines there are to learn from, only a hint. When the store is unavailable the fetching side waits
+    for it.
     """
     try:
         return logstore.get().count(query)

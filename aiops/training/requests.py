@@ -30,7 +30,7 @@ def request_training(workloads: dict, retrain: bool = False) -> str:
     """Ask for exactly these workloads to be watched; {} clears the watchlist. Return the controller's reply.
 
     It trains when a workload was added; with `retrain` also when none was (newer lines, feedback). Raises Refused for
-    illegal names, Fault when NATS is away or no training controller answers.
+    illegal names, Fault when NATS is unavailable or no training controller answers.
     """
     try:
         workloads = watchlist.check(workloads)

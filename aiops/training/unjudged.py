@@ -1,4 +1,5 @@
-"""Lines of watched workloads that nobody can judge: counted, shown with the status, and told to administrators once.
+"""Lines of watched workloads that nobody can judge: counted, shown with the status, and notified to administrators
+once.
 
 With a serving model, lines without a verdict wait for their turn and are sent again. Without one they would wait for
 ever, unless another service judges them; then there are none for long.

@@ -30,7 +30,7 @@ def files() -> Versions:
 
 
 def serve(version: str) -> ModelVersion:
-    """Make an earlier (or later) version the serving one. Raises Missing; BadVersion; Fault when NATS is away."""
+    """Make another version the serving one. Raises Missing; BadVersion; Fault when NATS is unavailable."""
     if "\x00" in version or not ModelVersion.objects.filter(version=version).exists():
         raise Missing("version")
     verify(files().folder_of(version))

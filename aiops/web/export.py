@@ -1,8 +1,8 @@
 """The export of a search as NDJSON or CSV: over REST, and as a download of the page of log lines.
 
 Lines are read and sent in pages, so that memory does not grow with their number; the first page is read before the
-answer begins, so that a wrong filter or a log store that is away is still an answer of its own. For each page it is
-asked again which lines the user may see.
+answer begins, so that a wrong filter or a log store that is unavailable is still an answer of its own. For each page it
+is asked again which lines the user may see.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def download(request):
 
 
 def answer(user: User, given: dict[str, str], form: str) -> StreamingHttpResponse:
-    """Return the export as a response. Raises Refused for a wrong filter or format, Fault while the store is away."""
+    """Return the export as a response. Raises Refused for a wrong filter or format, Fault without the store."""
     if form not in FORMATS:
         raise Refused("must be one of %(choices)s", field="format", choices=", ".join(FORMATS))
     pages = _pages(user, given)

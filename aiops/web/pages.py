@@ -51,7 +51,7 @@ NOT_LIVE = {"since", "until", "severity", "trace", "span", "attribute"}  # the l
 
 
 def or_unavailable(view):
-    """Wrap a view so that it shows the problem, with 503, while the log store is away."""
+    """Wrap a view so that it shows the problem, with 503, while the log store is unavailable."""
 
     @functools.wraps(view)
     def wrapper(request):

@@ -67,7 +67,7 @@ def test_a_named_token_may_call_its_application_only(app, alice):
 
 def test_a_fault_is_answered_and_the_next_request_served(app, alice, monkeypatch):
     def away(*_):
-        raise OperationalError("the database is away")
+        raise OperationalError("the database is unavailable")
 
     token = accounts.token_of(alice)
     with monkeypatch.context() as patched:

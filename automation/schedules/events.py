@@ -1,6 +1,6 @@
 """The events on which a schedule may fire, read from the rows that the events themselves have written.
 
-Nothing is lost while the platform is away: each look reads on from the mark that the last one left. Rows may be
+Nothing is lost while the platform is unavailable: each look reads on from the mark that the last one left. Rows may be
 committed in another order than their keys, so those of the last hour before the mark are looked at again; a firing's
 key keeps them from counting twice. The mark goes on also past what is none of the schedule's: a look stays short.
 """

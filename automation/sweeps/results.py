@@ -16,7 +16,7 @@ from kernel.messages import Message
 from tracking.metrics import recording
 from tracking.metrics.series import MEASURED
 
-PATIENCE = timedelta(minutes=1)  # with the last reports of an ended job, while the message bus is away
+PATIENCE = timedelta(minutes=1)  # with the last reports of an ended job, while the message bus is unavailable
 MAX_STEPS = 500  # of a trial that the pruner sees; of longer series every second, every fourth, …
 AT_ONCE = 20_000  # rows of one look
 

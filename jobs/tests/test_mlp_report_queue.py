@@ -49,7 +49,7 @@ def test_a_full_queue_delays_nothing_once_the_platform_is_away(platform):  # noq
     )
     done = run(script, environment(platform.port, MLP_REPORT_FLUSH_S="0.1"))
     assert done.stdout == "[]\n"
-    assert "5000 reports were dropped while the platform was away" in done.stderr
+    assert "5000 reports were dropped while the platform was unavailable" in done.stderr
 
 
 def journal(workspace) -> list[list]:
@@ -108,5 +108,5 @@ def test_what_fits_neither_the_queue_nor_the_journal_is_counted_as_dropped(platf
     env = environment(platform.port, MLP_WORKSPACE=str(workspace), MLP_REPORT_FLUSH_S="0.1")
     done = run(f"{setup}for e in range(15000): mlp_report.report(epoch=e)", env)
     assert 0 < len(journal(workspace)) < 20
-    assert "reports were dropped while the platform was away" in done.stderr
+    assert "reports were dropped while the platform was unavailable" in done.stderr
     assert "it reads" not in done.stderr

@@ -215,7 +215,7 @@ def look_around(operator: Walk, username: str) -> None:
 
 @pytest.mark.long
 def test_input_survives_a_restart_of_the_servers(walks, platform, browser):
-    """The web servers are killed after a form is opened; it is submitted while they are away."""
+    """The web servers are killed after a form is opened; it is submitted while they are unavailable."""
     user = walks(LOOKS[0], "restart")
     user.page.goto("/regist_login")
     user.enter("admin", OPERATOR_PASSWORD)

@@ -41,7 +41,7 @@ Changes within TOGETHER_S are sent together. Closed with 4401 when the session h
 have changed since it was opened (the page reconnects with the current ones), 4429 when the user has too many websockets
 (MLP_WEBSOCKETS_PER_USER), 4400 for any other message. Session and
 rights are checked whenever the user or the session changes, at each message of the page and at each beat. Nothing is
-kept for a page that was away: it reloads its regions once it is back.
+kept for a page that was unavailable: it reloads its regions once it is back.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 if not await self.recheck():
                     return
                 await self._recheck_shown()  # a share may have reached its end date
-            except DatabaseError:  # while the database is away, nothing new is sent
+            except DatabaseError:  # while the database is unavailable, nothing new is sent
                 log.warning("a page's rights could not be checked; trying again at the next beat")
             await self.say("beat")
 

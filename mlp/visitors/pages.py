@@ -153,7 +153,7 @@ def forbidden(request, exception=None, reason=""):
 
 
 def broken(request):
-    """Show the page of an internal error: 503 where a server is away. It needs neither session nor database."""
+    """Show the page of an internal error: 503 where a server is unavailable. It needs neither session nor database."""
     away = isinstance(sys.exc_info()[1], Fault | OperationalError | InterfaceError | RedisError)
     response = render(None, "broken.html", {"away": away}, status=503 if away else 500)
     if away:

@@ -57,7 +57,7 @@ def test_it_reaches_no_port_of_the_machine_but_the_doors(doored, echo):
 
 @each_of_its_own
 def test_nobody_outside_sees_a_port_that_it_binds(doored, echo):
-    """Not even that of a server of the platform which is away just now."""
+    """Not even that of a server of the platform which is unavailable just now."""
     echo.close()
     code = (
         f"door = socket.create_server(('0.0.0.0', {echo.port})); open('ready', 'w').write('x')\n"

@@ -42,7 +42,7 @@ QUIET_S = 0.02  # between two looks, so that a burst of wake messages is one loo
 AGAIN_S = 300.0  # without a wake message: joins the group again, which forgets members after a day, and looks
 RETRY_S = 1.0
 ENDING_S = 0.1  # between two looks at a job that has ended, whose last rows may be on their way; doubles each time
-PATIENCE = timedelta(minutes=1)  # with rows of an ended job while the message bus, which has them, is away
+PATIENCE = timedelta(minutes=1)  # with rows of an ended job while the message bus, which has them, is unavailable
 
 MAX_VALUES = 1000  # of one look at the named values; a page that gets more reads the series again
 VALUES = """
@@ -266,7 +266,7 @@ class Feed:
             self.woken.clear()
             try:
                 await self._look()
-            except Exception:  # for example the database is away: tried again
+            except Exception:  # for example the database is unavailable: tried again
                 log.exception("feed of job %s", self.job_id)
                 await asyncio.sleep(RETRY_S)
                 self.woken.set()

@@ -75,7 +75,7 @@ def forget(job: Job) -> None:
 def _earlier_are_stored(job: Job) -> bool:
     try:
         return recording.all_recorded(job)
-    except Fault:  # the bus is away: they come when it is back
+    except Fault:  # the bus is unavailable: they come when it is back
         return True
 
 

@@ -34,7 +34,7 @@ PARTITIONS_EVERY_S = 60
 def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None:
     """Work until `stop` is set. `check` raises when this process must not go on.
 
-    While Kafka or NATS is away it waits; no message is skipped.
+    While Kafka or NATS is unavailable it waits; no message is skipped.
     """
     while not stop.is_set():
         consumer = None
@@ -58,7 +58,7 @@ def run(stop: threading.Event, check: Callable[[], None] = lambda: None) -> None
                     consumer.commit()
         except (KafkaError, Fault, OSError) as problem:
             log.warning("kafka: %s; trying again", problem or type(problem).__name__)
-            heartbeats.beat("kafka")  # the part works; the broker is away, and the log says so
+            heartbeats.beat("kafka")  # the part works; the broker is unavailable, and the log says so
             stop.wait(RETRY_S)
         finally:
             if consumer is not None:

@@ -31,7 +31,7 @@ def answer(request: bytes) -> bytes | None:
     close_old_connections()
     try:
         return _answer(asked)
-    except Exception:  # for example the database is away: the client tries again
+    except Exception:  # for example the database is unavailable: the client tries again
         log.exception("a connection to the message bus could not be judged")
         return nats_jwt.issuer().answer(asked, error="not available, try again")
 

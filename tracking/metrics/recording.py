@@ -256,7 +256,7 @@ def delete(job_pk: int) -> None:
 def all_recorded(job: Job) -> bool:
     """Return whether all that the job has sent until now is stored; read its rows after this call, not before.
 
-    Raises Fault when the message bus is away.
+    Raises Fault when the message bus is unavailable.
     """
     mine = (subject(job.user.username, job.name), values_subject(job.user.username, job.name))
     return all(bus.is_consumed(STREAM, DURABLE, one, job.created, timeout_s=2) for one in mine)

@@ -190,7 +190,7 @@ def test_a_request_that_cannot_be_stored_does_not_fail_the_others(together, monk
 
 def test_nothing_is_acknowledged_when_the_store_is_away_or_a_thread_ends(together, monkeypatch):
     def end(lines):
-        raise SystemExit(1) if len(lines) > 1 else Fault("the store is away")
+        raise SystemExit(1) if len(lines) > 1 else Fault("the store is unavailable")
 
     held, _sizes = held_up(monkeypatch, end)
     answers = together([line(f"line {number}") for number in range(4)], held)

@@ -180,7 +180,7 @@ class Reporter:
             why = f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s"
             self.warn("left", why + later)
         if self.dropped:
-            self.warn("dropped", f"{self.dropped} reports were dropped while the platform was away")
+            self.warn("dropped", f"{self.dropped} reports were dropped while the platform was unavailable")
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):

@@ -204,7 +204,7 @@ class TestNats:
         def record(batch):
             calls.append(len(batch))
             if len(calls) == 1:
-                raise RuntimeError("the database is away")
+                raise RuntimeError("the database is unavailable")
             return real(batch)
 
         monkeypatch.setattr("tracking.metrics.recording.record", record)

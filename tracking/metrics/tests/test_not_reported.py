@@ -43,7 +43,7 @@ def test_a_job_that_reports_no_accuracy_has_no_series_of_it(as_alice, running, i
 
 
 def test_points_have_the_time_of_their_report(as_alice, running, ingesting):  # noqa: F811
-    """Not that of their arrival: what was reported while the platform was away would be at one time."""
+    """Not that of their arrival: what was reported while the platform was unavailable would be at one time."""
     began = int(time.time())
     as_alice.call("post", URL, [row(0, time=began - 20), row(1, time=began - 10.5)])
     wait_for(lambda: Metrics.objects.count() == 2)
