@@ -197,9 +197,7 @@ def _torchscript(kind: str, path: Path) -> Loaded:
         loaded.inputs, loaded.outputs = _signature(extra_files[SIGNATURE], loaded)
         loaded.certain = True
         return loaded
-    weights = next(
-        (parameter for parameter in module.parameters() if parameter.ndim == 2 and parameter.is_floating_point()), None
-    )
+    weights = next((each for each in module.parameters() if each.ndim == 2 and each.is_floating_point()), None)
     if len(inputs) == 1 and weights is not None:  # the file has no shape: try rows for the first layer
         guess = [{**inputs[0], "shape": [-1, weights.shape[1]]}]
         with contextlib.suppress(RuntimeError):
@@ -351,9 +349,7 @@ def _predictor(kind: str, path: Path) -> Loaded:
     arrays = getattr(predictor, "arrays", False) is True
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
-        given = [
-            {**tensor, "data": tensor["data"] if arrays else tensor["data"].ravel().tolist()} for tensor in tensors
-        ]
+        given = [{**each, "data": each["data"] if arrays else each["data"].ravel().tolist()} for each in tensors]
         return [_as_tensor(one) for one in predictor.predict(given)]
 
     try:
