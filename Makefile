@@ -41,7 +41,7 @@ demo: venv
 bench: venv-dev
 	@exec $(VENV)/python bench/run.py
 
-# REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those.
+# REQUESTS=2000 sends fewer, SEED=7 others, INTERFACES=rest,webdav only those.
 fuzz: venv-dev
 	@exec $(VENV)/python bench/fuzz.py
 

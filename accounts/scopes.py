@@ -1,6 +1,6 @@
 """What a named token may do: compares its scope with the effect that a call declares (kernel.effects).
 
-A scope only takes away: the caller must be allowed by the rules of the door itself, too. No named token, not even a
+A scope only takes away: the caller must be allowed by the rules of the endpoint itself, too. No named token, not even a
 full one, reads or makes tokens or ends the account, so that it cannot outlive its end date.
 
     full         everything else, also calls that declare no effect

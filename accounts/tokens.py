@@ -1,9 +1,9 @@
 """Tokens: derived from the server's key and a row's nonce, so that a copy of the database reveals none.
 
 A token has the form `mlp_{kind}{row in base 36}_{HMAC}`. It is valid until its row's nonce changes (rotation), its row
-is deleted, its end date is over or its user is deactivated. A door that takes tokens which may not do everything says
-so (`narrow`) and asks accounts.scopes what they may do; for all other doors they are not valid. `lookup` reads from a
-cache in Valkey, which never returns a revoked token:
+is deleted, its end date is over or its user is deactivated. An endpoint that takes tokens which may not do everything
+says so (`narrow`) and asks accounts.scopes what they may do; at all other endpoints they are not valid. `lookup` reads
+from a cache in Valkey, which never returns a revoked token:
 
 - A change first overwrites the entry with RECHECK, inside its transaction, and fails when it cannot.
 - A reader fills the cache only where there is no entry (SET NX), so one that read the old row before the commit cannot

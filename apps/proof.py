@@ -1,7 +1,7 @@
 """Mutual authentication of the platform and an application's process. Used by launching, gateway_access, playground.
 
 Each run has a secret, derived from the server's key and the run's name, in the environment of its process. The platform
-sends it with each request, and the process rejects requests without it (apps/serving/door.py). Before an address is
+sends it with each request, and the process rejects requests without it (apps/serving/caller.py). Before an address is
 accepted, the process there has to prove by a challenge that it has the secret, which is not sent for that. So no other
 process at an application's address gets a request, and no request of others reaches an application: also over a
 network, and where the isolation of runs does not separate their sockets.

@@ -1,7 +1,7 @@
 """`make fuzz`: sends the platform 100,000 requests that nobody would write by hand. No answer may break the contract.
 
-REQUESTS=2000 sends fewer, SEED=7 others, DOORS=rest,webdav only those. Exit code 1 if anything was found. Ctrl-C and
-SIGTERM end it early, with the verdict on what was sent. docs/testing.md describes it.
+REQUESTS=2000 sends fewer, SEED=7 others, INTERFACES=rest,webdav only those. Exit code 1 if anything was found. Ctrl-C
+and SIGTERM end it early, with the verdict on what was sent. docs/testing.md describes it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fuzzing.ledger import Ledger
 from fuzzing.rest import Rest
 from fuzzing.world import World
 
-# The part of the requests that goes to each door besides the REST interface, which gets the rest.
+# The part of the requests that goes to each interface besides the REST interface, which gets the rest.
 PARTS = {"bytes": 0.04, "webdav": 0.04, "logs": 0.03, "opni": 0.02, "websockets": 0.01, "messages": 0.04}
 
 
-def doors(home: World, ledger: Ledger, seed: int) -> dict[str, Callable[[int], None]]:
-    """Return a function for each door, which sends that many requests."""
-    shippers = intake.Doors(home, ledger, seed)
+def interfaces(home: World, ledger: Ledger, seed: int) -> dict[str, Callable[[int], None]]:
+    """Return a function for each interface, which sends that many requests."""
+    shippers = intake.Interfaces(home, ledger, seed)
     return {
         "bytes": lambda count: raw.malformed(home, ledger, seed, count),
         "webdav": lambda count: raw.webdav(home, ledger, seed, count),
@@ -39,7 +39,7 @@ def doors(home: World, ledger: Ledger, seed: int) -> dict[str, Callable[[int], N
 def main() -> int:
     wanted, seed = int(os.environ.get("REQUESTS", "100000")), int(os.environ.get("SEED", "1"))
     ledger = Ledger(wanted)
-    chosen = os.environ.get("DOORS", "").split(",")
+    chosen = os.environ.get("INTERFACES", "").split(",")
     print(f"{wanted} requests, seed {seed}", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ledger.stop())
@@ -47,7 +47,7 @@ def main() -> int:
         home = World(platform)
         home.make()
         began = time.monotonic()
-        for name, send in doors(home, ledger, seed).items():
+        for name, send in interfaces(home, ledger, seed).items():
             if ledger.wanted and (chosen == [""] or name in chosen):
                 print(f"  {name}: {ledger.total} so far, {time.monotonic() - began:.0f} s", flush=True)
                 send(int(wanted * PARTS.get(name, 1)))

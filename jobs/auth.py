@@ -87,15 +87,15 @@ def require_own_job(request, job: Job) -> None:
         raise Refused("this token belongs to another job", field="token")
 
 
-def nats_address(job: Job, door: str | None = None) -> str | None:
+def nats_address(job: Job, endpoint: str | None = None) -> str | None:
     """Return MLP_NATS_URL with the job's credentials; None for an external server, which does not ask the platform.
 
-    `door` is the host and port at which a run reaches the server, where it has a network of its own.
+    `endpoint` is the host and port at which a run reaches the server, where it has a network of its own.
     """
     if not settings.EMBEDDED["nats"]:
         return None
     url = urlsplit(settings.RUN_NATS_URL or settings.NATS_URL)
-    return f"{url.scheme}://{NATS_USER}:{job_token(job)}@{door or url.netloc}"
+    return f"{url.scheme}://{NATS_USER}:{job_token(job)}@{endpoint or url.netloc}"
 
 
 def message_prefix(job: Job) -> str:

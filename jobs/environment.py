@@ -194,7 +194,7 @@ def _mlflow(job: Job, gateway: str) -> dict[str, str]:
 
 def _addresses(job: Job, user, runner: Runner) -> dict[str, str]:
     """Return where the run reaches the platform."""
-    gateway, nats = runner.door("gateway"), nats_address(job, runner.door("nats"))
+    gateway, nats = runner.endpoint("gateway"), nats_address(job, runner.endpoint("nats"))
     addresses = {"MLP_API_URL": f"http://{gateway}" if gateway else settings.RUN_GATEWAY_URL}
     if nats:
         addresses |= {"MLP_NATS_URL": nats, "MLP_NATS_INBOX": nats_inbox(user.username, job.name)}

@@ -1,10 +1,10 @@
 """The gate before everything that stores: while the disk is nearly full, writes are refused. What reads, deletes,
 cancels or logs in goes on, so that users can make room, and PostgreSQL keeps what it needs to work.
 
-Each door asks once: REST in kernel.views, pages in mlp.visitors.disk_gate, MLflow in mlflow_protocol.protocol, the data
-service in datasets.webdav, log lines in aiops.intake.accept, jobs of schedules and sweeps in jobs.lifecycle, the import
-from an MLflow server in models_app.transfer.memory. Consumers of the message bus wait, and acknowledge nothing
-(kernel.consuming).
+Each entry point asks once: REST in kernel.views, pages in mlp.visitors.disk_gate, MLflow in mlflow_protocol.protocol,
+the data service in datasets.webdav, log lines in aiops.intake.accept, jobs of schedules and sweeps in jobs.lifecycle,
+the import from an MLflow server in models_app.transfer.memory. Consumers of the message bus wait, and acknowledge
+nothing (kernel.consuming).
 """
 
 from __future__ import annotations

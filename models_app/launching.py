@@ -209,13 +209,23 @@ def _spec(model: Model) -> RunSpec:
     )
 
 
+def _open_inspection(model: Model) -> int:
+    """Open the check's result without following a link. Raises OSError. A check that began before version 0.3 was
+    installed writes `told.json`.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(work_folder(model) / "inspection.json", flags)
+    except FileNotFoundError:
+        return os.open(work_folder(model) / "told.json", flags)
+
+
 def _result(model: Model) -> dict:
     """Return what the check wrote. The check, and so the model's code, may write in the folder: no link is followed,
     at most RESULT_BYTES are read, and only what the database can store is accepted. Raises ValueError with the reason.
     """
     try:
-        handle = os.open(work_folder(model) / "told.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(handle, "rb") as file:
+        with os.fdopen(_open_inspection(model), "rb") as file:
             data = file.read(RESULT_BYTES + 1)
     except OSError:
         raise ValueError(Message("the load check left no result")) from None

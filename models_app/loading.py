@@ -1,8 +1,8 @@
 """The loader of models in all formats that the platform accepts. No Django, nothing else of the platform.
 
 As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` loads the model and writes
-OUT_FOLDER/told.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may execute
-any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
+OUT_FOLDER/inspection.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may
+execute any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
 The file that is the model: `predictor.py`, else the file named model.*, else the only file of a known format; those
 nearest to the top first. A folder with an MLmodel file is a model in MLflow's format (mlmodel.py). Tensors are dicts
@@ -383,7 +383,7 @@ def main() -> int:
     try:
         loaded = load(folder)
         result = {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
-        draft = out / ".told.json.part"
+        draft = out / ".inspection.json.part"
         draft.write_text(json.dumps(result))
     except NotAModel as problem:
         print(problem)
@@ -392,7 +392,7 @@ def main() -> int:
         traceback.print_exc()
         print(f"{type(problem).__name__}: {problem}")
         return AGAIN if isinstance(problem, OSError) and problem.errno in FULL else 1
-    draft.replace(out / "told.json")
+    draft.replace(out / "inspection.json")
     return 0
 
 

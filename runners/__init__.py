@@ -47,7 +47,7 @@ def _runner(kind: str, root: Path) -> Runner:
             replace(networks.chosen(confine.decide(settings.MLP_CONFINEMENT)), shm=settings.LANDLOCK_SHM),
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
-            doors=networks.doors(),
+            endpoints=networks.endpoints(),
         )
     if kind == "kubernetes":
         # Imported here, so that only platforms with a cluster load its client.

@@ -60,7 +60,7 @@ NETWORK_WORDS: dict[Network, Message] = {
 
 
 @dataclass(frozen=True)
-class Door:
+class Endpoint:
     """An address of the platform that runs reach at `port` of their own loopback interface, where they have one."""
 
     name: str
@@ -273,7 +273,7 @@ class Runner(ABC):
         """
         return ""
 
-    def door(self, name: str) -> str | None:
+    def endpoint(self, name: str) -> str | None:
         """Return the `host:port` at which runs reach the platform's "gateway" or "nats"; None: where users do."""
         return None
 

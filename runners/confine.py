@@ -31,7 +31,7 @@ from .shim import cgroup, landlock, network
 
 log = logging.getLogger(__name__)
 
-Walls = Literal["bwrap", "landlock", "none"]
+Isolation = Literal["bwrap", "landlock", "none"]
 Own = Literal["bwrap", "unshare", ""]  # who makes the network namespace of a run; "": it has none
 SHIM = Path(__file__).with_name("shim")
 INSIDE_SHIM = "/run/shim"
@@ -62,7 +62,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 class Confinement:
     """How runs with an owner are isolated here. `why_not` has, for each better way, why it does not work."""
 
-    walls: Walls = "none"
+    isolation: Isolation = "none"
     bwrap: str = ""
     own_uid: bool = False
     cgroup: dict[str, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Confinement:
             "bwrap": f"files by bubblewrap ({self.bwrap})",
             "landlock": "files by Landlock",
             "none": "FILES NOT AT ALL: a script can read what the platform can",
-        }[self.walls]
+        }[self.isolation]
         users = "a user of its own for each owner" if self.own_uid else "all runs have the platform's user"
         kinds = ", ".join(self.cgroup)
         rest = [kind for kind in cgroup.KINDS if kind not in self.cgroup]
@@ -94,19 +94,19 @@ class Confinement:
 
     def of(self, spec: RunSpec, folder: Path, devices: list[str]) -> dict:
         """Return what the shim needs besides the spec to isolate a run whose records are in `folder`."""
-        walls: Walls = self.walls if spec.owner is not None else "none"
+        isolation: Isolation = self.isolation if spec.owner is not None else "none"
         uid, tmp = self.uid_of(spec.owner), str(folder / "tmp")
         return {
-            "walls": walls,
+            "isolation": isolation,
             "uid": uid,
             "cgroup": self.cgroup,
             "tmp": tmp,
             "root": str(folder.parents[2]) if len(folder.parents) > 2 else "",
-            "inside": WORKSPACE if walls == "bwrap" else str(spec.cwd),
-            "names": names_of(self, spec, folder) if walls != "bwrap" else "",
+            "inside": WORKSPACE if isolation == "bwrap" else str(spec.cwd),
+            "names": names_of(self, spec, folder) if isolation != "bwrap" else "",
             "own": [str(mount.source) for mount in spec.mounts if not mount.read_only],
             "open": [str(mount.source) for mount in spec.mounts if mount.read_only],
-            "bwrap": bwrap_command(self, spec, folder, devices) if walls == "bwrap" else [],
+            "bwrap": bwrap_command(self, spec, folder, devices) if isolation == "bwrap" else [],
             "read": [*system_files(), *(str(mount.source) for mount in spec.mounts if mount.read_only)],
             "write": [
                 *(str(mount.source) for mount in spec.mounts if not mount.read_only),
@@ -119,7 +119,7 @@ class Confinement:
 
     def environment(self, spec: RunSpec, folder: Path) -> dict[str, str]:
         """Return the variables with the run's own temporary folder, where it does not see it as /tmp."""
-        if spec.owner is None or self.walls == "bwrap":
+        if spec.owner is None or self.isolation == "bwrap":
             return {}
         return {"TMPDIR": str(folder / "tmp")}
 

@@ -34,7 +34,7 @@ from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
 from . import confine, gpus, networks
-from .base import NO_SUCH_RUN, Door, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
+from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
 from .shim import ends
 from .shim.cgroup import Group
 
@@ -47,9 +47,9 @@ LOOPBACK = "127.0.0.1"
 class LocalRunner(Runner):
     """See the module. Keeps nothing in memory: any number of processes may use the same folder at once.
 
-    `confinement` is by default the best that works here, `devices` lists the GPUs, `doors` are what runs may reach of
-    the platform, and their proxy to the internet. `disk_mib` is the default for runs with an owner. No run starts with
-    less than `reserve_mib` of free disk space, and below that the runs that filled the disk are stopped.
+    `confinement` is by default the best that works here, `devices` lists the GPUs, `endpoints` are what runs may reach
+    of the platform, and their proxy to the internet. `disk_mib` is the default for runs with an owner. No run starts
+    with less than `reserve_mib` of free disk space, and below that the runs that filled the disk are stopped.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class LocalRunner(Runner):
         devices: Callable[[], list[gpus.Device]] = gpus.devices,
         disk_mib: int | None = None,
         reserve_mib: int = 0,
-        doors: tuple[Door, ...] = (),
+        endpoints: tuple[Endpoint, ...] = (),
     ):
         self.folder = Path(folder).absolute()
-        self.doors = doors
+        self.endpoints = endpoints
         self._confinement, self.devices = confinement, devices
         self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
         self._ends = str(self.folder.with_name("ends"))  # a pipe that says that a run has ended
@@ -110,7 +110,8 @@ class LocalRunner(Runner):
                 values["disk_mib"] = self.disk_mib
             (path / "tmp").mkdir(mode=0o700, exist_ok=True)
             values |= self.confinement.of(spec, path, gpus.nodes(devices))
-            values["network"] = networks.network_of(self.confinement, spec, self.doors) | {"names": values.pop("names")}
+            network = networks.network_of(self.confinement, spec, self.endpoints)
+            values["network"] = network | {"names": values.pop("names")}
             values["environment"] |= self.confinement.environment(spec, path)
             values["environment"] = networks.environment(values["environment"], values["network"])
             _write(path / "spec.json", values)
@@ -197,12 +198,12 @@ class LocalRunner(Runner):
             return []
         for rest in self.folder.glob(".*.forgotten"):  # left by a caller that was killed meanwhile
             _remove(rest)
-        doors = list(self.sockets.glob(f"{sockets.OF_RUN}*"))  # before the runs, whose folders are there first
+        paths = list(self.sockets.glob(f"{sockets.OF_RUN}*"))  # before the runs, whose folders are there first
         entries = sorted(entry.name for entry in self.folder.iterdir() if not entry.name.startswith("."))
         known = set(map(sockets.of_run, entries))
-        for door in doors:
-            if door.name not in known:
-                door.unlink(missing_ok=True)
+        for path in paths:
+            if path.name not in known:
+                path.unlink(missing_ok=True)
         return entries
 
     def address(self, name: str) -> sockets.Address | None:
@@ -221,7 +222,7 @@ class LocalRunner(Runner):
             yield
 
     def place(self, source: Path, target: str) -> str:
-        return target if self.confinement.walls == "bwrap" else str(source)
+        return target if self.confinement.isolation == "bwrap" else str(source)
 
     @property
     def python(self) -> str:
@@ -234,9 +235,9 @@ class LocalRunner(Runner):
     def many_workers(self) -> bool:
         return True
 
-    def door(self, name: str) -> str | None:
-        door = next((door for door in self.doors if door.name == name), None)
-        return f"{LOOPBACK}:{door.port}" if door and self.confinement.network else None
+    def endpoint(self, name: str) -> str | None:
+        endpoint = next((endpoint for endpoint in self.endpoints if endpoint.name == name), None)
+        return f"{LOOPBACK}:{endpoint.port}" if endpoint and self.confinement.network else None
 
     def network(self, policy: Network) -> Message:
         return networks.words(self.confinement, policy)

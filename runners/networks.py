@@ -1,4 +1,4 @@
-"""What a run with a network of its own may reach: the platform's doors, and the internet by a route or a proxy.
+"""What a run with a network of its own may reach: the platform's endpoints, and the internet by a route or a proxy.
 
 A run has a network namespace of its own wherever the kernel allows it: its loopback interface is its alone, and what it
 may reach are listeners there, from which the shim's relay (`shim/relay.py`) connects to the platform. Where slirp4netns
@@ -21,7 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from kernel.messages import Message
 
-from .base import NETWORK_WORDS, Door, Network, RunSpec
+from .base import NETWORK_WORDS, Endpoint, Network, RunSpec
 from .confine import FIRST_UID, PROBE_S, SHIM, Confinement
 from .shim import landlock
 
@@ -31,19 +31,19 @@ ROUTES = ("slirp4netns", "pasta")  # the first has fewer privileges and takes le
 PROXIED = ("http_proxy", "https_proxy", "all_proxy")
 
 
-def doors() -> tuple[Door, ...]:
-    """Return the doors of this platform, and the port of the proxy."""
+def endpoints() -> tuple[Endpoint, ...]:
+    """Return the endpoints of this platform, and the port of the proxy."""
     host, front = settings.GATEWAY_HOST, settings.GATEWAY_HOST
     to = settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT
     if settings.TLS.cert:  # runs need no certificate: what they send does not leave the machine
         front, to = settings.INTERNAL_HOST, (settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT)
     known = [
-        Door(GATEWAY, settings.GATEWAY_PORT, front, to[0]),
-        Door(APP_GATEWAY, settings.APP_GATEWAY_PORT, front, to[1]),
+        Endpoint(GATEWAY, settings.GATEWAY_PORT, front, to[0]),
+        Endpoint(APP_GATEWAY, settings.APP_GATEWAY_PORT, front, to[1]),
     ]
     if settings.EMBEDDED["nats"]:
-        known.append(Door(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
-    return (*known, Door(PROXY, settings.RUN_PROXY_PORT, "", 0))
+        known.append(Endpoint(NATS, settings.NATS_PORT, host, settings.NATS_PORT))
+    return (*known, Endpoint(PROXY, settings.RUN_PROXY_PORT, "", 0))
 
 
 def chosen(confinement: Confinement) -> Confinement:
@@ -87,7 +87,7 @@ def try_route(kind: str, path: str) -> str:
     return (done.stderr.strip()[-300:] or f"exit code {done.returncode}") if done.returncode else ""
 
 
-def network_of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...]) -> dict:
+def network_of(confinement: Confinement, spec: RunSpec, known: tuple[Endpoint, ...]) -> dict:
     """Return the run's network for the shim."""
     own = confinement.network if spec.owner is not None else ""
     shared = not own and spec.owner is not None
@@ -99,40 +99,40 @@ def network_of(confinement: Confinement, spec: RunSpec, known: tuple[Door, ...])
         "own": own,
         "uid": FIRST_UID if confinement.own_uid else None,  # nobody's, for the relay
         "route": list(route),
-        "doors": [_door(door, spec) for door in known if door.host or not route] if reached else [],
+        "endpoints": [_endpoint(endpoint, spec) for endpoint in known if endpoint.host or not route] if reached else [],
         "tcp": tcp,
         "kept": _kept(known) if shared and tcp is None else [],
     }
 
 
-def _tcp(spec: RunSpec, known: tuple[Door, ...]) -> list[int] | None:
+def _tcp(spec: RunSpec, known: tuple[Endpoint, ...]) -> list[int] | None:
     """Return the ports to which Landlock restricts a run in the machine's network; None where it cannot.
 
     Several workers need ports that are not known in advance.
     """
     if spec.network == "open" or spec.workers > 1 or landlock.version() < landlock.WITH_TCP:
         return None
-    return [] if spec.network == "none" else [port for door in known if door.host for port in _ports(door)]
+    return [] if spec.network == "none" else [port for endpoint in known if endpoint.host for port in _ports(endpoint)]
 
 
-def _kept(known: tuple[Door, ...]) -> list[int]:
-    """Return the ports of the doors, on which nobody else may listen while one of their servers is restarted."""
+def _kept(known: tuple[Endpoint, ...]) -> list[int]:
+    """Return the ports of the endpoints, on which nobody else may listen while one of their servers is restarted."""
     if landlock.version() < landlock.WITH_TCP:
         return []
-    return [door.to for door in known if door.host]
+    return [endpoint.to for endpoint in known if endpoint.host]
 
 
-def _ports(door: Door) -> set[int]:
-    """Return the ports of a door as users reach it: the gateway may have another in front."""
-    url = urlsplit(settings.RUN_GATEWAY_URL if door.name == GATEWAY else "")
-    return {door.to, *([url.port or (443 if url.scheme == "https" else 80)] if url.hostname else [])}
+def _ports(endpoint: Endpoint) -> set[int]:
+    """Return the ports of an endpoint as users reach it: the gateway may have another in front."""
+    url = urlsplit(settings.RUN_GATEWAY_URL if endpoint.name == GATEWAY else "")
+    return {endpoint.to, *([url.port or (443 if url.scheme == "https" else 80)] if url.hostname else [])}
 
 
-def _door(door: Door, spec: RunSpec) -> dict:
-    values = {"port": door.port, "host": door.host, "to": door.to}
-    if door.name == NATS:
+def _endpoint(endpoint: Endpoint, spec: RunSpec) -> dict:
+    values = {"port": endpoint.port, "host": endpoint.host, "to": endpoint.to}
+    if endpoint.name == NATS:
         values["rate"] = [settings.JOB_NATS_BYTES_S, settings.JOB_NATS_MESSAGES_S]
-    if door.name != PROXY:
+    if endpoint.name != PROXY:
         return values
     return values | {"policy": spec.network, "via": None} | _own_proxy(spec)
 
@@ -166,7 +166,7 @@ def environment(given: dict[str, str], network: dict) -> dict[str, str]:
 
 
 def _proxy(network: dict) -> dict[str, str]:
-    proxy = next((door for door in network["doors"] if not door["host"]), None)
+    proxy = next((endpoint for endpoint in network["endpoints"] if not endpoint["host"]), None)
     if proxy is None:
         return {}
     url = f"http://{proxy.get('login', '')}{LOOPBACK}:{proxy['port']}"

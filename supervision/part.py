@@ -41,7 +41,7 @@ class Part:
     ports        what it listens on: (host, port) pairs
     stop_signal  ends it in order. After stop_wait_s seconds it is killed
     rest_signal  ends what a kill of supervisord leaves of it; "" for the same
-    first        a door: ends before the rest of its stage, which what it has begun still needs
+    first        a listener: ends before the rest of its stage, which what it has begun still needs
     plain        a server that is not ours: it gets none of the platform's environment
     loaded       runs Python with code that supervisord has loaded: see forking.py
     cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts

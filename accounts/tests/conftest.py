@@ -6,7 +6,7 @@ import pytest
 
 from accounts import lifecycle, logins, throttle
 
-from .doors import FREE
+from .logins import FREE
 
 
 @pytest.fixture
@@ -19,6 +19,6 @@ def long_waits(settings, monkeypatch):
 
 @pytest.fixture
 def owner(alice):
-    """Make alice an administrator, so that all three doors are hers."""
+    """Make alice an administrator, so that all three log-ins are hers."""
     lifecycle.set_staff(username="alice", staff=True, by="test")
     return alice

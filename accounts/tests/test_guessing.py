@@ -22,25 +22,25 @@ from kernel import broker
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
 
-from .doors import CAFE, DOORS, FREE, GUESSER, HOME, admin, at, entered, page, token
+from .logins import CAFE, FREE, GUESSER, HOME, LOGINS, admin, at, entered, page, token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]
 
 
 # --- the guesser ---------------------------------------------------------------------------------------------------
-@DOORS
-def test_a_guesser_at_one_address_is_slowed_down(owner, door):
+@LOGINS
+def test_a_guesser_at_one_address_is_slowed_down(owner, log_in):
     for _ in range(FREE):
-        assert "too many" not in door("wrong", GUESSER).content.decode()
-    assert "too many failed logins; try again in 60 s" in door(PASSWORD, GUESSER).content.decode()
+        assert "too many" not in log_in("wrong", GUESSER).content.decode()
+    assert "too many failed logins; try again in 60 s" in log_in(PASSWORD, GUESSER).content.decode()
 
 
-@DOORS
-def test_guessers_at_many_addresses_are_slowed_down_together(owner, door):
+@LOGINS
+def test_guessers_at_many_addresses_are_slowed_down_together(owner, log_in):
     free = FREE * logins.OF_AN_ACCOUNT
     for number in range(free):
-        assert "too many" not in door("wrong", f"198.51.100.{number}").content.decode()
-    assert not entered(door(PASSWORD, "192.0.2.200"))
+        assert "too many" not in log_in("wrong", f"198.51.100.{number}").content.decode()
+    assert not entered(log_in(PASSWORD, "192.0.2.200"))
 
 
 def test_one_who_tries_many_accounts_is_slowed_down(alice, bob):
@@ -144,22 +144,22 @@ def besiege() -> None:
     assert "too many" in token("wrong", "192.0.2.1").json()["msg"]
 
 
-@DOORS
-def test_the_owner_logs_in_from_a_usual_address_while_others_guess(owner, door):
+@LOGINS
+def test_the_owner_logs_in_from_a_usual_address_while_others_guess(owner, log_in):
     assert entered(token(PASSWORD, HOME))
     besiege()
-    assert entered(door(PASSWORD, HOME))
+    assert entered(log_in(PASSWORD, HOME))
 
 
 @pytest.mark.parametrize("first", few([page, admin], 1))
-@pytest.mark.parametrize("door", [page, admin])
-def test_the_owners_browser_logs_in_from_anywhere_while_others_guess(owner, first, door):
+@pytest.mark.parametrize("log_in", [page, admin])
+def test_the_owners_browser_logs_in_from_anywhere_while_others_guess(owner, first, log_in):
     browser = Client()
     assert entered(first(PASSWORD, HOME, browser))
     browser.post("/logout")
     besiege()
-    assert not entered(door(PASSWORD, CAFE)), "another browser at that place is a stranger's"
-    assert entered(door(PASSWORD, CAFE, browser)), "also where a guesser is"
+    assert not entered(log_in(PASSWORD, CAFE)), "another browser at that place is a stranger's"
+    assert entered(log_in(PASSWORD, CAFE, browser)), "also where a guesser is"
 
 
 @pytest.mark.long
@@ -181,14 +181,14 @@ def test_the_session_and_the_token_are_not_affected(as_alice, alice):
     assert as_alice.call("get", "users/alice/token").status_code == 200
 
 
-@DOORS
-def test_the_owner_is_slowed_down_for_their_own_failures_only(owner, door):
+@LOGINS
+def test_the_owner_is_slowed_down_for_their_own_failures_only(owner, log_in):
     browser = Client()
     page(PASSWORD, HOME, browser)
     browser.post("/logout")
     for _ in range(FREE):
-        door("typing error", HOME, browser)
-    assert not entered(door(PASSWORD, HOME, browser))
+        log_in("typing error", HOME, browser)
+    assert not entered(log_in(PASSWORD, HOME, browser))
 
 
 def test_a_device_cookie_is_good_for_its_own_accounts_only(alice, bob):

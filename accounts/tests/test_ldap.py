@@ -11,7 +11,7 @@ from conftest import PASSWORD
 from kernel.environment import Secret
 from mlp.tests.tiers import few
 
-from .doors import FREE, GUESSER, HOME, admin, page, token
+from .logins import FREE, GUESSER, HOME, admin, page, token
 from .slapd import BASE, GROUPS, Slapd, need
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]

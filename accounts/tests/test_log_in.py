@@ -15,14 +15,14 @@ from accounts import lifecycle, logins, reconcile, throttle
 from accounts.models import LoginAddress, Throttle, User
 from conftest import PASSWORD
 
-from .doors import DOORS, FREE, GUESSER, HOME, admin, at, entered, page, token
+from .logins import FREE, GUESSER, HOME, LOGINS, admin, at, entered, page, token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]
 
 
-@DOORS
+@LOGINS
 @pytest.mark.parametrize("username", ["alice", "nobody"])
-def test_as_much_is_computed_for_an_unknown_user(alice, settings, door, username):
+def test_as_much_is_computed_for_an_unknown_user(alice, settings, log_in, username):
     class Counting(hashers.MD5PasswordHasher):
         computed = 0
 
@@ -32,7 +32,7 @@ def test_as_much_is_computed_for_an_unknown_user(alice, settings, door, username
 
     settings.PASSWORD_HASHERS = [f"{__name__}.Counting"]
     globals()["Counting"] = Counting
-    door("wrong", GUESSER, username=username)
+    log_in("wrong", GUESSER, username=username)
     assert Counting.computed == 1
 
 
@@ -75,11 +75,11 @@ def test_the_current_password_cannot_be_guessed_in_a_stolen_session(alice):
     assert entered(token(PASSWORD, HOME)), "the owner's log-in is not affected"
 
 
-@DOORS
-def test_log_ins_and_failures_are_logged_without_the_password(owner, door, caplog):
+@LOGINS
+def test_log_ins_and_failures_are_logged_without_the_password(owner, log_in, caplog):
     caplog.set_level(logging.INFO)
-    door("secret guess", GUESSER)
-    door(PASSWORD, HOME)
+    log_in("secret guess", GUESSER)
+    log_in(PASSWORD, HOME)
     assert f"log-in of alice from {GUESSER} failed" in caplog.text
     assert f"log-in of alice from {HOME}" in caplog.text
     assert "secret guess" not in caplog.text
@@ -87,8 +87,8 @@ def test_log_ins_and_failures_are_logged_without_the_password(owner, door, caplo
 
 
 # --- an account that changes during a log-in -------------------------------------------------------------------------
-@pytest.mark.parametrize("door", [page, admin])
-def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, door, monkeypatch):
+@pytest.mark.parametrize("log_in", [page, admin])
+def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, log_in, monkeypatch):
     real = logins.check
 
     def check(request, username, password):
@@ -98,7 +98,7 @@ def test_a_log_in_during_deactivation_is_refused_and_no_fault(owner, door, monke
 
     monkeypatch.setattr(logins, "check", check)
     browser = Client(raise_request_exception=False)
-    assert door(PASSWORD, HOME, browser).status_code == 302
+    assert log_in(PASSWORD, HOME, browser).status_code == 302
     assert browser.get("/account").status_code == 302, "not logged in"
     lifecycle.activate(username="alice", by="test")
     assert browser.get("/account").status_code == 302

@@ -1,4 +1,4 @@
-"""Named tokens: made, shown once, used, ended; and what each scope may do at each kind of door."""
+"""Named tokens: made, shown once, used, ended; and what each scope may do at each kind of endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounts import lifecycle, named_tokens, tokens
 from accounts.models import Notice, Token
-from accounts.tests.doors import at
+from accounts.tests.logins import at
 from conftest import Api
 from kernel.errors import Refused
 from mlp.tests.page_world import visible_text, visitor

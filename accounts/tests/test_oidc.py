@@ -16,7 +16,7 @@ from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
 from resources.models import Tenant
 
-from .doors import HOME, page
+from .logins import HOME, page
 from .provider import Browser, Corp, install
 
 pytestmark = pytest.mark.django_db

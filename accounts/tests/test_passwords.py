@@ -15,7 +15,7 @@ from accounts import sessions, throttle
 from accounts.models import Preference, User
 from conftest import PASSWORD
 
-from .doors import HOME, at, page
+from .logins import HOME, at, page
 
 pytestmark = pytest.mark.django_db
 NEW = "another long horse"

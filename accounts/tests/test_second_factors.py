@@ -18,7 +18,7 @@ from conftest import PASSWORD, Api
 from kernel.pages import address
 from mlp.tests.tiers import few
 
-from .doors import FREE, HOME, admin, at, entered, page, token
+from .logins import FREE, HOME, admin, at, entered, page, token
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("long_waits")]
 
@@ -45,9 +45,9 @@ def secured(alice):
     return set_up(client)
 
 
-def begun(password=PASSWORD, door=page, **options) -> Client:
+def begun(password=PASSWORD, log_in=page, **options) -> Client:
     client = Client(raise_request_exception=False)
-    response = door(password, HOME, client, **options)
+    response = log_in(password, HOME, client, **options)
     assert (response.status_code, response["Location"]) == (302, "/second_factor")
     return client
 
@@ -56,14 +56,14 @@ def name_in(client: Client) -> str:
     return client.get("/account").status_code == 200
 
 
-@pytest.mark.parametrize("door", [page, admin])
-def test_the_password_alone_logs_nobody_in(secured, staff, alice, door):
+@pytest.mark.parametrize("log_in", [page, admin])
+def test_the_password_alone_logs_nobody_in(secured, staff, alice, log_in):
     lifecycle.set_staff(username="alice", staff=True, by="test")
-    client = begun(door=door)
+    client = begun(log_in=log_in)
     assert not name_in(client)
     assert client.get("/api/v1/users/alice/token").status_code == 403
     response = client.post("/second_factor", {"code": code_of(secured[0])}, **at(HOME))
-    assert response["Location"] == ("/admin/" if door is admin else "/index")
+    assert response["Location"] == ("/admin/" if log_in is admin else "/index")
     assert name_in(client)
 
 

@@ -17,18 +17,18 @@ from mlp.tests.tiers import few
 pytestmark = pytest.mark.django_db
 
 PLANTED = "plantedplantedplantedplantedplan"
-DOORS = [
+PAGES = [
     ("/regist_login", {"username": "alice", "password": PASSWORD, "action": "login"}),
     ("/regist_login", {"username": "carol", "password": PASSWORD, "action": "register"}),
     ("/admin/login/", {"username": "oscar", "password": PASSWORD}),
 ]
 
 
-@pytest.mark.parametrize(("door", "fields"), DOORS)
-def test_a_planted_session_is_never_used(alice, staff, door, fields):
+@pytest.mark.parametrize(("page", "fields"), PAGES)
+def test_a_planted_session_is_never_used(alice, staff, page, fields):
     client = Client()
     client.cookies["sessionid"] = PLANTED
-    assert client.post(door, fields).status_code == 302
+    assert client.post(page, fields).status_code == 302
     assert client.cookies["sessionid"].value != PLANTED
     stranger = Client()
     stranger.cookies["sessionid"] = PLANTED
@@ -36,15 +36,15 @@ def test_a_planted_session_is_never_used(alice, staff, door, fields):
     assert not Session.objects.filter(session_key=PLANTED).exists()
 
 
-@pytest.mark.parametrize(("door", "fields"), DOORS)
-def test_login_replaces_the_session(alice, staff, door, fields):
+@pytest.mark.parametrize(("page", "fields"), PAGES)
+def test_login_replaces_the_session(alice, staff, page, fields):
     client = Client()
     session = client.session  # somebody has opened one, and knows its key
     session["note"] = "before"
     session.save()
     before = session.session_key
     client.cookies["sessionid"] = before
-    assert client.post(door, fields).status_code == 302
+    assert client.post(page, fields).status_code == 302
     assert client.cookies["sessionid"].value != before
     stranger = Client()
     stranger.cookies["sessionid"] = before

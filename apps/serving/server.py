@@ -3,7 +3,7 @@
     python server.py --model FOLDER --name NAME [--also NAME] [--host HOST --port PORT]    (MLP_LOADING: loading.py)
 
 It serves on the socket that it is handed (LISTEN_FDS, as systemd does), else on the port. With MLP_APP_SECRET in its
-environment it answers only those who know it (door.py).
+environment it answers only those who know it (caller.py).
 
 Before the server is ready it has computed the smallest example of its signature once. SIGTERM: no new connections,
 requests in flight are finished.
@@ -29,7 +29,7 @@ import orjson
 import scoring
 import uvicorn
 from batching import Batcher
-from door import Door, take_secret
+from caller import PlatformOnly, take_secret
 from packing import unpacked
 from protocol import joined, read_request, write_response, written
 from request_counter import Traffic
@@ -389,7 +389,7 @@ def main() -> None:
     where = f" on port {given.port}" if listening is None else ""
     print(f"serving {given.name} ({model.format}){where}", flush=True)
     config = uvicorn.Config(
-        Door(application, secret) if secret else application,
+        PlatformOnly(application, secret) if secret else application,
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
         timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The one reading of values, for all doors of an application: what does not fit its datatype is refused, never changed.
+"""The only reading of values for an application's endpoints: what does not fit its datatype is refused, never changed.
 
 Whole numbers come from whole numbers (1.0 is one, as in JavaScript, 1.7 is not), BOOL from true and false, BYTES from
 strings. Floating-point types take the nearest number that they have, but nothing that would become infinite. Lists are

@@ -1,4 +1,4 @@
-"""A model that was fitted on a data frame gets its columns by their names, at every door: never those of others."""
+"""A model that was fitted on a data frame gets its columns by their names, at every endpoint: never those of others."""
 
 from __future__ import annotations
 

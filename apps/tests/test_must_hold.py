@@ -246,4 +246,4 @@ def test_no_server_process_unpickles_a_model(as_alice, deploy, adder, until, set
 
     until(failed)
     assert "opened by" in Path(launching.log_path(app)).read_text()
-    assert not outside.exists() or runners.get().confinement.walls != "bwrap"
+    assert not outside.exists() or runners.get().confinement.isolation != "bwrap"

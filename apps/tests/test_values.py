@@ -1,4 +1,4 @@
-"""Values of requests at all doors of an application: what does not fit is refused by name, nothing changes silently."""
+"""Values of requests at all endpoints of an application: what does not fit is refused by name, nothing changes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bodies for the doors that no schema describes: OTLP, Loki's push, Opni's paths; and messages on websockets.
+"""Bodies for the interfaces that no schema describes: OTLP, Loki's push, Opni's paths; and messages on websockets.
 
-These doors answer by their clients' conventions: 400 for what cannot be read, 415 for an unknown coding, 401
+These interfaces answer by their clients' conventions: 400 for what cannot be read, 415 for an unknown coding, 401
 and 403 without the right, never 5xx.
 """
 
@@ -79,7 +79,7 @@ def _torn(strategy: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
     )  # fmt: skip
 
 
-class Doors:
+class Interfaces:
     """One persistent connection, and requests with the tokens of a user, of the administrator and of nobody."""
 
     def __init__(self, home: World, ledger: Ledger, seed: int):

@@ -32,10 +32,10 @@ def people_wait(monkeypatch):
 @pytest.fixture
 def listener():
     """A server that takes connections and says nothing until it is told to."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as door:
-        yield door
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield listener
         with suppress(OSError):  # the test may have closed it
-            door.shutdown(socket.SHUT_RDWR)  # ends the threads that wait for connections
+            listener.shutdown(socket.SHUT_RDWR)  # ends the threads that wait for connections
 
 
 @pytest.fixture
@@ -61,15 +61,15 @@ def test_a_silent_server_hangs_until_it_answers(server, listener):
 
 
 def test_a_server_whose_queue_of_connections_is_full_hangs(tmp_path):
-    with closing(socket.socket(socket.AF_UNIX)) as door, closing(socket.socket(socket.AF_UNIX)) as waits:
-        door.bind(str(tmp_path / "s"))
-        door.listen(0)
+    with closing(socket.socket(socket.AF_UNIX)) as listener, closing(socket.socket(socket.AF_UNIX)) as waits:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen(0)
         waits.connect(str(tmp_path / "s"))
         server = liveness.Server("full", lambda: str(tmp_path / "s"), b"")
         server.suspect()
         until(lambda: server.hangs)
         waits.close()
-        door.close()
+        listener.close()
         until(lambda: not server.hangs)
 
 

@@ -55,7 +55,7 @@ def isolation() -> dict:
     }
     users = (gettext("each owner's runs have a separate user"), "success")
     if not confinement.own_uid:
-        users = (gettext("all runs use the platform's user"), "warning" if confinement.walls == "none" else "plain")
+        users = (gettext("all runs use the platform's user"), "warning" if confinement.isolation == "none" else "plain")
     network = (gettext("each run has a network of its own"), "success")
     internet = gettext("under the policy open through an HTTP proxy")
     if confinement.route:
@@ -66,7 +66,7 @@ def isolation() -> dict:
             "",
         )
     rows = [
-        (gettext("Files"), *files[confinement.walls]),
+        (gettext("Files"), *files[confinement.isolation]),
         (gettext("Network"), *network),
         *([(gettext("Internet"), internet, "plain")] if internet else []),
         (gettext("Users"), *users),

@@ -1,4 +1,4 @@
-"""While the disk is nearly full nothing is stored at any door, and users can still read, delete, cancel and log in.
+"""With a nearly full disk nothing is stored at any entry point, and users can still read, delete, cancel and log in.
 
 What is free is faked at kernel.disk.free, the one function that asks the file system; test_full_disk.py fills one.
 """
@@ -115,7 +115,7 @@ def test_of_the_calls_of_rest_those_that_store_are_refused(as_staff, alice, low)
 
 
 def test_what_submits_by_itself_submits_nothing(alice, home, low):
-    """Schedules, pipelines and sweeps, which come through no door."""
+    """Schedules, pipelines and sweeps, which come through no entry point."""
     (home / "train.py").write_text("pass")
     with pytest.raises(disk.DiskFull):
         lifecycle.create_job(user=alice, name="fit", entry="train.py", by="schedule")

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LIAR = """
 import os, sys
 result = {result}
-with open(os.path.join(sys.argv[2], "told.json"), "w") as file:
+with open(os.path.join(sys.argv[2], "inspection.json"), "w") as file:
     file.write(result)
 os._exit(0)
 """

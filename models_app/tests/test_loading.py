@@ -37,7 +37,7 @@ def test_a_signature_file_describes_the_model(tmp_path):
     signature = {"inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 3]}]}
     (tmp_path / "signature.json").write_text(json.dumps(signature))
     assert loaded(tmp_path)[0] == 0
-    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "predictor", **signature, "outputs": []}
+    assert json.loads((tmp_path / "inspection.json").read_text()) == {"format": "predictor", **signature, "outputs": []}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_torchscript_can_contain_its_signature(tmp_path):
     made = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(signature)]
     subprocess.run(made, check=True)
     assert loaded(tmp_path)[0] == 0
-    assert json.loads((tmp_path / "told.json").read_text()) == {"format": "torchscript", **signature}
+    assert json.loads((tmp_path / "inspection.json").read_text()) == {"format": "torchscript", **signature}
 
 
 def test_onnxruntime_keeps_no_identity_of_the_machine(tmp_path):
@@ -84,5 +84,5 @@ def test_onnxruntime_keeps_no_identity_of_the_machine(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"HOME": str(home)}
     command = [sys.executable, str(PROGRAM), str(model), str(work)]
     subprocess.run(command, env=environment, check=True)
-    assert json.loads((work / "told.json").read_text())["format"] == "onnx"
+    assert json.loads((work / "inspection.json").read_text())["format"] == "onnx"
     assert not list(home.iterdir())

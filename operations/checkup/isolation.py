@@ -25,7 +25,7 @@ def isolation() -> Iterator[Finding]:
         return
     confinement = runners.get().confinement
     better = "; ".join(confinement.why_not)
-    if confinement.walls == "none":
+    if confinement.isolation == "none":
         what = "runs are not isolated: a script can read what the platform can, all its secrets included"
         yield Finding("isolation", "problem", what, f"{better or 'see MLP_CONFINEMENT'} ({HOW})")
     else:

@@ -17,7 +17,7 @@ first process of the run's own PID namespace: when it ends, the kernel kills eve
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`door.py`).
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`listener.py`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ import sys
 import time
 
 import cgroup
-import door
 import ends
 import guard
+import isolation
 import limits
+import listener
 import privileges
 import reasons
 import relay
 import route
 import usage
-import walls
 from log import Lines, Log, open_below
 from prepare import prepare
 from reasons import message
@@ -99,7 +99,7 @@ class Shim:
             return
         try:
             prepare(self.spec)
-            self.spec["listener"] = door.bind(self.spec["socket"]) if self.spec["socket"] else None
+            self.spec["listener"] = listener.bind(self.spec["socket"]) if self.spec["socket"] else None
         except (OSError, RecursionError) as error:
             self.end = {"failed": message("its files could not be prepared: %(problem)s", problem=str(error))}
             return
@@ -141,8 +141,8 @@ class Shim:
         if (child := os.fork()) == 0:
             for fd in (*outputs, reports, commands, self.control, self.signals, self.relay.mine.detach()):
                 os.close(fd)
-            if self.spec["walls"] == "bwrap":
-                walls.enter(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
+            if self.spec["isolation"] == "bwrap":
+                isolation.enter(self.spec, [self.lock, *self.spec["gpu_locks"]], log_ends, command_end, report_end)
             guard.main(self.spec, log_ends, command_end, report_end)
         self.gone = guard.end_of(child)
         for fd in (*log_ends, report_end, command_end, *guard.handed(self.spec), *self.spec.pop("held").values()):
@@ -285,7 +285,7 @@ class Shim:
         if "failed" in self.end:
             failed = self.end["failed"]
             return failed if self.stopping else message("could not start: %(problem)s", problem=failed)
-        if code is None and self.spec["walls"] == "bwrap" and not self.begun["script"]:
+        if code is None and self.spec["isolation"] == "bwrap" and not self.begun["script"]:
             with contextlib.suppress(OSError), open(self.path("shim.log"), "rb") as file:
                 problem = file.read()[-500:].decode(errors="replace").strip() or "bubblewrap failed"
                 return message("could not start: %(problem)s", problem=problem)
@@ -319,7 +319,7 @@ class Shim:
     def finish(self) -> None:
         """Write the record of the end, again and again until it is on disk: until then the run counts as running."""
         if self.spec["socket"]:
-            door.remove(self.spec["socket"])
+            listener.remove(self.spec["socket"])
         while True:
             try:
                 write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
@@ -350,7 +350,7 @@ def main(folder: str, lock: int) -> None:
         shim = Shim(folder, json.load(file), lock)
     for fd in shim.spec["gpu_locks"]:
         os.set_inheritable(fd, False)
-    if shim.spec["uid"] is not None or shim.spec["walls"] != "none":
+    if shim.spec["uid"] is not None or shim.spec["isolation"] != "none":
         privileges.hide()
     shim.begin()
     with contextlib.suppress(BrokenPipeError):
@@ -371,5 +371,5 @@ if __name__ == "__main__":
         route.try_here(sys.argv[2:])
         sys.exit()
     if sys.argv[1] == "guard":
-        walls.inside(int(sys.argv[2]))
+        isolation.inside(int(sys.argv[2]))
     main(sys.argv[1], int(sys.argv[2]))

@@ -19,9 +19,9 @@ import sys
 import time
 
 import cgroup
-import door
 import landlock
 import limits
+import listener
 import network
 import privileges
 import syscalls
@@ -84,7 +84,7 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
             signal.signal(number, signal.SIG_IGN)  # the shim decides when to stop
         with contextlib.suppress(PermissionError):  # it is a session leader already
             os.setsid()
-        if spec["uid"] is not None or spec["walls"] != "none":
+        if spec["uid"] is not None or spec["isolation"] != "none":
             privileges.hide()
         become_subreaper()
         network.enter(spec)
@@ -240,10 +240,10 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         # The command inherits nothing but its socket; the pipe for failures is closed by exec.
-        failing, first = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, door.HANDED_OVER + 1), door.HANDED_OVER
+        failing, first = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, listener.HANDED_OVER + 1), listener.HANDED_OVER
         announced = {}
         if spec["listener"] is not None:
-            announced, first = door.hand_over(spec["listener"]), first + 1
+            announced, first = listener.hand_over(spec["listener"]), first + 1
         step = f"its working folder {spec['cwd']}"
         confine(spec)
         step = "its files"
@@ -265,22 +265,22 @@ def confine(spec: dict) -> None:
     """Set working folder, user and file access. The order matters: root may enter folders that the run's user may not,
     except inside of bubblewrap, where root lacks that capability.
     """
-    walls = spec["walls"]
-    if walls != "bwrap":
+    isolation = spec["isolation"]
+    if isolation != "bwrap":
         os.chdir(spec["inside"])
     if spec["uid"] is not None:
-        privileges.become(spec["uid"], privileges.REACH[walls])
+        privileges.become(spec["uid"], privileges.REACH[isolation])
     privileges.no_new_privileges()
-    if walls == "bwrap":
+    if isolation == "bwrap":
         os.chdir(spec["inside"])
-    if walls == "landlock":
+    if isolation == "landlock":
         landlock.restrict(spec["read"], spec["write"], spec["held"])
     if spec["network"]["tcp"] is not None:
         landlock.restrict_tcp(spec["network"]["tcp"])
     if spec["network"]["kept"]:
         landlock.keep_ports(spec["network"]["kept"])
-    if spec["uid"] is not None or walls != "none":
-        shares = walls == "landlock"
+    if spec["uid"] is not None or isolation != "none":
+        shares = isolation == "landlock"
         syscalls.restrict(shares_files=shares, shares_user=shares and spec["uid"] is None)
 
 

@@ -38,7 +38,7 @@ def set_limits(spec: dict) -> None:
         if spec["uid"] is not None:
             most = 4 * spec["processes"]  # shared by all runs of the owner
         else:
-            most = spec["processes"] + (0 if spec["walls"] == "bwrap" else tasks_of(os.getuid()))
+            most = spec["processes"] + (0 if spec["isolation"] == "bwrap" else tasks_of(os.getuid()))
         lower(resource.RLIMIT_NPROC, most)
     if "cpu" not in spec["cgroup"]:
         spread(spec["cpu"] * spec["workers"])
@@ -80,7 +80,7 @@ class Meter:
     def __init__(self, spec: dict):
         self.ram = 0 if "memory" in spec["cgroup"] else spec["ram_mib"] * spec["workers"] * MIB
         self.tasks = 0 if "pids" in spec["cgroup"] else spec["processes"]
-        self.own_segments = spec["walls"] == "bwrap"
+        self.own_segments = spec["isolation"] == "bwrap"
         self.pause = self.ALERT_S if self.ram or self.tasks else None  # seconds until the next look
 
     def poll(self, pids: list[int]) -> Reason:

@@ -1,8 +1,8 @@
-"""The network of a run: a namespace of its own, in which only the platform's doors can be reached.
+"""The network of a run: a namespace of its own, in which only the platform's endpoints can be reached.
 
-Called by the guard, inside. Its listeners, at the ports of the platform's doors on the run's own loopback interface,
-are sent to the shim by descriptor: a listener belongs to the namespace in which it was made, so a process outside can
-accept there without ever entering it (`relay.py`). Standard library only.
+Called by the guard, inside. Its listeners, at the ports of the platform's endpoints on the run's own loopback
+interface, are sent to the shim by descriptor: a listener belongs to the namespace in which it was made, so a process
+outside can accept there without ever entering it (`relay.py`). Standard library only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def enter(spec: dict) -> None:
         return
     if asked["own"] == "unshare":  # bubblewrap has done it already
         leave_the_machines()
-    listeners = [listen(door["port"]) for door in asked["doors"]]
+    listeners = [listen(endpoint["port"]) for endpoint in asked["endpoints"]]
     with socket.socket(fileno=asked["link"]) as link:
         sent = [listener.fileno() for listener in listeners]
         if asked["route"]:

@@ -24,7 +24,7 @@ def prepare(spec: dict) -> None:
         try:
             held[path] = beneath.reference(path, spec["root"])
         except FileNotFoundError:
-            if spec["walls"] == "bwrap":
+            if spec["isolation"] == "bwrap":
                 raise
             for allowed in ("read", "write"):  # nor is it opened later, when a link may be there
                 spec[allowed] = [each for each in spec[allowed] if each != path]
@@ -39,7 +39,7 @@ def prepare(spec: dict) -> None:
     for path in (spec["cwd"], *spec["own"]):
         if path in held:
             beneath.change(held[path], give)
-    if spec["walls"] == "bwrap":
+    if spec["isolation"] == "bwrap":
         for path in spec["open"]:
             beneath.change(held[path], _OpenUp())
 

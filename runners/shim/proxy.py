@@ -37,7 +37,7 @@ class Refusal(Exception):
         self.status = status
 
 
-def open_for(client: socket.socket, door: dict, limit_s: float) -> tuple[socket.socket, bytes, bytes]:
+def open_for(client: socket.socket, endpoint: dict, limit_s: float) -> tuple[socket.socket, bytes, bytes]:
     """Read a request; return the connection that it asks for, what to send there first, and what to answer first.
 
     Raises OSError, after the client has been answered.
@@ -45,12 +45,12 @@ def open_for(client: socket.socket, door: dict, limit_s: float) -> tuple[socket.
     deadline = time.monotonic() + limit_s
     head, rest = read_head(client, deadline)
     try:
-        if door["policy"] != "open":
+        if endpoint["policy"] != "open":
             raise Refusal(
-                403, f"the network policy of this run is {door['policy']!r}: it has no access to the internet"
+                403, f"the network policy of this run is {endpoint['policy']!r}: it has no access to the internet"
             )
-        if door["via"]:
-            return dial(*door["via"], deadline), head + rest, b""
+        if endpoint["via"]:
+            return dial(*endpoint["via"], deadline), head + rest, b""
         method, target, version = words_of(head)
         if method == b"CONNECT":
             return dial(*authority(target.decode("ascii", "replace"), 443), deadline), rest, OK

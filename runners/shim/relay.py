@@ -1,4 +1,4 @@
-"""The relay of a run with a network of its own: accepts on the run's listeners and connects to the platform's doors.
+"""The relay of a run with its own network: accepts on the run's listeners and connects to the platform's endpoints.
 
 A process of its own, forked by the shim (`Relay`), which starts it again when it ends; it ends with the shim. It holds
 neither the run's lock nor privileges. Connections wait in the listener's queue while there are too many, one side is
@@ -26,8 +26,8 @@ import proxy
 import route
 
 MAX = 256  # connections of one run
-MAX_DOORS = 16
-MAX_OPENING = 32  # of them, for one door, not connected yet
+MAX_ENDPOINTS = 16
+MAX_OPENING = 32  # of them, for one endpoint, not connected yet
 OPEN_S = 10
 CHUNK = 256 << 10
 PACED = 64 << 10  # what is read at once of a connection with a budget, so that no debt is large
@@ -82,7 +82,7 @@ class Relay:
 
     def take(self) -> None:
         """Take what the guard sends of the run's network."""
-        self.listeners = socket.recv_fds(self.mine, 1, MAX_DOORS)[1]
+        self.listeners = socket.recv_fds(self.mine, 1, MAX_ENDPOINTS)[1]
         if self.route and self.listeners:
             self.route.begin(self.listeners.pop(0), self.mine)
         else:
@@ -97,7 +97,7 @@ class Relay:
         if self.pid == 0:
             try:
                 become(self.user, self.listeners, shim)
-                Loop(self.listeners, self.asked["doors"], source_of(self.owner)).run()
+                Loop(self.listeners, self.asked["endpoints"], source_of(self.owner)).run()
             except BaseException as problem:
                 print(f"relay: {problem!r}", file=sys.stderr, flush=True)
             finally:
@@ -108,8 +108,8 @@ class Relay:
 
 
 def source_of(owner: int | None) -> str:
-    """Return the address of this machine from which the owner's runs connect to doors: limits by address tell owners
-    apart.
+    """Return the address of this machine from which the owner's runs connect to endpoints: limits by address tell
+    owners apart.
     """
     number = (owner or 0) % (1 << 23)
     return f"127.{128 | number >> 16}.{number >> 8 & 255}.{number & 255}"
@@ -179,14 +179,18 @@ class Way:
 class Loop:
     """The relay process: one thread moves the bytes, short-lived ones open connections."""
 
-    def __init__(self, listeners: list[int], doors: list[dict], source: str):
+    def __init__(self, listeners: list[int], endpoints: list[dict], source: str):
         self.poller = select.epoll()
-        self.doors = {fd: (socket.socket(fileno=fd), door) for fd, door in zip(listeners, doors, strict=True)}
-        self.opening = dict.fromkeys(self.doors, 0)
-        self.heard: set[int] = set()  # doors on which connections are accepted now
+        self.endpoints = {
+            fd: (socket.socket(fileno=fd), endpoint) for fd, endpoint in zip(listeners, endpoints, strict=True)
+        }
+        self.opening = dict.fromkeys(self.endpoints, 0)
+        self.heard: set[int] = set()  # endpoints on which connections are accepted now
         self.ways: dict[int, tuple[Way, Way]] = {}  # by socket: what is read from it, what is written to it
         self.waits: dict[int, int] = {}  # by socket: the events that are waited for
-        self.paces = {fd: pace.Pace(*door["rate"]) for fd, (_, door) in self.doors.items() if door.get("rate")}
+        self.paces = {
+            fd: pace.Pace(*endpoint["rate"]) for fd, (_, endpoint) in self.endpoints.items() if endpoint.get("rate")
+        }
         self.paused: dict[int, float] = {}  # by socket of a run: when it is read again, on the monotonic clock
         self.source = source
         self.opened: deque = deque()
@@ -202,7 +206,7 @@ class Loop:
                 if fd == self.woken:
                     os.read(self.woken, 4096)
                     self.take_opened()
-                elif fd in self.doors:
+                elif fd in self.endpoints:
                     self.accept(fd)
                 elif fd in self.ways:
                     self.move(fd)
@@ -215,7 +219,7 @@ class Loop:
         return max(0.0, min(self.paused.values()) - time.monotonic()) if self.paused else None
 
     def hear(self) -> None:
-        """Wait for connections at each door while there is room."""
+        """Wait for connections at each endpoint while there is room."""
         for fd, opening in self.opening.items():
             room = len(self.ways) // 2 + sum(self.opening.values()) < MAX and opening < MAX_OPENING
             if room and fd not in self.heard:
@@ -226,27 +230,27 @@ class Loop:
                 self.heard.discard(fd)
 
     def accept(self, fd: int) -> None:
-        listener, door = self.doors[fd]
+        listener, endpoint = self.endpoints[fd]
         try:
             client = listener.accept()[0]
         except OSError:  # gone meanwhile, or no descriptor is left now
             return
         self.opening[fd] += 1
         try:
-            threading.Thread(target=self.open, args=(fd, door, client), daemon=True).start()
+            threading.Thread(target=self.open, args=(fd, endpoint, client), daemon=True).start()
         except RuntimeError:  # no thread to be had now
             self.opening[fd] -= 1
             abort(client)
 
-    def open(self, fd: int, door: dict, client: socket.socket) -> None:
+    def open(self, fd: int, endpoint: dict, client: socket.socket) -> None:
         """Open the other side of a connection, in a thread of its own."""
         server, first, answer = None, b"", b""
         try:
             client.settimeout(OPEN_S)
-            if door["host"]:
-                server = connect(door, self.source)
+            if endpoint["host"]:
+                server = connect(endpoint, self.source)
             else:
-                server, first, answer = proxy.open_for(client, door, OPEN_S)
+                server, first, answer = proxy.open_for(client, endpoint, OPEN_S)
         except (OSError, ValueError):
             server = None
         finally:
@@ -308,11 +312,11 @@ class Loop:
             how(side)
 
 
-def connect(door: dict, source: str) -> socket.socket:
-    """Return a connection to a door of the platform. Raises OSError."""
-    own = (source, 0) if door["host"].startswith("127.") else None
+def connect(endpoint: dict, source: str) -> socket.socket:
+    """Return a connection to an endpoint of the platform. Raises OSError."""
+    own = (source, 0) if endpoint["host"].startswith("127.") else None
     # As bytes: for a text Python would load a codec, from files that the relay's user may not be able to read.
-    return socket.create_connection((door["host"].encode(), door["to"]), OPEN_S, source_address=own)
+    return socket.create_connection((endpoint["host"].encode(), endpoint["to"]), OPEN_S, source_address=own)
 
 
 def abort(side: socket.socket) -> None:

@@ -122,7 +122,7 @@ def possible() -> list[str]:
     for level in ("bwrap", "landlock", "none"):
         if level == "landlock" and not landlock.version():
             continue
-        if level == "bwrap" and confine.decide().walls != "bwrap":
+        if level == "bwrap" and confine.decide().isolation != "bwrap":
             continue
         names.append(level)
         if os.geteuid() == 0:
@@ -233,7 +233,7 @@ def _tried(kinds_: list[str], always: tuple[str, ...]):
     return pytest.mark.parametrize("world", cases, indirect=True)
 
 
-# Each wall, with the rights of root and without; limits hardly depend on the walls, but on how they are counted.
+# Each isolation, with the rights of root and without; limits hardly depend on it, but on how they are counted.
 each = _tried(KINDS, ("bwrap", "landlock, ordinary user", "none"))
 each_that_is_limited = _tried(KINDS, ("bwrap", "landlock, no control groups"))
 each_that_keeps_files = _tried(FILES, ("bwrap", "landlock, ordinary user"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.base import Door
+from runners.base import Endpoint
 from runners.kubernetes import ClusterConfig, KubernetesRunner
 
 from .cluster import FakeCluster
@@ -76,14 +76,14 @@ def echo():
 
 
 @pytest.fixture
-def doored(world, echo):
-    """The world, whose runs have a door to the echo server and a proxy."""
-    world.runner.doors = (
-        Door("gateway", PORTS["gateway"], "127.0.0.1", echo.port),
-        Door("proxy", PORTS["proxy"], "", 0),
+def networked(world, echo):
+    """The world, whose runs have an endpoint to the echo server and a proxy."""
+    world.runner.endpoints = (
+        Endpoint("gateway", PORTS["gateway"], "127.0.0.1", echo.port),
+        Endpoint("proxy", PORTS["proxy"], "", 0),
     )
     if hasattr(world.runner, "options"):
-        world.runner.options["doors"] = world.runner.doors
+        world.runner.options["endpoints"] = world.runner.endpoints
     return world
 
 

@@ -60,7 +60,7 @@ def test_memory_that_belongs_to_no_process_counts(world):
 
 @pytest.mark.parametrize("world", [kind for kind in KINDS if kind.startswith("bwrap")], indirect=True)
 def test_shared_memory_segments_count(world):
-    """Behind walls a run's segments are its own."""
+    """In namespaces of its own a run's segments are its own."""
     code = (
         "import ctypes, time\n"
         "libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
@@ -183,7 +183,7 @@ def test_one_file_cannot_be_larger_than_the_limit(world):
 @each_that_is_limited
 def test_shared_memory_and_tmpfs_are_limited(world):
     if not world.kind.startswith("bwrap"):
-        pytest.skip("only walls give a run a shared memory of its own")
+        pytest.skip("only bubblewrap gives a run a shared memory of its own")
     code = (
         "def fill(path):\n"
         "    with open(path, 'wb') as file:\n"

@@ -49,7 +49,7 @@ def test_it_cannot_read_other_users_files_or_change_datasets(world):
     Path("/tmp/of-another").write_text("there")
     try:
         answers = world.answer(code)
-        if world.runner.confinement.walls == "bwrap":
+        if world.runner.confinement.isolation == "bwrap":
             assert answers.pop(5)[0]  # it has a /tmp of its own
         assert not any(worked for worked, _ in answers), answers
         assert Path("/tmp/of-another").read_text() == "there"
@@ -61,10 +61,10 @@ def test_it_cannot_read_other_users_files_or_change_datasets(world):
 @each
 def test_a_service_answers_on_its_socket_and_cannot_replace_it(world):
     code = (
-        "import socket; door = socket.socket(fileno=3); place = door.getsockname(); door.listen()\n"
+        "import socket; listener = socket.socket(fileno=3); place = listener.getsockname(); listener.listen()\n"
         "told = [attempt(os.unlink, place), attempt(os.symlink, '/', place + 'x'), attempt(os.mkfifo, place + 'y')]\n"
         "while True:\n"
-        "    link, _ = door.accept()\n"
+        "    link, _ = listener.accept()\n"
         "    link.sendall(json.dumps(told).encode()); link.close()"
     )
     world.runner.start(world.spec(code, kind="service", port=31000))

@@ -178,7 +178,7 @@ sys.path[:0] = sys.argv[1:3]
 import exchanging, landlock, pathlib, prepare
 root, there, source = sys.argv[3:]
 made = pathlib.Path(source).parent.parent
-facts = {"root": root, "walls": "landlock", "uid": None, "tmp": there, "cwd": there, "own": [], "open": [source]}
+facts = {"root": root, "isolation": "landlock", "uid": None, "tmp": there, "cwd": there, "own": [], "open": [source]}
 values = facts | {"read": ["/usr", source], "write": [there]}
 prepare.prepare(values)
 exchanging.exchange(made)
@@ -205,8 +205,8 @@ def test_what_appears_after_the_files_were_opened_is_not_allowed(tmp_path, monke
     there, missing = tmp_path / "jobs/alice/fit", tmp_path / "jobs/alice/prepare/x"
     there.mkdir(parents=True)
     paths = {"own": [], "open": [str(missing)], "read": ["/usr", str(missing)], "write": [str(there)]}
-    facts = {"root": str(tmp_path), "walls": "landlock", "uid": None, "tmp": str(tmp_path / "tmp"), "cwd": str(there)}
-    values = facts | paths
+    facts = {"root": str(tmp_path), "isolation": "landlock", "uid": None, "cwd": str(there)}
+    values = facts | {"tmp": str(tmp_path / "tmp")} | paths
     importlib.import_module("prepare").prepare(values)
     assert (values["read"], values["write"]) == (["/usr"], [str(there)])
     for opened in values["held"].values():

@@ -166,9 +166,9 @@ def test_a_service_has_an_address_while_it_runs(runner, tmp_path):
 import os, socket
 assert (os.environ['LISTEN_PID'], os.environ['LISTEN_FDS']) == (str(os.getpid()), '1')
 assert os.listdir('/proc/self/fd') == ['0', '1', '2', '3', '4'], 'the last one is that of the listing'
-door = socket.socket(fileno=3)
-door.listen()
-while True: door.accept()[0].sendall(b'here')
+listener = socket.socket(fileno=3)
+listener.listen()
+while True: listener.accept()[0].sendall(b'here')
 """
     assert runner.address("app") is None
     runner.start(spec(tmp_path, code, name="app", kind="service", port=31000))
@@ -182,7 +182,7 @@ while True: door.accept()[0].sendall(b'here')
         return b""
 
     assert eventually(answer) == b"here"
-    door = Path(runner.address("app"))
+    path = Path(runner.address("app"))
     records = tmp_path / "runs" / "app" / "spec.json"
     values = json.loads(records.read_text())
     records.write_text(json.dumps({key: value for key, value in values.items() if key != "socket"}))
@@ -190,24 +190,24 @@ while True: door.accept()[0].sendall(b'here')
     runner.stop("app", 0)
     end_of(runner, "app")
     assert runner.address("app") is None
-    assert not door.exists()
+    assert not path.exists()
 
 
 def test_the_socket_of_a_killed_service_is_removed_with_its_records(runner, tmp_path):
     for name in ("app", "other"):
         runner.start(spec(tmp_path, "import time; time.sleep(600)", name=name, kind="service", port=31000))
-    doors = [Path(runner.address(name)) for name in ("app", "other")]
+    paths = [Path(runner.address(name)) for name in ("app", "other")]
     for name in ("app", "other"):
         begun = eventually(lambda name=name: _with_script(tmp_path / "runs" / name / "begun.json"))
         os.kill(begun["shim"], signal.SIGKILL)
         assert end_of(runner, name).state == "lost"
-    assert all(door.is_socket() for door in doors)
+    assert all(path.is_socket() for path in paths)
     with pytest.raises(ConnectionRefusedError):
-        sockets.connect(str(doors[0]), 5)
+        sockets.connect(str(paths[0]), 5)
     runner.forget("app")
     shutil.rmtree(tmp_path / "runs" / "other")
     assert runner.names() == []
-    assert not any(door.exists() for door in doors)
+    assert not any(path.exists() for path in paths)
 
 
 def _with_script(path: Path) -> dict | None:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from runners import networks
-from runners.base import Door
+from runners.base import Endpoint
 from runners.shim import pace
 
 from .networking import OWN, PORTS, TALK
@@ -58,9 +58,9 @@ def test_of_an_encrypted_connection_as_many_count_as_can_be_in_it(clock):
 
 
 @best
-def test_a_run_in_debt_waits_on_all_its_connections_and_loses_nothing(doored, echo, settings):
+def test_a_run_in_debt_waits_on_all_its_connections_and_loses_nothing(networked, echo, settings):
     settings.JOB_NATS_BYTES_S = 20_000
-    doored.runner.doors = (Door(networks.NATS, PORTS["gateway"], "127.0.0.1", echo.port),)
+    networked.runner.endpoints = (Endpoint(networks.NATS, PORTS["gateway"], "127.0.0.1", echo.port),)
     code = f"""
 import time
 def open_one():
@@ -77,13 +77,13 @@ took = time.monotonic() - began
 one.shutdown(socket.SHUT_WR)
 print(json.dumps([len(set(whole)), last.decode(), took, answers.read().decode()]))
 """
-    kinds, last, took, rest = doored.answer(TALK + code, environment={"PATH": os.defpath})
+    kinds, last, took, rest = networked.answer(TALK + code, environment={"PATH": os.defpath})
     assert (kinds, last, rest) == (1, "echo 127.128.0.7 last\n", "end\n")
     assert took > 1.4, "it was read when the debt was paid"
 
 
-def test_the_settings_are_the_rates_of_the_door_to_the_bus(settings):
+def test_the_settings_are_the_rates_of_the_endpoint_to_the_bus(settings):
     settings.JOB_NATS_BYTES_S, settings.JOB_NATS_MESSAGES_S = 5000, 7
-    door = networks._door(Door(networks.NATS, 1, "127.0.0.1", 2), None)
-    assert json.loads(json.dumps(door))["rate"] == [5000, 7]
-    assert "rate" not in networks._door(Door(networks.GATEWAY, 1, "127.0.0.1", 2), None)
+    endpoint = networks._endpoint(Endpoint(networks.NATS, 1, "127.0.0.1", 2), None)
+    assert json.loads(json.dumps(endpoint))["rate"] == [5000, 7]
+    assert "rate" not in networks._endpoint(Endpoint(networks.GATEWAY, 1, "127.0.0.1", 2), None)

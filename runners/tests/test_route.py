@@ -67,13 +67,13 @@ QUERY = b"\x12\x34\x01\x00\x00\x01\0\0\0\0\0\0\x07example\x03com\0\0\x01\0\x01"
 
 
 @pytest.fixture
-def routed(doored, kind):
+def routed(networked, kind):
     """The world, whose runs have a route by a program of this kind."""
     route = (kind, PROGRAMS[kind])
-    doored.runner._confinement = replace(doored.runner.confinement, route=route)
-    if hasattr(doored.runner, "options"):
-        doored.runner.options["route"] = route
-    return doored
+    networked.runner._confinement = replace(networked.runner.confinement, route=route)
+    if hasattr(networked.runner, "options"):
+        networked.runner.options["route"] = route
+    return networked
 
 
 WAIT = TALK + TRIES + "import time\nopen('ready', 'w').write('x')\n"

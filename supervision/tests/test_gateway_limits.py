@@ -67,7 +67,7 @@ def test_more_requests_from_one_address_than_the_limit_are_refused(gateway):
     assert (app.status_code, app.json()["msg"]) == (503, MSG)
 
 
-def test_a_body_that_is_too_large_is_refused_in_the_form_of_its_door(gateway):
+def test_a_body_that_is_too_large_is_refused_in_the_form_of_its_endpoint(gateway):
     app = f"http://127.0.0.1:{gateway.app_port}"
     for address, most, said in (
         (f"{app}/alice/net/predict", 64, "msg"),

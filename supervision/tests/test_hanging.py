@@ -149,8 +149,8 @@ def thousand(platform: Platform, port: int, request: bytes) -> Counter[bytes]:
         return Counter(link.makefile("rb").readline().strip() for link in opened)
 
 
-@pytest.mark.parametrize("door", ["web", "data", "application", "websocket"])
-def test_a_thousand_requests_at_once_are_all_answered(platform, visitor, door):
+@pytest.mark.parametrize("endpoint", ["web", "data", "application", "websocket"])
+def test_a_thousand_requests_at_once_are_all_answered(platform, visitor, endpoint):
     """As after a restart, when every page that is open asks at the same time."""
     platform.wait_healthy()
     token = f"Host: x\r\nAuthorization: Bearer {visitor.token}\r\n"
@@ -166,7 +166,7 @@ def test_a_thousand_requests_at_once_are_all_answered(platform, visitor, door):
             f"GET /api/v1/users/{USER}/job_metrics/wait?token={visitor.token} HTTP/1.1\r\nHost: x\r\n{shake}\r\n",
             {b"HTTP/1.1 101 Switching Protocols"},
         ),
-    }[door]
+    }[endpoint]
     found = thousand(platform, port, text.encode())
     assert set(found) <= meant, found
 

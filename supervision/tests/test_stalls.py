@@ -116,10 +116,10 @@ def silent_part(tmp_path):
     spec = {"cwd": os.path.realpath(tmp_path), "program": "", "stop_signal": "TERM"}
     (tmp_path / "launch.json").write_text(json.dumps(spec))
     (tmp_path / "group").write_text(str(process.pid))
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        ready = functools.partial(health.get, door.getsockname(), "/healthz/live", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ready = functools.partial(health.get, listener.getsockname(), "/healthz/live", 0.2)
         yield SimpleNamespace(
-            name="data", stage="front", folder=tmp_path, lively=True, ready=ready, door=door, process=process
+            name="data", stage="front", folder=tmp_path, lively=True, ready=ready, listener=listener, process=process
         )
     process.kill()
     process.wait()
@@ -142,7 +142,7 @@ def test_a_part_that_stays_silent_is_ended_so_that_it_is_started_again(silent_pa
 
 
 def test_a_part_that_refuses_is_being_started_and_is_not_ended(silent_part, watchdog):
-    silent_part.door.close()
+    silent_part.listener.close()
     watchdog.poll(pytest.fail)
     end = time.monotonic() + 2 * SILENT_S
     while time.monotonic() < end:

@@ -185,9 +185,9 @@ def test_a_log_in_is_logged_with_the_address_that_the_gateway_knows(platform):
 def intruders(ports: Iterable[int]) -> Iterator[None]:
     """Listen on the ports, and assert that nobody has connected to any."""
     with ExitStack() as stack:
-        doors = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
+        listeners = [stack.enter_context(socket.create_server(("127.0.0.1", port))) for port in ports]
         yield
-        assert select.select(doors, [], [], 0) == ([], [], [])
+        assert select.select(listeners, [], [], 0) == ([], [], [])
 
 
 def test_nothing_is_told_at_the_ports_that_killed_servers_could_have(platform):

@@ -1,4 +1,4 @@
-"""The platform as its users call it: REST, WebDAV, shippers' doors, websockets. One caller belongs to one thread."""
+"""The platform as its users call it: REST, WebDAV, log shipping, websockets. One caller belongs to one thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Log shipping with an unmodified OpenTelemetry collector (Rotel, from its wheel).
 
-An application's logging goes to the collector, which gathers, compresses and sends to the platform's door, and tries
-again while that answers 503.
+An application's logging goes to the collector, which gathers, compresses and sends to the platform's endpoint, and
+tries again while that answers 503.
 """
 
 from __future__ import annotations

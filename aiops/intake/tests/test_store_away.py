@@ -85,18 +85,18 @@ def comes_back(database, monkeypatch):
     return pauses
 
 
-DOORS = {
+ENDPOINTS = {
     "/v1/logs": {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"body": {"stringValue": "paid"}}]}]}]},
     "/loki/api/v1/push": {"streams": [{"stream": {"app": "web"}, "values": [["1700000000000000000", "paid"]]}]},
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_a_shipper_gets_503_with_retry_after_and_succeeds_later(client, alice, database, door):
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_shipper_gets_503_with_retry_after_and_succeeds_later(client, alice, database, endpoint):
     headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
 
     def push():
-        return client.post(door, json.dumps(DOORS[door]), content_type="application/json", headers=headers)
+        return client.post(endpoint, json.dumps(ENDPOINTS[endpoint]), content_type="application/json", headers=headers)
 
     database.go()
     answer = push()
@@ -106,8 +106,8 @@ def test_a_shipper_gets_503_with_retry_after_and_succeeds_later(client, alice, d
     assert LogLine.objects.get().log == "paid"
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_an_outage_between_authentication_and_storing(client, alice, database, door, monkeypatch):
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_an_outage_between_authentication_and_storing(client, alice, database, endpoint, monkeypatch):
     real = accept.store
 
     def take(lines):
@@ -116,7 +116,7 @@ def test_an_outage_between_authentication_and_storing(client, alice, database, d
 
     headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
     monkeypatch.setattr(accept, "store", take)
-    answer = client.post(door, json.dumps(DOORS[door]), content_type="application/json", headers=headers)
+    answer = client.post(endpoint, json.dumps(ENDPOINTS[endpoint]), content_type="application/json", headers=headers)
     assert (answer.status_code, answer["Retry-After"]) == (503, "5")
 
 

@@ -92,7 +92,7 @@ def in_use() -> tuple[float, int]:
 
 # --- isolation --------------------------------------------------------------------------------------------------
 def test_it_sees_nothing_but_its_own_folder(run, tasks, program):
-    if runners.get().confinement.walls == "none":
+    if runners.get().confinement.isolation == "none":
         pytest.skip("runs cannot be isolated on this machine")
     secret = storage.root() / "secret-of-the-platform"
     secret.write_text("do not read")

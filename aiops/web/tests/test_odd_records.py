@@ -29,12 +29,12 @@ def texts() -> list[str]:
 
 @pytest.fixture
 def send(client, alice):
-    """Return a function that sends a body to a door as alice."""
+    """Return a function that sends a body to an endpoint as alice."""
 
-    def post(door: str, body, kind: str = JSON, **headers):
+    def post(endpoint: str, body, kind: str = JSON, **headers):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         given = {"authorization": f"Bearer {accounts.token_of(alice)}", **headers}
-        return client.post(door, data, content_type=kind, headers=given)
+        return client.post(endpoint, data, content_type=kind, headers=given)
 
     return post
 
@@ -257,31 +257,31 @@ CODINGS = {
 }
 
 
-@pytest.mark.parametrize("door", BODIES)
+@pytest.mark.parametrize("endpoint", BODIES)
 class TestCodings:
-    def test_they_are_unpacked(self, send, door):
+    def test_they_are_unpacked(self, send, endpoint):
         for number, (name, pack) in enumerate(CODINGS.items(), start=1):
-            body = json.dumps(BODIES[door]).replace("one", str(number)).encode()
-            assert send(door, pack(body), **{"content-encoding": name}).status_code in {200, 204}
+            body = json.dumps(BODIES[endpoint]).replace("one", str(number)).encode()
+            assert send(endpoint, pack(body), **{"content-encoding": name}).status_code in {200, 204}
         assert texts() == ["1", "2", "3", "4", "5"]
 
-    def test_others_are_415_and_damaged_or_large_bodies_400(self, send, door):
-        answer = send(door, BODIES[door], **{"content-encoding": "br"})
+    def test_others_are_415_and_damaged_or_large_bodies_400(self, send, endpoint):
+        answer = send(endpoint, BODIES[endpoint], **{"content-encoding": "br"})
         assert (answer.status_code, "gzip" in answer["Accept-Encoding"], "br" in answer.json()["message"]) == (
             415, True, True,
         )  # fmt: skip
         for name, pack in (("deflate", zlib.compress), ("zstd", lambda data: bytes(cramjam.zstd.compress(data)))):
-            large = send(door, pack(b"0" * (33 << 20)), **{"content-encoding": name})
+            large = send(endpoint, pack(b"0" * (33 << 20)), **{"content-encoding": name})
             assert (large.status_code, "32 MiB" in large.json()["message"]) == (400, True)
-            torn = send(door, pack(b'{"streams": []}')[:-3], **{"content-encoding": name})
+            torn = send(endpoint, pack(b'{"streams": []}')[:-3], **{"content-encoding": name})
             assert (torn.status_code, name in torn.json()["message"]) == (400, True)
 
-    def test_every_answer_is_json(self, client, send, door, monkeypatch):
-        assert client.get(door).json()["code"] == 405
+    def test_every_answer_is_json(self, client, send, endpoint, monkeypatch):
+        assert client.get(endpoint).json()["code"] == 405
 
         def broken(_lines):
             raise ValueError("nobody has thought of this")
 
         monkeypatch.setattr(accept, "store", broken)
-        answer = send(door, BODIES[door])
+        answer = send(endpoint, BODIES[endpoint])
         assert (answer.status_code, answer.json()["code"], answer["Retry-After"]) == (503, 503, "5")

@@ -1,4 +1,4 @@
-"""A sweep whose jobs are played by the test: begun, reported and ended through the platform's own doors, no process."""
+"""A sweep whose jobs are played by the test: begun, reported and ended through the platform's endpoints, no process."""
 
 from __future__ import annotations
 

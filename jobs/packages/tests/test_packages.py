@@ -117,7 +117,7 @@ def test_environments_are_of_one_user(submit, until, as_bob, bob):
 
 
 def test_a_job_cannot_change_its_environment_where_runs_are_isolated(submit, until):
-    if runners.get().confinement.walls == "none":
+    if runners.get().confinement.isolation == "none":
         pytest.skip("runs are not isolated here")
     text = "import colours\nopen(colours.__file__, 'a').write('broken')"
     job = until(submit(text, requirements="colours==1.0"), "error")

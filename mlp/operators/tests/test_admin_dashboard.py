@@ -115,7 +115,7 @@ def test_it_shows_isolation_and_versions(staff_client):
     assert bool(rows.pop("Internet", None)) == bool(confine.decide(settings.MLP_CONFINEMENT).network)
     bounds = list(rows.values())
     confinement = confine.decide(settings.MLP_CONFINEMENT)
-    assert files[2] == ("danger" if confinement.walls == "none" else "success")
+    assert files[2] == ("danger" if confinement.isolation == "none" else "success")
     assert network[2] == ("success" if confinement.network else "danger")
     assert (users[2] == "success") == confinement.own_uid
     assert len(bounds) == 4

@@ -72,20 +72,20 @@ def test_the_bus_lets_it_do_nothing_but_report(world, attacker):
     other.cancel()
 
 
-def test_it_reaches_no_inner_door_and_takes_no_place_of_a_server(world, attacker):
+def test_it_reaches_no_inner_port_and_takes_no_place_of_a_server(world, attacker):
     """While it tries to listen on every port of the platform, the servers on these ports are killed and restarted."""
     platform = world.platform
     ports = [platform.base + number for number in range(1, 13)]
-    doors = attacker.submit("doors", *map(str, ports), "/workspace/sign", cpu=1).says("waiting\n")
+    endpoints = attacker.submit("ports", *map(str, ports), "/workspace/sign", cpu=1).says("waiting\n")
     try:
         for part in ("gateway", "nats"):
             platform.healed(part, platform.kill_part(part))
     finally:
-        (doors.workspace / "sign").unlink()
-    world.unharmed("afterdoors")
-    doors.ended()
-    assert doors.broken_out() == {}
-    found = {int(port) for port in doors.tries["ports of 127.0.0.1"]["words"].split()}
+        (endpoints.workspace / "sign").unlink()
+    world.unharmed("afterports")
+    endpoints.ended()
+    assert endpoints.broken_out() == {}
+    found = {int(port) for port in endpoints.tries["ports of 127.0.0.1"]["words"].split()}
     if confine.decide().network:  # the gateways, NATS and its own relay to the internet, and nothing else at all
         assert found <= {platform.base + number for number in (1, 2, 6, 10)}
     else:
@@ -99,7 +99,7 @@ def own_addresses() -> list[str]:
         return [probe.getsockname()[0]]
 
 
-def test_its_network_leads_to_the_doors_of_the_platform_only(world, attacker):
+def test_its_network_leads_to_the_endpoints_of_the_platform_only(world, attacker):
     """Nothing else that listens on this machine is reached, also not by way of the proxy or of its route."""
     ports = sorted(listening())
     assert {world.platform.base + number for number in (1, 2, 10)} <= set(ports)

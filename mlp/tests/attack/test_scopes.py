@@ -28,7 +28,7 @@ from mlp.tests.tiers import few, later
 pytestmark = pytest.mark.django_db
 
 SCOPES = ("full", "read", "submit", "dataset", "application")
-BEYOND = ("this token is only for", "token: not valid")  # the second at doors that know no scopes
+BEYOND = ("this token is only for", "token: not valid")  # the second at endpoints that know no scopes
 NOT_OF_ROUTES = {("PUT", "mlflow-artifacts/artifacts/<path:path>")}  # nginx asks first (tracking/mlflow/uploads.py)
 ENDS_EARLY = "?beyond=1"  # no call of REST knows it: it is refused for that, after its token
 Lines = dict[tuple[str, ...], set[str]]
@@ -179,9 +179,9 @@ def dav(text: str, method: str, address: str, destination: str = ""):
     header = {"HTTP_AUTHORIZATION": f"Bearer {text}"} if text else {}
     if destination:
         header |= {"HTTP_HOST": "testserver", "HTTP_DESTINATION": f"http://testserver{destination}"}
-    door = "may" if method == "PUT" else "verb"
+    path = "may" if method == "PUT" else "verb"
     asked = {"HTTP_X_INTERNAL_KEY": internal_key(), "HTTP_X_DATA_URI": address, "HTTP_DEPTH": "0"}
-    return visitor().generic("GET" if method == "PUT" else method, f"/internal/data/{door}", **asked, **header)
+    return visitor().generic("GET" if method == "PUT" else method, f"/internal/data/{path}", **asked, **header)
 
 
 def files() -> dict[str, str]:
@@ -238,7 +238,7 @@ def test_a_ready_dataset_is_not_deleted_at_its_address(token, scope):
 
 
 @pytest.mark.parametrize("scope", ["read", "submit", "dataset", "application"])
-def test_doors_of_services_take_no_narrow_token(token, staff, scope):
+def test_endpoints_of_services_take_no_narrow_token(token, staff, scope):
     """Those that name no scope: the shippers' and Opni's."""
     header = {"HTTP_AUTHORIZATION": f"Bearer {token(scope, staff)}"}
     for address in ("/v1/logs", "/loki/api/v1/push", "/ModelTraining/model/train"):

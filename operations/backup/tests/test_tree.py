@@ -63,9 +63,9 @@ def test_everything_comes_back_with_its_times_and_modes(repository, root, tmp_pa
     (root / "deep" / "empty").chmod(0o500)
     settle(root)
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(root / "door"))
+        listener.bind(str(root / "socket"))
         lines = back_up(repository, root)
-    (root / "door").unlink()
+    (root / "socket").unlink()
     again = bring_back(repository, lines, tmp_path / "again")
     assert list(compare(again, iter(lines))) == []
     names = {path.relative_to(root) for path in root.rglob("*")}

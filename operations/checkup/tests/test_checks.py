@@ -216,10 +216,10 @@ def confined(monkeypatch, settings):
 
 
 def test_runs_that_are_not_isolated(confined):
-    confined(walls="none", why_not=("bwrap is not installed",))
+    confined(isolation="none", why_not=("bwrap is not installed",))
     finding = only(isolation.isolation())
     assert (finding.level, "bwrap is not installed" in finding.remedy) == ("problem", True)
-    confined(walls="landlock", why_not=("bwrap is not installed",))
+    confined(isolation="landlock", why_not=("bwrap is not installed",))
     assert [one.level for one in isolation.isolation()] == ["ok", "note"]
 
 
@@ -227,9 +227,9 @@ def test_open_ports_matter_to_runs_without_a_network_of_their_own(confined):
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("", 0)) as everywhere:
         ours = {listener.getsockname()[1], everywhere.getsockname()[1]}
         assert ours <= isolation.listening()
-        confined(walls="bwrap", network="bwrap")
+        confined(isolation="bwrap", network="bwrap")
         assert only(isolation.loopback()).level == "ok"
-        confined(walls="bwrap", network="")
+        confined(isolation="bwrap", network="")
         finding = only(isolation.loopback())
     assert (finding.level, "MLP_RUN_NETWORK" in finding.remedy) == ("warning", True)
     assert not ours & isolation.listening()

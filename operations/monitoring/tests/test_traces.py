@@ -183,6 +183,6 @@ def test_a_receiver_that_is_away_is_no_failure_of_a_request():
 @pytest.mark.long
 def test_a_receiver_that_hangs_delays_nothing():
     """It never answers, and may take a day for it: who waited for it would not come back."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        address = f"http://127.0.0.1:{door.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         assert run(AWAY, MLP_OTLP_ENDPOINT=address, OTEL_EXPORTER_OTLP_TIMEOUT="86400") == "answered"

@@ -1,4 +1,4 @@
-"""Log lines through the doors: REST, where a line with an id may be sent again, and Loki's push, where none has one."""
+"""Log lines by REST, where a line with an id may be sent again, and by Loki's push, where none has one."""
 
 from __future__ import annotations
 

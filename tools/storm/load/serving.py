@@ -71,7 +71,7 @@ class Calls(Actor):
         body = {"name": "sum", "model_name": "sum", "cpu": 0.1, "ram": 200}
         self.until("apps/sum", lambda: self.post("apps", body))
         self.note("application", name="sum")
-        self.door = self.world.caller(self.caller.token, port=2)
+        self.gateway = self.world.caller(self.caller.token, port=2)
         self.answered = 0
 
     def until(self, path: str, create) -> None:
@@ -82,7 +82,7 @@ class Calls(Actor):
 
     def act(self) -> None:
         numbers = [self.random.randrange(100) for _ in range(5)]
-        answer = self.door.ask("POST", f"/{self.user}/sum/predict", json.dumps({"x": numbers}).encode())
+        answer = self.gateway.ask("POST", f"/{self.user}/sum/predict", json.dumps({"x": numbers}).encode())
         if answer.ok:
             self.answered += 1
             if answer.json() != {"sum": [float(sum(numbers))]}:
@@ -92,4 +92,4 @@ class Calls(Actor):
 
     def finish(self) -> None:
         self.note("calls", answered=self.answered)
-        self.door.close()
+        self.gateway.close()

@@ -61,7 +61,7 @@ def take_over():
 
 
 class Predictor:
-    """Answers what was found, and takes over the server's door."""
+    """Answers what was found, and takes over the server's listener."""
 
     inputs = [{"name": "x", "datatype": "FP32", "shape": [1]}]
 

@@ -17,10 +17,10 @@ HANDED_OVER = 3  # the first descriptor after those of input, output and errors
 def bind(path: str) -> int:
     """Open a socket with this path as its address and return its descriptor. Raises OSError."""
     remove(path)  # left by an earlier run of this name whose shim was killed
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-        door.bind(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
+        opened.bind(path)
         os.chmod(path, 0o600)
-        return door.detach()
+        return opened.detach()
 
 
 def hand_over(listener: int) -> dict[str, str]:

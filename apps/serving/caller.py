@@ -23,7 +23,7 @@ def take_secret() -> bytes:
     return os.environ.pop(VARIABLE, "").encode()
 
 
-class Door:
+class PlatformOnly:
     """An ASGI application in front of another one, which gets only the requests of those who know the secret."""
 
     def __init__(self, application, secret: bytes):

@@ -1,4 +1,4 @@
-"""The three doors that take a password, as clients at some address knock at them."""
+"""The three endpoints that take a password, as clients at some address call them."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ def entered(response) -> bool:
     return response.status_code == 302 or (response.status_code == 200 and b"mlp_u" in response.content)
 
 
-DOORS = pytest.mark.parametrize("door", [page, later(admin), token])
+LOGINS = pytest.mark.parametrize("log_in", [page, later(admin), token])

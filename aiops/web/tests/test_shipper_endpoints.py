@@ -162,49 +162,49 @@ class TestLoki:
         assert client.post("/loki/api/v1/push", b'{"streams": []}', content_type="application/json").status_code == 204
 
 
-@pytest.mark.parametrize("door", ["/v1/logs", "/loki/api/v1/push"])
+@pytest.mark.parametrize("endpoint", ["/v1/logs", "/loki/api/v1/push"])
 class TestIntakeEndpoints:
     @pytest.fixture
     def headers(self, alice):
         return {"authorization": f"Bearer {accounts.token_of(alice)}"}
 
-    def test_without_a_token_it_is_401_and_by_another_method_405(self, client, door):
-        assert client.post(door, b"{}", content_type="application/json").status_code == 401
-        assert client.get(door).status_code == 405
+    def test_without_a_token_it_is_401_and_by_another_method_405(self, client, endpoint):
+        assert client.post(endpoint, b"{}", content_type="application/json").status_code == 401
+        assert client.get(endpoint).status_code == 405
 
     @pytest.mark.parametrize("kind", ["application/json", "application/x-protobuf"])
     @pytest.mark.parametrize("data", few([b"{", b"[]", b"\xff\xff\xff", b"null"], 2))
-    def test_an_unreadable_body_is_answered_400(self, client, door, headers, kind, data):
-        answer = client.post(door, data, content_type=kind, headers=headers)
+    def test_an_unreadable_body_is_answered_400(self, client, endpoint, headers, kind, data):
+        answer = client.post(endpoint, data, content_type=kind, headers=headers)
         assert (answer.status_code, bool(answer.json()["message"])) == (400, True)
         assert not LogLine.objects.exists()
 
-    def test_a_decompression_bomb_is_refused(self, client, door, headers):
+    def test_a_decompression_bomb_is_refused(self, client, endpoint, headers):
         data = gzip.compress(b"0" * (33 << 20))
         answer = client.post(
-            door, data, content_type="application/json", headers={**headers, "content-encoding": "gzip"}
+            endpoint, data, content_type="application/json", headers={**headers, "content-encoding": "gzip"}
         )
         assert answer.status_code == 400
         assert "32 MiB" in answer.json()["message"]
-        other = client.post(door, b"x", content_type="text/plain", headers={**headers, "content-encoding": "br"})
+        other = client.post(endpoint, b"x", content_type="text/plain", headers={**headers, "content-encoding": "br"})
         assert (other.status_code, other["Accept-Encoding"]) == (415, "gzip, deflate, zstd, snappy")
 
-    def test_a_body_of_many_empty_elements_is_refused(self, client, door, headers):
+    def test_a_body_of_many_empty_elements_is_refused(self, client, endpoint, headers):
         """Two bytes for each; parsed, they would take gigabytes."""
         given = {"content_type": "application/x-protobuf", "headers": headers}
         bomb = b"\x0a\x80\xad\xe2\x04" + b"\x12\x00" * 5_000_000
-        data = bytes(cramjam.snappy.compress_raw(bomb)) if "loki" in door else bomb
-        answer = client.post(door, data, **given)
-        problem = "250000 records" if "loki" in door else "50000 groups of records"
+        data = bytes(cramjam.snappy.compress_raw(bomb)) if "loki" in endpoint else bomb
+        answer = client.post(endpoint, data, **given)
+        problem = "250000 records" if "loki" in endpoint else "50000 groups of records"
         assert (answer.status_code, problem in answer.json()["message"]) == (400, True)
         assert not LogLine.objects.exists()
         bomb = b'{"resourceLogs": [%s{}], "streams": [%s{}]}' % (b"{}," * 250_000, b"{}," * 250_000)
-        answer = client.post(door, bomb, **{**given, "content_type": "application/json"})
+        answer = client.post(endpoint, bomb, **{**given, "content_type": "application/json"})
         assert (answer.status_code, "500000 values" in answer.json()["message"]) == (400, True)
 
-    def test_a_record_that_is_too_long_is_cut(self, client, door, headers):
+    def test_a_record_that_is_too_long_is_cut(self, client, endpoint, headers):
         long = "x" * (5 << 20)
-        if "loki" in door:
+        if "loki" in endpoint:
             message = PushRequest()
             message.streams.add(labels='{app="web"}').entries.add(line=long)
             data = bytes(cramjam.snappy.compress_raw(message.SerializeToString()))
@@ -212,32 +212,32 @@ class TestIntakeEndpoints:
             message = ExportLogsServiceRequest()
             message.resource_logs.add().scope_logs.add().log_records.add().body.string_value = long
             data = message.SerializeToString()
-        answer = client.post(door, data, content_type="application/x-protobuf", headers=headers)
-        assert answer.status_code == (204 if "loki" in door else 200)
+        answer = client.post(endpoint, data, content_type="application/x-protobuf", headers=headers)
+        assert answer.status_code == (204 if "loki" in endpoint else 200)
         [(*_names, text)] = stored()
         assert text == "x" * (accept.MAX_CHARACTERS - len(accept.CUT)) + accept.CUT
 
-    def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, door, headers):
+    def test_multi_member_gzip_is_accepted_and_truncated_gzip_refused(self, client, endpoint, headers):
         rows = [["1700000000000000000", "one"]]
         body = {"streams": [{"stream": {"app": "web"}, "values": rows}]}
-        if "loki" not in door:
+        if "loki" not in endpoint:
             record = {"body": {"stringValue": "one"}}
             body = {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}
         text = json.dumps(body).encode()
         packed = gzip.compress(text[:20]) + gzip.compress(text[20:])
         given = {"content_type": "application/json", "headers": {**headers, "content-encoding": "gzip"}}
-        assert client.post(door, packed[:-3], **given).status_code == 400
+        assert client.post(endpoint, packed[:-3], **given).status_code == 400
         assert not LogLine.objects.exists()
-        assert client.post(door, packed, **given).status_code in (200, 204)
+        assert client.post(endpoint, packed, **given).status_code in (200, 204)
         assert LogLine.objects.get().log == "one"
 
-    def test_without_the_store_the_shipper_is_told_to_retry(self, client, door, headers, monkeypatch):
+    def test_without_the_store_the_shipper_is_told_to_retry(self, client, endpoint, headers, monkeypatch):
         def away(*_):
             raise Fault("the log store is not available")
 
         monkeypatch.setattr(accept, "store", away)
-        body = b'{"streams": []}' if "loki" in door else b"{}"
-        answer = client.post(door, body, content_type="application/json", headers=headers)
+        body = b'{"streams": []}' if "loki" in endpoint else b"{}"
+        answer = client.post(endpoint, body, content_type="application/json", headers=headers)
         assert (answer.status_code, answer["Retry-After"]) == (503, "5")
 
 
