@@ -59,7 +59,7 @@ def compare_logs(request):
         "same": not lines,
         "empty": not left and not right,
     }
-    return render(request, "jobs/compare_logs.html", context)
+    return render(request, "tracking/compare_logs.html", context)
 
 
 def _lines(job: Job) -> list[str]:

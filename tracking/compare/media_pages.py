@@ -40,7 +40,7 @@ def compare_media(request):
         "shown": [_shown(job, one, key, steps[place]) for job, one in zip(jobs, media_of_jobs, strict=True) if key],
         "most": MAX_RUNS,
     }
-    return render(request, "jobs/compare_media.html", context)
+    return render(request, "tracking/compare_media.html", context)
 
 
 def _place(text: str, count: int) -> int:

@@ -40,7 +40,7 @@ def compare(request):
         "others": _others(request, chosen),
         "comparisons": saved.rows_of(request.user)[:LISTED] if not request.page_owner else [],
     }
-    return render(request, "jobs/compare.html", context)
+    return render(request, "tracking/compare.html", context)
 
 
 def context_of(request, chosen: list[Job], only_differences: bool) -> dict:

@@ -38,7 +38,7 @@ def comparison(request, name):
         "runs_query": query.urlencode(),
         "others": [],
     }
-    return render(request, "jobs/compare.html", context)
+    return render(request, "tracking/compare.html", context)
 
 
 @login_required

@@ -73,7 +73,7 @@ def media(request: HttpRequest, name: str) -> HttpResponse:
         "q": query,
         "invalid": index.invalid,
     }
-    return render(request, "jobs/media/media.html", context)
+    return render(request, "tracking/media/media.html", context)
 
 
 @shareable
@@ -85,7 +85,7 @@ def part(request: HttpRequest, name: str) -> HttpResponse:
     key = next(iter(chosen.steps), None)
     if key not in every:
         raise Http404
-    return render(request, "jobs/media/_item.html", {"job": row, **card(row, key, every[key], chosen)})
+    return render(request, "tracking/media/_item.html", {"job": row, **card(row, key, every[key], chosen)})
 
 
 @shareable

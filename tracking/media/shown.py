@@ -1,4 +1,4 @@
-"""One media item at one step, as the template `jobs/media/_item.html` shows it.
+"""One media item at one step, as the template `tracking/media/_item.html` shows it.
 
 The files are untrusted: their type is detected from the content, each is read only up to a limit, and images and audio
 are not decoded here.

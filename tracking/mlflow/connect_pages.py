@@ -42,7 +42,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         "token": accounts.token_of(request.user),
         "runs": list(runs.order_by("-pk")[:SHOWN]),
     }
-    return render(request, "jobs/connect.html", context)
+    return render(request, "tracking/connect.html", context)
 
 
 def _chosen(request: HttpRequest, field: str, choices: tuple) -> str:

@@ -19,7 +19,7 @@ COMPATIBLE = "3.17.2"  # the newest of MLflow's releases whose clients the tests
 @require_safe
 def landing(request: HttpRequest) -> HttpResponse:
     """Show the page whose script reads `#/experiments/{id}/runs/{run}`, which a server never gets."""
-    return render(request, "jobs/mlflow.html")
+    return render(request, "tracking/mlflow.html")
 
 
 @login_required

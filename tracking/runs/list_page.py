@@ -52,4 +52,4 @@ def jobs(request):
         **submit_form.choices(request.user),
         **table,
     }
-    return render(request, "jobs/jobs.html", context, status=problems.status if problems else 200)
+    return render(request, "tracking/jobs.html", context, status=problems.status if problems else 200)

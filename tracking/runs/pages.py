@@ -30,7 +30,7 @@ SORTABLE_FIRST = {"created", "started", "ended", "duration", "progress"}  # thes
 
 
 def shown(request, user, project: Project | None = None) -> dict:
-    """Return the context of templates/jobs/_runs.html: the table of the address, or the error in its filter."""
+    """Return the context of templates/tracking/_runs.html: the table of the address, or the error in its filter."""
     own = user == request.user
     table = Table(user, request.GET, project, reads=not own)
     context = {

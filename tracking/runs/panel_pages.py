@@ -30,7 +30,7 @@ VIEW = "view:"
 
 
 def form_of(request, row: Project, offered: dict) -> dict:
-    """Return what templates/jobs/_panel_form.html needs: the panel that the address asks to edit, or a new one.
+    """Return what templates/tracking/_panel_form.html needs: the panel that the address asks to edit, or a new one.
 
     `offered` are the columns that the table offers: the names of arguments and metrics.
     """

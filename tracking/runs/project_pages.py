@@ -44,7 +44,7 @@ def project_list(request):
     page = page_of(request, rows.order_by("-default", "-pk"))
     _count(page.object_list, Job.objects if in_trash else Job.kept)
     context = {"page": page, "in_trash": in_trash}
-    return render(request, "jobs/projects.html", context)
+    return render(request, "tracking/projects.html", context)
 
 
 def _create(request) -> Project:
@@ -85,7 +85,7 @@ def project(request, name: str):
     if context["own"]:
         form = panel_pages.form_of(request, row, context["offered"])
         context |= {**form, "goals": _directions(row, form["form_metrics"])}
-    return render(request, "jobs/project.html", context)
+    return render(request, "tracking/project.html", context)
 
 
 def _directions(row: Project, metrics: list[str]) -> list[tuple[str, str]]:
