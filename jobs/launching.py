@@ -121,10 +121,10 @@ class JobRuns(owned.OwnedRuns[Job]):
             lifecycle.finish(job.pk, job.run_name, by="runner")
         else:
             outcome = Outcome.LOST if status.state == "lost" else Outcome.FAILED
-            _failed(job, status.reason, status.worker, outcome)
+            _failed(job, status.reason, status.worker, outcome, status.exit_code)
 
 
-def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED) -> None:
+def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED, exit_code: int | None = None) -> None:
     """Record a failed run with the end of its log, which is that of the worker that has failed, and with its diagnosis
     where it was the last attempt.
     """
@@ -132,7 +132,7 @@ def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED) 
     with transaction.atomic():
         log = log_of_worker(environment.log_path(job), worker)
         reason = owned.with_log(end, log)
-        failed = lifecycle.end_attempt(job.pk, job.run_name, reason, by="runner", outcome=outcome)
+        failed = lifecycle.end_attempt(job.pk, job.run_name, reason, "runner", outcome, exit_code)
         if failed is not None:
             diagnose.keep(failed, diagnosis)
 

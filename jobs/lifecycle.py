@@ -244,16 +244,15 @@ def finish(pk: int, run_name: str, by: str) -> None:
             _finish(job, by)
 
 
-def end_attempt(pk: int, run_name: str, reason: str, by: str, outcome: str = Outcome.FAILED) -> Job | None:
-    """Record a failed run: schedule the next attempt while retries are left, else move the job to error.
-
-    Return the job when it has failed by that.
-    """
+def end_attempt(
+    pk: int, run_name: str, reason: str, by: str, outcome: str = Outcome.FAILED, exit_code: int | None = None
+) -> Job | None:
+    """Record a failed run: schedule the next attempt while retries are left, else fail the job and return it."""
     with locked(Job, pk=pk) as job:
         if job.run_name != run_name or not job.is_live:
             return None
         if job.attempt >= job.attempts_allowed:
-            _fail(job, reason, by, outcome)
+            _fail(job, reason, by, outcome, exit_code)
             return job
         begin(job, by=by)
         pause = BACKOFF_S[min(job.attempt, len(BACKOFF_S)) - 1]
@@ -359,8 +358,8 @@ def _finish(job: Job, by: str) -> None:
     _close(job)
 
 
-def _fail(job: Job, reason: str, by: str, outcome: str = Outcome.FAILED) -> None:
-    job.fail(by=by, reason=reason, outcome=outcome)
+def _fail(job: Job, reason: str, by: str, outcome: str = Outcome.FAILED, exit_code: int | None = None) -> None:
+    job.fail(by=by, reason=reason, outcome=outcome, exit_code=exit_code)
     job.diagnosed = job.is_client or job.was_stopped  # there is nothing to find out
     _close(job)
     if not job.diagnosed:

@@ -187,6 +187,9 @@ class JobOut(RegistryOut):
     outcome = serializers.ChoiceField(
         choices=Outcome.choices, allow_blank=True, help_text="how it ended; empty until then"
     )
+    exit_code = serializers.IntegerField(
+        allow_null=True, help_text="of the script, where the job has failed by it; else null"
+    )
     progress = serializers.IntegerField()
     remaining = serializers.FloatField(
         source="left_for", allow_null=True, help_text="seconds until the end; null while they are unknown"

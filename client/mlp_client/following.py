@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import sys
 import threading
 import time
@@ -31,9 +30,8 @@ def exit_code(job: dict) -> int:
         return CANCELLED
     if job.get("outcome") == "timed_out":
         return TIMED_OUT
-    found = re.search(r"exit code (\d+)", job.get("reason") or "")
-    code = int(found.group(1)) if found else 1
-    return code if 1 <= code <= 255 else 1
+    code = job.get("exit_code") or 1
+    return code if code <= 255 else 1
 
 
 class Follower:

@@ -87,6 +87,8 @@ class Job(
     reason = ReasonField(_("reason"), blank=True)
     reserved = models.BooleanField(_("resources reserved"), default=False)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=0)
+    # Of the script, where the job has failed by it; null where a signal or the platform ended it, and in earlier rows.
+    exit_code = models.PositiveSmallIntegerField(_("exit code"), null=True, blank=True)
     run_name = models.CharField(_("run"), max_length=64, blank=True)
     run_started = models.BooleanField(default=False)
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
@@ -231,9 +233,9 @@ class Job(
         target=State.ERROR,
         custom=refused("the job has already ended"),
     )
-    def fail(self, *, by, reason="", outcome=Outcome.FAILED):
+    def fail(self, *, by, reason="", outcome=Outcome.FAILED, exit_code=None):
         """Move from creating or running to error."""
-        self.reason, self.outcome = reason, outcome
+        self.reason, self.outcome, self.exit_code = reason, outcome, exit_code
 
     @transition(
         field=state,

@@ -79,15 +79,17 @@ def test_every_message_may_be_lost(tasks, submit, settings, monkeypatch):
 
 def test_a_failing_script_is_an_error_with_its_last_lines(as_alice, submit, until):
     until(submit("raise ValueError('the data is odd')"), "error")
-    reason = as_alice.call("get", "users/alice/jobs/fit").json()["reason"]
-    assert "exit code 1" in reason
-    assert "ValueError: the data is odd" in reason
+    job = as_alice.call("get", "users/alice/jobs/fit").json()
+    assert "exit code 1" in job["reason"]
+    assert job["exit_code"] == 1
+    assert "ValueError: the data is odd" in job["reason"]
     assert in_use() == NOTHING
 
 
 def test_a_killed_script_is_an_error_that_names_the_signal(submit, until):
     job = until(submit("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"), "error")
     assert "SIGKILL" in job.reason
+    assert job.exit_code is None
 
 
 @pytest.mark.long
@@ -108,7 +110,7 @@ def test_a_retry_continues_with_the_output_of_the_last_attempt(submit, until, mo
 def test_without_retries_left_it_ends_in_error(submit, until, monkeypatch):
     monkeypatch.setattr("jobs.lifecycle.BACKOFF_S", (0,))
     job = until(submit("raise SystemExit(3)", retries=2), "error")
-    assert (job.attempt, "exit code 3" in job.reason) == (3, True)
+    assert (job.attempt, "exit code 3" in job.reason, job.exit_code) == (3, True, 3)
 
 
 def test_cancel_ends_the_script(as_alice, submit, until):

@@ -91,7 +91,7 @@ IDLE = {
         "tried",
         tasks="jobs.clean@default, jobs.diagnose@default",
         groups="job.pk, pages",
-        fields="outcome, reason, idle_warned, ended",
+        fields="outcome, idle_warned, reason, ended",
         history="fail by reconcile: idle: less than 5 % of its CPU used for None min",
     ),
     "stop: another run": Effect("running", "tried"),
