@@ -93,12 +93,21 @@ export class Plot {
     this.drawLegend();
     this.say();
     this.redraw();
-    if (this.at === null) this.value.textContent = this.lines.length === 1 ? this.latest(this.lines[0]) : "";
+    if (this.at !== null) return;
+    if (this.lines.length === 1) this.latest(this.lines[0]);
+    else this.head(null, "");
   }
 
-  // Returns the value of a line in the head: the last one, or the peak of what a job used that has ended.
+  // Shows the value of a line in the head: the last one, or the peak of what a job used that has ended.
   latest({ run, one }) {
-    return run.source === "usage" && !run.live ? fill(this.board.words.peak, { value: short(one.max) }) : short(one.last);
+    if (run.source === "usage" && !run.live) this.head(one.max, fill(this.board.words.peak, { value: short(one.max) }));
+    else this.head(one.last);
+  }
+
+  // Shows a value in the head with few digits, and the whole of it on hover.
+  head(value, text = short(value)) {
+    this.value.textContent = text;
+    this.value.title = value ?? "";
   }
 
   drawLegend() {
@@ -225,7 +234,8 @@ export class Plot {
     this.at = at;
     const alone = this.lines.length === 1 ? this.lines[0] : null;
     const found = at === null ? [] : this.lines.map((line) => [line, nearest(line, at)]).filter(([, point]) => point);
-    if (alone) this.value.textContent = at === null ? this.latest(alone) : short(found[0]?.[1].value ?? null);
+    if (alone && at === null) this.latest(alone);
+    else if (alone) this.head(found[0]?.[1].value ?? null);
     this.tip.hidden = at === null || !with_tip || !found.length;
     if (this.tip.hidden) return "";
     const shown = this.sorted(found);
