@@ -2,7 +2,7 @@
 
 import uPlot from "../../vendor/uplot.esm.js";
 import { CanvasPen, draw } from "./draw.js";
-import { DURATIONS, WHOLE, fill, logSplits, place, short, tick, ticksOf } from "./format.js";
+import { DURATIONS, TIME_SPACE, WHOLE, fill, logSplits, numbersOf, place, short, ticksOf } from "./format.js";
 import { extentX, extentY, nearest, places } from "./lines.js";
 import { lightNearest, light, litLines } from "./lit.js";
 import { saveImage } from "./picture.js";
@@ -11,6 +11,7 @@ const HEIGHT = 190;
 const ROW = 210; // by which each further row makes a panel higher
 const TALL = 2.2; // height by width in full screen, at most
 const LONGEST_TIP = 12; // lines
+const DIGIT = 6.2; // width of one in a mark
 
 function html(name, className, text = "") {
   const made = document.createElement(name);
@@ -158,8 +159,9 @@ export class Plot {
       series: [{}, { paths: () => null, points: { show: false } }],
       axes: [
         { ...axis, size: 26, gap: 4, grid: { show: false }, ...(x === "relative" ? { incrs: DURATIONS } : x === "step" && !logX ? { incrs: WHOLE } : {}),
-          space: 52, ...(logX ? LOG : {}), values: (_, splits) => ticksOf(x, splits) },
-        { ...axis, size: 52, gap: 6, ...(logY ? LOG : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : tick(value))) },
+          space: x === "time" ? TIME_SPACE : 52, ...(logX ? LOG : {}), values: (_, splits) => ticksOf(x, splits) },
+        { ...axis, size: (_, texts) => Math.max(52, 10 + DIGIT * Math.max(0, ...(texts ?? []).map((text) => text?.length ?? 0))), gap: 6,
+          ...(logY ? LOG : {}), values: (_, splits) => numbersOf(splits) },
       ],
       hooks: {
         draw: [(plot) => this.paint(plot)],
