@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, Verb
-from kernel.admin_display import badge, bar, moment, short
+from kernel.admin_display import badge, bar, measured, moment, short
 from kernel.messages import translate
 
 from .models import (
@@ -41,8 +41,15 @@ class TrainingRunAdmin(LifecycleAdmin):
     fieldsets = (
         (None, {"fields": (("uuid", "state_badge"), ("progress_bar", "stage"), "reason_text", "workloads")}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("gpu", "reserved"), ("owner", "lease_until", "heartbeat"))}),
-        (_("Learning"), {"fields": (("lines", "epoch", "epochs"), ("loss", "elapsed", "eta"), ("created", "ended"))}),
+        (
+            _("Learning"),
+            {"fields": (("lines", "epoch", "epochs"), ("loss_text", "elapsed", "eta"), ("created", "ended"))},
+        ),
     )
+
+    @display(description=_("loss"))
+    def loss_text(self, run: TrainingRun) -> str:
+        return measured(run.loss)
 
     @display(description=_("progress"), ordering="percent")
     def progress_bar(self, run: TrainingRun) -> str:

@@ -116,6 +116,7 @@ def dataset(request, name):
         "versions": row.versions.filter(erased=False, number__lte=row.version).order_by("-number")[:VERSIONS_SHOWN],
         "publishable": _publishable(request, row),
         "deletable": row.state in (State.READY, State.ERROR),
+        "undeletable": "" if request.reading else _refusal(row),
         "gateway": address(request),
     }
     return render(request, "datasets/dataset.html", context, status=problems.status if problems else 200)
@@ -169,6 +170,11 @@ def end_upload(request, name):
     if problem:
         messages.error(request, problem)
     return redirect("dataset", name=name)
+
+
+def _refusal(row: Dataset) -> str:
+    """Return why the dataset cannot be moved to the trash now, as `trash.trash` would say; "" where it can."""
+    return attempt(lambda: uses.require_unused(row)) if row.state == State.READY else ""
 
 
 @login_required

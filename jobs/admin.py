@@ -15,7 +15,7 @@ from unfold.decorators import display
 
 import runners
 from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
-from kernel.admin_display import bar, link, list_address, moment, object_url, url_of
+from kernel.admin_display import bar, link, list_address, measured, moment, object_url, url_of
 from kernel.admin_trash import TrashFilter
 from kernel.messages import translate
 from runners import tail
@@ -198,10 +198,6 @@ class JobAdmin(OwnedAdmin):
         return render_to_string("admin/jobs/log.html", {"text": tail(environment.log_path(job), lines=LOG_LINES)})
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
-
-
 @admin.register(Metrics)
 class MetricsAdmin(LifecycleAdmin):
     icon = "monitoring"
@@ -227,11 +223,11 @@ class MetricsAdmin(LifecycleAdmin):
 
     @display(description=_("accuracy"), ordering="accuracy")
     def accuracy_text(self, row: Metrics) -> str:
-        return _number(row.accuracy)
+        return measured(row.accuracy)
 
     @display(description=_("loss"), ordering="loss")
     def loss_text(self, row: Metrics) -> str:
-        return _number(row.loss)
+        return measured(row.loss)
 
     @display(description=_("job"), ordering="job")
     def job_link(self, row: Metrics) -> str:

@@ -13,9 +13,11 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.formats import date_format, localize
 from django.utils.html import format_html
 from django.utils.translation import gettext
 
+from . import units
 from .messages import translate
 from .models import StateChange, history_of
 
@@ -94,16 +96,21 @@ def _cut(text: str, line: str, limit: int) -> str:
 
 
 def moment(at: datetime | None) -> str:
-    """Return `2026-01-31 09:05`, with the second and the time zone as tooltip."""
+    """Return the date and time as other pages show them (templates/_time.html)."""
     if at is None:
         return "-"
     local = timezone.localtime(at)
     return format_html(
-        '<time datetime="{}" title="{}" class="mlp-moment">{}</time>',
-        at.isoformat(),
-        f"{local:%F %T %Z}",
-        f"{local:%F %H:%M}",
-    )
+        '<time datetime="{}" data-time="whole" class="mlp-moment">{} UTC</time>',
+        local.isoformat(), date_format(local, "DATETIME_FORMAT"),
+    )  # fmt: skip
+
+
+def measured(value: float | None) -> str:
+    """Return a number with about four significant digits, and the whole of it on hover; a dash for None."""
+    if value is None:
+        return "–"
+    return format_html('<span title="{}">{}</span>', localize(value), units.short(value))
 
 
 def bar(part: float, whole: float, text: str, *, plain: bool = False) -> str:

@@ -30,6 +30,7 @@ from .trash import purged_at
 ROWS = 50
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 FORMS_REMEMBERED = 20
+STATE = "state"  # of an object in REST: no field of a form, and what is refused for it names the object
 MADE = "forms"  # in the session: {form mark: name of what it created, and its title in a second line}
 
 
@@ -99,7 +100,9 @@ def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Pro
 
 def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
     shown = {name: translate(problem) for name, problem in messages.items() if name in fields}
-    others = joined(under(name, problem) for name, problem in messages.items() if name not in fields)
+    others = joined(
+        problem if name == STATE else under(name, problem) for name, problem in messages.items() if name not in fields
+    )
     return Problems(general=translate(others), fields=shown)
 
 

@@ -32,11 +32,16 @@ def size(number: float | None) -> str:
 
 
 def short(number: float) -> str:
-    """Return a number with about four significant digits; very large and small ones in scientific notation."""
+    """Return a number with about four significant digits; very large and small ones in scientific notation. Whole
+    numbers are shown in full, as in charts (mlp/static/mlp/charts/format.js).
+    """
     number = float(number)
     if not math.isfinite(number):
         return "NaN" if math.isnan(number) else ("∞" if number > 0 else "−∞")
     size = abs(number)
+    if number.is_integer() and size < 1e15:
+        return number_format(int(number), force_grouping=size >= 10000)
     if size and not 0.001 <= size < 100000:
         return f"{number:.2e}"
-    return number_format(float(f"{number:.4g}"))
+    rounded = float(f"{number:.4g}")
+    return number_format(int(rounded) if rounded.is_integer() else rounded)

@@ -165,6 +165,7 @@ def model(request, name):
         "more": len(checksums) > FILES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in lifecycle.STEADY,
+        "undeletable": "" if request.reading else attempt(lambda: trash.require_free(row)),
         "unsteady": row.state in (State.CREATING, State.DELETING),
         "app_name": free_name(row.user.applications, row.name) if row.state == State.READY else "",
         "cpu": cpu_that_fits(row.tenant),

@@ -19,10 +19,15 @@ def trash(*, user, name: str, by: str) -> Model:
     Raises WrongState, also while an application serves it or it is the version of a registered model.
     """
     with locked(Model, user=user, name=name) as row:
-        lifecycle.require_no_version(row)
-        lifecycle.require_unserved(row, kept=True)
+        require_free(row)
         bin.put(row, by)
     return row
+
+
+def require_free(row: Model) -> None:
+    """Raise WrongState while the model may not be moved to the trash: it is a version, or an application serves it."""
+    lifecycle.require_no_version(row)
+    lifecycle.require_unserved(row, kept=True)
 
 
 def restore(*, user, name: str, by: str) -> Model:

@@ -23,6 +23,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 import runners
 from kernel import machine
+from runners.gpus import devices
 from supervision import health
 
 from . import forking, launch, leftovers, ports, release, reserve, setup, tls
@@ -255,6 +256,7 @@ class Platform:
             for bound, has, setting in (
                 (f"{settings.MAX_CPU} CPUs", machine.cpus() > settings.MAX_CPU, "MLP_MAX_CPU"),
                 (f"{settings.MAX_RAM_MIB} MiB", machine.ram_mib() > settings.MAX_RAM_MIB, "MLP_MAX_RAM_MIB"),
+                (f"{settings.MAX_GPU} GPUs", len(devices()) > settings.MAX_GPU, "MLP_MAX_GPU"),
             ):
                 if has:
                     say(f"  Requests        of one worker at most {bound}, this machine has more: {setting}")

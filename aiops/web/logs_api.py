@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from django.db import transaction
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
@@ -110,6 +111,7 @@ class Logs(ContractView):
             response["Accept-Encoding"] = coding.ACCEPTED
         return response
 
+    @transaction.atomic  # what is refused has stored nothing: lines without ids would be there twice when sent again
     def post(self, request):
         quota.require(request.user)
         given = request.data  # without a body there is no parser, and it is an empty form

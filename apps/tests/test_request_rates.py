@@ -65,11 +65,12 @@ class TestReading:
         (launching.folder(app) / launching.traffic_name(app)).write_text(text)
 
     def test_the_rate_is_shown_on_the_pages(self, app, alice):
-        self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.75]]})
+        self.tell(app, {"requests": 37, "errors": 2, "series": [[0, 0, 0], [12.5, 3.25, 8.756789]]})
         page = visitor(alice).get("/apps/calc")
-        for word in ("12.5", "3.25 ms", "8.75 ms", "37"):
+        for word in ("12.5", "3.25 ms", "8.757 ms", "37"):
             assert word in visible_text(page)
         assert "<polyline" in page.content.decode()
+        assert '<span title="8.756789">8.757</span> ms' in page.content.decode()
         assert "12.5/s" in visible_text(visitor(alice).get("/apps"))
 
     @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.db.models import Count
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from automation.models import Sweep, Trial
-from kernel import units
 from kernel.admin import LifecycleAdmin, Verb
-from kernel.admin_display import link, list_address, moment, short, url_of
+from kernel.admin_display import link, list_address, measured, moment, short, url_of
 from kernel.messages import translate
 
 from . import lifecycle, space
@@ -119,7 +119,7 @@ class TrialAdmin(LifecycleAdmin):
 
     @display(description=_("results"))
     def reached(self, row: Trial) -> str:
-        return ", ".join(units.short(value) for value in row.values or []) or "-"
+        return format_html_join(", ", "{}", ((measured(value),) for value in row.values or [])) or "-"
 
     @display(description=_("reason"))
     def why(self, row: Trial) -> str:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from accounts.delivery import as_object
 from accounts.models import Notice, Share
-from jobs import lifecycle, reconcile
+from jobs import environment, lifecycle, reconcile
 from jobs.doctor import diagnose
 from jobs.models import Diagnosis, FailureRule, Job
 from kernel import storage
@@ -24,6 +24,11 @@ try:
     {}["digits"]
 except KeyError as problem:
     raise ValueError("no data") from problem
+"""
+CUDA = """Traceback (most recent call last):
+  File "/scripts/train.py", line 3, in <module>
+    model.to("cuda")
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB.
 """
 FAILURES = {
     "module": (MISSING, "module", "form", 5, "import cv2_missing.core"),
@@ -91,6 +96,17 @@ def test_out_of_memory_offers_twice_the_memory_within_the_capacity(submit, until
     lifecycle.cancel(user=job.user, name="fitb", by="test")
     type(default_tenant).objects.update(ram=150, ram_inuse=0)
     assert diagnose.examine(Job.objects.get(pk=job.pk), "out of memory (requested 150 MiB)")["action"] == ""
+
+
+@pytest.mark.parametrize("reason", ["out of memory (requested 512 MiB), exit code 1", "exit code 1"])
+def test_a_gpu_that_is_full_is_no_lack_of_the_machines_memory(submit, until, as_alice, reason):
+    """Whatever the end of the run looks like from outside: more memory for the job would not help."""
+    job = submit()
+    path = environment.log_path(job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(CUDA)
+    found = diagnose.examine(job, reason)
+    assert (found["rule"], found["title"], found["action"]) == ("gpu_memory", "The GPU is out of memory", "edit")
 
 
 def test_the_notice_has_the_diagnosis_and_a_second_look_changes_nothing(submit, until, as_alice):

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -73,7 +74,7 @@ def certificate_warnings() -> list[str]:
     if problem := tls.problem():
         warnings.append(gettext("The new TLS certificate is not used: %(problem)s") % {"problem": problem})
     if served is not None and served.ends_soon:
-        end = f"{served.ends:%Y-%m-%d %H:%M} UTC"
+        end = f"{date_format(served.ends, 'DATETIME_FORMAT')} UTC"
         warnings.append(gettext("The TLS certificate expires on %(end)s. Renew it (docs/tls.md).") % {"end": end})
     return warnings
 

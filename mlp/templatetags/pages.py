@@ -6,15 +6,14 @@ import json
 
 from django import template
 from django.conf import settings
-from django.utils.formats import localize, number_format
+from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop as noop
 
-from kernel import ansi, messages, units
+from kernel import admin_display, ansi, messages
 from kernel import markdown as kernel_markdown
-from kernel.admin_display import word_of_state
 from kernel.models import StateChange
 from kernel.units import memory, size
 from tracking.metrics.series import TITLES
@@ -73,7 +72,7 @@ def metric(name: str) -> str:
 @register.filter
 def target_word(row: StateChange) -> str:
     """Return the translated target state of a row of the history."""
-    return word_of_state(row.kind, row.shown_target)
+    return admin_display.word_of_state(row.kind, row.shown_target)
 
 
 @register.filter
@@ -129,21 +128,13 @@ def plain(number) -> str:
 
 
 @register.filter
-def short(number) -> str:
-    """Format a measured number with about four significant digits; very large and small ones as powers of ten."""
-    return units.short(number)
-
-
-@register.filter
 def measured(value) -> SafeString | str:
     """Return a number of a table with about four significant digits, and the whole of it on hover; a dash for none. A
     text stays as it is.
     """
-    if value is None or value == "":
-        return "–"
     if isinstance(value, str):
-        return value
-    return format_html('<span title="{}">{}</span>', localize(value), units.short(value))
+        return value or "–"
+    return admin_display.measured(value)
 
 
 @register.simple_tag

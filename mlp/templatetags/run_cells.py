@@ -22,11 +22,12 @@ from django.utils.translation import gettext as _
 from accounts.sharing import access
 from jobs.models import Job
 from kernel.outcomes import Outcome
+from kernel.units import short
 from tracking.runs.columns import Column
 from tracking.runs.exports import text_of
 from tracking.runs.table import Row
 
-from .pages import brief, duration, first_line, measured, say, short, ticking
+from .pages import brief, duration, first_line, measured, say, ticking
 from .runs import tags_text
 
 register = template.Library()

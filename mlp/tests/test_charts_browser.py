@@ -269,6 +269,26 @@ def picture(chart) -> str:
     })""")
 
 
+def test_a_trial_that_is_pruned_loses_its_bar_on_the_open_page(alice_page, alice, browser_errors):
+    put(Job, alice, "fit", "running")
+    report("fit", 1, {"epoch": 1, "accuracy": 0.123456, "loss": 1, "progress": 40})
+    alice_page.goto("/jobs/fit")
+    card = alice_page.locator("[data-live]")
+    expect(card.locator("progress")).to_have_js_property("value", 40)
+    value = chart_of(alice_page, "accuracy").locator("b").first
+    expect(value).to_have_text("0.1235")
+    expect(value).to_have_attribute("title", "0.123456")
+
+    def prune() -> None:
+        lifecycle.cancel(user=alice, name="fit", by="sweep", reason="ended early at step 1", outcome="pruned")
+
+    in_another_thread(prune)
+    expect(card).to_have_attribute("data-state", "pruned")
+    expect(card.locator("progress")).to_be_hidden()
+    expect(card.locator("[data-progress-words]")).to_be_hidden()
+    assert browser_errors == []
+
+
 def test_an_ended_job_shows_the_peak_of_what_it_used(alice_page, alice):
     for name, state, expected in (("done", "finished", "Peak: 900.5"), ("going", "running", "40")):
         job = put(Job, alice, name, state)

@@ -54,7 +54,7 @@ def test_the_plots_are_drawn_and_grow(alice_page, sweep, browser_errors):
     in_another_thread(better)
     expect(progress.locator(".spot")).to_have_count(4)
     expect(alice_page.locator("#trial-3 .tag")).to_have_text("best")
-    expect(alice_page.locator("[data-region=facts] .big")).to_have_text("1.0")
+    expect(alice_page.locator("[data-region=facts] .big")).to_have_text("1")
     assert browser_errors == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
@@ -130,12 +132,15 @@ class TestDetail:
     def test_a_deployed_model_is_not_deleted(self, alice_client, alice):
         model = put(Model, alice, "net", "ready")
         app = serve(model)
-        assert "calc" in visible_text(alice_client.get("/models/net"))
-        assert "the application calc uses this model" in visible_text(
-            alice_client.post("/models/net/delete", follow=True)
-        )
+        shown = alice_client.get("/models/net")
+        assert "calc" in visible_text(shown)
+        assert re.search(r'<button class="danger" disabled title="the application calc uses', shown.content.decode())
+        refused = visible_text(alice_client.post("/models/net/delete", follow=True))
+        assert "the application calc uses this model; delete it first" in refused.lower()
+        assert "state:" not in refused, "a page names the object, not a field of REST"
         assert Model.objects.get().state == "ready"
         app.delete()
+        assert 'class="danger" disabled' not in alice_client.get("/models/net").content.decode()
         assert alice_client.post("/models/net/delete")["Location"] == "/models"
         assert Model.objects.get().trashed is not None
 

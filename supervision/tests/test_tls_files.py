@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from django.conf import settings as current
 from django.core.exceptions import ImproperlyConfigured
+from django.utils.formats import date_format
 
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few
@@ -213,6 +214,7 @@ def test_the_overview_warns_of_a_certificate_that_expires_soon(files, staff, beg
     tls.install()
     page = visitor(staff).get("/admin/").content.decode()
     assert ("The TLS certificate expires on" in page) == warned
+    assert not warned or f"expires on {date_format(tls.served().ends, 'DATETIME_FORMAT')} UTC." in page
     assert "is not used" not in page
 
 

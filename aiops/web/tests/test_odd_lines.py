@@ -12,6 +12,8 @@ import pytest
 from accounts import lifecycle as accounts
 from aiops.intake import accept, bodies
 from aiops.models import LogLine
+from aiops.web import logs_api
+from kernel.errors import Fault
 from mlp.tests.tiers import few
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
@@ -124,6 +126,24 @@ def test_packed_bodies_are_unpacked(post, kind):
         answer = post(body, kind, **{"content-encoding": name})
         assert (answer.status_code, words in answer.json()["msg"]) == (403, True)
         assert ("gzip" in answer.get("Accept-Encoding", "")) == (name == "br")
+
+
+def test_lines_that_are_refused_and_sent_again_are_stored_once(post, monkeypatch):
+    """Also those without ids of a body that is stored in parts, where the bus is lost after the first part."""
+    monkeypatch.setattr(logs_api, "CHUNK", 2)
+    lines, checked = [{"log": str(number)} for number in range(5)], []
+
+    def lost() -> None:
+        checked.append(1)
+        if len(checked) == 2:
+            raise Fault("the message bus is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(accept.bus, "check", lost)
+        assert post(lines).status_code == 503
+        assert (len(checked), texts()) == (2, [])
+    assert post(lines).json() == {"taken": 5, "new": 5}
+    assert texts() == ["0", "1", "2", "3", "4"]
 
 
 def test_a_long_id_of_an_administrator_is_recognized_again(as_staff):

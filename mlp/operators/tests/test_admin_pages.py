@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from django.contrib import admin
@@ -10,6 +11,8 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
 
 from accounts import lifecycle as accounts
 from accounts.models import Token, User
@@ -53,6 +56,14 @@ def staff(filled):
 
 def address(label: str, page: str, *args) -> str:
     return reverse(f"admin:{label.replace('.', '_')}_{page}", args=args)
+
+
+def test_dates_have_the_form_of_all_pages(staff_client, alice):
+    job = put(Job, alice, "fit", "running")
+    for address in (reverse("admin:jobs_job_changelist"), url_of(job)):
+        text = staff_client.get(address).content.decode()
+        shown = date_format(timezone.localtime(job.created), "DATETIME_FORMAT")
+        assert re.search(rf'<time[^>]*data-time="whole"[^>]*>{re.escape(shown)} UTC</time>', text), address
 
 
 def test_every_model_of_the_platform_is_registered():

@@ -96,6 +96,7 @@ export class LiveJob {
       const row = await answer.json();
       this.setState(row.state === "error" && ["cancelled", "pruned"].includes(row.outcome) ? row.outcome : row.state);
       this.setProgress(row.progress);
+      if (row.outcome === "pruned") for (const part of this.card.querySelectorAll("[data-progress], [data-progress-words]")) part.hidden = true;
     }
     this.ended?.();
   }

@@ -1,7 +1,7 @@
 // The usage page: a resource's usage over time, stacked by user or by kind.
 
 import uPlot from "../vendor/uplot.esm.js";
-import { ticksOf } from "./charts/format.js";
+import { ticksOf, TIME_SPACE } from "./charts/format.js";
 
 const HEIGHT = 270;
 const COLOURS = 8;
@@ -70,7 +70,7 @@ function draw() {
     cursor: { points: { show: false }, y: false, drag: { y: false } },
     scales: { y: { range: () => [0, top] } },
     axes: [
-      { ...axis, grid: { show: false }, values: (_, splits) => ticksOf("time", splits) },
+      { ...axis, space: TIME_SPACE, grid: { show: false }, values: (_, splits) => ticksOf("time", splits) },
       { ...axis, size: 68, values: (_, splits) => splits.map(amountText) },
     ],
     series: [{}, ...series.reverse()], // the whole first, so that the lower layers are drawn over it

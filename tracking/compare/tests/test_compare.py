@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import html
 import io
+import itertools
 import json
+import math
 import re
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
 from jobs import environment
@@ -102,6 +106,36 @@ def test_without_a_selection_it_offers_jobs(get, make):
     text = get("/compare").content.decode()
     assert 'value="one"' in text
     assert "data-compare " not in text
+
+
+def test_ten_runs_that_are_compared_have_ten_colours(get, make):
+    """Also where their own colours are taken twice: they were submitted between those of other projects."""
+    names = [f"run{chr(97 + place)}" for place in range(10)]
+    for place, name in enumerate(names):
+        make(name, colour=place % 8)
+    text = html.unescape(get("/compare", {"job": names}).content.decode())
+    assert sorted(json.loads(re.search(r'\{"colours": (\[.*?\])', text)[1])) == list(range(10))
+
+
+def _seen(code: str) -> tuple[float, float, float]:
+    """Return a colour's lightness, and how green or red and how blue or yellow it is (CIELAB, D65)."""
+    red, green, blue = (int(code[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in (red, green, blue))
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    x, y, z = (one ** (1 / 3) if one > 0.008856 else 7.787 * one + 16 / 116 for one in (x, y, z))
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_the_ten_colours_of_lines_can_be_told_apart(theme):
+    text = (Path(settings.BASE_DIR) / "mlp/static/mlp/charts.css").read_text()
+    found = re.findall(r"--c(\d): light-dark\((#\w{6}), (#\w{6})\)", text)
+    assert [number for number, *_codes in found] == list("0123456789")
+    colours = [_seen(codes[theme]) for _number, *codes in found]
+    near = min(math.dist(one, other) for one, other in itertools.combinations(colours, 2))
+    assert near > 15, "two of them look alike"  # 2.3 is the least that is seen side by side; lines are thin and apart
 
 
 def test_another_users_job_is_not_found(get, make, bob):

@@ -6,6 +6,8 @@ const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-
 const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 const moments = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
 
+export const TIME_SPACE = 76; // for a mark such as 02:30:15 PM
+
 export const DURATIONS = [1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800,
   21600, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000];
 
@@ -22,13 +24,22 @@ export function short(value) {
 }
 
 // Returns the number of a tick: 20k, 1.5M, 1e-5.
-export function tick(value) {
+function tick(value) {
   const size = Math.abs(value);
   if (size >= 1e15 || (size < 1e-4 && size > 0)) return value.toExponential().replace("e+", "e");
   for (const [unit, letter] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     if (size >= unit) return `${Number((value / (letter === "k" ? 1e3 : unit)).toPrecision(6))}${letter}`;
   }
   return String(Number(value.toPrecision(6)));
+}
+
+// Returns the numbers of ticks, with as many digits as it takes to tell them apart.
+export function numbersOf(splits) {
+  const known = splits.filter((value) => value !== null);
+  const differ = (format) => new Set(known.map(format)).size === new Set(known).size;
+  let format = tick;
+  for (let digits = 7; digits < 17 && !differ(format); digits += 1) format = (value) => String(Number(value.toPrecision(digits)));
+  return splits.map((value) => (value === null ? null : format(value)));
 }
 
 // Returns a duration in seconds as 1:02:03, or 1.5 s.
@@ -68,10 +79,11 @@ export function logSplits(low, high) {
 
 export function ticksOf(kind, splits) {
   if (kind === "relative") return splits.map(duration);
-  if (kind !== "time") return splits.map((value) => (value === null ? null : tick(value)));
-  const span = splits.at(-1) - splits[0];
-  const format = span < 300 ? clock : span < 2 * 86400 ? minutes : days;
-  return splits.map((value) => format.format(value * 1000));
+  if (kind !== "time") return numbersOf(splits);
+  const [span, step] = [splits.at(-1) - splits[0], splits[1] - splits[0]];
+  if (span < 2 * 86400) return splits.map((value) => (step < 60 ? clock : minutes).format(value * 1000));
+  const texts = splits.map((value) => days.format(value * 1000));
+  return texts.map((text, index) => (text === texts[index - 1] ? minutes.format(splits[index] * 1000) : text));
 }
 
 // Fills `%(name)s` of a translated text.

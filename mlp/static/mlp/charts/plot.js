@@ -2,7 +2,7 @@
 
 import uPlot from "../../vendor/uplot.esm.js";
 import { CanvasPen, draw } from "./draw.js";
-import { DURATIONS, WHOLE, fill, logSplits, place, short, tick, ticksOf } from "./format.js";
+import { DURATIONS, TIME_SPACE, WHOLE, fill, logSplits, numbersOf, place, short, ticksOf } from "./format.js";
 import { extentX, extentY, nearest, places } from "./lines.js";
 import { lightNearest, light, litLines } from "./lit.js";
 import { saveImage } from "./picture.js";
@@ -11,6 +11,7 @@ const HEIGHT = 190;
 const ROW = 210; // by which each further row makes a panel higher
 const TALL = 2.2; // height by width in full screen, at most
 const LONGEST_TIP = 12; // lines
+const DIGIT = 6.2; // width of one in a mark
 
 function html(name, className, text = "") {
   const made = document.createElement(name);
@@ -93,12 +94,21 @@ export class Plot {
     this.drawLegend();
     this.say();
     this.redraw();
-    if (this.at === null) this.value.textContent = this.lines.length === 1 ? this.latest(this.lines[0]) : "";
+    if (this.at !== null) return;
+    if (this.lines.length === 1) this.latest(this.lines[0]);
+    else this.head(null, "");
   }
 
-  // Returns the value of a line in the head: the last one, or the peak of what a job used that has ended.
+  // Shows the value of a line in the head: the last one, or the peak of what a job used that has ended.
   latest({ run, one }) {
-    return run.source === "usage" && !run.live ? fill(this.board.words.peak, { value: short(one.max) }) : short(one.last);
+    if (run.source === "usage" && !run.live) this.head(one.max, fill(this.board.words.peak, { value: short(one.max) }));
+    else this.head(one.last);
+  }
+
+  // Shows a value in the head with few digits, and the whole of it on hover.
+  head(value, text = short(value)) {
+    this.value.textContent = text;
+    this.value.title = value ?? "";
   }
 
   drawLegend() {
@@ -149,8 +159,9 @@ export class Plot {
       series: [{}, { paths: () => null, points: { show: false } }],
       axes: [
         { ...axis, size: 26, gap: 4, grid: { show: false }, ...(x === "relative" ? { incrs: DURATIONS } : x === "step" && !logX ? { incrs: WHOLE } : {}),
-          space: 52, ...(logX ? LOG : {}), values: (_, splits) => ticksOf(x, splits) },
-        { ...axis, size: 52, gap: 6, ...(logY ? LOG : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : tick(value))) },
+          space: x === "time" ? TIME_SPACE : 52, ...(logX ? LOG : {}), values: (_, splits) => ticksOf(x, splits) },
+        { ...axis, size: (_, texts) => Math.max(52, 10 + DIGIT * Math.max(0, ...(texts ?? []).map((text) => text?.length ?? 0))), gap: 6,
+          ...(logY ? LOG : {}), values: (_, splits) => numbersOf(splits) },
       ],
       hooks: {
         draw: [(plot) => this.paint(plot)],
@@ -225,7 +236,8 @@ export class Plot {
     this.at = at;
     const alone = this.lines.length === 1 ? this.lines[0] : null;
     const found = at === null ? [] : this.lines.map((line) => [line, nearest(line, at)]).filter(([, point]) => point);
-    if (alone) this.value.textContent = at === null ? this.latest(alone) : short(found[0]?.[1].value ?? null);
+    if (alone && at === null) this.latest(alone);
+    else if (alone) this.head(found[0]?.[1].value ?? null);
     this.tip.hidden = at === null || !with_tip || !found.length;
     if (this.tip.hidden) return "";
     const shown = this.sorted(found);

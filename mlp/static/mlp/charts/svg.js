@@ -19,6 +19,21 @@ export function ticks(low, high, count) {
   return values;
 }
 
+// Returns a text as far as it fits into so many pixels; ideographs are as wide as two letters.
+export function cut(text, width, letter = 7) {
+  let used = 0;
+  const all = [...text];
+  const fits = all.findIndex((sign) => (used += sign.codePointAt(0) > 0x2e7f ? 2 * letter : letter) > width);
+  return fits < 0 ? text : `${all.slice(0, Math.max(1, fits - 1)).join("")}…`;
+}
+
+// Returns the name of an axis, cut to `width`; the whole is on hover.
+export function nameOf(name, width, attributes) {
+  const made = element("text", { class: "axis-name", ...attributes }, cut(name, width));
+  made.append(element("title", {}, name));
+  return made;
+}
+
 export function short(value) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 100000 || size < 0.001)) return value.toExponential(1);

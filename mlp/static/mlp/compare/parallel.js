@@ -1,7 +1,7 @@
 // Parallel coordinates: an upright axis for each argument and metric, a line for each run, coloured by the last axis.
 // Dragging along an axis selects the runs within; the others fade. Double click, or Escape, clears the axis.
 
-import { element } from "../charts/svg.js";
+import { cut, element, nameOf } from "../charts/svg.js";
 import { Plot } from "./plot.js";
 
 const HEIGHT = 300; // unless the box has a height of its own
@@ -49,7 +49,7 @@ export class Parallel extends Plot {
     if (!width) return;
     const gap = this.axes.length > 1 ? (width - EDGE.left - EDGE.right) / (this.axes.length - 1) : 0;
     const x = (index) => (this.axes.length > 1 ? EDGE.left + index * gap : width / 2);
-    this.svg.replaceChildren(...this.lines(x), ...this.axes.map((axis, index) => this.axis(axis, x(index), gap, index && index === this.axes.length - 1)));
+    this.svg.replaceChildren(...this.lines(x), ...this.axes.map((axis, index) => this.axis(axis, x(index), gap, index && index === this.axes.length - 1, index && index < this.axes.length - 1)));
   }
 
   y(place) { return this.height - EDGE.bottom - place * (this.height - EDGE.top - EDGE.bottom); }
@@ -86,20 +86,20 @@ export class Parallel extends Plot {
   }
 
   // The values of the last axis are at its right, where no line is.
-  axis(axis, x, gap, isLast) {
+  axis(axis, x, gap, isLast, isBetween) {
     const group = element("g", { class: "upright", transform: `translate(${x.toFixed(1)} 0)` });
     const top = this.y(1);
     const bottom = this.y(0);
-    const most = Math.max(6, Math.floor((gap || 120) / 7));
-    const cut = (text) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-    const title = element("text", { class: "axis-name", y: 14, "text-anchor": "middle" }, cut(axis.name));
-    title.append(element("title", {}, axis.name));
+    const width = Math.max(42, gap || 120);
+    const outer = gap && (isLast || !isBetween); // the first and the last name begin and end at the edge
+    const at = outer ? { x: isLast ? EDGE.right - 2 : 2 - EDGE.left, "text-anchor": isLast ? "end" : "start" } : { "text-anchor": "middle" };
+    const title = nameOf(axis.name, outer ? EDGE.left + width / 2 - 8 : width - 8, { y: 14, ...at });
     group.append(element("line", { class: "axis", y1: top, y2: bottom }), title);
     const lacking = this.runs.some((_, run) => axis.place(run) === null);
     for (const mark of [...axis.marks(5), ...(lacking ? [{ place: NONE, text: "–" }] : [])]) {
-      const text = cut(String(mark.text));
-      const width = 6.4 * text.length + 4;
-      group.append(element("rect", { class: "behind", x: isLast ? 4 : -4 - width, y: this.y(mark.place) - 7, width, height: 14 }));
+      const text = cut(String(mark.text), isBetween ? width - 12 : EDGE.left - 8, 6.4);
+      const behind = 6.4 * text.length + 4;
+      group.append(element("rect", { class: "behind", x: isLast ? 4 : -4 - behind, y: this.y(mark.place) - 7, width: behind, height: 14 }));
       group.append(element("text", { x: isLast ? 6 : -6, y: this.y(mark.place) + 4, "text-anchor": isLast ? "start" : "end" }, text));
     }
     const range = this.ranges.get(axis.key);

@@ -1,11 +1,12 @@
 // A scatter plot of one argument or metric against another: a point for each run.
 
-import { element } from "../charts/svg.js";
+import { cut, element, nameOf } from "../charts/svg.js";
 import { Plot } from "./plot.js";
 
 const HEIGHT = 280; // unless the box has a height of its own
 const AIR = 10; // between the outer points and the edge
-const EDGE = { left: 60, right: 16, top: 12, bottom: 38 };
+const EDGE = { left: 76, right: 20, top: 12, bottom: 38 };
+const WIDE = 110; // room for a mark of the axis across
 
 export class Scatter extends Plot {
   constructor(box, runs, colours) {
@@ -26,7 +27,8 @@ export class Scatter extends Plot {
   draw() {
     const width = this.across ? this.size() : 0;
     if (!width) return;
-    const x = (place) => EDGE.left + AIR + place * (width - EDGE.left - EDGE.right - 2 * AIR);
+    const right = this.across.text ? WIDE / 2 - AIR : EDGE.right; // half of the last word
+    const x = (place) => EDGE.left + AIR + place * (width - EDGE.left - right - 2 * AIR);
     const y = (place) => this.height - EDGE.bottom - AIR - place * (this.height - EDGE.top - EDGE.bottom - 2 * AIR);
     this.svg.replaceChildren(...this.frame(x, y, width), ...this.points(x, y));
   }
@@ -35,14 +37,17 @@ export class Scatter extends Plot {
     const parts = [];
     for (const mark of this.upright.marks(5)) {
       parts.push(element("line", { class: "grid", x1: x(0) - AIR, x2: x(1) + AIR, y1: y(mark.place), y2: y(mark.place) }));
-      parts.push(element("text", { x: x(0) - AIR - 6, y: y(mark.place) + 4, "text-anchor": "end" }, String(mark.text).slice(0, 8)));
+      parts.push(element("text", { x: x(0) - AIR - 6, y: y(mark.place) + 4, "text-anchor": "end" }, cut(String(mark.text), EDGE.left - 24, 6.4)));
     }
-    for (const mark of this.across.marks(Math.max(2, Math.floor(width / 110)))) {
+    const fit = Math.max(2, Math.floor((x(1) - x(0)) / WIDE));
+    const marks = this.across.marks(this.across.text ? fit / 2 : fit);
+    const room = marks.length > 1 ? Math.min(WIDE, x(marks[1].place) - x(marks[0].place)) - 8 : WIDE;
+    for (const mark of marks) {
       parts.push(element("line", { class: "grid", y1: y(0) + AIR, y2: y(1) - AIR, x1: x(mark.place), x2: x(mark.place) }));
-      parts.push(element("text", { x: x(mark.place), y: y(0) + AIR + 16, "text-anchor": "middle" }, String(mark.text).slice(0, 14)));
+      parts.push(element("text", { x: x(mark.place), y: y(0) + AIR + 16, "text-anchor": "middle" }, cut(String(mark.text), room, 6.4)));
     }
-    parts.push(element("text", { class: "axis-name", x: x(0.5), y: this.height - 4, "text-anchor": "middle" }, this.across.name));
-    parts.push(element("text", { class: "axis-name", transform: `translate(12 ${y(0.5)}) rotate(-90)`, "text-anchor": "middle" }, this.upright.name));
+    parts.push(nameOf(this.across.name, x(1) - x(0), { x: x(0.5), y: this.height - 4, "text-anchor": "middle" }));
+    parts.push(nameOf(this.upright.name, y(0) - y(1), { transform: `translate(12 ${y(0.5)}) rotate(-90)`, "text-anchor": "middle" }));
     return parts;
   }
 
