@@ -331,6 +331,9 @@ DISK_RESERVE_MIB = runs.integer(
 MODEL_CHECK_S = runs.integer(
     "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
 )
+MODEL_CHECK_TASKS = runs.integer(
+    "MLP_MODEL_CHECK_TASKS", 256, 16, 1024, help="how many processes and threads a model may start when it is checked"
+)
 APP_START_S = runs.integer(
     "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
 )
