@@ -152,11 +152,16 @@ def default_root(base: Path) -> Path:
     """Return where data is kept unless MLP_ROOT says otherwise, for the code below `base`.
 
     `var` in a checkout. Where pip has installed the code, `mlp` in the user's data folder ($XDG_DATA_HOME, else
-    ~/.local/share): site-packages is replaced by every upgrade.
+    ~/.local/share): site-packages is replaced by every upgrade. Raises ImproperlyConfigured without a home.
     """
     if (base / "pyproject.toml").exists():
         return base / "var"
-    return Path(env("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mlp"
+    try:
+        return Path(env("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "mlp"
+    except RuntimeError:
+        raise ImproperlyConfigured(
+            f"The user id {os.geteuid()} has no home on this machine: set MLP_ROOT, the folder for the data."
+        ) from None
 
 
 def usable(root: Path) -> None:

@@ -1,8 +1,10 @@
-"""The CPUs and the memory of this machine, as far as this process may use them."""
+"""The CPUs and the memory of this machine, as far as this process may use them, and the names of its users."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 from decimal import Decimal
 from pathlib import Path
 
@@ -31,3 +33,16 @@ def ram_mib() -> int:
     except (OSError, ValueError):
         pass  # as above
     return total >> 20
+
+
+def has_name(uid: int) -> bool:
+    """Return whether the user id has a name here. In a container it may be any number."""
+    with contextlib.suppress(KeyError):
+        return bool(pwd.getpwuid(uid).pw_name)
+    return False
+
+
+def user_name() -> str:
+    """Return the name of this process's user, its number where it has none."""
+    uid = os.geteuid()
+    return pwd.getpwuid(uid).pw_name if has_name(uid) else str(uid)

@@ -136,6 +136,17 @@ def of_requests(runs: Section) -> tuple[int, int, int]:
     return cpu, gpu, ram
 
 
+def of_checks(runs: Section) -> tuple[int, int]:
+    """Return the seconds that the check of a model may take, and how many processes and threads it may have."""
+    seconds = runs.integer(
+        "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
+    )
+    return seconds, runs.integer(
+        "MLP_MODEL_CHECK_TASKS", 256, 16, 1024,
+        help="how many processes and threads a model may start when it is checked",
+    )  # fmt: skip
+
+
 def of_preemption(runs: Section) -> tuple[int, int, int, int]:
     """Return how long a job waits before others step back for it, their grace period, for how long and how often."""
     waits = runs.integer(

@@ -57,9 +57,7 @@ DISK_RESERVE_MIB = RUNS.integer(
     "MLP_DISK_RESERVE_MIB", 1024, unit="MiB",
     help="the free disk space that is reserved: with less, no run starts, and the runs that filled the disk are ended",
 )  # fmt: skip
-MODEL_CHECK_S = RUNS.integer(
-    "MLP_MODEL_CHECK_S", 120, 1, unit="s", help="how long a model may take to load when it is checked"
-)
+MODEL_CHECK_S, MODEL_CHECK_TASKS = limit_settings.of_checks(RUNS)
 APP_START_S = RUNS.integer(
     "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
 )

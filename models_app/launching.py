@@ -205,6 +205,7 @@ def _spec(model: Model) -> RunSpec:
         mounts=(*LOADERS, Mount(folder(model), MODEL)),
         owner=model.user_id,
         disk_mib=CHECK_DISK_MIB,
+        processes=settings.MODEL_CHECK_TASKS,
         network="none",
     )
 

@@ -2,7 +2,8 @@
 
 PostgreSQL refuses to run as root. There it gets a user namespace of its own, in which it is nobody while its files stay
 ours; where namespaces are forbidden (many containers) it runs as the unprivileged uid 65534, which may only reach its
-folder. `postgres` is the cluster's superuser and has no password, so nobody can log in as it.
+folder. `postgres` is the cluster's superuser and has no password, so nobody can log in as it. A cluster is created by a
+user with a name only, so a user id without one (`docker run --user 12345`) gets such a namespace, too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import redis
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from kernel import nats_jwt, nats_tls
+from kernel import machine, nats_jwt, nats_tls
 from kernel.secrets import secret
 from kernel.sockets import Address
 
@@ -190,18 +191,41 @@ def _database_owner() -> int:
 
 @functools.cache
 def unprivileged() -> list[str]:
-    """Return the command prefix that keeps PostgreSQL from running as root."""
+    """Return the command prefix that keeps PostgreSQL from running as root, or as a user without a name.
+
+    Raises ImproperlyConfigured where there is no way.
+    """
     if os.geteuid() != 0:
-        return []
-    reach = 'test -r "$1" && test -x "$1" && exec "$2" --version'
+        return _named()
     for prefix in (NAMESPACE, LOWERED):
-        probe = [*prefix, "sh", "-c", reach, "sh", str(settings.MLP_ROOT), _tool("postgres")]
-        with contextlib.suppress(FileNotFoundError):
-            if subprocess.run(probe, capture_output=True, cwd="/").returncode == 0:
-                return prefix
+        if _works(prefix):
+            return prefix
     raise ImproperlyConfigured(
         "PostgreSQL does not run as root, and this system lets root neither make a user namespace (unshare) nor drop "
         "its rights (setpriv). Run the platform as an ordinary user, or name a PostgreSQL server in DATABASE_URL."
+    )
+
+
+def _works(prefix: list[str]) -> bool:
+    """Return whether PostgreSQL can be run with this prefix, and reaches its folder."""
+    reach = 'test -r "$1" && test -x "$1" && exec "$2" --version'
+    probe = [*prefix, "sh", "-c", reach, "sh", str(settings.MLP_ROOT), _tool("postgres")]
+    with contextlib.suppress(FileNotFoundError):
+        return subprocess.run(probe, capture_output=True, cwd="/").returncode == 0
+    return False
+
+
+def _named() -> list[str]:
+    """Return the prefix with which an ordinary user has a name; a cluster that exists needs none to run."""
+    user = os.geteuid()
+    if machine.has_name(user) or (settings.MLP_ROOT / "database" / "PG_VERSION").exists():
+        return []
+    if machine.has_name(NOBODY) and _works(NAMESPACE):
+        return NAMESPACE
+    raise ImproperlyConfigured(
+        f"The user id {user} has no name on this machine, which PostgreSQL needs to create a database, and this system "
+        f"allows no user namespace that would give it one. Add a line such as `mlp:x:{user}:{os.getegid()}::/:/bin/sh` "
+        "to /etc/passwd, run the platform as a user that is in it, or name a PostgreSQL server in DATABASE_URL."
     )
 
 

@@ -9,7 +9,6 @@ connection is dropped; NATS reads it at SIGHUP and keeps its connections.
 from __future__ import annotations
 
 import os
-import pwd
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -21,6 +20,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
+
+from kernel import machine
 
 from .part import run_dir, write_private
 
@@ -89,8 +90,8 @@ def _read(setting: str, path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(MAX_BYTES)
     except OSError as problem:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-        raise BadCertificate(f"{setting}: {path} cannot be read by the user {user}: {problem.strerror}") from problem
+        user, why = machine.user_name(), problem.strerror
+        raise BadCertificate(f"{setting}: {path} cannot be read by the user {user}: {why}") from problem
 
 
 def _certificates(setting: str, path: Path) -> list[x509.Certificate]:

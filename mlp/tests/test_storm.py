@@ -31,6 +31,7 @@ KINDS = {
     "account",
     "sweep",
 }
+LOAD = {"file", "dataset", "job", "points", "lines", "model", "application"}
 
 
 @pytest.fixture
@@ -54,3 +55,13 @@ def test_nothing_acknowledged_is_lost_in_a_storm(site):
     assert report.kills["machine"] == faults.SHORT.machine
     assert report.kills["stop"] == faults.SHORT.stops
     assert report.acknowledged.keys() >= KINDS
+
+
+def test_nothing_acknowledged_is_lost_when_it_is_stopped_and_started_under_load(site):
+    """As an upgrade does: jobs run, files are uploaded and metrics arrive while the servers are away and back."""
+    report = storm(
+        site, faults.UPGRADES, SEED, heal_s=START_S, patience_s=START_S, pace=PACE, wanted=LOAD, thorough=False
+    )
+    assert report.differences == []
+    assert report.kills == {"upgrade": faults.UPGRADES.upgrades}
+    assert report.acknowledged.keys() >= LOAD

@@ -16,6 +16,7 @@ from . import rights, search, shown
 from .registered import PROMPTS, missing_version, named, tags_of
 
 MAX_RESULTS = RESULTS = 10_000
+LOCAL = ("file:", "/", "\\")  # a client would load what is at such a path of its own machine
 DECODINGS = 10  # of a source, before it counts as wrong
 UPWARDS = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 
@@ -42,11 +43,11 @@ def _answer(pk: int) -> dict:
 
 
 def _checked(source: str) -> str:
-    """Return the source of a version. Raises WrongField for one that leads out of its own folder."""
+    """Return the source of a version. Raises WrongField for one that is local, or leads out of its own folder."""
     text = source
     for _ in range(DECODINGS):
         decoded = unquote(text)
-        if UPWARDS.search(decoded) or UNSTORABLE.search(decoded) or decoded.lower().startswith("file:"):
+        if UPWARDS.search(decoded) or UNSTORABLE.search(decoded) or decoded.lstrip().lower().startswith(LOCAL):
             break
         if decoded == text:
             return source

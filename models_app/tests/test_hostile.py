@@ -61,6 +61,24 @@ def test_a_missing_result_is_an_error_with_a_reason(uploaded, make_model, settle
     assert (model.state, model.reason) == ("error", "does not load: the load check left no result")
 
 
+CROWD = """
+import threading
+for number in range({count}):
+    threading.Thread(target=threading.Event().wait, args=(60,), daemon=True).start()
+raise SystemExit(f"has {{threading.active_count()}} threads")
+"""
+
+
+@pytest.mark.parametrize(("count", "may"), [(10, True), (100, False)])
+def test_a_check_has_a_limit_of_tasks(uploaded, make_model, settled, settings, count, may):
+    """A job may have more, which a check of a model has no use for."""
+    settings.MODEL_CHECK_TASKS = 40
+    model = settled(make_model(uploaded("net/predictor.py", CROWD.format(count=count))))
+    assert model.state == "error"
+    assert (f"has {count + 1} threads" in model.reason) == may, model.reason
+    assert may or "can't start new thread" in model.reason or "had more than 40 processes" in model.reason
+
+
 def test_a_model_that_cannot_be_polled_does_not_block_others(uploaded, make_model, settled, monkeypatch):
     make_model(uploaded("net/predictor.py"), "first")
     second = make_model(uploaded("net/predictor.py"), "second")

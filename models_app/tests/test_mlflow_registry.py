@@ -198,6 +198,11 @@ def test_errors_as_the_client_expects_them(mlflow, churn, as_bob):
         "https://host/a/..%252f..%252fb",
         "s3://bucket/a%00",
         "file:///etc/passwd",
+        " file:///etc/passwd",
+        "/etc",
+        "%2Fetc",
+        "//host/share",
+        "\\\\host\\share",
     ],
 )
 def test_a_source_that_leads_out_of_its_folder_is_refused(mlflow, churn, source):

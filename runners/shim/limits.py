@@ -35,8 +35,8 @@ def set_limits(spec: dict) -> None:
         lower(resource.RLIMIT_FSIZE, spec["disk_mib"] * MIB)
     if "pids" not in spec["cgroup"]:
         # In case `Meter` is too slow. The kernel counts all tasks of a user; in a user namespace only those in it.
-        if spec["uid"] is not None:
-            most = 4 * spec["processes"]  # shared by all runs of the owner
+        if spec["uid"] is not None:  # shared by all runs of the owner, also by those that may have more
+            most = max(4 * spec["processes"], tasks_of(spec["uid"]) + spec["processes"])
         else:
             most = spec["processes"] + (0 if spec["isolation"] == "bwrap" else tasks_of(os.getuid()))
         lower(resource.RLIMIT_NPROC, most)

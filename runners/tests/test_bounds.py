@@ -156,7 +156,7 @@ def test_who_uses_up_the_inodes_is_ended_while_others_have_some(tmp_path):
         pytest.skip("a disk of a given size takes the right to mount one")
     try:
         world = World(KINDS[0], tmp_path / "root")
-        code = "import time\nfor number in range(29_000): open(str(number), 'w').close()\ntime.sleep(600)"
+        code = "import time\nfor number in range(29_000): open(str(number), 'w').close()\ntime.sleep(60)"
         status = world.run(code, LIMIT_S)
         assert "it can hold few more files" in status.reason, status
         for number in range(100):

@@ -52,7 +52,7 @@ def main() -> int:
 
 def show(report: Report, plan: faults.Plan, disk: Disk | None, clock: Clock | None) -> None:
     print("\nkilled or stopped")
-    for kind in (*processes.KINDS, "stop", "machine", "disk", "clock"):
+    for kind in (*processes.KINDS, "stop", "machine", "disk", "clock", "upgrade"):
         print(f"  {kind:22} {report.kills.get(kind, 0):4}")
     for title, numbers in (("acknowledged", report.acknowledged), ("compared", report.compared)):
         print(f"\n{title}")

@@ -31,6 +31,7 @@ class Plan:
     disk: int
     clock: int
     pause_s: tuple[float, float]
+    upgrades: int = 0
 
     def faults(self, chance: random.Random) -> list[tuple[str, str]]:
         """Return (what, kind) in order: each round kills every kind once, the others are spread evenly."""
@@ -40,6 +41,7 @@ class Plan:
         parts = chance.sample(processes.PARTS, len(processes.PARTS))
         special = [("stop", parts[index % len(parts)]) for index in range(self.stops)]
         special += [("machine", "")] * self.machine + [("disk", "")] * self.disk + [("clock", "")] * self.clock
+        special += [("upgrade", "")] * self.upgrades
         chance.shuffle(special)
         for index, one in enumerate(special):
             kills.insert((index + 1) * len(kills) // (len(special) + 1), one)
@@ -47,6 +49,7 @@ class Plan:
 
 
 SHORT = Plan(rounds=1, stops=2, stopped_s=4, machine=1, disk=0, clock=0, pause_s=(0.2, 1.0))
+UPGRADES = Plan(rounds=0, stops=0, stopped_s=0, machine=0, disk=0, clock=0, pause_s=(8, 12), upgrades=3)
 
 
 def long(minutes: float) -> Plan:
@@ -80,6 +83,7 @@ class Storm:
     def blow(self, plan: Plan, until: float = float("inf")) -> None:
         """Execute the plan; end early at that time of the monotonic clock."""
         acts = {"kill": self.kill, "stop": self.stop, "machine": self.machine, "disk": self.fill, "clock": self.jump}
+        acts["upgrade"] = self.upgrade
         for what, kind in plan.faults(self.chance):
             if time.monotonic() > until:
                 self.say("the time is over before the plan is")
@@ -165,6 +169,15 @@ class Storm:
         count = self.site.kill_everything()
         self.kills["machine"] += 1
         self.recovered(f"kill all {count} processes", self.site.start())
+
+    def upgrade(self, _kind: str, plan: Plan) -> None:
+        """Stop the servers in the middle of everything while runs go on, as `make upgrade` does, and start them."""
+        done = self.site.manage("up", "--down", "--keep-runs")
+        if done.returncode:
+            self.missed.append(f"it has not stopped: {done.stdout}{done.stderr}")
+        self.site.process.wait(60)
+        self.kills["upgrade"] += 1
+        self.recovered("a stop that keeps runs, and a start", self.site.start())
 
     def fill(self, _kind: str, plan: Plan) -> None:
         """Keep the disk full to the last byte for a while."""

@@ -1,4 +1,5 @@
-"""What an application and the check of a model may fill up: memory, the disk; the check processes and inodes as well.
+"""What an application and the check of a model may fill up: memory, the disk, inodes, processes; an application its log
+and the connections of the gateway as well.
 
 What a job may is in test_breakout.py. The program is the same, programs/fill.py.
 """
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from apps import launching
 from mlp.tests.patience import LIMIT_S
 
 from .world import PROGRAMS, World
@@ -20,7 +22,8 @@ ENDED_BY = {
     "heap": "memory", "memfd": "memory", "disk": "wrote more than", "unnamed": "wrote more than",
     "inodes": "wrote more than", "forks": "",
 }  # fmt: skip
-IN_AN_APPLICATION = ("heap", "memfd", "disk", "unnamed")
+IN_AN_APPLICATION = ("heap", "memfd", "disk", "unnamed", "inodes")
+GOES_ON = ("forks", "lines", "connections")
 
 
 def each(names) -> list:
@@ -70,22 +73,45 @@ def test_a_check_that_fills_something_up_harms_nobody(world, attacker, what):
     until(lambda: world.in_use() == world.idle, world.in_use)
 
 
-@pytest.mark.parametrize("what", each(IN_AN_APPLICATION))
-def test_an_application_that_fills_something_up_harms_nobody(world, attacker, what):
-    """Its run ends with the reason, and another one serves; deleted, it leaves nothing in use."""
+def serving(world, attacker, what: str) -> str:
+    """Return the name of an application that has begun to fill this up."""
     name, address = f"app{what}", f"http://127.0.0.1:{world.platform.base + 2}/{attacker.name}/app{what}"
-    upload(world, name, what, waits=b"")
+    upload(world, name, f"{what} {world.platform.base + 1}", waits=b"")
     attacker.done("post", "models", {"name": name, "src": f"home/{name}"})
     assert attacker.settled(f"models/{name}")["state"] == "ready"
     attacker.done("post", "apps", {"name": name, "model_name": name, "cpu": 0.5, "ram": 400})
     assert attacker.settled(f"apps/{name}")["state"] == "ready"
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
     attacker.session.post(f"{address}/v2/models/{name}/infer", json=body, timeout=LIMIT_S)
-    world.unharmed(f"besideapp{what}")
-    ended = until(lambda: attacker.done("get", f"apps/{name}")["reason"])
-    assert ENDED_BY[what] in ended, ended
-    until(lambda: attacker.done("get", f"apps/{name}")["state"] == "ready")
+    return name
+
+
+def leaves_nothing(world, attacker, name: str) -> None:
+    """Delete the application; nothing of it stays in use."""
     attacker.done("delete", f"apps/{name}")
     until(lambda: attacker.call("get", f"apps/{name}").status_code != 200)
     until(lambda: world.in_use() == world.idle, world.in_use)
     attacker.done("delete", f"models/{name}")
+
+
+@pytest.mark.parametrize("what", each(IN_AN_APPLICATION))
+def test_an_application_that_fills_something_up_harms_nobody(world, attacker, what):
+    """Its run ends with the reason, and another one serves; deleted, it leaves nothing in use."""
+    name = serving(world, attacker, what)
+    world.unharmed(f"besideapp{what}")
+    ended = until(lambda: attacker.done("get", f"apps/{name}")["reason"], lambda: attacker.done("get", f"apps/{name}"))
+    assert ENDED_BY[what] in ended, ended
+    until(lambda: attacker.done("get", f"apps/{name}")["state"] == "ready")
+    leaves_nothing(world, attacker, name)
+
+
+@pytest.mark.parametrize("what", each(GOES_ON))
+def test_an_application_that_is_bounded_harms_nobody(world, attacker, what):
+    """It may go on, or is ended; others are served meanwhile, and deleted it leaves nothing in use."""
+    name = serving(world, attacker, what)
+    for turn in "abc":
+        world.unharmed(f"besideapp{what}{turn}")
+        assert world.victim.session.get(f"{world.victim.url}/api/v1/auth", timeout=LIMIT_S).status_code == 200
+    kept = sum(file.stat().st_size for file in (world.platform.root / "apps" / attacker.name / name).rglob("*.log*"))
+    assert kept < 2 * launching.LOG_LIMIT
+    leaves_nothing(world, attacker, name)

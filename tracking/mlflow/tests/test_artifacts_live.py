@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 from pathlib import Path
 
@@ -324,6 +325,25 @@ def test_parts_count_as_they_arrive_however_small_and_end_with_their_token(alice
     assert error(requests.put(fourth, data=b"x")) == (403, "PERMISSION_DENIED")
     assert multipart.sweep(older_than_s=-1) == 1
     assert ArtifactSpace.objects.get().stored == 0
+
+
+def test_an_upload_of_an_earlier_release_is_joined_where_it_has_room_only(alices, run, site):
+    """Its parts were not counted when they came; too large for the quota, it takes no room twice."""
+    mpu, target = API + "mlflow-artifacts/mpu", f"{root(run)}/big"
+    answer = alices.post(f"{mpu}/create/{target}", json={"path": "model.bin", "num_parts": 2}).json()
+    about = multipart.uploads_of("alice") / answer["upload_id"] / multipart.ABOUT
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"charged": False}))
+    parts = []
+    for one in answer["credentials"]:
+        sent = requests.put(one["url"], data=os.urandom(90_000))
+        parts.append({"part_number": one["part_number"], "etag": sent.headers["ETag"], "url": one["url"]})
+    done = {"path": "model.bin", "upload_id": answer["upload_id"], "parts": parts}
+    limits.set_limit(tenant="default", user="alice", rom=100_000, by="test")
+    assert error(alices.post(f"{mpu}/complete/{target}", json=done)) == (413, "QUOTA_EXCEEDED")
+    assert not (about.parent / multipart.WHOLE).exists()
+    limits.set_limit(tenant="default", user="alice", rom=200_000, by="test")
+    assert alices.post(f"{mpu}/complete/{target}", json=done).status_code == 200
+    assert ArtifactSpace.objects.get().stored == 180_000
 
 
 def test_uploads_in_parts_are_limited_in_number_and_in_parts(alices, run, alice):

@@ -143,6 +143,22 @@ def forks():
             time.sleep(0.05)
 
 
+def lines():
+    """Write to the log without end."""
+    while True:
+        os.write(1, b"x" * 4000 + b"\n")
+
+
+def connections():
+    """Open connections to the platform's gateway, as many as there are to be had, and say nothing on any."""
+    held = []
+    while True:
+        try:
+            held.append(socket.create_connection(("127.0.0.1", int(sys.argv[2])), 5))
+        except OSError:
+            time.sleep(0.05)
+
+
 def crowd():
     """Take as many of everything as is allowed, at the same time: processes, threads, files, log, artifacts."""
     files, threads = [], []

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COMMAND = [sys.executable, str(HERE / "fill.py"), (HERE / "fills").read_text()]
+COMMAND = [sys.executable, str(HERE / "fill.py"), *(HERE / "fills").read_text().split()]
 
 if not (HERE / "waits").exists():
     os.execv(sys.executable, COMMAND)

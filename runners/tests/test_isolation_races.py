@@ -15,8 +15,8 @@ from mlp.tests.patience import LIMIT_S
 from .confined import KINDS
 from .helpers import end_of, eventually
 
-BEHIND_WALLS = [kind for kind in KINDS if kind.startswith("bwrap")]
-pytestmark = pytest.mark.parametrize("world", BEHIND_WALLS, indirect=True)
+ISOLATED = [kind for kind in KINDS if kind.startswith("bwrap")]
+pytestmark = pytest.mark.parametrize("world", ISOLATED, indirect=True)
 TRIES = 6  # most hit the moment between the making of the inner process and its release
 
 
