@@ -13,25 +13,20 @@ import time
 from collections.abc import Callable
 
 import instance
-from fuzzing import intake, messages, raw, verdict
+from fuzzing import raw, verdict
 from fuzzing.ledger import Ledger
 from fuzzing.rest import Rest
 from fuzzing.world import World
 
 # The part of the requests that goes to each door besides the REST interface, which gets the rest.
-PARTS = {"bytes": 0.04, "webdav": 0.04, "logs": 0.03, "opni": 0.02, "websockets": 0.01, "messages": 0.04}
+PARTS = {"bytes": 0.1, "webdav": 0.1}
 
 
 def doors(home: World, ledger: Ledger, seed: int) -> dict[str, Callable[[int], None]]:
     """Return a function for each door, which sends that many requests."""
-    shippers = intake.Doors(home, ledger, seed)
     return {
         "bytes": lambda count: raw.malformed(home, ledger, seed, count),
         "webdav": lambda count: raw.webdav(home, ledger, seed, count),
-        "logs": shippers.logs,
-        "opni": shippers.opni,
-        "websockets": lambda count: intake.websockets(home, ledger, seed, count),
-        "messages": lambda count: messages.bus(home, ledger, seed, count),
         "rest": lambda count: Rest(home, ledger, seed).run(),
     }
 

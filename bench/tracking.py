@@ -1,19 +1,15 @@
-"""MLflow tracking servers to compare with, on the platform's PostgreSQL or on SQLite, in an environment of their own.
+"""An MLflow tracking server to compare with, on the platform's PostgreSQL, in an environment of its own.
 
-`many_runs` and `long_series` put into the database what bench/runs.py and bench/charts.py put into the platform's.
+`many_runs` puts into its database what bench/runs.py puts into the platform's.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
-import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import instance
@@ -43,20 +39,14 @@ INSERT INTO latest_metrics (key, value, timestamp, step, is_nan, run_uuid)
 SELECT key, random(), 1700000000000, 100, false, md5('%(mark)s' || n) FROM generate_series(1, %(runs)s) AS n,
     unnest(ARRAY ['loss', 'accuracy', 'val/loss', 'val/accuracy', 'lr', 'throughput']) AS key
 """
-SERIES = """
-INSERT INTO metrics (key, value, timestamp, step, is_nan, run_uuid)
-SELECT 'loss.train', exp(-i / 200000.0) + random() / 10, 1700000000000 + i * 10, i, false, md5('%(mark)s' || %(run)s)
-FROM generate_series(0, %(points)s - 1) AS i
-"""
 
 
 @dataclass
 class Server:
-    """A running MLflow server. `database` is the address of its PostgreSQL database, or the file of SQLite."""
+    """A running MLflow server. `database` is the address of its PostgreSQL database."""
 
     uri: str
     database: str
-    pid: int
 
     def call(self, path: str, body: dict | None = None) -> dict:
         """Return the answer to a POST, to a GET without a body; paths as MLflow's own pages call them."""
@@ -67,50 +57,22 @@ class Server:
             return json.loads(answer.read() or b"{}")
 
 
-def installed() -> Path:
-    """Return the `bin` folder of an environment with MLflow, the server and the client."""
-    return peers.peer("mlflow", MLFLOW, "psycopg[binary]")
-
-
 @contextlib.contextmanager
-def server(platform: instance.Instance, place: int = 50, sqlite: bool = False) -> Iterator[Server]:
-    """Start a server at that port of the platform's range, with as many processes as the platform has for the web."""
-    binaries, folder = installed(), platform.root / f"mlflow{place}"
+def server(platform: instance.Instance) -> Iterator[Server]:
+    """Start a server with as many processes as the platform has for the web."""
+    binaries, folder = peers.peer("mlflow", MLFLOW, "psycopg[binary]"), platform.root / "mlflow"
     folder.mkdir()
-    if sqlite:
-        url = str(folder / "mlflow.db")
-        store = f"sqlite:///{url}"
-    else:
-        with psycopg.connect(database_url(platform), autocommit=True) as link:
-            link.execute("CREATE DATABASE mlflow")
-        url = database_url(platform, "mlflow")
-        store = url.replace("postgresql:", "postgresql+psycopg:")
-    port = platform.base + place
+    with psycopg.connect(database_url(platform), autocommit=True) as link:
+        link.execute("CREATE DATABASE mlflow")
+    url, uri = database_url(platform, "mlflow"), f"http://{instance.HOST}:{platform.base + 50}"
     command = [
-        str(binaries / "mlflow"), "server", "--backend-store-uri", store, "--host", instance.HOST, "--port", str(port),
-        "--workers", "2", "--artifacts-destination", str(folder / "artifacts"),
+        str(binaries / "mlflow"), "server", "--backend-store-uri", url.replace("postgresql:", "postgresql+psycopg:"),
+        "--host", instance.HOST, "--port", str(platform.base + 50), "--workers", "2",
+        "--artifacts-destination", str(folder / "artifacts"),
     ]  # fmt: skip
     environment = {**platform.environment, "PATH": f"{binaries}:/usr/bin:/bin", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log)
-        try:
-            _wait(process, port, folder / "log")
-            yield Server(f"http://{instance.HOST}:{port}", url, process.pid)
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def _wait(process: subprocess.Popen, port: int, log: Path) -> None:
-    end = time.monotonic() + 600
-    while True:
-        try:
-            urllib.request.urlopen(f"http://{instance.HOST}:{port}/health", timeout=2).read()
-            return
-        except OSError:
-            if time.monotonic() > end or process.poll() is not None:
-                raise SystemExit("MLflow did not start: no comparison\n" + log.read_text()[-3000:])
-            time.sleep(0.3)
+    with instance.server(command, f"{uri}/health", 600, env=environment, cwd=folder, **instance.QUIET):
+        yield Server(uri, url)
 
 
 def many_runs(url: str, runs: int) -> str:
@@ -121,33 +83,6 @@ def many_runs(url: str, runs: int) -> str:
             link.execute((statement % {"mark": "many", "experiment": experiment, "runs": runs}).encode())
         link.execute("VACUUM ANALYZE")
     return str(experiment)
-
-
-def copy_runs(url: str, path: str, experiment: str) -> str:
-    """Put the runs of `many_runs` into a database of SQLite, too; return the id of their experiment there."""
-    with psycopg.connect(url) as link, contextlib.closing(sqlite3.connect(path, timeout=60)) as target:
-        target.execute("PRAGMA foreign_keys = OFF")
-        for table in ("experiments", "runs", "params", "latest_metrics"):
-            cursor = link.execute(f"SELECT * FROM {table}".encode())
-            names = [column.name for column in cursor.description]
-            holes = ", ".join("?" * len(names))
-            target.executemany(f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) VALUES ({holes})", cursor)
-        target.commit()
-        target.execute("ANALYZE")
-    return experiment
-
-
-def long_series(url: str, runs: int, points: int) -> list[str]:
-    """Put runs with one long series each into the database; return their ids."""
-    with psycopg.connect(url, autocommit=True) as link:
-        experiment = link.execute(EXPERIMENT, ["long"]).fetchone()[0]
-        given = {"mark": "long", "experiment": experiment, "runs": runs}
-        link.execute((RUN_COLUMNS % given).encode())
-        for run in range(1, runs + 1):
-            link.execute((SERIES % {"mark": "long", "run": run, "points": points}).encode())
-        link.execute("VACUUM ANALYZE metrics")
-        rows = link.execute("SELECT run_uuid FROM runs WHERE experiment_id = %s", [experiment]).fetchall()
-    return [run for (run,) in rows]
 
 
 def database_url(platform: instance.Instance, name: str = "mlp") -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+from collections.abc import Callable
 
+import hypothesis
 from hypothesis import strategies as st
 from instance import HOST
 
 from fuzzing import world
 from fuzzing.checks import INSIDE
-from fuzzing.given import each
 from fuzzing.ledger import Ledger, curl, escaped
 from fuzzing.world import World
 
@@ -38,25 +39,17 @@ LINES = [
     b"Authorization: Bearer \xff", b"Cookie: sessionid=\"",
     b"Range: bytes=0-0,2-2", b"X-Internal-Key: x", b"X-Accel-Redirect: /-followed", b"Accept: \xf0", b"Origin: null",
 ]  # fmt: skip
-BODIES = [
-    b"",
-    b"hello",
-    b"5\r\nhello\r\n0\r\n\r\n",
-    b"fffffffffffffffff\r\n",
-    b"-1\r\n\r\n",
-    b"5\nhello\n0\n\n",
-    b"{",
-    b"\x00" * 50,
-]
-ODD = [
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"GET /\r\n",
-    b"\r\n" * 50,
-    b"GET",
-    b"\x00",
-]
+BODIES = [b"", b"hello", b"5\r\nhello\r\n0\r\n\r\n", b"fffffffffffffffff\r\n", b"-1\r\n\r\n", b"5\nhello\n0\n\n", b"{"]
+TLS, HTTP_2 = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+ODD = [TLS, HTTP_2, b"GET /\r\n", b"\r\n" * 50, b"GET", b"\x00"]
 VERSIONS = ["HTTP/1.1", "HTTP/1.0", "HTTP/0.9", "HTTP/2.0", "HTTP/1.2", "HTTQ/1.1", "", "HTTP/1.1 x"]
+
+
+def each(strategy: st.SearchStrategy, count: int, seed: int, work: Callable[[object], None]) -> None:
+    """Call `work` with `count` values of the strategy, the same ones for the same seed."""
+    limits = {"max_examples": count, "deadline": None, "database": None, "phases": [hypothesis.Phase.generate]}
+    probe = hypothesis.given(strategy)(lambda value: work(value))
+    hypothesis.seed(seed)(hypothesis.settings(**limits, suppress_health_check=list(hypothesis.HealthCheck))(probe))()
 
 
 @st.composite
