@@ -26,10 +26,9 @@ from pathlib import Path
 import aiops_model
 import instance
 import memory
+import mlflow_server
 import peers
 import psycopg
-
-import tracking
 
 LEARNED = 64_000
 BATCH = 1000
@@ -162,7 +161,7 @@ def main() -> int:
     asked = parser.parse_args()
     name, lines = source(asked.data)
     print(f"Log: {name}", flush=True)
-    with instance.running() as platform, psycopg.connect(tracking.database_url(platform), autocommit=True) as link:
+    with instance.running() as platform, psycopg.connect(mlflow_server.database_url(platform), autocommit=True) as link:
         shipper = Shipper(platform)
         learned = aiops_model.fresh(lines, LEARNED)
         for part in batches(learned):

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import bars
 import instance
+import mlflow_server
 import psycopg
-
-import tracking
 
 CLIENTS = 4
 BATCH = 1000
@@ -48,7 +47,7 @@ def measure(name: str, database: str, table: str, send: Callable[[str, int, int]
     for what, rate in rates.items():
         bars.note(f"{name}: {what}", rate, "points/s")
     steps = itertools.count()
-    singles = instance.times(lambda: send("loss", next(steps), 1), SINGLES)
+    singles = instance.times(lambda: send("single", next(steps), 1), SINGLES)
     print(f"  {name + ':':<9} {'   '.join(f'{rate:8.0f} points/s {what}' for what, rate in rates.items())}", flush=True)
     print(f"  {name + ':':<9} one report, acknowledged {instance.spread(singles)}", flush=True)
 
@@ -58,11 +57,11 @@ def ours(platform: instance.Instance) -> None:
         rows = [{"step": first + n, "values": {key: n / BATCH}} for n in range(count)]
         platform.call("POST", "/users/bench/jobs/run/values", rows)
 
-    measure("platform", tracking.database_url(platform), "metric_value", send)
+    measure("platform", mlflow_server.database_url(platform), "metric_value", send)
 
 
 def mlflow(platform: instance.Instance) -> None:
-    with tracking.server(platform) as other:
+    with mlflow_server.server(platform) as other:
         experiment = other.call("experiments/create", {"name": "bench"})["experiment_id"]
         run = other.call("runs/create", {"experiment_id": experiment, "start_time": 0})["run"]["info"]["run_id"]
 

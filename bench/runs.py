@@ -17,8 +17,7 @@ from pathlib import Path
 import bars
 import instance
 import memory
-
-import tracking
+import mlflow_server
 
 SQL = Path(__file__).with_name("many_runs.sql")
 FILLING = """
@@ -70,9 +69,9 @@ def main() -> None:
 
 def beside_mlflow(platform: instance.Instance, browser: urllib.request.OpenerDirector) -> None:
     """Ask both for the same 100 runs; a filter of MLflow has no `or`."""
-    with tracking.server(platform) as other:
-        experiment = tracking.many_runs(other.database, RUNS)
-        print(f"{tracking.MLFLOW} has {RUNS:,} such runs, too {instance.load()}", flush=True)
+    with mlflow_server.server(platform) as other:
+        experiment = mlflow_server.many_runs(other.database, RUNS)
+        print(f"{mlflow_server.MLFLOW} has {RUNS:,} such runs, too {instance.load()}", flush=True)
         for name, (ours, theirs) in BOTH.items():
             asked = {"experiment_ids": [experiment], "max_results": 100, "run_view_type": "ACTIVE_ONLY", **theirs}
             rest = f"/api/v1/users/{platform.user}/runs?limit=100&{quoted(ours)}"
