@@ -14,7 +14,6 @@ is in aiops_model.py.
 from __future__ import annotations
 
 import argparse
-import base64
 import http.client
 import json
 import os
@@ -26,7 +25,8 @@ from pathlib import Path
 
 import aiops_model
 import instance
-import metrics
+import memory
+import mlflow_server
 import peers
 import psycopg
 
@@ -88,22 +88,6 @@ class Shipper:
             raise SystemExit(f"{answer.status}: {text[:200]!r}")
 
 
-def processor_s(root: Path) -> dict[str, float]:
-    """Return the seconds of processor time (user and system) of each part of the platform so far."""
-    used: dict[str, float] = {}
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            where = (process / "cwd").readlink()
-            name, _, rest = (process / "stat").read_text().partition("(")[2].rpartition(")")
-        except OSError:
-            continue
-        if where.is_relative_to(root):
-            fields = rest.split()
-            part = "database" if name == "postgres" else where.name
-            used[part] = used.get(part, 0) + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return used
-
-
 def batches(lines: list[str]) -> list[list[str]]:
     return [lines[at : at + BATCH] for at in range(0, len(lines), BATCH)]
 
@@ -114,14 +98,9 @@ def judged(link: psycopg.Connection, after: int) -> int:
 
 
 def through(
-    name: str,
-    link: psycopg.Connection,
-    platform: instance.Instance,
-    bodies: list[bytes],
-    count: int,
-    senders: int = 1,
+    name: str, link: psycopg.Connection, platform: instance.Instance, bodies: list[bytes], count: int, senders: int = 1,
     path: str = REST,
-) -> float:
+) -> float:  # fmt: skip
     """Return lines per second until the last of the `count` lines in the bodies has its verdict."""
     after = link.execute("SELECT coalesce(max(id), 0) FROM aiops_log").fetchone()[0]
     shippers = [Shipper(platform, path) for _ in range(senders)]
@@ -130,33 +109,22 @@ def through(
         for data in bodies[number::senders]:
             shippers[number].send(data)
 
-    before, begin = processor_s(platform.root), time.perf_counter()
+    before, begin = memory.cpu(platform.root), time.perf_counter()
     with ThreadPoolExecutor(senders) as threads:
         list(threads.map(ship, range(senders)))
     stored = time.perf_counter() - begin
-    while (done := judged(link, after)) < count:
-        if time.perf_counter() - begin > 600:
-            raise SystemExit(f"only {done} of {count} lines were judged")
-        time.sleep(0.05)
+    instance.wait(f"not all of {count} lines were judged", lambda: judged(link, after) >= count, 600)
     whole = time.perf_counter() - begin
-    used = {part: seconds - before.get(part, 0) for part, seconds in processor_s(platform.root).items()}
-    costs = "  ".join(
-        f"{part} {1000 * seconds / count:.3f}" for part, seconds in sorted(used.items()) if seconds > 0.05
-    )
+    used = sorted((part, seconds - before[part]) for part, seconds in memory.cpu(platform.root).items())
+    costs = "  ".join(f"{part} {1000 * seconds / count:.3f}" for part, seconds in used if seconds > 0.05)
     print(f"  {name:<34} stored {count / stored:>9,.0f} lines/s   judged {count / whole:>9,.0f} lines/s", flush=True)
     print(f"  {'':<34} processor ms/line: {costs}", flush=True)
     return count / whole
 
 
-def operator(platform: instance.Instance) -> instance.Instance:
-    login = base64.b64encode(f"admin:{instance.PASSWORD}".encode()).decode()
-    given = platform.request("GET", "/api/v1/users/admin/token", None, {"Authorization": f"Basic {login}"})
-    return instance.Instance(platform.root, platform.base, json.loads(given), "admin")
-
-
 def train(platform: instance.Instance) -> None:
     """Wait from the training request to the active model."""
-    admin, begin = operator(platform), time.perf_counter()
+    admin, begin = platform.as_user("admin"), time.perf_counter()
     workload = {"clusterId": "local", "namespace": platform.user, "deployment": NAMES["deployment"]}
     admin.call("POST", "/aiops/model/train", {"items": [workload]})
     while True:
@@ -193,7 +161,7 @@ def main() -> int:
     asked = parser.parse_args()
     name, lines = source(asked.data)
     print(f"Log: {name}", flush=True)
-    with instance.running() as platform, psycopg.connect(metrics.database_url(platform), autocommit=True) as link:
+    with instance.running() as platform, psycopg.connect(mlflow_server.database_url(platform), autocommit=True) as link:
         shipper = Shipper(platform)
         learned = aiops_model.fresh(lines, LEARNED)
         for part in batches(learned):

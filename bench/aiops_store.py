@@ -16,19 +16,15 @@ import gzip
 import os
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import aiops_model
 import bars
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # in place of this folder, whose resources.py would hide the app
+import instance
+import memory
 
 BATCH, EVERY = 1000, 50_000  # lines of one call; after how many the housekeeping's turn comes
 WEEK_MS = 7 * 86_400_000
@@ -45,44 +41,6 @@ SELECT kind, sum(bytes)::bigint FROM (
     UNION ALL SELECT 'counts of minutes', pg_total_relation_size('aiops_log_minute')
 ) AS sizes GROUP BY 1 HAVING sum(bytes) > 0 ORDER BY 2 DESC
 """
-
-
-@contextmanager
-def database(given: str | None):
-    """Run the embedded PostgreSQL alone, with a root of its own; with `given` that database is used."""
-    with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
-        os.environ |= {"MLP_ROOT": root, "MLP_PORT_BASE": "35200", "DJANGO_SETTINGS_MODULE": "mlp.settings"}
-        if given:
-            os.environ["DATABASE_URL"] = given
-            yield
-            return
-        os.chmod(root, 0o755)
-        from kernel import sockets
-        from supervision import servers
-
-        sockets.make_folder(Path(root) / "run" / "sockets")
-        part = servers.database()
-        part.prepare(None)
-        with open(part.log, "wb") as log:
-            process = subprocess.Popen(part.command, cwd=part.cwd, stdout=log, stderr=log, start_new_session=True)
-        try:
-            end = time.monotonic() + 60
-            while not _is_ready(part):
-                if process.poll() is not None or time.monotonic() > end:
-                    raise SystemExit("the database did not start:\n" + part.log_tail())
-                time.sleep(0.05)
-            yield
-        finally:
-            process.send_signal(2)
-            process.wait(60)
-
-
-def _is_ready(part) -> bool:
-    try:
-        part.ready()
-    except Exception:
-        return False
-    return True
 
 
 def source(folder: str | None) -> tuple[str, list[str]]:
@@ -118,25 +76,19 @@ def documents(lines: list[str], count: int, clock: Clock) -> Iterator[dict]:
         }
 
 
-def processor_s(pid: int) -> float:
-    """Return the processor time of a process in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def fill(store, lines: list[str], count: int) -> None:
     from django.db import connection
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
-        backend = cursor.fetchone()[0]
+        backend = Path(f"/proc/{cursor.fetchone()[0]}")
     took, spent, ours, kept, batch, stored = 0.0, 0.0, 0.0, [0.0, 0.0], [], 0
 
     def put() -> None:
         nonlocal took, spent, ours
-        before, begin, own = processor_s(backend), time.perf_counter(), time.process_time()
+        before, begin, own = memory.cpu_of(backend), time.perf_counter(), time.process_time()
         store.append(batch)
-        took, spent = took + time.perf_counter() - begin, spent + processor_s(backend) - before
+        took, spent = took + time.perf_counter() - begin, spent + memory.cpu_of(backend) - before
         ours += time.process_time() - own
 
     for document in documents(lines, count, Clock()):
@@ -145,19 +97,15 @@ def fill(store, lines: list[str], count: int) -> None:
             put()
             stored, batch[:] = stored + BATCH, []
             if stored % EVERY == 0:
-                before, begin = processor_s(backend), time.perf_counter()
+                before, begin = memory.cpu_of(backend), time.perf_counter()
                 store.upkeep()
-                kept = [kept[0] + time.perf_counter() - begin, kept[1] + processor_s(backend) - before]
+                kept = [kept[0] + time.perf_counter() - begin, kept[1] + memory.cpu_of(backend) - before]
             if stored % 1_000_000 == 0:
                 print(f"  {stored:,} lines", flush=True)
     rate = count / took
-    print(
-        f"  stored {rate:,.0f} lines/s; per 1,000 lines {spent / count * 1e6:.1f} ms of the database's processor time,"
-    )
-    print(
-        f"  {ours / count * 1e6:.1f} ms of this process's; closing and indexing {kept[1] / count * 1e6:.1f} ms",
-        flush=True,
-    )
+    theirs, mine, closing = (1e6 * seconds / count for seconds in (spent, ours, kept[1]))
+    print(f"  stored {rate:,.0f} lines/s; per 1,000 lines {theirs:.1f} ms of the database's processor time,")
+    print(f"  {mine:.1f} ms of this process's; closing and indexing {closing:.1f} ms", flush=True)
     bars.note("lines stored", rate, "lines/s")
     bars.note("processor time to store 1,000 lines", (spent + ours) / count * 1e6, "ms")
 
@@ -250,23 +198,15 @@ def main() -> int:
     parser.add_argument("--database", help="the URL of an empty database to use")
     parser.add_argument("--data", default=os.environ.get("MLP_BENCH_DATA"))
     given = parser.parse_args()
-    with database(given.database):
-        import django
-
-        django.setup()
-        from django.core.management import call_command
-        from django.db import connection
-
+    with instance.database(given.database):
         from aiops import logstore
 
-        call_command("migrate", verbosity=0)
         name, lines = source(given.data)
         print(f"{given.lines:,} lines of {name}, {sum(map(len, lines)) / len(lines):.0f} characters on average; load"
               f" {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)  # fmt: skip
         fill(logstore.get(), lines, given.lines)
         sizes(given.lines)
         good = search(given.lines)
-        connection.close()
     return int(not good)
 
 

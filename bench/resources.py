@@ -7,20 +7,15 @@ embedded one with the platform's configuration (every commit is written to disk)
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import bars
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)  # in place of this folder, whose resources.py would hide the app
+import instance
 
 SECONDS = float(os.environ.get("MLP_BENCH_S", "3"))
 ROUNDS = 3
@@ -43,73 +38,28 @@ LOOK = "SELECT state, applier FROM resource_request WHERE id = %(id)s FOR UPDATE
 CONFIRM = "UPDATE resource_request SET state = 'confirmed', settled = now() WHERE id = %(id)s AND state = 'tried'"
 
 
-@contextmanager
-def database():
-    """Run the embedded PostgreSQL alone, with ports and a root of its own."""
-    if os.environ.get("DATABASE_URL"):
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="mlp-bench-") as root:
-        os.environ |= {"MLP_ROOT": root, "MLP_PORT_BASE": "35100"}
-        os.chmod(root, 0o755)
-        from kernel import sockets
-        from supervision import servers
-
-        sockets.make_folder(Path(root) / "run" / "sockets")  # where it listens
-        part = servers.database()
-        part.prepare(None)
-        with open(part.log, "wb") as log:
-            process = subprocess.Popen(part.command, cwd=part.cwd, stdout=log, stderr=log, start_new_session=True)
-        try:
-            wait_for(part, process)
-            yield
-        finally:
-            process.send_signal(2)
-            process.wait(20)
-
-
-def wait_for(part, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 30
-    while True:
-        try:
-            return part.ready()
-        except Exception:
-            if process.poll() is not None or time.monotonic() > end:
-                raise SystemExit("the database did not start:\n" + part.log_tail())
-            time.sleep(0.05)
-
-
 def cycle_of(kind: str, who: str):
     """Return one client's cycle: a function of a number that is never repeated."""
     from django.db import connection
 
-    if kind == "tcc":
-        from resources import tcc
-
-        connection.ensure_connection()
-
-        def cycle(number: int) -> None:
-            id = f"{who}.{number}"
-            tcc.try_(id=id, applier="jm", request_type="request", tenant=TENANT, cpu=0.1, ram=100)
-            tcc.confirm(id=id, applier="jm")
-
-        return cycle
-
-    if kind == "within":
+    if kind != "bare":
         from django.db import transaction
 
         from resources import tcc
 
         connection.ensure_connection()
+        # `tcc` is a call as REST makes it, `within` one inside the transaction of an object.
+        around = transaction.atomic if kind == "within" else contextlib.nullcontext
+        given = {"applier": "jm", "request_type": "request", "tenant": TENANT, "cpu": 0.1, "ram": 100}
 
-        def within(number: int) -> None:
-            id = f"job:{os.getpid()}{number:09}"
-            with transaction.atomic():
-                tcc.try_(id=id, applier="jm", request_type="request", tenant=TENANT, owner="bench", cpu=0.1, ram=100)
-            with transaction.atomic():
+        def cycle(number: int) -> None:
+            id = f"job:{os.getpid()}{number:09}" if kind == "within" else f"{who}.{number}"
+            with around():
+                tcc.try_(id=id, owner="bench" if kind == "within" else "", **given)
+            with around():
                 tcc.confirm(id=id, applier="jm")
 
-        return within
+        return cycle
 
     import psycopg
 
@@ -170,18 +120,12 @@ def is_consistent() -> bool:
 
 
 def main() -> int:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "mlp.settings")
     worst = 10.0
-    with database():
-        import django
-
-        django.setup()
-        from django.core.management import call_command
+    with instance.database(os.environ.get("DATABASE_URL")):
         from django.db import connection
 
         from resources.models import Tenant
 
-        call_command("migrate", verbosity=0)
         Tenant.objects.update_or_create(name=TENANT, defaults={"cpu": 10**7, "ram": ENOUGH})
         connection.close()  # the clients are forked, and each makes its own
         print(f"try+confirm cycles per second, {SECONDS:g} s each, median of {ROUNDS}, one tenant")
@@ -192,11 +136,8 @@ def main() -> int:
                     measured[kind].append(rate(kind, clients, f"{kind}{turn}of{clients}"))
             bare, ours, within = (statistics.median(rates) for rates in measured.values())
             worst = min(worst, ours / bare)
-            print(
-                f"{clients:3} clients   bare SQL {bare:6.0f}   tcc {ours:6.0f}   ratio {ours / bare:.2f}"
-                f"   within {within:6.0f}   ratio {within / bare:.2f}",
-                flush=True,
-            )
+            ratios = f"ratio {ours / bare:.2f}   within {within:6.0f}   ratio {within / bare:.2f}"
+            print(f"{clients:3} clients   bare SQL {bare:6.0f}   tcc {ours:6.0f}   {ratios}", flush=True)
         consistent = is_consistent()
     print("the resource accounting is consistent" if consistent else "THE RESOURCE ACCOUNTING IS INCONSISTENT")
     bars.note("the resource accounting is consistent", float(consistent), least=1)

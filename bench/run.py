@@ -16,8 +16,9 @@ import bars
 import peers
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"run", "bars", "load", "instance", "peers", "sockets", "fuzz", "memory", "tracking", "mlflow_load"}
-NOT_BENCHMARKS |= {"mlflow_plugin", "mlflow_tests"}  # `make mlflow-tests` runs these
+NOT_BENCHMARKS = {"run", "bars", "instance", "peers", "sockets", "memory", "mlflow_server"}
+NOT_BENCHMARKS |= {"fuzz", "mlflow_plugin", "mlflow_tests"}  # `make fuzz` and `make mlflow-tests` run these
+NOT_BENCHMARKS |= {"scale", "scale_cluster", "scale_round"}  # `make scale`
 
 
 def measure(name: str, place: Path) -> list[dict]:

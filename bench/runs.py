@@ -8,8 +8,7 @@ and an MLflow server, both on the same PostgreSQL, answer the same questions: th
 
 from __future__ import annotations
 
-import http.cookiejar
-import re
+import os
 import time
 import urllib.parse
 import urllib.request
@@ -18,26 +17,22 @@ from pathlib import Path
 import bars
 import instance
 import memory
-
-import tracking
+import mlflow_server
 
 SQL = Path(__file__).with_name("many_runs.sql")
 FILLING = """
 from pathlib import Path
 from django.db import connection
 from accounts.models import User
-from jobs.models import Job, Project
+from jobs.models import Project
 Project.objects.default_of(User.objects.get(username="bench"))
 with connection.cursor() as cursor:
     cursor.execute(Path({sql!r}).read_text().replace("(1, 100000)", "(1, {runs})"))
-    if {into!r}:
-        Job.objects.update(project=Project.objects.get(name={into!r}))
     cursor.execute("VACUUM ANALYZE job, run_param, run_metric")
-print(*Project.objects.filter(name={into!r}).values_list("pk", flat=True))
 """
 TIMES = 15
 GOAL_MS = 200
-RUNS = 100_000
+RUNS = int(os.environ.get("BENCH_RUNS", "100000"))
 BOTH = {
     "newest 100": ("", {"order_by": ["attributes.start_time DESC"]}),
     "by a metric": ("sort=-last:loss", {"order_by": ["metrics.`loss` DESC"]}),
@@ -63,38 +58,25 @@ QUERIES = {
 def main() -> None:
     with instance.running() as platform:
         began = time.monotonic()
-        fill(platform, RUNS)
-        print(f"100,000 runs, 400,000 arguments, 600,000 summaries: {time.monotonic() - began:.0f} s", flush=True)
-        browser = signed_in(platform)
+        platform.manage("shell", "-v0", "-c", FILLING.format(sql=str(SQL), runs=RUNS))
+        print(f"{RUNS:,} runs, each of 4 arguments and 6 summaries: {time.monotonic() - began:.0f} s", flush=True)
+        browser, _ = platform.browser()
         print(f"first pages {instance.load()}", flush=True)
         for name, query in QUERIES.items():
-            before = memory.cpu(platform.root, "web", "database")
-            times = [timed(browser, platform, "/jobs?" + quoted(query)) for _ in range(TIMES)]
-            show(name, times, (memory.cpu(platform.root, "web", "database") - before) / TIMES)
+            show(name, *opened(browser, platform, "/jobs?" + quoted(query), TIMES))
         beside_mlflow(platform, browser)
-
-
-def fill(platform: instance.Instance, runs: int, into: str = "") -> str:
-    """Put so many runs of the user into the database, of several projects, or all into one; return its key."""
-    return platform.manage("shell", "-v0", "-c", FILLING.format(sql=str(SQL), runs=runs, into=into)).strip()
 
 
 def beside_mlflow(platform: instance.Instance, browser: urllib.request.OpenerDirector) -> None:
     """Ask both for the same 100 runs; a filter of MLflow has no `or`."""
-    with tracking.server(platform) as other:
-        experiment = tracking.many_runs(other.database, RUNS)
-        print(f"{tracking.MLFLOW} has {RUNS:,} such runs, too {instance.load()}", flush=True)
+    with mlflow_server.server(platform) as other:
+        experiment = mlflow_server.many_runs(other.database, RUNS)
+        print(f"{mlflow_server.MLFLOW} has {RUNS:,} such runs, too {instance.load()}", flush=True)
         for name, (ours, theirs) in BOTH.items():
             asked = {"experiment_ids": [experiment], "max_results": 100, "run_view_type": "ACTIVE_ONLY", **theirs}
             rest = f"/api/v1/users/{platform.user}/runs?limit=100&{quoted(ours)}"
-            show(f"platform: {name}", [timed(browser, platform, rest) for _ in range(TIMES)])
-            times = []
-            for _ in range(TIMES):
-                began = time.monotonic()
-                found = other.call("runs/search", asked)["runs"]
-                times.append(time.monotonic() - began)
-            if len(found) != 100:
-                raise SystemExit(f"MLflow answered {len(found)} runs")
+            show(f"platform: {name}", *opened(browser, platform, rest, TIMES))
+            times = instance.times(lambda asked=asked: other.call("runs/search", asked), TIMES)
             print(f"{'MLflow:   ' + name:<34} {instance.spread(times)}", flush=True)
 
 
@@ -102,31 +84,29 @@ def quoted(query: str) -> str:
     return urllib.parse.quote(query, safe="=&:-")
 
 
-def signed_in(platform: instance.Instance) -> urllib.request.OpenerDirector:
-    """Return a browser with the session of the user."""
-    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
-    page = browser.open(f"http://{instance.HOST}:{platform.port}/regist_login").read().decode()
-    mark = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page).group(1)
-    fields = {
-        "csrfmiddlewaretoken": mark, "username": platform.user, "password": instance.PASSWORD, "action": "login",
-    }  # fmt: skip
-    browser.open(f"http://{instance.HOST}:{platform.port}/regist_login", urllib.parse.urlencode(fields).encode())
-    return browser
+def opened(
+    browser: urllib.request.OpenerDirector, platform: instance.Instance, path: str, count: int
+) -> tuple[list[float], float]:
+    """Open a page so often; return the seconds of each, and the processor time of web server and database for one."""
+
+    def used() -> float:
+        seconds = memory.cpu(platform.root)
+        return seconds["web"] + seconds["database"]
+
+    def visit() -> None:
+        with browser.open(platform.url + path) as answer:
+            answer.read()
+
+    before = used()
+    times = instance.times(visit, count)
+    return times, (used() - before) / count
 
 
-def timed(browser: urllib.request.OpenerDirector, platform: instance.Instance, path: str) -> float:
-    began = time.monotonic()
-    with browser.open(f"http://{instance.HOST}:{platform.port}{path}") as answer:
-        answer.read()
-    return time.monotonic() - began
-
-
-def show(name: str, times: list[float], cpu: float | None = None) -> None:
+def show(name: str, times: list[float], cpu: float) -> None:
     median = 1000 * sorted(times)[len(times) // 2]
     bars.note(name, median, "ms", most=GOAL_MS)
     verdict = "" if median <= GOAL_MS else f"   over the goal of {GOAL_MS} ms"
-    used = "" if cpu is None else f"   CPU {1000 * cpu:4.0f} ms"
-    print(f"{name:<34} {instance.spread(times)}{used}{verdict}", flush=True)
+    print(f"{name:<34} {instance.spread(times)}   CPU {1000 * cpu:4.0f} ms{verdict}", flush=True)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import xmlrpc.client
 from collections.abc import Iterator
 from pathlib import Path
 
 import bars
 import instance
-import memory
 
 HERE = Path(__file__).resolve().parent
 RUNNING, QUEUED = int(os.environ.get("SCALE_RUNNING", "1000")), int(os.environ.get("SCALE_QUEUED", "10000"))
@@ -41,10 +39,9 @@ def cluster(folder: str) -> Iterator[str]:
 
 def without_reconcile(platform: instance.Instance) -> None:
     """Stop the platform's own loop: the measured one takes its place."""
-    path = str(platform.root / "run" / "supervisor.sock")
-    proxy = xmlrpc.client.ServerProxy("http://localhost", transport=memory._Transport(path))
-    name = next(part for part in memory.parts(platform.root) if part.split(":")[-1] == "reconcile")
-    proxy.supervisor.stopProcess(name)
+    socket = f"unix://{platform.root}/run/supervisor.sock"
+    program = [str(Path(sys.executable).with_name("supervisorctl")), "-s", socket]
+    subprocess.run([*program, "stop", "reconcile"], check=True, stdout=subprocess.DEVNULL)
 
 
 def measured(platform: instance.Instance, settings: dict[str, str], url: str) -> list[dict]:

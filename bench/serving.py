@@ -6,22 +6,21 @@ JSON. The load generator shares the machine's cores with the servers.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
-import socket
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import bars
 import instance
-import load
 import peers
 
 MLSERVER = ("mlserver==1.7.1", "mlserver-sklearn==1.7.1")
@@ -36,97 +35,91 @@ TENSOR = {"name": "input", "datatype": "FP64", "shape": [1, 4], "data": [0.5, 1.
 BODY = json.dumps({"inputs": [TENSOR], "outputs": [{"name": "predict"}]}).encode()
 DEPLOYMENTS = 5
 CONNECTIONS = (1, 16)
-WAIT_S = 60
-
-
-def wait(what: str, done, seconds: float = WAIT_S):
-    """Return the first true result of `done()`. Raises SystemExit after `seconds`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if result := done():
-            return result
-        time.sleep(0.02)
-    raise SystemExit(f"{what}: timed out after {seconds} s")
-
-
-def wait_ready(platform: instance.Instance, path: str) -> dict:
-    """Return the model or application when it is ready."""
-
-    def look() -> dict | None:
-        row = platform.call("GET", path)
-        if row["state"] == "error":
-            raise SystemExit(f"{path}: {row['reason']}")
-        return row if row["state"] == "ready" else None
-
-    return wait(path, look)
+SECONDS = 4
+READY = f"http://{instance.HOST}:{{port}}/v2/models/net/ready"
 
 
 def deploy(platform: instance.Instance) -> dict:
     """Create a model and an application, print how long each took from POST to `ready`, and return the application."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "model.joblib")
-        subprocess.run([sys.executable, "-c", MAKE, str(file)], check=True)
-        platform.request("PUT", "/data/bench/.home/model.joblib", file.read_bytes())
+        platform.request("PUT", "/data/bench/.home/model.joblib", made(Path(folder)).read_bytes())
     began = time.monotonic()
     platform.call("POST", "/users/bench/models", {"name": "net", "src": "home/model.joblib"})
-    wait_ready(platform, "/users/bench/models/net")
-    print(
-        f"POST of the model to ready            {time.monotonic() - began:6.2f} s   (copied, loaded in a run)",
-        flush=True,
-    )
+    platform.wait_state("models/net", "ready")
+    print(f"POST of the model to ready            {time.monotonic() - began:6.2f} s   (copied, loaded in a run)")
     times = []
     for number in range(DEPLOYMENTS):
         name = "net" + "abcdefgh"[number]
         began = time.monotonic()
         platform.call("POST", "/users/bench/apps", {"name": name, "model_name": "net", "cpu": 1, "ram": 600})
-        app = wait_ready(platform, f"/users/bench/apps/{name}")
+        app = platform.wait_state(f"apps/{name}", "ready")
         times.append(time.monotonic() - began)
         if number < DEPLOYMENTS - 1:
             platform.call("DELETE", f"/users/bench/apps/{name}")
             platform.wait_free()
-    times.sort()
-    bars.note("POST of an application to ready", times[len(times) // 2], "s")
-    median = times[len(times) // 2]
-    print(
-        f"POST of the application to ready      {median:6.2f} s   worst of {len(times)}: {times[-1]:.2f} s", flush=True
-    )
+    median = statistics.median(times)
+    bars.note("POST of an application to ready", median, "s")
+    print(f"POST of the application to ready      {median:6.2f} s   worst of {len(times)}: {max(times):.2f} s")
     return app
 
 
+def made(folder: Path) -> Path:
+    """Return the model's file, made in this folder."""
+    subprocess.run([sys.executable, "-c", MAKE, str(folder / "model.joblib")], check=True)
+    return folder / "model.joblib"
+
+
 def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[int, dict]:
+    """Return requests per second and latencies (ms) by the number of connections."""
+    lines = [f"POST {path} HTTP/1.1", f"Host: {instance.HOST}:{port}", "Content-Type: application/json"]
+    lines += [f"Content-Length: {len(BODY)}", *(f"{key}: {value}" for key, value in headers.items())]
+    request = ("\r\n".join(lines) + "\r\n\r\n").encode() + BODY
     results = {}
     for connections in CONNECTIONS:
-        sent = ("POST", path, {"Content-Type": "application/json", **headers}, BODY)
-        load.send(instance.HOST, port, *sent, connections=connections, seconds=1)
-        one = results[connections] = load.send(instance.HOST, port, *sent, connections=connections)
-        print(
-            f"{title:<30} {connections:3} concurrent {one['per_second']:7.0f} /s   median {one['median_ms']:7.2f} ms"
-            f"   p99 {one['p99_ms']:7.2f} ms",
-            flush=True,
-        )
+        asyncio.run(send(port, request, connections, 1))
+        times = sorted(asyncio.run(send(port, request, connections, SECONDS)))
+        median, late = 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)]
+        results[connections] = {"per_second": len(times) / SECONDS, "median_ms": median}
+        rate = f"{len(times) / SECONDS:7.0f} /s   median {median:7.2f} ms   p99 {late:7.2f} ms"
+        print(f"{title:<30} {connections:3} concurrent {rate}", flush=True)
     return results
+
+
+async def send(port: int, request: bytes, connections: int, seconds: float) -> list[float]:
+    """Return the seconds of each request; each connection sends one after the other."""
+    end = time.perf_counter() + seconds
+    found = await asyncio.gather(*(_connection(port, request, end) for _ in range(connections)))
+    return [one for times in found for one in times]
+
+
+async def _connection(port: int, request: bytes, end: float) -> list[float]:
+    reader, writer = await asyncio.open_connection(instance.HOST, port)
+    times = []
+    while (began := time.perf_counter()) < end:
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if not head.startswith(b"http/1.1 200"):
+            raise RuntimeError(head.decode())
+        await reader.readexactly(int(re.search(rb"content-length: *(\d+)", head)[1]))
+        times.append(time.perf_counter() - began)
+        if b"connection: close" in head:  # as nginx does after a thousand
+            writer.close()
+            reader, writer = await asyncio.open_connection(instance.HOST, port)
+    writer.close()
+    return times
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[int]:
     """Serve the same model with our server, outside of a platform; return its port."""
-    code = Path(__file__).resolve().parents[1]
-    with tempfile.TemporaryDirectory() as folder, contextlib.closing(socket.create_server((instance.HOST, 0))) as probe:
-        port = probe.getsockname()[1]
-        probe.close()
-        subprocess.run([sys.executable, "-c", MAKE, str(Path(folder, "model.joblib"))], check=True)
-        command = [sys.executable, str(code / "apps/serving/server.py"), "--model", folder, "--name", "net"]
-        loading = str(code / "models_app/loading.py")
-        process = subprocess.Popen(
-            [*command, "--host", instance.HOST, "--port", str(port)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MLP_LOADING": loading},
-        )
-        try:
-            wait("our server", lambda: is_ready(port))
+    port = instance.free_port()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLP_LOADING": str(instance.ROOT / "models_app/loading.py")}
+    with tempfile.TemporaryDirectory() as folder:
+        made(Path(folder))
+        command = [sys.executable, str(instance.ROOT / "apps/serving/server.py"), "--model", folder, "--name", "net"]
+        command += ["--host", instance.HOST, "--port", str(port)]
+        with instance.server(command, READY.format(port=port), env=environment):
             yield port
-        finally:
-            process.terminate()
-            process.wait(30)
 
 
 @contextlib.contextmanager
@@ -137,44 +130,18 @@ def mlserver() -> Iterator[int | None]:
     except peers.NoPeer:
         yield None
         return
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        ports = [stack.enter_context(socket.create_server((instance.HOST, 0))).getsockname()[1] for _ in range(3)]
-        stack.close()
-        settings = {"host": instance.HOST, "http_port": ports[0], "grpc_port": ports[1], "metrics_port": ports[2],
-                    "parallel_workers": 0, "debug": False, "cache_enabled": False}  # fmt: skip
-        model = {
-            "name": "net",
-            "implementation": "mlserver_sklearn.SKLearnModel",
-            "parameters": {"uri": "./model.joblib"},
-        }
+    ports = [instance.free_port() for _ in range(3)]
+    settings = {"host": instance.HOST, "http_port": ports[0], "grpc_port": ports[1], "metrics_port": ports[2],
+                "parallel_workers": 0, "debug": False, "cache_enabled": False}  # fmt: skip
+    model = {"name": "net", "implementation": "mlserver_sklearn.SKLearnModel", "parameters": {"uri": "./model.joblib"}}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{home}:{os.environ['PATH']}"}
+    with tempfile.TemporaryDirectory() as folder:
         Path(folder, "settings.json").write_text(json.dumps(settings))
         Path(folder, "model-settings.json").write_text(json.dumps(model))
         subprocess.run([str(home / "python"), "-c", MAKE, str(Path(folder, "model.joblib"))], check=True)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": f"{home}:{os.environ['PATH']}"}
-        with Path(folder, "log").open("wb") as log:
-            process = subprocess.Popen(
-                [str(home / "mlserver"), "start", folder], env=environment, stdout=log, stderr=log
-            )
-        try:
-            began = time.monotonic()
-            wait("MLServer", lambda: process.poll() is not None or is_ready(ports[0]))
-            if process.poll() is not None:
-                print(f"MLServer exited: {Path(folder, 'log').read_text()[-500:]}", flush=True)
-                yield None
-                return
-            print(f"MLServer, start to ready              {time.monotonic() - began:6.2f} s", flush=True)
+        command = [str(home / "mlserver"), "start", folder]
+        with instance.server(command, READY.format(port=ports[0]), env=environment, **instance.QUIET):
             yield ports[0]
-        finally:
-            process.terminate()
-            process.wait(30)
-
-
-def is_ready(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{instance.HOST}:{port}/v2/models/net/ready", timeout=2) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
 
 
 def main() -> None:
@@ -197,10 +164,7 @@ def main() -> None:
             bars.note("beside MLServer, at the port, 16 at once", ratio, "times")
             gateway = through[most]["per_second"] / theirs[most]["per_second"]
             bars.note("beside MLServer, through the gateway", gateway, "times")
-            print(
-                f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)",
-                flush=True,
-            )
+            print(f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)", flush=True)
 
 
 if __name__ == "__main__":

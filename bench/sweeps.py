@@ -46,15 +46,10 @@ def on_the_platform(platform: instance.Instance) -> float:
     }
     began = time.monotonic()
     platform.call("POST", "/users/bench/sweeps", body)
-    while time.monotonic() - began < WAIT_S:
-        row = platform.call("GET", "/users/bench/sweeps/bench")
-        if row["state"] != "running":
-            break
-        time.sleep(0.2)
-    spent = time.monotonic() - began
-    if row["state"] != "finished" or row["counts"]["complete"] != TRIALS:
-        raise SystemExit(f"the sweep is {row['state']}: {row['reason']} {row['counts']}")
-    return spent
+    row = platform.wait_state("sweeps/bench", "finished", WAIT_S)
+    if row["counts"]["complete"] != TRIALS:
+        raise SystemExit(f"not all trials are complete: {row['counts']}")
+    return time.monotonic() - began
 
 
 def by_optuna(folder: Path) -> float:
@@ -76,9 +71,7 @@ def by_optuna(folder: Path) -> float:
 
 
 def main() -> None:
-    print(
-        f"{TRIALS} trials of a script that works for 10 ms, {PARALLEL} at the same time {instance.load()}", flush=True
-    )
+    print(f"{TRIALS} trials of a script that works for 10 ms, {PARALLEL} at a time {instance.load()}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         plain = by_optuna(Path(folder))
     with instance.running() as platform:

@@ -7,9 +7,11 @@ ImproperlyConfigured with the variable's name.
 from __future__ import annotations
 
 import hmac
+import importlib.util
 import ipaddress
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,28 @@ from django.core.exceptions import ImproperlyConfigured
 TRUE = {"1", "true", "yes", "on"}
 FALSE = {"0", "false", "no", "off", ""}
 HIGHEST = 2**63 - 1
+ROOT = Path(__file__).resolve().parent.parent
 MASK = "********"
 
 
 def env(name: str, default: str = "") -> str:
     """Return the variable without surrounding blanks, the default when it is unset or empty."""
     return os.environ.get(name, "").strip() or default
+
+
+def without(extra: str, module: str) -> str:
+    """Return how the packages of an extra are installed where its module is missing, "" where it is there."""
+    if importlib.util.find_spec(module) is not None:
+        return ""
+    file = ROOT / f"requirements-{extra}.txt"  # of a checkout; an installed package knows its extras by name
+    what = f"-r {file}" if file.exists() else f"'mlp-platform[{extra}]'"
+    return f"packages that are not installed; run: {sys.executable} -m pip install {what}"
+
+
+def require(setting: str, extra: str, module: str) -> None:
+    """Raise ImproperlyConfigured where a setting needs the packages of an extra that is not installed."""
+    if missing := without(extra, module):
+        raise ImproperlyConfigured(f"{setting} needs {missing}")
 
 
 @dataclass(frozen=True)
@@ -120,10 +138,13 @@ class Section:
             raise ImproperlyConfigured(f"{name} must be one of {', '.join(choices)}, not {value!r}")
         return known[value.lower()]
 
-    def url(self, name: str, schemes: Sequence[str], default: str = "", *, help: str, shown: str = "") -> str:
+    def url(
+        self, name: str, schemes: Sequence[str], default: str = "", *, help: str, shown: str = "",
+        extra: tuple[str, str] | None = None,
+    ) -> str:  # fmt: skip
         """Return a URL of one of the schemes with a host (or the path of a unix socket), or "" when there is none.
 
-        The error shows no password.
+        The error shows no password. `extra` names the extra that a URL needs, and a module of it.
         """
         value = self.text(name, default, help=help, shown=shown)
         try:
@@ -134,6 +155,8 @@ class Section:
             good = False
         if value and not good:
             raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port")
+        if value and extra:
+            require(name, *extra)
         return value
 
     def items(self, name: str, *, help: str, shown: str = "") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel.environment import Section
+from kernel.environment import Section, require
 
 LOGS = Section("AIOps")
 AIOPS_LOGSTORE = LOGS.choice(
@@ -11,6 +11,8 @@ AIOPS_LOGSTORE = LOGS.choice(
     ["database", "opensearch"],
     help="where log lines are kept: `database` or `opensearch`",
 )
+if AIOPS_LOGSTORE == "opensearch":
+    require("MLP_AIOPS_LOGSTORE=opensearch", "opensearch", "opensearchpy")
 OPENSEARCH_URL = LOGS.url(
     "OPENSEARCH_URL", ("http", "https"), help="the OpenSearch server, for `MLP_AIOPS_LOGSTORE=opensearch`"
 )
@@ -78,6 +80,8 @@ AIOPS_S3_BUCKET = LOGS.text(
     help="a bucket through which log models are exchanged with Opni's services, which call theirs `opni-nulog-models`; "
     "without it models stay on this platform ([aiops-wire.md](aiops-wire.md#models))",
 )
+if AIOPS_S3_BUCKET:
+    require("MLP_AIOPS_S3_BUCKET", "s3", "obstore")
 AIOPS_S3_ENDPOINT = LOGS.url(
     "MLP_AIOPS_S3_ENDPOINT", ("https", "http"), help="the S3 server of that bucket, if it is not AWS"
 )

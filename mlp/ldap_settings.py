@@ -38,6 +38,7 @@ def _directory() -> Directory | None:
     url = SIGNIN.url(
         "MLP_LDAP_URL",
         ("ldaps", "ldap"),
+        extra=("ldap", "ldap3"),
         help="a directory in which users are looked up at the log-in: `ldaps://host` or `ldap://host` "
         "([sign-in.md](sign-in.md#ldap))",
     )

@@ -255,10 +255,9 @@ NATS_USER = unquote(_nats.username or "") if not EMBEDDED["nats"] else ""
 NATS_NKEY_SEED = _nkey_seed if not EMBEDDED["nats"] else ""
 NATS_PASSWORD = unquote(_nats.password or "") if not EMBEDDED["nats"] else ""
 KAFKA_URL = servers.url(
-    "KAFKA_URL",
-    ("kafka", "kafka+ssl"),
+    "KAFKA_URL", ("kafka", "kafka+ssl"), extra=("kafka", "kafka"),
     help="a Kafka broker, `kafka://host:9092`, from which job metrics are read in addition to NATS and HTTP",
-)
+)  # fmt: skip
 KAFKA_TOPIC = servers.text("KAFKA_TOPIC", "job_metrics", help="the topic with the job metrics")
 
 DATABASES = {"default": postgres_settings(DATABASE_URL)}

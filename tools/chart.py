@@ -53,17 +53,8 @@ def helm() -> str | None:
 
 def rendered(*options: str) -> str:
     """Return the output of `helm template` for the default values and the options, without the Secret."""
-    command = [
-        helm(),
-        "template",
-        "mlp",
-        str(CHART),
-        "--namespace",
-        "mlp",
-        "--set",
-        "existingSecret=mlp-secrets",
-        *options,
-    ]
+    given = ["--namespace", "mlp", "--set", "existingSecret=mlp-secrets", *options]
+    command = [helm(), "template", "mlp", str(CHART), *given]
     return HEAD + subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 

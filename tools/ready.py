@@ -13,11 +13,20 @@ BASE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VENV = os.path.join(BASE, ".venv")
 
 
+def included(path):
+    """Yield a requirements file and those that it includes."""
+    yield path
+    with open(path) as file:
+        for line in file:
+            if line.startswith("-r "):
+                yield from included(os.path.join(BASE, line[3:].strip()))
+
+
 class PackageSet:
     """A requirements file with those it includes, and the stamp that says it is installed in .venv."""
 
-    def __init__(self, names, stamp, package):
-        self.files = [os.path.join(BASE, name) for name in names]
+    def __init__(self, name, stamp, package):
+        self.files = list(included(os.path.join(BASE, name)))
         self.stamp = os.path.join(VENV, stamp)
         self.package = package  # one that is imported to see that the stamp is true
 
@@ -38,8 +47,8 @@ class PackageSet:
         return f"{digest.hexdigest()} {sys.version.split()[0]}\n"
 
 
-RUN = PackageSet(["requirements.txt"], ".ready", "django")
-DEV = PackageSet(["requirements-dev.txt", "requirements.txt"], ".ready-dev", "pytest")
+RUN = PackageSet("requirements.txt", ".ready", "django")
+DEV = PackageSet("requirements-dev.txt", ".ready-dev", "pytest")
 
 
 def asked():

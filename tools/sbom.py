@@ -31,6 +31,8 @@ sys.path.insert(0, str(BASE))
 
 from supervision import binaries  # noqa: E402
 
+EXTRAS = ("kafka", "ldap", "opensearch", "s3")
+FILES = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))  # the lock file has all of them
 VENDORED = BASE / "mlp" / "static" / "vendor" / "README.md"
 # What a server is called where vulnerabilities are listed: its package URL, and the vendor and product of its CPE.
 SERVERS = (
@@ -55,7 +57,7 @@ def make() -> Bom:
         packages.setdefault(canonicalize_name(pin.name), []).append(package(pin))
     scripts = list(vendored())
     bom.components.update(chain(*packages.values(), scripts))
-    direct = chain(*(packages[canonicalize_name(pin.name)] for pin in requirements("requirements.txt")))
+    direct = chain(*(packages[canonicalize_name(pin.name)] for file in FILES for pin in requirements(file)))
     bom.register_dependency(product, [*direct, *scripts])
     for name, versions in packages.items():
         inside = list(servers(name))
@@ -75,12 +77,8 @@ def requirements(file: str) -> list[Requirement]:
 def locked() -> list[Requirement]:
     """Return the pins of the lock file, and those that it leaves out."""
     pins = requirements("requirements.lock")
-    known = {canonicalize_name(pin.name) for pin in pins}
-    return pins + [
-        requirement
-        for requirement in requirements("requirements.txt")
-        if canonicalize_name(requirement.name) not in known
-    ]
+    known = {canonicalize_name(one.name) for one in pins}
+    return pins + [one for one in requirements(FILES[0]) if canonicalize_name(one.name) not in known]
 
 
 def package(pin: Requirement) -> Component:

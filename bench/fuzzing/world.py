@@ -6,17 +6,12 @@ A janitor removes what the fuzz creates and creates again what it removes, so th
 from __future__ import annotations
 
 import contextlib
-import http.cookiejar
-import json
 import threading
 import time
 import urllib.error
-import urllib.parse
-import urllib.request
-from dataclasses import replace
 from datetime import UTC, datetime
 
-from instance import HOST, PASSWORD, Instance
+from instance import PASSWORD, Instance
 
 USERS = ("fuzz", "other")  # whose objects the requests name
 SPARE = "spare"  # a tenant whose capacities may be changed; the users are of the tenant `default`
@@ -35,38 +30,25 @@ class World:
 
     def __init__(self, platform: Instance):
         self.platform = platform
-        self.admin = self.as_user("admin")
+        self.admin = platform.as_user("admin")
         self.tokens = {"admin": self.admin.token}
         self.registered: list[str] = []
         self.ended = threading.Event()
         self.janitor = threading.Thread(target=self._keep_house, daemon=True)
 
-    def as_user(self, name: str) -> Instance:
-        """Return the platform as that user calls it."""
-        token = json.loads(self.platform.basic(name, PASSWORD, f"/api/v1/users/{name}/token"))
-        return replace(self.platform, user=name, token=token)
-
     def session(self, user: str) -> str:
         """Return the cookie of a browser's session of the user."""
-        jar = http.cookiejar.CookieJar()
-        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
-        address = f"http://{HOST}:{self.platform.port}/regist_login"
-        browser.open(address).read()
-        cookies = {cookie.name: cookie.value for cookie in jar}
-        form = {"csrfmiddlewaretoken": cookies["csrftoken"], "username": user, "password": PASSWORD, "action": "login"}
-        filled = urllib.request.Request(address, urllib.parse.urlencode(form).encode(), {"Referer": address})
-        browser.open(filled).read()
+        _, jar = self.platform.as_user(user).browser()
         return next(cookie.value for cookie in jar if cookie.name == "sessionid")
 
     def make(self) -> None:
-        self.platform.manage(
-            "shell", "-c", f"from resources.models import Tenant; Tenant.objects.create(name='{SPARE}')"
-        )
-        self.admin.call("PUT", f"/tenants/{SPARE}", {"cpu": 10**6, "gpu": 10**6, "ram": 10**12, "rom": 10**15})
+        large = "cpu=10**6, gpu=10**6, ram=10**12, rom=10**15"  # by REST a tenant has what `default` does not use
+        words = f"from resources.models import Tenant; Tenant.objects.create(name='{SPARE}', {large})"
+        self.platform.manage("shell", "-c", words)
         for user in USERS:
             self.admin.call("POST", "/users", {"username": user, "password": PASSWORD})
             self.furnish(user)
-            self.tokens[user] = self.as_user(user).token
+            self.tokens[user] = self.platform.as_user(user).token
         # What runs at the same time, at most.
         self.admin.call("PUT", "/tenants/default/limits/*", {"cpu": 3, "ram": 4096, "gpu": 0, "rom": 1 << 30})
         self.janitor.start()

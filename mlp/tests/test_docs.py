@@ -19,7 +19,8 @@ def dependencies() -> set[str]:
 
 
 def requirement_lines() -> list[str]:
-    texts = [(ROOT / name).read_text() for name in ("requirements.txt", "requirements-dev.txt")]
+    included = re.findall(r"^-r (\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    texts = [(ROOT / name).read_text() for name in ("requirements-dev.txt", *included)]
     return [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-r "))]
 
 

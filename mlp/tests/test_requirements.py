@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from operations.backup.bucket import open_place
+from operations.backup.places import BackupError
+
 ROOT = Path(settings.BASE_DIR)
 UNLOCKED = "torch"
+EXTRAS = ("kafka", "ldap", "opensearch", "s3")
+LOCKED = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
@@ -34,10 +43,7 @@ def locked_versions() -> dict[str, str]:
 
 
 def test_the_lock_has_the_pins_of_the_requirements():
-    pins = {
-        canonicalize_name(requirement.name): str(requirement.specifier)
-        for requirement in requirements("requirements.txt")
-    }
+    pins = {canonicalize_name(one.name): str(one.specifier) for file in LOCKED for one in requirements(file)}
     pins.pop(UNLOCKED)
     versions = locked_versions()
     assert {name: versions.get(name) for name in pins} == pins, "run: make lock"
@@ -52,7 +58,7 @@ def test_every_entry_has_its_hashes():
 def test_the_lock_has_all_dependencies_and_nothing_else():
     """With --require-hashes pip refuses a dependency that the file lacks."""
     reached: dict[str, set[str]] = {}
-    waiting = [requirement for requirement in requirements("requirements.txt") if requirement.name != UNLOCKED]
+    waiting = [one for file in LOCKED for one in requirements(file) if one.name != UNLOCKED]
     while waiting:
         one = waiting.pop()
         name = canonicalize_name(one.name)
@@ -71,6 +77,31 @@ def test_the_lock_has_all_dependencies_and_nothing_else():
 def test_the_lock_leaves_out_packages_with_several_builds():
     assert UNLOCKED not in {entry.name for entry, _ in locked()}
     assert UNLOCKED in {requirement.name for requirement in requirements("requirements.txt")}
+
+
+@pytest.mark.parametrize(
+    ("extra", "module", "variables"),
+    [
+        ("kafka", "kafka", {"KAFKA_URL": "kafka://127.0.0.1:9092"}),
+        ("ldap", "ldap3", {"MLP_LDAP_URL": "ldaps://127.0.0.1", "MLP_LDAP_USER_BASE": "dc=example"}),
+        ("opensearch", "opensearchpy", {"MLP_AIOPS_LOGSTORE": "opensearch"}),
+        ("s3", "obstore", {"MLP_AIOPS_S3_BUCKET": "models"}),
+    ],
+)
+def test_a_setting_that_needs_a_missing_extra_names_the_command(extra, module, variables):
+    """The module cannot be imported in that process, as where the extra is not installed."""
+    program = f"import sys; sys.modules[{module!r}] = None; import mlp.settings"
+    given = {"cwd": ROOT, "env": os.environ | variables, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", program], **given)
+    words = done.stderr.splitlines()[-1]
+    assert next(iter(variables)) in words
+    assert words.endswith(f"run: {sys.executable} -m pip install -r {ROOT}/requirements-{extra}.txt")
+
+
+def test_a_bucket_for_backups_names_the_command_of_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(BackupError, match=r"s3://bucket/prefix needs .* -m pip install -r \S+requirements-s3\.txt"):
+        open_place("s3://bucket/prefix")
 
 
 def test_development_packages_are_not_in_requirements_txt():

@@ -1,20 +1,20 @@
 """An S3 bucket as a place for backups: AWS, or any server that speaks S3 (`AWS_ENDPOINT_URL`).
 
-obstore signs, repeats and times out the requests; it reads the credentials where AWS's own tools do.
+obstore signs, repeats and times out the requests; it reads the credentials where AWS's own tools do. It is imported
+with the first bucket: the extra `s3` installs it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import obstore
-from obstore.exceptions import BaseError
-from obstore.store import S3Store
+from kernel.environment import without
 
 from .places import BackupError, Folder, Place, Stored
 
@@ -43,8 +43,12 @@ class Bucket(Place):
         endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
         if not parts.netloc:
             raise BackupError(f"{url}: name a bucket, s3://bucket/prefix")
+        if missing := without("s3", "obstore"):
+            raise BackupError(f"{url} needs {missing}")
+        self.api = importlib.import_module("obstore")
+        self.problems = (importlib.import_module("obstore.exceptions").BaseError, OSError)
         try:
-            self.store = S3Store(
+            self.store = importlib.import_module("obstore.store").S3Store(
                 parts.netloc,
                 prefix=parts.path.strip("/") or None,
                 region=os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or REGION,
@@ -52,7 +56,7 @@ class Bucket(Place):
                 retry_config=RETRIES,
                 **({"endpoint": endpoint} if endpoint else {}),
             )
-        except (BaseError, ValueError) as problem:
+        except (*self.problems, ValueError) as problem:
             raise BackupError(f"{url}: {_words(problem)}") from problem
 
     def __str__(self) -> str:
@@ -60,21 +64,21 @@ class Bucket(Place):
 
     def read(self, name: str) -> bytes:
         with self._told(name, missing=True):
-            return bytes(obstore.get(self.store, name).bytes())
+            return bytes(self.api.get(self.store, name).bytes())
 
     def write(self, name: str, data: bytes) -> None:
         with self._told(name):
-            obstore.put(self.store, name, data)
+            self.api.put(self.store, name, data)
 
     def list(self, prefix: str) -> Iterator[Stored]:
         with self._told(prefix):
-            for batch in obstore.list(self.store, f"{prefix}/"):
+            for batch in self.api.list(self.store, f"{prefix}/"):
                 for one in batch:
                     yield Stored(one["path"], one["size"], one["last_modified"])
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._told(name, missing=True):
-            obstore.delete(self.store, name)
+            self.api.delete(self.store, name)
 
     def is_empty(self) -> bool:
         return True  # a prefix is not a folder: other objects are not in the way
@@ -84,7 +88,7 @@ class Bucket(Place):
         """Raise what the server refuses as BackupError; with `missing` let FileNotFoundError through."""
         try:
             yield
-        except (BaseError, OSError) as problem:
+        except self.problems as problem:
             if missing and isinstance(problem, FileNotFoundError):
                 raise
             raise BackupError(f"{self.url}/{name}: {_words(problem)}") from problem
