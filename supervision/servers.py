@@ -108,9 +108,7 @@ def database() -> Part:
 def configure_database(conf: Path, data: Path) -> None:
     hba = conf.with_name("pg_hba.conf")
     addresses = ("127.0.0.0/8", "::1/128")
-    clients = (
-        [f"host all platform {address}" for address in addresses] if settings.INNER_PORTS else ["local all platform"]
-    )
+    clients = [f"host all platform {each}" for each in addresses] if settings.INNER_PORTS else ["local all platform"]
     write_private(hba, "".join(f"{client} scram-sha-256\n" for client in clients))
     places = {
         "hba": hba,

@@ -56,7 +56,7 @@ LOCKLESS = {
     | {"require_no_version", "require_unserved"},
     apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"},
     dataset_trash: set(),
-    model_trash: set(),
+    model_trash: {"require_free"},
     app_trash: set(),
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
