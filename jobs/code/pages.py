@@ -6,6 +6,8 @@ import shlex
 
 from django.http import Http404
 from django.shortcuts import render
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.utils.translation import gettext_noop as noop
@@ -74,10 +76,13 @@ def archive(request, name):
 @shareable
 @require_GET
 def diff(request, name):
-    """Show the differences between the job and the one in `?with=`: code, arguments, environment, packages."""
+    """Show the differences between the job and the one in `?with=`, from the older to the newer one: code, arguments,
+    environment, packages.
+    """
     row = own(request, name)
     other = own(request, request.GET.get("with", ""))
-    difference = diffs.between(row, other)
+    old, new = sorted((row, other), key=lambda job: (job.created, job.pk))
+    difference = diffs.between(old, new)
     split = request.GET.get("view") == "split"
     for file in difference["files"]:
         file["says"] = _(NOTES[file["note"]]) if file["note"] else ""
@@ -85,7 +90,8 @@ def diff(request, name):
     context = {
         **frame(row, "job_code"),
         "other": other,
-        "other_address": access.address(other, "job_code"),
+        "old": _link(old),
+        "new": _link(new),
         "found": difference,
         "settings": [{**each, "name": SETTINGS[each["name"]]} for each in difference["settings"]],
         "split": split,
@@ -95,6 +101,10 @@ def diff(request, name):
         "others": _others(request, row),
     }
     return render(request, "jobs/code_diff.html", context)
+
+
+def _link(job: Job) -> SafeString:
+    return format_html('<a href="{}">{}</a>', access.address(job, "job_code"), job.shown_name)
 
 
 def _others(request, row: Job) -> list[tuple[str, str]]:

@@ -176,3 +176,24 @@ def test_the_code_of_a_job_is_shown_and_a_clone_runs_its_edited_text(alice_page)
     alice_page.goto("/jobs/typed/code/diff?with=typedb")
     expect(alice_page.locator(".diff .new code")).to_have_text("+print('edited')")
     assert (storage.home_dir("alice") / "train.py").read_text() == "print('hello')\n"
+
+
+@pytest.mark.parametrize("address", ["/scripts", "/datasets?new=1"])
+def test_a_folder_that_is_dropped_is_chosen_with_all_that_is_in_it(alice_page, tmp_path, address):
+    """By the browser's own drag events: no script can make one with a folder."""
+    folder = tmp_path / "resnet"
+    for path in ("train.py", "lib/deep/net.py", "lib/.DS_Store"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("pass\n")
+    alice_page.goto(address)
+    area = alice_page.locator("[data-drop]")
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+    data = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+    devtools = alice_page.context.new_cdp_session(alice_page)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        devtools.send("Input.dispatchDragEvent", {"type": kind, "data": data, **place})
+    picked = alice_page.locator("[data-picked]")
+    expect(picked).to_contain_text("2 · 10 B")
+    expect(picked).to_contain_text(re.compile(r"\.DS_Store.* 1$"))

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.conf import settings
+from django.templatetags.static import static
 from django.utils import timezone
 from playwright.sync_api import expect
 
@@ -99,3 +101,12 @@ def test_marks_of_an_axis_differ_however_close_its_values_are(alice_page, runs, 
     body = page.locator("svg > svg").first
     assert body.evaluate(FAULTS) == []
     assert browser_errors == []
+
+
+@pytest.mark.parametrize(("language", "second"), [("en", "s"), ("zh-hans", "秒")])
+def test_durations_are_in_the_language_of_the_page(site, alice_page, language, second):
+    alice_page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": site.url}])
+    alice_page.goto("/index")
+    durations = "async (url) => { const charts = await import(url); return [0, 1.5, 3723].map(charts.duration); }"
+    shown = alice_page.evaluate(durations, site.url + static("mlp/charts/format.js"))
+    assert shown == [f"0 {second}", f"1.5 {second}", "1:02:03"]

@@ -104,6 +104,10 @@ def test_the_pages(alice_client, bob, two):
     assert (pairs, split.count('class="pair changed"')) == (["SIZE = 1", "SIZE = 2"], 5)
     assert "?with=other" in split.partition("Unified")[0].rpartition("href=")[2]
     assert 'name="view" value="split"' in split
+    for path in ("/jobs/fit/code/diff?with=other", "/jobs/other/code/diff?with=fit"):
+        seen = " ".join(visible_text(alice_client.get(path)).split())
+        assert "From fit to other" in seen
+        assert seen.index("-SIZE = 1") < seen.index("+SIZE = 2"), "from the older to the newer one"
     assert "No differences" in visible_text(alice_client.get("/jobs/fit/code/diff?with=fit"))
     assert alice_client.get("/jobs/fit/code/diff?with=none").status_code == 404
     for path in ("code", "code/diff?with=other", "code/archive"):

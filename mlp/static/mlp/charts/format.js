@@ -6,6 +6,8 @@ const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-
 const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 const moments = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
 
+export const UNITS = language.startsWith("zh") ? { d: "天", h: "小时", min: "分钟", s: "秒" } : { d: "d", h: "h", min: "min", s: "s" };
+
 export const TIME_SPACE = 76; // for a mark such as 02:30:15 PM
 
 export const DURATIONS = [1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800,
@@ -45,7 +47,7 @@ export function numbersOf(splits) {
 // Returns a duration in seconds as 1:02:03, or 1.5 s.
 export function duration(seconds) {
   const size = Math.abs(seconds);
-  if (size < 60) return `${Number(seconds.toPrecision(4))} s`;
+  if (size < 60) return `${Number(seconds.toPrecision(4))} ${UNITS.s}`;
   const whole = Math.round(size);
   const parts = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
   const text = parts.slice(parts[0] ? 0 : 1).map((part, index) => (index ? String(part).padStart(2, "0") : part)).join(":");

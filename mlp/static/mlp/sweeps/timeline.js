@@ -1,11 +1,12 @@
 // When each trial ran: a bar for each, those that ran at the same time below each other.
 
+import { UNITS, duration } from "../charts/format.js";
 import { element, ticks } from "../charts/svg.js";
 import { Plot } from "../compare/plot.js";
 
 const LANE = 16;
 const EDGE = { left: 16, right: 16, top: 8, bottom: 26 };
-const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const STEPS = [[86400, UNITS.d], [3600, UNITS.h], [60, UNITS.min], [1, UNITS.s]];
 
 // Returns the first lane for each bar in which no earlier one still runs.
 function lanesOf(bars) {
@@ -42,7 +43,7 @@ export class Timeline extends Plot {
   }
 
   marks(first, whole, x, width) {
-    const [size, unit] = UNITS.find(([seconds]) => whole >= 2 * seconds) ?? UNITS.at(-1);
+    const [size, unit] = STEPS.find(([seconds]) => whole >= 2 * seconds) ?? STEPS.at(-1);
     return ticks(0, whole / size, Math.max(2, Math.floor(width / 120))).flatMap((value) => {
       const at = x(first + value * size);
       return [
@@ -53,7 +54,7 @@ export class Timeline extends Plot {
   }
 
   bar(trial, lane, x) {
-    const says = `${trial.says}, ${Math.round(trial.to - trial.from)} s`;
+    const says = `${trial.says}, ${duration(trial.to - trial.from)}`;
     const [left, right] = [x(trial.from), x(trial.to)];
     const part = element("rect", {
       class: `bar is-${trial.best ? "best" : trial.state}`, x: left, y: EDGE.top + lane * LANE + 2, width: Math.max(2, right - left - 1), height: LANE - 4,
