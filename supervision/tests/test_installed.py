@@ -101,14 +101,20 @@ def test_the_wheel_adds_one_name_to_site_packages(wheel):
     assert not [name for name in names if "/tests/" in name or name.endswith((".pyc", "conftest.py"))]
 
 
-def test_the_wheel_needs_what_requirements_txt_names(wheel):
+def pins(file: str) -> list[str]:
+    return [line.lower() for line in (BASE / file).read_text().splitlines() if not line.startswith("#")]
+
+
+def test_the_wheel_needs_what_the_requirements_name(wheel):
     files = zipfile.ZipFile(wheel)
     metadata = next(files.read(name).decode() for name in files.namelist() if name.endswith("/METADATA"))
     needed = [
         line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist")
     ]
-    wanted = [line for line in (BASE / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    assert sorted(needed) == sorted(line.lower() for line in wanted)
+    wanted = pins("requirements.txt")
+    for extra in ("kafka", "ldap", "opensearch", "s3"):
+        wanted += [f"{pin}; extra == '{extra}'" for pin in pins(f"requirements-{extra}.txt")]
+    assert sorted(needed) == sorted(wanted)
 
 
 def test_the_wheel_has_every_file_that_the_product_reads(wheel):
