@@ -21,9 +21,9 @@ from django.conf import settings
 from aiops import logstore
 from aiops.judging import log_search
 from aiops.wire import payloads, subjects
-from aiops.wire.lenient import text_of
 from kernel import after_commit, bus, disk, names
 from kernel.errors import Fault, Refused
+from kernel.lenient import text_of
 from kernel.telemetry import meters
 
 from . import tail

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from aiops.wire import coding, lenient
+from aiops.wire import coding
+from kernel import lenient
 from kernel.errors import Refused
 
 Line = tuple[int, object]

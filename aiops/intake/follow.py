@@ -23,7 +23,7 @@ from pathlib import Path
 from django.db import transaction
 
 from aiops.models import FollowedFile
-from aiops.wire import times
+from kernel import sent_times
 
 from . import accept
 
@@ -244,4 +244,4 @@ def stamp(text: str) -> int | None:
     if match is None:
         return None
     at, fraction, zone = match.groups()
-    return times.milliseconds(f"{at.replace(' ', 'T')}.{(fraction or '0').ljust(6, '0')}{zone or '+00:00'}")
+    return sent_times.milliseconds(f"{at.replace(' ', 'T')}.{(fraction or '0').ljust(6, '0')}{zone or '+00:00'}")

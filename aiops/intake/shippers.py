@@ -22,9 +22,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from accounts.auth import basic, bearer, user_of_token
 from aiops.wire import coding, loki, otlp_records
-from aiops.wire.lenient import text_of
 from kernel.database import reachable
 from kernel.errors import AWAY, Fault, Refused, writable
+from kernel.lenient import text_of
 
 from . import accept, quota
 

@@ -6,8 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
-from aiops.wire import times
-from kernel import sanitize
+from kernel import sanitize, sent_times
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer, StrictString
 
@@ -89,7 +88,7 @@ def _has_odd_text(attributes: dict) -> bool:
 
 def time_of(value: object) -> int | None:
     """Return ms since 1970; None for what is no time, or one that no line can have."""
-    at = times.milliseconds(value)
+    at = sent_times.milliseconds(value)
     return at if at is not None and accept.EARLIEST <= at <= accept.LATEST else None
 
 

@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterable
 
 from aiops.intake import accept
-from aiops.wire.lenient import text_of
 from kernel import sanitize
 from kernel.errors import Refused
+from kernel.lenient import text_of
 from kernel.messages import Message, joined, under
 
 from .logs_serializers import ALSO, TEXTS, time_of

@@ -14,7 +14,8 @@ from itertools import islice
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
-from . import lenient, times
+from kernel import lenient, sent_times
+
 from .pieces import MAX_BYTES, Pieces, fields
 
 Entry = tuple[int, str, dict]  # ns since 1970, line, structured metadata
@@ -100,7 +101,7 @@ def _entry(content: memoryview) -> Entry | None:
         return None
     at = message.timestamp.seconds * 10**9 + message.timestamp.nanos
     metadata = {pair.name.decode(*UTF8): pair.value.decode(*UTF8) for pair in message.metadata[:MAX_METADATA]}
-    return times.nanoseconds(at) or 0, message.line.decode(*UTF8), metadata
+    return sent_times.nanoseconds(at) or 0, message.line.decode(*UTF8), metadata
 
 
 def _parts(content: memoryview) -> Message:
@@ -146,7 +147,7 @@ def _row(row: object) -> Entry | None:
     if not isinstance(row, list) or len(row) < 2 or row[1] is None:
         return None
     more = _named(row[2]) if len(row) > 2 else {}
-    at = times.nanoseconds(row[0])
+    at = sent_times.nanoseconds(row[0])
     if at is None and row[0] not in (None, "", 0, "0"):
         more = {"timestamp": lenient.text_of(row[0])} | more
     return at or 0, lenient.text_of(row[1]), more

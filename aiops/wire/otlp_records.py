@@ -13,7 +13,9 @@ from itertools import islice
 from google.protobuf.message import DecodeError, Message
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
-from . import lenient, times
+from kernel import lenient
+from kernel import sent_times as times
+
 from . import otlp_values as values
 from .pieces import MAX_BYTES, Pieces, fields
 

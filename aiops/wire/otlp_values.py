@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
 
-from .lenient import text_of
+from kernel.lenient import text_of
 
 TEXTS = ("log", "message", "msg", "body")  # of a structured record: the first that is present is its line
 UTF8 = ("utf-8", "surrogateescape")

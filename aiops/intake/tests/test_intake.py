@@ -15,8 +15,9 @@ from aiops.models import FollowedFile, LogLine, ModelVersion, Template
 from aiops.services.housekeeping import Housekeeping
 from aiops.services.raw_logs import Intake
 from aiops.services.writeback import WriteBack
-from aiops.wire import kv, payloads, subjects, times
+from aiops.wire import kv, payloads, subjects
 from kernel import bus
+from kernel import sent_times as times
 from kernel.errors import Fault
 from kernel.tests.nats_tools import until
 
