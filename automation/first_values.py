@@ -1,4 +1,4 @@
-"""What the forms of sweeps and schedules show at first, and what they post."""
+"""What the forms of sweeps, schedules and pipelines show at first, and what they post."""
 
 from __future__ import annotations
 

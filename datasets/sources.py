@@ -172,10 +172,10 @@ def offered(user: User) -> list[dict]:
         rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
     ready = Dataset.kept.filter(pk__in=[share.object_id for share in shares], state=State.READY)
-    versions = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
+    described = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
     shared = {
-        f"{share.owner.username}/{share.name}": versions[share.object_id]
+        f"{share.owner.username}/{share.name}": described[share.object_id]
         for share in shares
-        if share.object_id in versions
+        if share.object_id in described
     }
     return rows + [{"name": name, **shown} for name, shown in sorted(shared.items())]

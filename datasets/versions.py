@@ -184,13 +184,13 @@ def checksum(pk: int) -> None:
                 break  # not in place yet
             try:
                 steps = steps_of(row, number)
-                digest = _summed(steps)
+                sums = _summed(steps)
             except OSError:
                 if steps_of(row, number) == steps:
                     raise
                 continue  # a newer version was published meanwhile
             if steps_of(row, number) == steps:
-                Version.objects.filter(dataset=pk, number=number, sha256="").update(**digest)
+                Version.objects.filter(dataset=pk, number=number, sha256="").update(**sums)
                 after_commit.changed(row.user.username, "dataset", row.name)
                 break
 

@@ -67,7 +67,7 @@ def create_job(
 
     `requirements` are lines of a requirements file; `-r FILE` in it is a file of the code.
     `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
-    Raises Refused, for example above the tenant's capacity; Fault, with nothing stored, without the task queue.
+    Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     chosen = members.chosen(user, tenant)

@@ -17,7 +17,8 @@ from django.utils import timezone
 
 PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; after the last the row has failed
 CLAIMED_S = 60  # longer than an attempt takes
-AT_ONCE = 3  # rows that one process sends at the same time: its other threads are for work that users wait for
+# Rows that a sender of a process sends at the same time: other threads are for work that users wait for.
+AT_ONCE = 3
 TURN_S = 60.0  # after which a thread takes no further rows
 
 

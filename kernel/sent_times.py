@@ -1,4 +1,4 @@
-"""Times as senders of log lines write them, as milliseconds since 1970. Used by AIOps' endpoints and its follower of files."""
+"""Times as senders of log lines write them, as milliseconds since 1970. Used by AIOps."""
 
 from __future__ import annotations
 

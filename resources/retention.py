@@ -37,11 +37,11 @@ def trash_due(now: datetime) -> Q:
 
 def removals(job) -> list[Removal]:
     """Return what has been removed of an ended job, and what will be by the present policy of its tenant."""
-    due = []
+    removed_parts = []
     for part in PARTS:
         removed, days = getattr(job, f"{part}_removed"), getattr(job.tenant, f"{part}_days")
         if removed is not None:
-            due.append(Removal(part, removed, True))
+            removed_parts.append(Removal(part, removed, True))
         elif days is not None and job.ended is not None and job.has_ended:
-            due.append(Removal(part, job.ended + timedelta(days=days), False))
-    return due
+            removed_parts.append(Removal(part, job.ended + timedelta(days=days), False))
+    return removed_parts

@@ -1,4 +1,4 @@
 """Content-addressed snapshots of folders: what counts, its manifest, its contents, copies of it.
 
-Knows no job and no table: jobs.code keeps which job runs which snapshot.
+Knows no job and no table: jobs.code makes them for jobs, and `Job.snapshot` says which job runs which.
 """

@@ -11,12 +11,12 @@ from tracking.compare import pages as compare
 from tracking.compare import saved_pages as compare_saved
 from tracking.media import pages as job_media
 from tracking.mlflow import connect_pages
-from tracking.runs import list_page, project_pages
+from tracking.runs import jobs_page, project_pages
 from tracking.runs import pages as runs
 
 urlpatterns = [
     path("connect", connect_pages.connect, name="connect"),
-    path("jobs", list_page.jobs, name="jobs"),
+    path("jobs", jobs_page.jobs, name="jobs"),
     path("jobs/<str:name>/edit", project_pages.edit_run, name="job_edit"),
     path("projects", project_pages.project_list, name="projects"),
     path("project/<int:pk>/change", project_pages.change, name="project_change"),

@@ -259,10 +259,10 @@ def in_trash(row: Model) -> bool:
 def readable(request: HttpRequest, rows: Iterable[Model]) -> list[Model]:
     """Return those of the rows that the visitor may read, each with its `reading`."""
     rows = list(rows)
-    readable_rows = readings(visitor_of(request), rows)
+    reading_of = readings(visitor_of(request), rows)
     for row in rows:
-        row.reading = readable_rows.get(row.pk)
-    return [row for row in rows if row.pk in readable_rows]
+        row.reading = reading_of.get(row.pk)
+    return [row for row in rows if row.pk in reading_of]
 
 
 def shareable(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

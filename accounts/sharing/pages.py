@@ -30,14 +30,14 @@ def share(request, kind, name):
         row = grants.own(request.user, kind, name)
     except Missing:
         raise Http404
-    problems, shares = Problems(), []
+    problems, created = Problems(), []
     if request.method == "POST":
         problems = problems_of(
-            lambda: shares.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
+            lambda: created.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
         )
-    token = shares[0][1] if shares else ""
+    token = created[0][1] if created else ""
     tenants = grants.tenants_to_share_with(request.user, row)
-    if shares and not token:
+    if created and not token:
         return redirect("share", kind=kind, name=name)
     own_address = access.address(row, own=True)
     context = {

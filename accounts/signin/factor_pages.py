@@ -64,12 +64,12 @@ def use_passkey(request):
         state = request.session.pop(STATE, None)
         if not state:
             raise Refused("the sign-in has taken too long; start again")
-        factor = factors.use_passkey(user, address(request), state, body["credential"])
-        if not factor.is_active:
+        owner = factors.use_passkey(user, address(request), state, body["credential"])
+        if not owner.is_active:
             raise Refused("this account is not active; an administrator can activate it")
     except Refused as refused:
         return JsonResponse({"msg": translate(refused.problem)}, status=403)
-    way = entering.finish(request, factor, target or _target(body), proven=True)
+    way = entering.finish(request, owner, target or _target(body), proven=True)
     answer = JsonResponse({"next": way["Location"]})
     answer.cookies = way.cookies
     return answer

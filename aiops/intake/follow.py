@@ -57,8 +57,8 @@ def sources(root: Path) -> Iterator[Source]:
                 yield Source(path, accept.PLATFORM, folder.name, path.name.endswith(".1"))
     for kind, name in RUNS.items():
         for user in _folders(root / kind):
-            for source in _folders(user):
-                yield Source(source / "log" / name, user.name, source.name)
+            for run_folder in _folders(user):
+                yield Source(run_folder / "log" / name, user.name, run_folder.name)
 
 
 def _folders(folder: Path) -> list[Path]:

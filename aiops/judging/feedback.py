@@ -2,7 +2,7 @@
 
 It applies to all lines with the same masked text: to stored ones, to new ones (through the template cache), and in the
 next training. A user's applies to the lines of the namespace only, and to no training. The row is the truth; a process
-that was unavailable reads it later.
+that was not running reads it later.
 """
 
 from __future__ import annotations

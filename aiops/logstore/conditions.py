@@ -40,22 +40,22 @@ class Known:
 
 def known(node, into: Known | None = None) -> Known:
     """Return what the query says of names, verdict and time."""
-    bounds_known = into or Known()
+    result = into or Known()
     match node:
         case q.All():
             pass
         case q.And(parts):
             for part in parts:
-                known(part, bounds_known)
-        case q.Is("anomaly_level", (value,)) if bounds_known.level is None and value:
-            bounds_known.level = value
-        case q.Is(name, (value,)) if name in NAMES and NAMES[name] not in bounds_known.names:
-            bounds_known.names[NAMES[name]] = value
+                known(part, result)
+        case q.Is("anomaly_level", (value,)) if result.level is None and value:
+            result.level = value
+        case q.Is(name, (value,)) if name in NAMES and NAMES[name] not in result.names:
+            result.names[NAMES[name]] = value
         case q.Between("time", bounds):
-            _narrow(bounds_known, bounds)
+            _narrow(result, bounds)
         case _:
-            bounds_known.whole = False
-    return bounds_known
+            result.whole = False
+    return result
 
 
 def _narrow(found: Known, bounds) -> None:

@@ -122,16 +122,16 @@ class Housekeeping:
             gone = logstore.get().retain(
                 clock.settled_days(settings.AIOPS_RETENTION_DAYS), settings.AIOPS_RETENTION_MIB
             )
-            removed = logstore.get().retain_shares(settings.AIOPS_USER_MIB)
+            shares = logstore.get().retain_shares(settings.AIOPS_USER_MIB)
         except Fault as problem:
             log.warning("old log lines could not be removed: %s", problem.msg)
             return
         if gone:
             log.info("%s old log lines were removed", gone)
-        for name, share in removed.items():
+        for name, share in shares.items():
             if share.removed:
                 log.info("%s of the oldest log lines of %s were removed: there were too many", share.removed, name)
-        quota.measured(removed)
+        quota.measured(shares)
 
 
 def _upkeep() -> None:

@@ -72,7 +72,7 @@ def download(request):
 
 
 def answer(user: User, given: dict[str, str], form: str) -> StreamingHttpResponse:
-    """Return the export as a response. Raises Refused for a wrong filter or format, Fault without the store."""
+    """Return the export as a response. Raises Refused for a wrong filter or format, Fault when the store is down."""
     if form not in FORMATS:
         raise Refused("must be one of %(choices)s", field="format", choices=", ".join(FORMATS))
     pages = _pages(user, given)

@@ -31,7 +31,7 @@ def test_any_free_port_of_the_range_is_chosen(monkeypatch):
 
 
 def test_another_program_that_listens_on_its_port_is_sent_nothing(front, deploy, ready, until, alice):
-    """Not at its start, not while it serves, and not while its killed process is unavailable."""
+    """Not at its start, not while it serves, and not while its process is dead."""
     app = deploy(next(NAMES))
     call = {"url": f"{front}/alice/{app.name}/predict", "json": {"x": [1]}, "headers": bearer_of(alice)}
     with socket.create_server(("127.0.0.1", app.port)) as intruder:

@@ -90,10 +90,10 @@ def require_reader(holder: Holder, target: Target) -> None:
     visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
     if visitor.user is not None and target.dataset and not target.is_home:
         rows = Dataset.objects.select_related("user")
-        dataset = access.look_up(visitor, rows, target.user, target.dataset)
+        readable = access.look_up(visitor, rows, target.user, target.dataset)
     else:
-        dataset = shared_datasets(holder, target.user) if not target.dataset else None
-    if not dataset:
+        readable = shared_datasets(holder, target.user) if not target.dataset else None
+    if not readable:
         raise HttpError(404, "no such user or dataset", field="path")
 
 

@@ -76,6 +76,6 @@ def says(size: int, limit: int) -> Message:
 
 def require(user_id: int) -> None:
     """Raise TooMuchOutput for a user whose jobs' folders take all that they may."""
-    reason = problem(user_id)
-    if reason is not None:
-        raise reason
+    refusal = problem(user_id)
+    if refusal is not None:
+        raise refusal

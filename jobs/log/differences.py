@@ -74,8 +74,8 @@ def earlier_runs(job: Job) -> QuerySet[Job]:
     """Return the finished jobs of the same user and script that were created before this one, the latest first."""
     if not job.entry or job.is_client:  # the platform has no log of a client's run
         return Job.objects.none()
-    owner = {"user": job.user_id, "origin": job.origin, "entry": job.entry}
-    same = Job.kept.filter(**owner, state=State.FINISHED, created__lt=job.created)
+    same_script = {"user": job.user_id, "origin": job.origin, "entry": job.entry}
+    same = Job.kept.filter(**same_script, state=State.FINISHED, created__lt=job.created)
     return same.select_related("user").order_by("-created", "-pk")
 
 

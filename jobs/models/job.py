@@ -1,4 +1,4 @@
-"""Job. Written only through jobs.lifecycle and tracking.metrics.recording.
+"""Job. Its state is changed only by jobs.lifecycle; columns of Tracked and Reporting also by tracking and jobs.idle.
 
 Job:
     creating          --start-->  running

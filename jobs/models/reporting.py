@@ -21,7 +21,7 @@ class ProgressSource(models.TextChoices):
 
 
 class Reporting(models.Model):
-    """The columns that reports of a run change."""
+    """The columns that reports of a run change, and those of jobs.idle."""
 
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)
     progress_source = models.CharField(

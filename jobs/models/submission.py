@@ -1,4 +1,4 @@
-"""What the user has submitted: the columns of a job that do not change while it runs."""
+"""What the user has submitted, and the digest of its packages: the columns that do not change while a job runs."""
 
 from __future__ import annotations
 

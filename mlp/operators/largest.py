@@ -19,15 +19,15 @@ def largest(request: HttpRequest) -> HttpResponse:
     operators_only(request)
     kind = request.GET.get("kind", "")
     kind = kind if kind in COUNTED else ""
-    rows = items(kind=kind)
-    for item in rows:
+    listed = items(kind=kind)
+    for item in listed:
         item.url = object_url(item.kind, item.pk)
         item.owner_url = object_url("user", item.owner_id)
         item.verb_url = _verb(item, "delete" if item.trashed else "trash") if item.trashed or item.is_movable else ""
     context = {
         **admin.site.each_context(request),
         "title": gettext("Largest items"),
-        "items": rows,
+        "items": listed,
         "kind": kind,
         "kinds": [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in COUNTED],
         "most": MAX,

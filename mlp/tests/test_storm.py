@@ -58,7 +58,7 @@ def test_nothing_acknowledged_is_lost_in_a_storm(site):
 
 
 def test_nothing_acknowledged_is_lost_when_it_is_stopped_and_started_under_load(site):
-    """As an upgrade does: jobs run, files are uploaded and metrics arrive while the servers are away and back."""
+    """As an upgrade does: jobs run, files are uploaded and metrics arrive while the servers are stopped and started."""
     report = storm(
         site, faults.UPGRADES, SEED, heal_s=START_S, patience_s=START_S, pace=PACE, wanted=LOAD, thorough=False
     )

@@ -41,7 +41,7 @@ Changes within TOGETHER_S are sent together. Closed with 4401 when the session h
 have changed since it was opened (the page reconnects with the current ones), 4429 when the user has too many websockets
 (MLP_WEBSOCKETS_PER_USER), 4400 for any other message. Session and
 rights are checked whenever the user or the session changes, at each message of the page and at each beat. Nothing is
-kept for a page that was unavailable: it reloads its regions once it is back.
+kept for a page that was disconnected: it reloads its regions once it is back.
 """
 
 from __future__ import annotations

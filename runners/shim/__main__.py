@@ -17,7 +17,7 @@ first process of the run's own PID namespace: when it ends, the kernel kills eve
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
 the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
-`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`listener.py`).
+`exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`service_socket.py`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ import ends
 import guard
 import isolation
 import limits
-import listener
 import privileges
 import reasons
 import relay
 import route
+import service_socket
 import usage
 from log import Lines, Log, open_below
 from prepare import prepare
@@ -99,7 +99,7 @@ class Shim:
             return
         try:
             prepare(self.spec)
-            self.spec["listener"] = listener.bind(self.spec["socket"]) if self.spec["socket"] else None
+            self.spec["service_socket"] = service_socket.bind(self.spec["socket"]) if self.spec["socket"] else None
         except (OSError, RecursionError) as error:
             self.end = {"failed": message("its files could not be prepared: %(problem)s", problem=str(error))}
             return
@@ -319,7 +319,7 @@ class Shim:
     def finish(self) -> None:
         """Write the record of the end, again and again until it is on disk: until then the run counts as running."""
         if self.spec["socket"]:
-            listener.remove(self.spec["socket"])
+            service_socket.remove(self.spec["socket"])
         while True:
             try:
                 write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))

@@ -21,9 +21,9 @@ import time
 import cgroup
 import landlock
 import limits
-import listener
 import network
 import privileges
+import service_socket
 import syscalls
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -99,8 +99,8 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
             os.close(log)
             if failure:
                 break
-        if spec["listener"] is not None:
-            os.close(spec["listener"])  # the script's alone: nobody can connect once it has ended
+        if spec["service_socket"] is not None:
+            os.close(spec["service_socket"])  # the script's alone: nobody can connect once it has ended
         if failure:
             report(reports, failed=failure)
         else:
@@ -124,7 +124,11 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
 
 def handed(spec: dict) -> list[int]:
     """Return the descriptors that the shim hands to the guard by the spec."""
-    return [*spec["join"], spec["network"]["link"], *([] if spec["listener"] is None else [spec["listener"]])]
+    return [
+        *spec["join"],
+        spec["network"]["link"],
+        *([] if spec["service_socket"] is None else [spec["service_socket"]]),
+    ]
 
 
 def report(pipe: int, **facts) -> None:
@@ -240,10 +244,13 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         # The command inherits nothing but its socket; the pipe for failures is closed by exec.
-        failing, first = fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, listener.HANDED_OVER + 1), listener.HANDED_OVER
+        failing, first = (
+            fcntl.fcntl(failing, fcntl.F_DUPFD_CLOEXEC, service_socket.HANDED_OVER + 1),
+            service_socket.HANDED_OVER,
+        )
         announced = {}
-        if spec["listener"] is not None:
-            announced, first = listener.hand_over(spec["listener"]), first + 1
+        if spec["service_socket"] is not None:
+            announced, first = service_socket.hand_over(spec["service_socket"]), first + 1
         step = f"its working folder {spec['cwd']}"
         confine(spec)
         step = "its files"

@@ -139,9 +139,9 @@ def shared_projects(call: Call, keys: list[int]) -> dict[int, int]:
     if call.caller.job_id:
         return {}
     rows = Project.objects.filter(pk__in=keys, trashed=None).exclude(user=call.caller.user_id)
-    projects_shared = list(rows.select_related("user"))
-    granted = access.readings(access.Visitor(call.user), projects_shared) if projects_shared else {}
-    return {row.pk: row.user_id for row in projects_shared if row.pk in granted}
+    candidates = list(rows.select_related("user"))
+    granted = access.readings(access.Visitor(call.user), candidates) if candidates else {}
+    return {row.pk: row.user_id for row in candidates if row.pk in granted}
 
 
 def project(call: Call, text: str | None = None, *, write: bool = False) -> Project:

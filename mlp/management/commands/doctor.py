@@ -76,23 +76,23 @@ class Command(BaseCommand):
         with _quiet("kernel"):  # that a server is missing is a finding
             answers = health.ask(SERVERS)
             missing = [name for name, state in answers.items() if state != "ok"]
-            problems = list(findings.run(CHECKS + (THOROUGH if thorough else ()), missing))
+            reported = list(findings.run(CHECKS + (THOROUGH if thorough else ()), missing))
         if missing:
             told = f"what needs {', '.join(missing)} was not asked: {answers[missing[0]]}"
-            problems.append(findings.Finding("servers", "note", told, "start the platform for more checks"))
-        level = findings.worst(problems)
+            reported.append(findings.Finding("servers", "note", told, "start the platform for more checks"))
+        level = findings.worst(reported)
         if options["json"]:
-            data = {"level": level, "findings": [finding.as_data() for finding in problems]}
+            data = {"level": level, "findings": [finding.as_data() for finding in reported]}
             self.stdout.write(json.dumps(data, indent=1).replace("{root}", str(settings.MLP_ROOT)))
         else:
-            self._print(problems)
+            self._print(reported)
         sys.exit(findings.EXIT[level])
 
-    def _print(self, problems: list[findings.Finding]) -> None:
+    def _print(self, shown: list[findings.Finding]) -> None:
         root = str(settings.MLP_ROOT)
-        for finding in problems:
+        for finding in shown:
             self.stdout.write(f"{MARKS[finding.level]} {finding.about:12}  {finding.what}")
             if finding.remedy:
                 self.stdout.write(f"{'':23}  -> {finding.remedy.replace('{root}', root)}")
-        counts = {level: sum(finding.level == level for finding in problems) for level in ("problem", "warning")}
+        counts = {level: sum(finding.level == level for finding in shown) for level in ("problem", "warning")}
         self.stdout.write(f"problems: {counts['problem']}, warnings: {counts['warning']}")

@@ -49,14 +49,14 @@ class Scope:
         """
         if name in attributes.ALL:
             return "attribute"
-        owner = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
-        kinds = _kinds(name, **owner)
+        within = {"user": self.user} if self.shared is None else {"user": self.user, "job__project": self.shared}
+        kinds = _kinds(name, **within)
         # Most names are of one kind everywhere, which the index of names answers without a look at the runs.
         if len(kinds) > 1 and self.runs is not None:
-            owner = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
-            kinds = _kinds(name, **owner) or kinds
+            within = {"user": self.user, "job__in": self.runs.order_by().values("pk")}
+            kinds = _kinds(name, **within) or kinds
         both = len(kinds) > 1
-        if both and operator in GREATER_OR_LESS and not _has_numbers(name, **owner):
+        if both and operator in GREATER_OR_LESS and not _has_numbers(name, **within):
             kinds = ["metric"]
         if both:
             self.ambiguous[name] = kinds[0]
@@ -69,14 +69,14 @@ class Scope:
         return next(iter(difflib.get_close_matches(name, known, 1)), "")
 
 
-def _kinds(name: str, **owner) -> list[str]:
+def _kinds(name: str, **within) -> list[str]:
     """Return what a name is in the runs that match: "param", "metric", in this order, or neither."""
     models = {"param": RunParam, "metric": RunMetric}
-    return [kind for kind, model in models.items() if model.objects.filter(name=name, **owner).exists()]
+    return [kind for kind, model in models.items() if model.objects.filter(name=name, **within).exists()]
 
 
-def _has_numbers(name: str, **owner) -> bool:
-    return RunParam.objects.filter(name=name, number__isnull=False, **owner).exists()
+def _has_numbers(name: str, **within) -> bool:
+    return RunParam.objects.filter(name=name, number__isnull=False, **within).exists()
 
 
 def condition(node: Node | None, scope: Scope) -> Q:

@@ -16,8 +16,8 @@ from attempts import attempt, report
 ports = [int(port) for port in sys.argv[1].split(",")]
 addresses = sys.argv[2].split(",")
 names = [name for name in ("MLP_API_URL", "MLP_NATS_URL", "http_proxy") if name in os.environ]
-endpoints = {urlsplit(os.environ[name]).port for name in names}
-endpoints.add(urlsplit(os.environ["MLP_API_URL"]).port + 1)  # the application gateway
+allowed_ports = {urlsplit(os.environ[name]).port for name in names}
+allowed_ports.add(urlsplit(os.environ["MLP_API_URL"]).port + 1)  # the application gateway
 
 
 def connects(host, port, limit=5):
@@ -48,7 +48,7 @@ report("control: it reports over HTTP", mlp_report.flush(60), "")
 greeting = socket.create_connection(("127.0.0.1", urlsplit(os.environ["MLP_NATS_URL"]).port), 30).recv(4)
 report("control: it reaches NATS", greeting == b"INFO", "")
 for host in ("127.0.0.1", "::1", "127.128.0.1"):
-    open_ports = [port for port in ports if port not in endpoints and connects(host, port)]
+    open_ports = [port for port in ports if port not in allowed_ports and connects(host, port)]
     report(f"connect to {host}", bool(open_ports), repr(open_ports))
 for host in addresses:
     for interface in (name for _, name in socket.if_nameindex() if name != "lo"):
