@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -57,6 +58,12 @@ class LogStore(ABC):
         ones.
 
         A line may have its verdict already (`masked_log`, `anomaly_level`, …), which then needs no update.
+        """
+
+    @abstractmethod
+    def all_or_nothing(self) -> AbstractContextManager[None]:
+        """Return a context: what is appended within it, by this thread, is stored as a whole when it ends. An exception
+        that leaves it leaves nothing stored.
         """
 
     @abstractmethod

@@ -6,10 +6,12 @@ searched from the newest partition to the oldest, until a page is full.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Count, F, Max, Min, Q
 
 from aiops.models import LogLine, Template, Workload
@@ -19,19 +21,53 @@ from kernel.errors import Refused
 from . import conditions, counting, partitions, retention, searching, shares
 from .base import MAX_MINUTES, MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
 from .query import parse
-from .statements import APPEND, COLUMNS, LINE, NAMES, PLACES, UPDATE, VERDICT, change_of, columns_of, key_of, owner_of
+from .statements import (
+    APPEND,
+    APPEND_ONLY,
+    COLUMNS,
+    LINE,
+    NAMES,
+    PLACES,
+    UPDATE,
+    VERDICT,
+    Counts,
+    change_of,
+    columns_of,
+    key_of,
+    owner_of,
+)
 
 CHUNK = 2000
 FOUND = 20_000  # matching lines of a search by words that a chart counts one by one
 
 
 class DatabaseStore(LogStore):
+    def __init__(self) -> None:
+        self._thread = threading.local()  # its `counts`, within all_or_nothing
+
     @reachable(UNAVAILABLE)
     def append(self, lines: Sequence[dict]) -> list[str]:
         if not lines:
             return []
         verdicts, columns = columns_of(lines)
-        return [id for (id,) in _prepared(APPEND[verdicts], columns)]
+        counts = getattr(self._thread, "counts", None)
+        if counts is None:
+            return [id for (id,) in _prepared(APPEND[verdicts], columns)]
+        rows = _prepared(APPEND_ONLY[verdicts], columns)
+        counts.add(row[1:] for row in rows)
+        return [row[0] for row in rows]
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        with reachable(UNAVAILABLE), transaction.atomic():
+            self._thread.counts = counts = Counts()
+            try:
+                yield
+            finally:
+                del self._thread.counts
+            with connection.cursor() as cursor:
+                for statement, columns in counts.statements():
+                    cursor.execute(statement, columns)
 
     @reachable(UNAVAILABLE)
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:

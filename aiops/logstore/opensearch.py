@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -104,6 +106,7 @@ class OpenSearchStore(LogStore):
         self.server = liveness.Server("opensearch", lambda: address, b"HEAD / HTTP/1.0\r\n\r\n")
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="opensearch")
         self.refresh = refresh
+        self.thread = threading.local()  # what it has `created`, within all_or_nothing
         self.prepared = False
 
     def prepare(self) -> None:
@@ -126,11 +129,29 @@ class OpenSearchStore(LogStore):
             if problem.error != "resource_already_exists_exception":
                 raise
 
-    @_available
     def append(self, lines: Sequence[dict]) -> list[str]:
+        created: list[str] = getattr(self.thread, "created", [])
+        before = len(created)
+        self._append(lines, created)
+        return created[before:]
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """There are no transactions here: lines are visible before it ends, and stay when the server is lost, too."""
+        self.thread.created = created = []
+        try:
+            yield
+        except BaseException:
+            with suppress(Fault):
+                self._take_back(created)
+            raise
+        finally:
+            del self.thread.created
+
+    @_available
+    def _append(self, lines: Sequence[dict], created: list[str]) -> None:
         now = int(time.time() * 1000)
         actions = (_creation(placed(line, now)) for line in {str(line["_id"]): line for line in lines}.values())
-        created: list[str] = []
         results = helpers.streaming_bulk(
             self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
         )
@@ -140,7 +161,12 @@ class OpenSearchStore(LogStore):
                 raise Fault(UNAVAILABLE)
             if good:
                 created.append(result["create"]["_id"])
-        return created
+
+    @_available
+    def _take_back(self, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), CHUNK):
+            body = {"query": {"ids": {"values": ids[start : start + CHUNK]}}}
+            self.client.delete_by_query(index=LOGS, body=body, conflicts="proceed", refresh=True)
 
     @_available
     def update_many(self, changes: Sequence[tuple[str, dict]]) -> None:

@@ -1,7 +1,8 @@
 """The statements that write lines and verdicts to the database, and keep the counts that go with them.
 
 Lines come by the thousand, so they are written by columns, one statement for each batch, which also updates the counts
-by workload and by minute. Rows of counts are locked in the order of their keys.
+by workload and by minute. Rows of counts are locked in the order of their keys, and until the transaction ends: one of
+several batches writes its counts once, at its end (Counts).
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
+from collections.abc import Iterable
 
-from .base import clean, placed
+from .base import MINUTE_MS, clean, placed
 
 # document's field -> column: first the line's own, then those of its verdict
 LINE = {
@@ -54,11 +57,32 @@ SET unjudged = greatest(0, minutes.unjudged + excluded.unjudged),
 """
 
 
-def _append(verdicts: bool) -> str:
+WORKLOADS = """
+INSERT INTO aiops_workload (cluster, namespace, deployment, lines, last) {selected} ORDER BY 1, 2, 3
+ON CONFLICT (cluster, namespace, deployment) DO UPDATE
+SET lines = aiops_workload.lines + excluded.lines, last = greatest(aiops_workload.last, excluded.last)
+"""
+# What a transaction of several batches counted, at its end.
+COUNTED_WORKLOADS = WORKLOADS.format(
+    selected="SELECT * FROM unnest(%s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[])"
+)
+COUNTED_MINUTES = MINUTES.format(
+    selected="SELECT * FROM unnest(%s::int8[], %s::text[], %s::text[], %s::text[], %s::int8[], %s::int8[], %s::int8[])"
+)
+
+
+def _append(verdicts: bool, counts: bool) -> str:
     columns = [*LINE.values(), *(VERDICT.values() if verdicts else ())]
     names, empty = ", ".join(columns), "" if verdicts else f", {', '.join(TEXTS_OF_VERDICTS)}"
-    counted = f"""
+    minutes = f"""
     SELECT time / 60000, cluster, namespace, deployment, {_counts("level")} FROM fresh GROUP BY 1, 2, 3, 4
+    """
+    workloads = """
+    SELECT cluster, namespace, deployment, count(*), max(time) FROM fresh
+    WHERE namespace <> '' AND deployment <> '' GROUP BY 1, 2, 3
+    """
+    counted = f"""
+, counted AS ({WORKLOADS.format(selected=workloads)}), minutes AS ({MINUTES.format(selected=minutes)})
     """
     return f"""
 WITH given AS MATERIALIZED (
@@ -70,18 +94,13 @@ WITH given AS MATERIALIZED (
     INSERT INTO aiops_log (id, {names}{empty})
     SELECT taken.line, {", ".join(f"given.{name}" for name in columns)}{"" if verdicts else ", ''" * 4}
     FROM taken JOIN given USING (key) RETURNING line_id, cluster, namespace, deployment, time, level
-), counted AS (
-    INSERT INTO aiops_workload (cluster, namespace, deployment, lines, last)
-    SELECT cluster, namespace, deployment, count(*), max(time) FROM fresh
-    WHERE namespace <> '' AND deployment <> '' GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-    ON CONFLICT (cluster, namespace, deployment) DO UPDATE
-    SET lines = aiops_workload.lines + excluded.lines, last = greatest(aiops_workload.last, excluded.last)
-), minutes AS ({MINUTES.format(selected=counted)})
-SELECT line_id FROM fresh
+){counted if counts else ""}
+SELECT line_id{"" if counts else ", cluster, namespace, deployment, time, level"} FROM fresh
 """
 
 
-APPEND = {verdicts: _append(verdicts) for verdicts in (False, True)}
+APPEND = {verdicts: _append(verdicts, counts=True) for verdicts in (False, True)}
+APPEND_ONLY = {verdicts: _append(verdicts, counts=False) for verdicts in (False, True)}
 PLACES = "SELECT replace(key::text, '-', ''), time, line FROM aiops_log_key WHERE key = ANY(%s::uuid[])"
 CHANGED = """
 SELECT time / 60000, cluster, namespace, deployment,
@@ -109,6 +128,35 @@ WITH given AS MATERIALIZED (
 ), minutes AS ({MINUTES.format(selected=CHANGED)})
 SELECT count(*) FROM changed
 """
+
+
+class Counts:
+    """What APPEND_ONLY has stored: lines by workload, and by minute and verdict."""
+
+    def __init__(self) -> None:
+        self.lines: Counter[tuple[str, str, str]] = Counter()
+        self.last: dict[tuple[str, str, str], int] = {}
+        self.minutes: dict[tuple[int, str, str, str], list[int]] = {}
+
+    def add(self, rows: Iterable[tuple[str, str, str, int, str]]) -> None:
+        """Count lines: (cluster, namespace, deployment, time in ms, verdict)."""
+        for cluster, namespace, deployment, at, level in rows:
+            names = cluster, namespace, deployment
+            if namespace and deployment:
+                self.lines[names] += 1
+                self.last[names] = max(at, self.last.get(names, at))
+            verdicts = self.minutes.setdefault((at // MINUTE_MS, *names), [0, 0, 0])
+            verdicts[{"Normal": 1, "Anomaly": 2}.get(level, 0)] += 1
+
+    def statements(self) -> list[tuple[str, list[list]]]:
+        """Return the statements that add them to the stored counts, with their parameters, to be executed in order."""
+        workloads = [(*names, lines, self.last[names]) for names, lines in self.lines.items()]
+        minutes = [(*names, *verdicts) for names, verdicts in self.minutes.items()]
+        return [
+            (statement, [list(column) for column in zip(*rows, strict=True)])
+            for statement, rows in ((COUNTED_WORKLOADS, workloads), (COUNTED_MINUTES, minutes))
+            if rows
+        ]
 
 
 def key_of(id: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from django.db import transaction
 from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
@@ -111,18 +110,20 @@ class Logs(ContractView):
             response["Accept-Encoding"] = coding.ACCEPTED
         return response
 
-    @transaction.atomic  # what is refused has stored nothing: lines without ids would be there twice when sent again
     def post(self, request):
         quota.require(request.user)
         given = request.data  # without a body there is no parser, and it is an empty form
         rows, taken, new, total = given if isinstance(given, Iterator) else iter([(1, {})]), 0, 0, 0
         odd = Odd()
-        while chunk := list(islice(rows, CHUNK)):
-            lines = list(self._good(chunk, odd))
-            total += len(chunk)
-            taken += len(lines)
-            quota.count(request.user, lines)
-            new += accept.store(lines)
+        with (
+            logstore.get().all_or_nothing()
+        ):  # lines without ids would be there twice when a refused body is sent again
+            while chunk := list(islice(rows, CHUNK)):
+                lines = list(self._good(chunk, odd))
+                total += len(chunk)
+                taken += len(lines)
+                quota.count(request.user, lines)
+                new += accept.store(lines)
         if odd.refused and not taken:
             number, problem, _stored = odd.first[0]
             raise Refused(problem if total == 1 else Message("line %(n)s: %(problem)s", n=number, problem=problem))

@@ -11,6 +11,7 @@ from aiops.logstore import conditions, partitions, query, query_tree, searching
 from aiops.logstore.database import DatabaseStore
 from aiops.logstore.opensearch import OpenSearchStore
 from aiops.models import LogLine
+from kernel.errors import Refused
 from mlp.tests.tiers import few
 
 from .test_logstore import NOW, ids_matching, line
@@ -178,3 +179,24 @@ def test_calls_of_opensearch_are_not_logged(osmem, caplog):
     with caplog.at_level("INFO"):
         OpenSearchStore(osmem).search({}, 1)
     assert [record for record in caplog.records if record.name.startswith("opensearch")] == []
+
+
+def test_what_is_appended_all_or_nothing_is_stored_and_counted_at_the_end(store):
+
+    def fail_after_two() -> None:
+        with store.all_or_nothing():
+            store.append([line(1), line(2)])
+            raise Refused("no more")
+
+    with pytest.raises(Refused):
+        fail_after_two()
+    assert ids_matching(store, {"match_all": {}}) == set()
+    with store.all_or_nothing():
+        assert store.append([line(1), line(2, anomaly_level="Anomaly", deployment="db")]) == ["id1", "id2"]
+        assert store.append([line(2, deployment="db"), line(3, namespace_name="")]) == ["id3"]
+    assert store.append([line(1), line(4)]) == ["id4"]
+    assert ids_matching(store, {"match_all": {}}) == {"id1", "id2", "id3", "id4"}
+    counted = {(namespace, deployment): lines for _, namespace, deployment, lines in store.aggregate_workloads()}
+    assert counted == {("shop", "web"): 2, ("shop", "db"): 1}
+    bars = store.histogram({"query": {"match_all": {}}}, NOW - 3_600_000, 7_200_000, 1)
+    assert {level: lines for level, lines in bars[0].items() if lines} == {"": 3, "Anomaly": 1}

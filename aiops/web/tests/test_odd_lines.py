@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import pytest
+from django.db import connection
+from django.test import Client
 
 from accounts import lifecycle as accounts
 from aiops.intake import accept, bodies
-from aiops.models import LogLine
+from aiops.models import LogLine, LogMinute, Workload
 from aiops.web import logs_api
 from kernel.errors import Fault
 from mlp.tests.tiers import few
@@ -149,3 +153,32 @@ def test_lines_that_are_refused_and_sent_again_are_stored_once(post, monkeypatch
 def test_a_long_id_of_an_administrator_is_recognized_again(as_staff):
     for id, new in (("x" * 200, 1), ("x" * 200, 0), ("x" * 199 + "y", 1)):
         assert as_staff.call("post", "aiops/logs", {"log": "x", "_id": id}).json()["new"] == new
+
+
+def test_two_bodies_with_the_same_workloads_in_another_order_are_both_stored(alice, monkeypatch):
+    """Each is in the middle of its lines when the other is."""
+    monkeypatch.setattr(logs_api, "CHUNK", 1)
+    meeting, checked, check = threading.Barrier(2), threading.local(), accept.bus.check
+
+    def meet() -> None:
+        checked.times = getattr(checked, "times", 0) + 1
+        if checked.times == 2:
+            meeting.wait(60)
+        check()
+
+    monkeypatch.setattr(accept.bus, "check", meet)
+    lines = [{"log": name, "deployment": name} for name in ("first", "second")]
+    headers = {"authorization": f"Bearer {accounts.token_of(alice)}"}
+
+    def send(body: list) -> dict:
+        try:
+            return Client().post(PATH, body, content_type="application/json", headers=headers).json()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        answers = list(threads.map(send, (lines, lines[::-1])))
+    assert answers == [{"taken": 2, "new": 2}] * 2
+    assert sorted(texts()) == ["first", "first", "second", "second"]
+    assert dict(Workload.objects.values_list("deployment", "lines")) == {"first": 2, "second": 2}
+    assert sum(LogMinute.objects.values_list("unjudged", flat=True)) == 4
