@@ -7,6 +7,7 @@ from rest_framework import serializers
 from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
 from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString, TitleField
+from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .models import Application, AppRun, Rollout, State
@@ -113,6 +114,10 @@ class AppOut(serializers.Serializer):
         help_text="whether it restarts, instead of waiting, when the alias moves and there is no room for two runs"
     )
     rollout = RolloutOut(default=None, allow_null=True, help_text="its move to another model, while there is one")
+    url = serializers.SerializerMethodField(help_text="its address at the application gateway")
+
+    def get_url(self, app: Application) -> str:
+        return f"{app_address(self.context['request'])}/{app.user.username}/{app.name}"
 
     def get_queued(self, app: Application) -> bool:
         return app.shown_state == "queued"

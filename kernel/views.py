@@ -176,7 +176,7 @@ class ContractView(APIView):
         out = self.call.out
         if out in (None, str):
             return Response(instance or "", status=self.call.status)
-        return Response(out(instance).data, status=self.call.status)
+        return Response(out(instance, context={"request": self.request}).data, status=self.call.status)
 
     def in_state(self, queryset):
         """Return the rows in the state of ?state=, all of them without it. Raises Refused for an unknown state."""
@@ -196,7 +196,7 @@ class ContractView(APIView):
         offset = query_int(self.request, "offset", 0, 0)
         rows = queryset.order_by("-pk")[offset : offset + limit]
         headers = {"X-Total-Count": str(queryset.count())}
-        return Response(self.call.out(rows, many=True).data, headers=headers)
+        return Response(self.call.out(rows, many=True, context={"request": self.request}).data, headers=headers)
 
 
 def to_trash(request) -> bool:

@@ -137,7 +137,7 @@ class OpenSearchStore(LogStore):
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """There are no transactions here: lines are visible before it ends, and stay when the server is lost, too."""
+        """Remove what was stored when it fails, unless the server is lost, too: there are no transactions here."""
         self.thread.created = created = []
         try:
             yield

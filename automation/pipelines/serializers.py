@@ -11,6 +11,7 @@ from automation.sweeps.serializers import SCALAR, AnyObject
 from jobs.serializers import EntryField, NotesField, StrictList
 from kernel.errors import Refused
 from kernel.fields import Invalid, NameField, StrictBool, StrictSerializer, StrictString, TitleField
+from kernel.outcomes import Outcome
 
 from . import graph
 
@@ -125,6 +126,7 @@ class PipelineRunOut(serializers.Serializer):
     pipeline = serializers.CharField(source="pipeline.name")
     number = serializers.IntegerField()
     state = serializers.ChoiceField(choices=RunState.choices)
+    outcome = serializers.ChoiceField(choices=Outcome.choices, allow_blank=True, help_text="how it has ended")
     reason = serializers.CharField(allow_blank=True)
     params = AnyObject()
     steps = PipelineStepOut(many=True, source="steps.all")

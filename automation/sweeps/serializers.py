@@ -21,6 +21,7 @@ from kernel.fields import (
     StrictString,
     TitleField,
 )
+from kernel.outcomes import Outcome
 from tracking.metrics.serializers import SERIES_NAME, NumberOut
 
 from . import options, space
@@ -232,6 +233,7 @@ class SweepOut(serializers.Serializer):
     title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
     user = serializers.CharField(source="user.username")
     state = serializers.ChoiceField(choices=SweepState.choices)
+    outcome = serializers.ChoiceField(choices=Outcome.choices, allow_blank=True, help_text="how it has ended")
     reason = serializers.CharField(allow_blank=True)
     notes = serializers.CharField(allow_blank=True)
     job = AnyObject(source="shown_job", help_text="what each trial submits")

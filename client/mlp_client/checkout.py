@@ -21,20 +21,22 @@ IGNORE = ".mlpignore"
 
 
 class Checkout:
-    """The folder `root` with its files: {path: Local}. `extra` are files that exist only on the platform."""
+    """The folder `root` with its files, {path: Local}, of which `entries` are the scripts that were named."""
 
-    def __init__(self, script: str, root: str, say):
-        if not os.path.isfile(script):
-            raise Failure(LOCAL, tr("{file}: no such file", file=script))
-        script = os.path.realpath(script)
-        self.has_git = _git(os.path.dirname(script), "rev-parse", "--is-inside-work-tree") == b"true\n"
-        self.root = os.path.realpath(root) if root else self._root_of(script)
-        self.entry = os.path.relpath(script, self.root).replace(os.sep, "/")
-        if self.entry.startswith("../"):
-            raise Failure(USAGE, tr("{file} is not in {folder}", file=script, folder=self.root))
+    def __init__(self, scripts: list, root: str, say):
+        for script in scripts:
+            if not os.path.isfile(script):
+                raise Failure(LOCAL, tr("{file}: no such file", file=script))
+        first = os.path.realpath(scripts[0])
+        self.has_git = _git(os.path.dirname(first), "rev-parse", "--is-inside-work-tree") == b"true\n"
+        self.root = os.path.realpath(root) if root else self._root_of(first)
+        self.entries = [os.path.relpath(os.path.realpath(script), self.root).replace(os.sep, "/") for script in scripts]
+        for script, entry in zip(scripts, self.entries):  # noqa: B905 (3.10)
+            if entry.startswith("../"):
+                raise Failure(USAGE, tr("{file} is not in {folder}", file=os.path.realpath(script), folder=self.root))
         if not root and self.root in (os.path.expanduser("~"), os.path.dirname(self.root)):
             raise Failure(USAGE, tr("{folder} would be sent as a whole; name a folder: --root DIR", folder=self.root))
-        self.say, self.files, self.extra, self.count = say, {}, {}, 0
+        self.say, self.files, self.count = say, {}, 0
         self._collect()
 
     def _root_of(self, script: str) -> str:
@@ -54,8 +56,9 @@ class Checkout:
         for path in listed if listed is not None else self._by_walking(rules):
             if not rules.excludes(path, False):
                 self._take(path)
-        if self.entry not in self.files:
-            raise Failure(USAGE, tr("{file} is excluded by .gitignore or .mlpignore", file=self.entry))
+        for entry in self.entries:
+            if entry not in self.files:
+                raise Failure(USAGE, tr("{file} is excluded by .gitignore or .mlpignore", file=entry))
         if len(self.files) > MAX_FILES or self.bytes > MAX_BYTES:
             raise Failure(USAGE, self._too_much())
 
@@ -139,9 +142,10 @@ class Checkout:
             return ""
 
     # --- what git knows --------------------------------------------------------------------------------------------
-    def git_files(self, launcher: str, launcher_text: bytes) -> dict:
+    def git_files(self, launchers: dict) -> dict:
         """Return {path: content} of a `.git` that has the commit, the branch and the files of the commit, as the
-        platform reads them, and the uncommitted changes as a diff; empty where there is no commit.
+        platform reads them, and the uncommitted changes as a diff; empty where there is no commit. `launchers` are
+        further files, {path: content}, which are no changes.
         """
         head = _git(self.root, "rev-parse", "--verify", "-q", "HEAD") if self.has_git else None
         top = _git(self.root, "rev-parse", "--show-prefix") if self.has_git else None
@@ -151,7 +155,7 @@ class Checkout:
         made = {".git/HEAD": b"ref: " + branch if branch else head}
         if branch:
             made[".git/packed-refs"] = head.strip() + b" " + branch
-        index = self._index(launcher, launcher_text)
+        index = self._index(launchers)
         if index:
             made[".git/index"] = index
         diff = _git(self.root, "diff", "--binary", "--no-ext-diff", "--no-color", "HEAD") or b""
@@ -162,7 +166,7 @@ class Checkout:
             made[DIFF] = diff
         return made
 
-    def _index(self, launcher: str, launcher_text: bytes):
+    def _index(self, launchers: dict):
         """Return an index with the files of the commit that are sent: by it the platform tells whether some differ."""
         with tempfile.TemporaryDirectory(prefix="mlp-") as folder:
             given = {"GIT_INDEX_FILE": os.path.join(folder, "index")}
@@ -172,8 +176,8 @@ class Checkout:
             tracked = {os.fsdecode(name) for name in listed.split(b"\0") if name}
             left_out = [name for name in tracked - set(self.files) if os.path.exists(os.path.join(self.root, name))]
             lines = b"".join(b"0 " + b"0" * 40 + b"\t" + os.fsencode(name) + b"\0" for name in left_out)
-            if launcher:
-                digest = _git(self.root, "hash-object", "--stdin", typed=launcher_text) or b""
+            for launcher, text in launchers.items():
+                digest = _git(self.root, "hash-object", "--stdin", typed=text) or b""
                 lines += b"100644 " + digest.strip() + b"\t" + launcher.encode() + b"\0"
             if lines:
                 _git(self.root, "-c", "index.version=2", "update-index", "-z", "--index-info", typed=lines, **given)

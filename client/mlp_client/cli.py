@@ -8,12 +8,25 @@ import os
 import signal
 import sys
 
-from . import __version__, account, files, objects, profiles, running, shown
+from . import (
+    __version__,
+    account,
+    completion,
+    files,
+    models,
+    objects,
+    pipelines,
+    profiles,
+    running,
+    schedules,
+    shown,
+    sweeps,
+)
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files)
+VERBS = (account, running, objects, files, sweeps, pipelines, schedules, models, completion)
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,17 +75,31 @@ def parser() -> argparse.ArgumentParser:
     main.add_argument("--version", action="version", version=f"mlp-client {__version__}")
     verbs = main.add_subparsers(dest="command", metavar="VERB", parser_class=Parser)
     verbs.required = True
-    common = _common(argparse.SUPPRESS)
+    for module in VERBS:
+        module.declare(Verbs(verbs, _common(argparse.SUPPRESS)))
+    return main
 
-    def command(name: str, run, help_text: str, connects: bool = True, **options) -> argparse.ArgumentParser:
+
+class Verbs:
+    """Where a module declares its verbs; `group` is one of several words, such as `mlp sweep run`."""
+
+    def __init__(self, verbs, common: argparse.ArgumentParser):
+        self.verbs, self.common = verbs, common
+
+    def __call__(self, name: str, run, help_text: str, connects: bool = True, **options) -> argparse.ArgumentParser:
+        """Add a verb and return its parser."""
         texts = {"help": help_text, "description": help_text, "epilog": codes()}
-        made = verbs.add_parser(name, parents=[common], formatter_class=raw, **texts, **options)
+        raw = argparse.RawDescriptionHelpFormatter
+        made = self.verbs.add_parser(name, parents=[self.common], formatter_class=raw, **texts, **options)
         made.set_defaults(run=run, connects=connects, takes_args=False)
         return made
 
-    for module in VERBS:
-        module.declare(command)
-    return main
+    def group(self, name: str, help_text: str) -> Verbs:
+        """Add a first word and return where the second ones are declared."""
+        made = self.verbs.add_parser(name, help=help_text, description=help_text)
+        verbs = made.add_subparsers(dest="second", metavar="VERB", parser_class=Parser)
+        verbs.required = True
+        return Verbs(verbs, self.common)
 
 
 def _seconds(text: str) -> float:
@@ -88,10 +115,13 @@ def main(arguments=None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         cut = arguments.index("--") if "--" in arguments else len(arguments)
-        options = parser().parse_args(arguments[:cut])
+        words = parser()
+        options = words.parse_args(arguments[:cut])
+        options.parser = words
         options.args = arguments[cut + 1 :]
         if options.args and not options.takes_args:
-            raise Failure(USAGE, tr("{verb} takes no arguments after --", verb=options.command))
+            verb = " ".join(filter(None, (options.command, getattr(options, "second", ""))))
+            raise Failure(USAGE, tr("{verb} takes no arguments after --", verb=verb))
         result = run(options)
         shown.result(options, result)
         sys.stdout.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import sys
 import threading
 import time
 
@@ -133,11 +132,7 @@ class Follower:
             self.print(body.decode("utf-8", "replace"))
             self.offset += len(body)
 
-    @staticmethod
-    def print(text: str) -> None:
-        encoding = sys.stdout.encoding or "ascii"
-        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
-        sys.stdout.flush()
+    print = staticmethod(shown.text)
 
     # --- metrics --------------------------------------------------------------------------------------------------
     def _tell_metrics(self) -> None:

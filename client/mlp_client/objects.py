@@ -8,7 +8,7 @@ import webbrowser
 from datetime import datetime, timezone
 from urllib.parse import quote
 
-from . import running, shown
+from . import interrupting, running, shown
 from .connection import Rest
 from .following import Follower
 from .texts import tr
@@ -23,14 +23,14 @@ def declare(command) -> None:
     """Add the verbs."""
     made = command("ps", ps, tr("list jobs, newest first"))
     made.add_argument("--state", choices=("creating", "running", "finished", "error"), help=tr("only those"))
-    made.add_argument("-n", "--limit", type=_count, default=20, metavar="N", help=tr("at most N (default: 20)"))
+    made.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
     made = command("logs", logs, tr("print the log of a job"))
     made.add_argument("name", metavar="JOB")
     made.add_argument("-f", "--follow", action="store_true", help=tr("follow it to the end; exit as the job did"))
-    running.follow_options(made)
+    interrupting.options_of(made)
     made = command("metrics", metrics, tr("print what a job has reported"))
     made.add_argument("name", metavar="JOB")
-    made.add_argument("-n", "--limit", type=_count, default=20, metavar="N", help=tr("at most N (default: 20)"))
+    made.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
     made = command("cancel", cancel, tr("cancel jobs"))
     made.add_argument("names", metavar="JOB", nargs="+")
     made = command("rerun", rerun, tr("run a job again, with its code as it was"))
@@ -39,7 +39,7 @@ def declare(command) -> None:
         "--set", action="append", default=[], metavar="ARG=VALUE", help=tr("replace an argument: lr=0.01")
     )
     running.job_options(made, RERUN)
-    running.follow_options(made)
+    interrupting.options_of(made)
     made.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
     command("queue", queue, tr("list your queued jobs and why they wait"))
     made = command("open", open_page, tr("open the page of a job in the browser"))
@@ -193,11 +193,12 @@ def open_page(rest: Rest, options: argparse.Namespace, say) -> dict:
     return {"url": address}
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Return a number of rows. Raises ValueError."""
     value = int(text)
     if not 1 <= value <= 1_000_000:
         raise ValueError
     return value
 
 
-_count.__name__ = "number"
+count.__name__ = "number"

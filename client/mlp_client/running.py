@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 
-from . import sending, shown
+from . import interrupting, sending, shown
 from .checkout import Checkout
 from .connection import Rest
 from .following import Follower, exit_code
+from .interrupting import Followed
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, USAGE, Failure
 
@@ -27,7 +27,7 @@ def declare(command) -> None:
     made.set_defaults(takes_args=True)
     made.add_argument("--root", metavar="DIR", help=tr("send this folder in place of the whole checkout"))
     job_options(made)
-    follow_options(made)
+    interrupting.options_of(made)
     made.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
 
 
@@ -45,7 +45,7 @@ def job_options(made: argparse.ArgumentParser, only=None) -> None:
     option("title", "--title", help=tr("what pages call it (default: the script and its arguments)"))
     option("gpu", "--gpu", type=int, metavar="N", help=tr("GPUs of each worker"))
     option("cpu", "--cpu", type=float, metavar="N", help=tr("CPUs of each worker"))
-    option("ram", "--ram", type=_memory, metavar="SIZE", help=tr("memory of each worker: 512, 512MiB or 4GiB"))
+    option("ram", "--ram", type=memory, metavar="SIZE", help=tr("memory of each worker: 512, 512MiB or 4GiB"))
     option("workers", "--workers", type=int, metavar="N", help=tr("number of workers"))
     option("env", "--env", action="append", type=_pair, metavar="K=V", help=tr("environment; K alone copies it"))
     option("datasets", "--dataset", action="append", metavar="NAME", help=tr("dataset that it reads: name or name@2"))
@@ -63,15 +63,6 @@ def job_options(made: argparse.ArgumentParser, only=None) -> None:
     option("priority", "--priority", type=int, metavar="N", help=tr("among your own queued jobs, -100 to 100"))
     option("preemptible", "--preemptible", action="store_true", help=tr("may be interrupted for a waiting job"))
     option("network", "--network", choices=("open", "platform", "none"), help=tr("what it may reach"))
-
-
-def follow_options(made: argparse.ArgumentParser) -> None:
-    """Add what Ctrl-C does while a job is followed."""
-    made.add_argument(
-        "--on-interrupt",
-        choices=("ask", "cancel", "detach"),
-        help=tr("what Ctrl-C or SIGTERM does to the job (default: ask on a terminal, else cancel)"),
-    )
 
 
 def fields_of(options: argparse.Namespace) -> dict:
@@ -102,10 +93,10 @@ def fields_of(options: argparse.Namespace) -> dict:
 def run(rest: Rest, options: argparse.Namespace, say):
     """Send the checkout, submit the job, and follow it unless --detach is given. Raises Failure."""
     args = options.args
-    checkout = Checkout(options.script, options.root or "", say)
+    checkout = Checkout([options.script], options.root or "", say)
     fields = fields_of(options)
     fields.setdefault("name", sending.job_name(options.script))
-    fields.setdefault("title", _title(options.script, args))
+    fields.setdefault("title", title_of(options.script, args))
     if args:
         fields["args"] = args
     job = sending.submit(rest, checkout, fields, options, say)
@@ -121,7 +112,8 @@ def follow_new(rest: Rest, job: dict, options: argparse.Namespace, say):
     return follow(rest, job["name"], options, say)
 
 
-def _title(script: str, args: list) -> str:
+def title_of(script: str, args: list) -> str:
+    """Return a title for the job of a script."""
     words = " ".join([os.path.basename(script), *args])
     return "".join(char if char.isprintable() else " " for char in words)[:200].strip()
 
@@ -138,7 +130,7 @@ def follow(rest: Rest, name: str, options: argparse.Namespace, say, default: str
             job = follower.to_end()
             break
         except KeyboardInterrupt:
-            if not _stay(rest, name, options, say, default):
+            if not interrupting.stay(rest, _followed(name), options, say, default):
                 options.code = INTERRUPTED
                 return None
             follower.over.clear()
@@ -153,27 +145,13 @@ def _tell_end(job: dict, say) -> None:
     say(": ".join(dict.fromkeys(filter(None, parts))))
 
 
-def _stay(rest: Rest, name: str, options: argparse.Namespace, say, default: str) -> bool:
-    """Cancel the job or leave it after Ctrl-C, as the user chooses; return whether it is followed further."""
-    choice = options.on_interrupt or ("ask" if sys.stdin.isatty() and sys.stderr.isatty() else default)
-    if choice == "ask":
-        try:
-            sys.stderr.write("\n" + tr("[c]ancel the job, [d]etach, or Enter to go on: "))
-            sys.stderr.flush()
-            typed = sys.stdin.readline()
-        except KeyboardInterrupt:
-            typed = "d"
-        letter = typed.strip().lower()[:1] if typed else "d"
-        if letter not in ("c", "d"):
-            return True
-        choice = "cancel" if letter == "c" else "detach"
-    rest.web.close()
-    if choice == "cancel":
-        rest.send("PUT", f"jobs/{name}:cancel", expect=(403,))  # 403: it has ended meanwhile
-        say(tr("job {name} is being cancelled", name=name))
-    else:
-        say(tr("job {name} goes on; follow it by: mlp logs -f {name}; cancel it by: mlp cancel {name}", name=name))
-    return False
+def _followed(name: str) -> Followed:
+    return Followed(
+        f"jobs/{name}:cancel",
+        tr("[c]ancel the job, [d]etach, or Enter to go on: "),
+        tr("job {name} is being cancelled", name=name),
+        tr("job {name} goes on; follow it by: mlp logs -f {name}; cancel it by: mlp cancel {name}", name=name),
+    )
 
 
 def _value(name: str, value) -> str:
@@ -191,7 +169,8 @@ def _pair(text: str):
     return name, value if equals else None
 
 
-def _memory(text: str) -> int:
+def memory(text: str) -> int:
+    """Return MiB. Raises ValueError, KeyError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     return round(float(found.group(1)) * UNITS[found.group(2)]) if found else int(text)
 
@@ -204,4 +183,4 @@ def _duration(text: str) -> int:
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-_pair.__name__, _memory.__name__, _duration.__name__ = "NAME=VALUE", "size", "time"
+_pair.__name__, memory.__name__, _duration.__name__ = "NAME=VALUE", "size", "time"

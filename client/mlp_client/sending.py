@@ -1,6 +1,6 @@
-"""Sends a checkout to the user's `.home`, only what differs from what is there, and submits a job that runs it.
+"""Sends a checkout to the user's `.home`, only what differs from what is there, and submits what runs it.
 
-The job runs the snapshot that the platform takes when it is submitted. Whether that is what was sent is compared
+A job runs the snapshot that the platform takes when it is submitted. Whether that is what was sent is compared
 afterwards: somebody else may have sent the same checkout at the same moment.
 """
 
@@ -19,7 +19,7 @@ from . import profiles
 from .checkout import Checkout
 from .connection import Rest
 from .texts import tr
-from .transfer.errors import LOCAL, REFUSED, Failure
+from .transfer.errors import LOCAL, REFUSED, USAGE, Failure
 from .transfer.pool import each
 from .transfer.progress import Progress
 from .transfer.scan import Local
@@ -39,12 +39,8 @@ os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
 def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
     """Send the checkout and submit a job of it; return the job, as REST has it. Raises Failure."""
     for attempt in range(TRIES):
-        sent = Sent(rest, checkout, options.quiet, say, fresh=attempt > 0)
-        try:
-            sent.send()
-        except _Stale:
-            continue  # this token may not delete, so the files go to a new folder
-        job = _create(rest, {**fields, "entry": f"{sent.folder}/{sent.entry}"}, named=bool(options.name))
+        sent = send(rest, checkout, options.quiet, say, fresh=attempt > 0)
+        job = _create(rest, {**fields, "entry": sent.places[0]}, named=bool(options.name))
         difference = sent.compare(rest.get(f"jobs/{job['name']}/code"))
         if not difference:
             return job
@@ -53,6 +49,17 @@ def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
         if options.name:
             raise Failure(REFUSED, tr("job {name} was cancelled; submit it under another name", name=job["name"]))
     raise Failure(REFUSED, tr("the checkout could not be sent unchanged"))
+
+
+def send(rest: Rest, checkout: Checkout, quiet: bool, say, fresh: bool = False) -> Sent:
+    """Send the checkout, with `fresh` to a new folder; return it with its `places`. Raises Failure."""
+    sent = Sent(rest, checkout, quiet, say, fresh)
+    try:
+        sent.send()
+    except _Stale:  # this token may not delete, so the files go to a new folder
+        sent = Sent(rest, checkout, quiet, say, True)
+        sent.send()
+    return sent
 
 
 def _create(rest: Rest, fields: dict, named: bool) -> dict:
@@ -77,16 +84,28 @@ class _Stale(Exception):
 
 
 class Sent:
-    """A checkout in its folder of `.home`, which is remembered for the next time."""
+    """A checkout in its folder of `.home`, which is remembered for the next time.
+
+    `places` are the entries of the checkout, as fields of jobs name them; `launchers` the files that start those that
+    are in a folder: the snapshot of a job begins at the folder of its entry.
+    """
 
     def __init__(self, rest: Rest, checkout: Checkout, quiet: bool, say, fresh: bool):
         self.rest, self.checkout, self.quiet, self.say = rest, checkout, quiet, say
-        plain = "/" not in checkout.entry and SAFE.fullmatch(checkout.entry)
-        self.launcher = "" if plain else re.sub("[^A-Za-z0-9._-]", "_", checkout.entry.replace("/", "__"))[-120:]
-        self.entry = self.launcher or checkout.entry
-        self.text = START.format(parts=checkout.entry.split("/")).encode() if self.launcher else b""
+        self.launchers: dict = {}
         self.folder = self._folder(fresh)
+        self.places = [f"{self.folder}/{self._start_of(entry)}" for entry in checkout.entries]
         self.sums: dict = {}
+
+    def _start_of(self, entry: str) -> str:
+        """Return the file at the top by which the entry is started: itself, or a launcher."""
+        if "/" not in entry and SAFE.fullmatch(entry):
+            return entry
+        launcher = re.sub("[^A-Za-z0-9._-]", "_", entry.replace("/", "__"))[-120:]
+        text = START.format(parts=entry.split("/")).encode()
+        if self.launchers.setdefault(launcher, text) != text:
+            raise Failure(USAGE, tr("{file}: its name is too much like that of another script", file=entry))
+        return launcher
 
     def _folder(self, fresh: bool) -> str:
         project = os.environ.get("GITHUB_REPOSITORY") or os.environ.get("CI_PROJECT_PATH") or ""
@@ -108,9 +127,7 @@ class Sent:
     def send(self) -> None:
         """Send what differs, and delete what the checkout no longer has. Raises Failure, _Stale."""
         with tempfile.TemporaryDirectory(prefix="mlp-") as drafts:
-            made = {**self.checkout.git_files(self.launcher, self.text)}
-            if self.launcher:
-                made[self.launcher] = self.text
+            made = {**self.checkout.git_files(self.launchers), **self.launchers}
             files = dict(self.checkout.files)
             for number, (path, data) in enumerate(made.items()):
                 draft = os.path.join(drafts, str(number))

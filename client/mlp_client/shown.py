@@ -28,6 +28,13 @@ def line(text: str) -> None:
     print(fitting(text, sys.stdout))
 
 
+def text(lines: str) -> None:
+    """Print text as it is, in the encoding of standard output."""
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(lines.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
 def width(text: str) -> int:
     """Return the columns that the text takes on a terminal."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

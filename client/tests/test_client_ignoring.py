@@ -48,7 +48,7 @@ def tree(tmp_path) -> Path:
 
 
 def taken(folder: Path, **options) -> set[str]:
-    return set(Checkout(str(folder / "train.py"), options.get("root", ""), print).files)
+    return set(Checkout([str(folder / "train.py")], options.get("root", ""), print).files)
 
 
 def test_ignore_files_are_read_as_git_reads_them(tree, monkeypatch):
@@ -93,7 +93,7 @@ def test_links_and_unreadable_names_are_left_out_with_a_line(tmp_path, monkeypat
     (folder / "nothing").symlink_to("none")
     (folder / "new\nline").write_text("")
     said = []
-    found = Checkout("train.py", "", said.append)
+    found = Checkout(["train.py"], "", said.append)
     assert set(found.files) == {"train.py", "pkg/m.py", "in.py"}
     assert sorted(line.partition(":")[0] for line in said) == ["left out dir", "left out new\nline", "left out out"]
 

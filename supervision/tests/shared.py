@@ -24,6 +24,7 @@ VISITORS = (
     "mlp/tests/attack/test_breakout.py",
     "mlp/tests/attack/test_filling.py",
     "client/tests/test_client_run_live.py",
+    "client/tests/test_client_automation_live.py",
     "client/tests/test_client_verbs_live.py",
     "mlp/tests/test_demo.py",
     "supervision/tests/test_orderly_end.py",
