@@ -126,11 +126,13 @@ storm: venv-dev
 # PyTorch is left out: it has other files, and other hashes, for each build. UPGRADE=1 takes the newest versions of what
 # requirements.txt does not pin; without it the lock file's own stay where they fit.
 EXTRAS := requirements-kafka.txt requirements-ldap.txt requirements-opensearch.txt requirements-s3.txt
-lock: export UV_CUSTOM_COMPILE_COMMAND := make lock
 lock: venv
 	@grep -hv '^torch==' requirements.txt $(EXTRAS) | $(or $(shell command -v uv),$(VENV)/uv) pip compile - --quiet --universal \
-	--python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate $(if $(UPGRADE),--upgrade) \
+	--python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate $(if $(UPGRADE),--upgrade) \
 	--output-file requirements.lock
+	@sed -i -e '1i # Every package that the platform runs with, except PyTorch, with the hashes of its files. Written by `make lock`.' \
+	-e '1i # Install PyTorch in the build that fits the machine first, then: pip install --require-hashes -r requirements.lock' \
+	requirements.lock
 
 # Checked each time, since the age of no file shows that the Python below .venv was upgraded.
 venv:
