@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.urls import reverse
 from rest_framework.permissions import AllowAny
 
 from kernel.effects import ACCOUNT, READ
 from kernel.errors import NOT_AUTHENTICATED, Refused
+from kernel.pages import address
 from kernel.views import Call, ContractView
 
-from . import lifecycle, named_tokens, throttle
+from . import lifecycle, named_tokens, program_logins, throttle
 from .auth import BearerAuthentication, PasswordAuthentication, SessionAuthentication, username_of_header
 from .models import State, User
-from .serializers import TokenIn, TokenMade, TokenOut, UserIn, UserOut
+from .serializers import (
+    ProgramLoginIn,
+    ProgramLoginOut,
+    ProgramTokenIn,
+    ProgramTokenOut,
+    TokenIn,
+    TokenMade,
+    TokenOut,
+    UserIn,
+    UserOut,
+)  # fmt: skip
 from .service_api import owner_only
 from .signin import factors
 
@@ -110,6 +122,35 @@ class TokenList(ContractView):
         row, text = named_tokens.create(user=self.owner, **self.body(), by=self.by)
         row.token = text
         return self.answer(row)
+
+
+class ProgramLogins(ContractView):
+    """A program asks to be confirmed by a user in a browser; anyone may ask, rate-limited."""
+
+    permission_classes = [AllowAny]
+    calls = {
+        "POST": Call("Begin the log-in of a program", ACCOUNT, body=ProgramLoginIn, out=ProgramLoginOut, status=201)
+    }
+
+    def post(self, request):
+        login, secret = program_logins.begin(self.body()["program"], throttle.client_address(request))
+        login.secret, login.url = secret, f"{address(request)}{reverse('program_login')}"
+        login.expires_s, login.poll_s = program_logins.LASTS_S, program_logins.POLL_S
+        return self.answer(login)
+
+
+class ProgramToken(ContractView):
+    """With the secret of the log-in, until that is forgotten."""
+
+    permission_classes = [AllowAny]
+    calls = {
+        "POST": Call(
+            "Get the token that a user has allowed a program", ACCOUNT, body=ProgramTokenIn, out=ProgramTokenOut
+        )
+    }
+
+    def post(self, request, code):
+        return self.answer(program_logins.fetch(code.replace("-", ""), self.body()["secret"]))
 
 
 class TokenDetail(ContractView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from . import pages as accounts
-from . import service_pages, settings_pages, token_pages
+from . import program_pages, service_pages, settings_pages, token_pages
 from .sharing import links
 from .sharing import pages as sharing
 from .signin import factor_pages as factors
@@ -30,6 +30,7 @@ urlpatterns = [
     path("account", accounts.account, name="account"),
     path("account/token", accounts.rotate_token, name="rotate_token"),
     path("account/tokens", token_pages.tokens, name="tokens"),
+    path("account/program", program_pages.confirm, name="program_login"),
     path("account/tokens/revoke", token_pages.revoke, name="revoke_named"),
     path("account/service", service_pages.accounts, name="service_accounts"),
     path("account/service/end", service_pages.end, name="end_service_account"),

@@ -50,6 +50,28 @@ class TokenOut(RegistryOut):
     address = serializers.IPAddressField(allow_null=True)
 
 
+class ProgramLoginIn(StrictSerializer):
+    program = StrictString(help_text="what the user is shown, such as mlp-laptop: letters, digits and . _ -")
+
+
+class ProgramLoginOut(serializers.Serializer):
+    code = serializers.CharField(source="shown_code", help_text="what the user types on the page")
+    secret = serializers.CharField(help_text="the token is fetched with it")
+    url = serializers.CharField(help_text="the page")
+    expires_s = serializers.IntegerField()
+    poll_s = serializers.IntegerField(help_text="seconds between two requests for the token")
+
+
+class ProgramTokenIn(StrictSerializer):
+    secret = StrictString()
+
+
+class ProgramTokenOut(serializers.Serializer):
+    state = serializers.ChoiceField(choices=["waiting", "allowed", "denied"])
+    user = serializers.CharField(allow_blank=True)
+    token = serializers.CharField(allow_blank=True, help_text="once it is allowed")
+
+
 class ServiceAccountIn(StrictSerializer):
     name = NameField()
 

@@ -33,6 +33,7 @@ HOUR_S = 3600
 AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
 SIGN_INS_PER_HOUR = 600  # of a network, which may be a whole company
 RESETS_PER_HOUR, RESETS_OF_ONE = 30, 5
+PROGRAMS_PER_HOUR, CODES_PER_HOUR = 120, 60
 BUSY_S = 2
 KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
 LOCAL = "127.0.0.1"
@@ -145,6 +146,20 @@ def count_registration(address: str) -> None:
         raise TooMany(
             "too many registrations from this address; try again in %(seconds)s s", field="username", seconds=wait_s
         )
+
+
+def count_program_login(address: str) -> None:
+    """Count a program that asks to be confirmed. Raises TooMany with the time to wait."""
+    wait_s = claim([Budget("program", (network(address),), PROGRAMS_PER_HOUR, HOUR_S / PROGRAMS_PER_HOUR)])
+    if wait_s:
+        raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", seconds=wait_s)
+
+
+def count_code(username: str) -> None:
+    """Count a code that a user has typed. Raises TooMany with the time to wait."""
+    wait_s = claim([Budget("code of", (username,), CODES_PER_HOUR, HOUR_S / CODES_PER_HOUR)])
+    if wait_s:
+        raise TooMany("too many log-ins at the moment; try again in %(seconds)s s", field="code", seconds=wait_s)
 
 
 def count_reset(address: str, username: str) -> None:

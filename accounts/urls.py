@@ -30,6 +30,8 @@ urlpatterns = [
     path("tenants/<seg:tenant>/members", tenancy.MemberList.as_view()),
     path("tenants/<seg:tenant>/members/<seg:name>", tenancy.MemberDetail.as_view()),
     path("auth", api.Auth.as_view()),
+    path("program_logins", api.ProgramLogins.as_view()),
+    path("program_logins/<seg:code>", api.ProgramToken.as_view()),
 ]
 LAST = {"token": Direct(auth.own_token, auth.shows_own_token)}
 DIRECT = {"/api/v1/auth": Direct(auth.auth, lambda environ: environ["REQUEST_METHOD"] == "GET")}

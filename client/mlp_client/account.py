@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import json
 import os
+import re
+import socket
 import sys
+import time
+import webbrowser
 
-from . import profiles
+from . import profiles, shown
 from .connection import Connection, Rest, probe
 from .texts import tr
 from .transfer.errors import LOGIN, REFUSED, USAGE, Failure
+
+JSON = {"Content-Type": "application/json"}
 
 
 def declare(command) -> None:
@@ -18,6 +25,8 @@ def declare(command) -> None:
     made = command("login", login, tr("log in and save the token"), connects=False)
     made.add_argument("address", metavar="URL", help=tr("address of the platform, such as http://host:30001"))
     made.add_argument("--token-stdin", action="store_true", help=tr("read the token from standard input"))
+    made.add_argument("--browser", action="store_true", help=tr("confirm it in a browser (default on a terminal)"))
+    made.add_argument("--password", action="store_true", help=tr("ask for username and password"))
     command("logout", logout, tr("remove the saved token"), connects=False)
     command("whoami", whoami, tr("print the user, the address and the profile"))
 
@@ -38,6 +47,8 @@ def login(_rest, options: argparse.Namespace, say) -> dict:
         owner = rest.owner()
         if owner != rest.user:
             raise Failure(LOGIN, tr("this is a token of {user}, not of {other}", user=owner, other=named))
+    elif options.browser or (sys.stdin.isatty() and not options.password and not options.user):
+        rest.user, token = _confirmed(rest, say)
     else:
         user, password = _asked(options.user or "", url)
         try:
@@ -47,6 +58,28 @@ def login(_rest, options: argparse.Namespace, say) -> dict:
         rest.user = user
     profiles.save(name, url, rest.user, token, cacert)
     return {"url": url, "user": rest.user, "profile": name, "file": str(profiles.place())}
+
+
+def _confirmed(rest: Rest, say) -> tuple[str, str]:
+    """Return username and token once the user has confirmed it in a browser, here or elsewhere. Raises Failure."""
+    host = re.sub("[^A-Za-z0-9._-]", "-", socket.gethostname().partition(".")[0])[:30]
+    begun = rest.web.call("POST", "/api/v1/program_logins", _json({"program": f"mlp-{host}"}), JSON).json()
+    shown.note(tr("Open {url} and type the code {code}", url=begun["url"], code=begun["code"]))
+    if not webbrowser.open(begun["url"]):
+        say(tr("no browser was found; open the address yourself"))
+    path, end = f"/api/v1/program_logins/{begun['code']}", time.monotonic() + begun["expires_s"]
+    while time.monotonic() < end:
+        answer = rest.web.call("POST", path, _json({"secret": begun["secret"]}), JSON).json()
+        if answer["state"] == "allowed":
+            return answer["user"], answer["token"]
+        if answer["state"] == "denied":
+            raise Failure(LOGIN, tr("it was denied in the browser"))
+        time.sleep(begun["poll_s"])
+    raise Failure(LOGIN, tr("nobody has confirmed it within {minutes} minutes", minutes=begun["expires_s"] // 60))
+
+
+def _json(body: dict) -> bytes:
+    return json.dumps(body).encode("utf-8")
 
 
 def _asked(user: str, url: str) -> tuple[str, str]:

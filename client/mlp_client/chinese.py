@@ -23,6 +23,7 @@ TEXTS = {
     "NAME": "名称",
     "NAME is a dataset": "名称是数据集",
     "NEXT": "下一次",
+    "Open {url} and type the code {code}": "请打开 {url} 并输入代码 {code}",
     "POSITION": "位置",
     "PROGRESS": "进度",
     "Password of {user} at {url}: ": "{user} 在 {url} 的密码：",
@@ -58,6 +59,7 @@ TEXTS = {
     "application {name} moves to {model}": "应用 {name} 正切换到 {model}",
     "application {name}: {reason}": "应用 {name}：{reason}",
     "approve a step that waits for it": "批准等待批准的步骤",
+    "ask for username and password": "询问用户名和密码",
     "at most N (default: 20)": "最多 N 个（默认 20）",
     "at the same time": "同时运行数",
     "begin the sweep of a file, and follow it": "开始文件中定义的搜索并跟踪",
@@ -68,6 +70,7 @@ TEXTS = {
     "cancel jobs": "取消任务",
     "certificates to trust instead of the system's": "代替系统证书的受信任证书文件",
     "checksum mismatch, also after retries": "多次重试后校验和仍不一致",
+    "confirm it in a browser (default on a terminal)": "在浏览器中确认（终端中的默认方式）",
     "connection (or MLP_URL, MLP_TOKEN, MLP_PROFILE, MLP_CACERT)": (
         "连接（或环境变量 MLP_URL、MLP_TOKEN、MLP_PROFILE、MLP_CACERT）"
     ),
@@ -99,6 +102,7 @@ TEXTS = {
     "interrupted": "已中断",
     "invalid options or arguments": "选项或参数无效",
     "invalid token: it is empty, or has spaces or non-ASCII characters": "令牌无效：为空，或含有空格或非 ASCII 字符",
+    "it was denied in the browser": "已在浏览器中拒绝",
     "job {name}": "任务 {name}",
     "job {name} goes on; follow it by: mlp logs -f {name}; cancel it by: mlp cancel {name}": (
         "任务 {name} 继续运行；跟踪：mlp logs -f {name}；取消：mlp cancel {name}"
@@ -141,6 +145,7 @@ TEXTS = {
         "{file} 中的脚本都不是本机文件；使用平台上的脚本"
     ),
     "no username or no password given": "未提供用户名或密码",
+    "nobody has confirmed it within {minutes} minutes": "{minutes} 分钟内未确认",
     "not logged in, or invalid token": "未登录，或令牌无效",
     "not logged in; run: mlp login URL (or set MLP_URL and MLP_TOKEN)": (
         "未登录；请运行：mlp login URL（或设置 MLP_URL 和 MLP_TOKEN）"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .texts import tr
 from .transfer.errors import LOCAL, LOGIN, USAGE, Failure
+from .transfer.places import folder
 
 
 class Where:
@@ -21,14 +22,8 @@ class Where:
         self.url, self.token, self.user, self.cacert, self.profile = url, token, user, cacert, profile
 
 
-def folder(variable: str, default: str) -> Path:
-    """Return the folder of this client below an XDG base directory."""
-    base = os.environ.get(variable) or os.path.join(os.path.expanduser("~"), default)
-    return Path(base) / "mlp"
-
-
 def place() -> Path:
-    """Return the file of the profiles."""
+    """Return the file of the profiles. Raises Failure."""
     return folder("XDG_CONFIG_HOME", ".config") / "profiles.json"
 
 
@@ -36,7 +31,7 @@ def load() -> dict:
     """Return {"current": name, "profiles": {name: {url, user, token, cacert}}}. Raises Failure for a damaged file."""
     try:
         kept = json.loads(place().read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, Failure):  # Failure: without a home folder there are none
         return {"current": "default", "profiles": {}}
     except (OSError, ValueError) as problem:
         raise Failure(LOCAL, tr("{file} cannot be read: {problem}", file=place(), problem=problem))

@@ -20,6 +20,7 @@ from .checkout import Checkout
 from .connection import Rest
 from .texts import tr
 from .transfer.errors import LOCAL, REFUSED, USAGE, Failure
+from .transfer.places import folder
 from .transfer.pool import each
 from .transfer.progress import Progress
 from .transfer.scan import Local
@@ -111,7 +112,13 @@ class Sent:
         project = os.environ.get("GITHUB_REPOSITORY") or os.environ.get("CI_PROJECT_PATH") or ""
         if project and not fresh:  # the machines of a CI remember nothing
             return f"{PLACE}/ci-{re.sub('[^A-Za-z0-9]+', '-', project)[-60:]}"
-        path = profiles.folder("XDG_CACHE_HOME", ".cache") / "checkouts.json"
+        stem = re.sub("[^A-Za-z0-9]", "", os.path.basename(self.checkout.root))[:40] or "checkout"
+        new = f"{PLACE}/{stem}-{random.SystemRandom().getrandbits(32):08x}"
+        try:
+            path = folder("XDG_CACHE_HOME", ".cache") / "checkouts.json"
+        except Failure as problem:
+            self.say(problem.line)
+            return new
         try:
             known = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -119,8 +126,7 @@ class Sent:
         key = f"{self.rest.web.url} {self.rest.user} {self.checkout.root}"
         if not isinstance(known, dict) or fresh or not isinstance(known.get(key), str):
             known = known if isinstance(known, dict) else {}
-            stem = re.sub("[^A-Za-z0-9]", "", os.path.basename(self.checkout.root))[:40] or "checkout"
-            known[key] = f"{PLACE}/{stem}-{random.SystemRandom().getrandbits(32):08x}"
+            known[key] = new
             profiles.write(path, known)
         return known[key]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import stat
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from django.conf import global_settings
+from django.test import Client as Page
+
+from mlp.tests.patience import LIMIT_S
 
 PASSWORD = "correct horse battery"
 
@@ -57,11 +62,35 @@ def test_a_login_is_kept_and_removed(client, service, alice, alice_data, bob_dat
     assert "no profile" in client.refused("logout", code=2)
 
 
+def test_a_browser_confirms_a_login(client, service, alice):
+    page = Page()
+    page.force_login(alice)
+    client.environment["BROWSER"] = f"{sys.executable} -c pass %s"
+    with client.start("login", service.url, "--browser") as process:
+        (code,) = re.findall(r"type the code (\S+)\n", process.stderr.readline().decode())
+        page.post("/account/program", {"code": code, "do": "allow", "scope": "full", "days": "7"})
+        assert process.wait(LIMIT_S) == 0
+    assert client.json("whoami")["user"] == "alice"
+    with client.start("login", service.url, "--browser") as process:
+        (code,) = re.findall(r"type the code (\S+)\n", process.stderr.readline().decode())
+        page.post("/account/program", {"code": code, "do": "deny"})
+        assert (process.wait(LIMIT_S), "denied" in process.stderr.read().decode()) == (3, True)
+
+
 def test_a_saved_token_goes_to_its_own_address_only(client, service, alice_data, other_server):
     client.run("login", service.url, "--token", alice_data.token)
     assert "not logged in" in client.refused("whoami", "--url", other_server, code=3)
     client.environment.update(MLP_API_URL=service.url, MLP_TOKEN=alice_data.token)  # as in a job
     assert client.json("whoami")["user"] == "alice"
+
+
+def test_without_a_home_folder_nothing_is_written(client, service, alice_data):
+    """As in a container with any user id: the working folder is no place for a token."""
+    client.environment["HOME"] = "~"  # what the path of such a user's home is
+    assert "there is no home folder" in client.refused("login", service.url, "--token", alice_data.token, code=1)
+    client.environment.update(MLP_URL=service.url, MLP_TOKEN=alice_data.token)
+    assert client.json("whoami")["user"] == "alice"
+    assert list(client.here.iterdir()) == []
 
 
 def test_what_is_wrong_is_said(client, service, other_server, tmp_path, alice_data):

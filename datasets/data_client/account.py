@@ -10,15 +10,15 @@ import tempfile
 from pathlib import Path
 
 from .errors import LOCAL, LOGIN, Failure
+from .places import folder
 from .service import Platform
 
 DEFAULT_URL = "http://127.0.0.1:30001"
 
 
 def saved_path() -> Path:
-    """Return where logins are saved, by the XDG base directory specification."""
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(base) / "mlp" / "login.json"
+    """Return where logins are saved. Raises Failure."""
+    return folder("XDG_CONFIG_HOME", ".config") / "login.json"
 
 
 def saved() -> dict:
@@ -27,7 +27,7 @@ def saved() -> dict:
         logins = json.loads(saved_path().read_text(encoding="utf-8"))
         if isinstance(logins, dict) and isinstance(logins.get("logins"), dict):
             return logins
-    except (OSError, ValueError):
+    except (OSError, ValueError, Failure):
         pass  # the user is asked again
     return {"last": "", "logins": {}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import time
 from datetime import timedelta
 from urllib.parse import quote
@@ -19,9 +20,10 @@ from accounts.models import Delivery, Notice, Preference, Share, User, Visit
 from aiops import logstore
 from aiops.models import Alert, AlertRule, Feedback, SavedSearch, Template
 from apps.models import Application, Rollout
+from automation.models import Pipeline, Schedule, Sweep
 from conftest import add_user
 from datasets.models import Dataset
-from jobs.models import Job, Project, Value
+from jobs.models import Capture, Job, LoggedModel, ModelUse, Project, RunInput, Value
 from kernel import storage
 from kernel.admin_display import list_address, url_of
 from kernel.models import StateChange
@@ -82,6 +84,7 @@ def put_hostile(alice, staff) -> dict:
     for job in Job.objects.filter(user=alice):
         Value.objects.create(job=job, name=EVIL[:100], step=9, value=1.0, at=now, msg_id="evil")
     notice = Notice.objects.create(user=alice, kind="job", name=EVIL[:64], event="error", reason=EVIL)
+    describe(alice)
     Delivery.objects.create(notice=notice, channel="webhook", not_before=now, open=False, error=EVIL)
     Session.objects.create(session_key="evil", session_data="", expire_date=now + timedelta(days=1))
     Visit.objects.create(user=alice, session_key="evil", agent=EVIL, address=EVIL[:50])
@@ -117,6 +120,33 @@ def put_hostile(alice, staff) -> dict:
     for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery):
         rows[model._meta.label_lower] = model.objects.first()
     return rows
+
+
+def describe(alice: User) -> None:
+    """Put markup in what people and scripts write about objects: titles, notes, tags, and what runs have used."""
+    for model in (Application, Dataset, Job, Model, RegisteredModel, Sweep, Pipeline, Schedule):
+        model.objects.filter(user=alice).update(title=EVIL[:200])
+    for model in (Dataset, Job, Sweep, Pipeline, Schedule):
+        model.objects.filter(user=alice).update(notes=f"{EVIL}\n\n[a](javascript:alert(1)) ![x](x)")
+    Job.objects.filter(user=alice).update(tags={EVIL: EVIL}, system_tags={"mlflow.user": EVIL}, group=EVIL[:100])
+    Project.objects.filter(user=alice).update(tags={EVIL: EVIL}, readme=EVIL)
+    for job in Job.objects.filter(user=alice):
+        RunInput.objects.create(
+            job=job, name=EVIL, digest="1", source_type=EVIL, source=f"javascript:alert(1)//{EVIL}",
+            schema=json.dumps({"mlflow_colspec": [{"name": EVIL, "type": EVIL}]}), profile=EVIL, tags={EVIL: EVIL},
+            context=EVIL,
+        )  # fmt: skip
+        logged = LoggedModel.objects.create(
+            user=alice, job=job, name=EVIL, model_type=EVIL, tags={EVIL: EVIL}, params={EVIL: EVIL}, metrics={EVIL: 1.0}
+        )
+        ModelUse.objects.create(job=job, model=logged, kind="input")
+        Capture.objects.update_or_create(
+            job=job,
+            defaults={
+                "git": {"commit": EVIL, "branch": EVIL, "dirty": True},
+                "datasets": [{"name": EVIL, "digest": EVIL}],
+            },
+        )
 
 
 def watched(staff: User) -> None:

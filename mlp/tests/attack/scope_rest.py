@@ -68,6 +68,8 @@ GET    /tenants/{tenant}/work                                                   
 PUT    /tenants/{tenant}/work:end                                                 full
 
 # The account, its tokens and its service accounts: no named token.
+POST   /program_logins                                                            -
+POST   /program_logins/{code}                                                     -
 GET    /users                                                                     full read submit
 POST   /users                                                                     full
 GET    /users/{user}                                                              full read submit

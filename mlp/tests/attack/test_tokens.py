@@ -28,6 +28,7 @@ from mlp.tests.tiers import few, later
 pytestmark = pytest.mark.django_db
 
 VALUES = {
+    "code": "BCDFGHJK",
     "step": "a",
     "user": "alice",
     "tenant": "default",
