@@ -31,7 +31,7 @@ PROGRAM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 SCOPES = (Scope.FULL, Scope.SUBMIT, Scope.READ)
 WAITING, ALLOWED, DENIED = "waiting", "allowed", "denied"
 KEY = "program-login:{code}"
-UNKNOWN = "is not valid, or no longer"
+UNKNOWN = "is not valid, or has expired"
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_what_is_denied_or_forgotten_gives_nothing(begun, fetch, alice_page):
     assert "is not logged in" in alice_page.post(PAGE, {"code": begun["code"], "do": "deny"}).content.decode()
     assert fetch(begun).json() == {"state": "denied", "user": "", "token": ""}
     again = alice_page.post(PAGE, {"code": begun["code"], "do": "allow", "scope": "full", "days": ""})
-    assert (again.status_code, "is not valid, or no longer" in again.content.decode()) == (403, True)
+    assert (again.status_code, "is not valid, or has expired" in again.content.decode()) == (403, True)
     cache.clear()
     assert fetch(begun).status_code == 403
     assert not Token.objects.filter(name__startswith="mlp-laptop").exists()

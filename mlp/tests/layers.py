@@ -108,7 +108,7 @@ FILES = (
         "states",
         "tracker",
     }
-    | {"scopes", "named_tokens", "service_accounts"},
+    | {"scopes", "named_tokens", "program_logins", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"},
     {
         "api",
@@ -117,6 +117,7 @@ FILES = (
         "file_pages",
         "script_pages",
         "settings_pages",
+        "program_pages",
         "token_pages",
         "service_api",
         "service_pages",

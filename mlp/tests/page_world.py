@@ -35,6 +35,7 @@ PAGES = [
     "/index.jsp",
     "/account",
     "/account/security",
+    "/account/program",
     "/account/tokens",
     "/account/service",
     "/settings",
