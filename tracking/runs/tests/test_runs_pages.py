@@ -158,7 +158,7 @@ def test_a_number_that_is_none_is_no_fault_of_the_server(pages):
     assert pages.get("/runs/export.csv", {"in": "²"}).status_code == 404
     assert pages.post("/runs/undo", {"at": "²"}).status_code == 404
     answer = pages.post("/runs/view", {"do": "delete", "view": "x", "next": "/jobs"}, follow=True)
-    assert "this view no longer exists" in answer.text
+    assert "This view no longer exists" in answer.text
 
 
 def test_groups_lead_to_their_runs(pages):
