@@ -126,7 +126,8 @@ def test_a_changed_number_of_lines(rule, before, now, given, fires):
     lines("alice", 30, count=now)
     assert alerts.check(NOW) == fires
     if fires:
-        assert str(Alert.objects.get().words) == f"{now} line{'s' * (now != 1)} within 60 s, {before} in the same time before"
+        counted = f"{now} line" if now == 1 else f"{now} lines"
+        assert str(Alert.objects.get().words) == f"{counted} within 60 s, {before} in the same time before"
 
 
 def test_muting_and_editing(as_alice, rule):
