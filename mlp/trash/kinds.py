@@ -108,7 +108,7 @@ def entries(found: list[tuple]) -> list[TrashItem]:
 
 
 def explain(items: Iterable, user) -> None:
-    """Say of each item in the user's trash why it cannot be restored or deleted now, and of others why it cannot be
+    """Set of each item in the user's trash why it cannot be restored or deleted now, and of others why it cannot be
     moved there.
     """
     items = list(items)
