@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import logout as close_session
@@ -13,11 +15,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from kernel import disk
-from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next
+from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next, why_not
 
 from . import lifecycle, logins, sessions, throttle
 from .models import Factor, User
-from .signin import entering, factors
+from .signin import entering, factors, people
 
 
 @sensitive_post_parameters("password")
@@ -98,12 +100,15 @@ def account(request):
 
 
 def _account(request, problems: Problems | None = None):
+    identities = list(request.user.identities.order_by("pk"))
+    for each in identities:
+        each.undeletable = why_not(partial(people.require_other_way, request.user, each.pk))
     context = {
         "token": lifecycle.token_of(request.user),
         "tokens": request.user.tokens.exclude(kind="named").order_by("kind", "pk"),
         "sessions": sessions.visits_of(request.user),
         "here": request.session.session_key,
-        "identities": request.user.identities.order_by("pk"),
+        "identities": identities,
         "providers": settings.OIDC_PROVIDERS,
         "problems": problems,
         "shortest": settings.PASSWORD_MIN_LENGTH,

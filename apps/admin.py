@@ -66,6 +66,7 @@ class ApplicationAdmin(OwnedAdmin):
             label=_("Restart"),
             run=restart,
             when=is_up,
+            check=lambda app: rollouts.require_movable(app, restarts=True),
             question=_(
                 "A new process takes over once it is ready. Without room for two, requests fail for a few seconds."
             ),
@@ -83,9 +84,10 @@ class ApplicationAdmin(OwnedAdmin):
             run=start,
             transition="start",
             when=lambda app: not app.run_name and app.trashed is None,
+            check=lifecycle.require_startable,
             icon="play_circle",
         ),
-        **trash_verbs(trash.trash, trash.restore),
+        **trash_verbs(trash.trash, trash.restore, check_restore=trash.require_restorable),
         "delete": Verb(
             label=_("Delete"),
             run=delete,

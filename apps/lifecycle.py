@@ -293,6 +293,14 @@ def note_stop(app: Application) -> None:
     after_commit.changed(app.user.username, "application", app.name)
 
 
+def require_startable(app: Application) -> None:
+    """Raise for an application that could not be started now, as `start_app` does."""
+    if app.state == State.ERROR and app.run_name:
+        raise WrongState("the application is still being stopped; try again in a few seconds")
+    members.chosen(app.user, app.tenant.name)  # who has left the tenant uses nothing of it any more
+    tcc.never_fits(app.tenant, app.user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
+
+
 def start_app(*, user, name: str, by: str) -> Application:
     """Move a stopped or failed application from error to creating; without free resources it is queued.
 

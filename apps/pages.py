@@ -32,6 +32,7 @@ from kernel.pages import (
     retitle,
     say_trashed,
     shown_in_trash,
+    why_not,
 )
 from kernel.textlog import reading
 from models_app.models import Alias, Model
@@ -148,7 +149,7 @@ def application(request, name):
     """Show one application; a POST sends `input` to it and shows its response."""
     row = _own(request, name)
     if row.trashed is not None:
-        return shown_in_trash(request, row)
+        return shown_in_trash(request, row, unrestorable=why_not(lambda: trash.require_restorable(row)))
     problems, answer = Problems(), None
     example = playground.example_of(row.model.signature)
     if request.method == "POST":
@@ -156,6 +157,7 @@ def application(request, name):
         text = request.POST.get("input", "")
         problems = problems_of(lambda: responses.append(playground.predict(row, text, request.user.pk)), ("input",))
         answer = responses[0] if responses else None
+    own = row.reading is None
     base = f"{app_address(request)}/{row.user.username}/{row.name}"
     latest = runs.latest(row)
     context = {
@@ -174,11 +176,13 @@ def application(request, name):
         "active": row.state in (State.CREATING, State.READY),
         "deletable": row.state in (State.READY, State.ERROR),
         "startable": row.state == State.ERROR and not row.run_name,
+        "unstartable": why_not(lambda: lifecycle.require_startable(row)) if own and row.state == State.ERROR else "",
+        "unmovable": why_not(lambda: rollouts.require_movable(row, restarts=row.state == State.READY)) if own else "",
         "waiting": queueing.explain(row, reader=row.reading is not None),
         "runs": latest[:RUNS_SHOWN],
         "uptime": runs.uptime(latest),
-        "models": _models(row.user) if row.reading is None else [],
-        "aliases": _aliases(row.user) if row.reading is None else [],
+        "models": _models(row.user) if own else [],
+        "aliases": _aliases(row.user) if own else [],
         "unsteady": row.state in (State.CREATING, State.DELETING),
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)

@@ -29,6 +29,7 @@ from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id, run
 from .models import Application, Rollout, State
 
 Phase = Rollout.Phase
+REPLACED = (Phase.WAITING, Phase.FAILED)  # what another rollout takes the place of
 WAIT_S = 10  # between two attempts to reserve the resources
 REMEMBERED_S = PLACE_REMEMBERED_S + 0.5
 
@@ -57,7 +58,9 @@ def move(
     with locked(Application, user=user, name=name) as app:
         alias = alias_named(user, follows) if follows else None
         target = _model_to_serve(app, model_name or (alias.version.model.name if alias else app.model.name))
-        _may_move(app, restarts=not (model_name or follows))
+        lock_row(Rollout, app=app)
+        require_movable(app, restarts=not (model_name or follows))
+        Rollout.objects.filter(app=app, phase__in=REPLACED).delete()
         if model_name or follows:
             app.served_as = app.served_name
             app.alias = alias
@@ -92,8 +95,8 @@ def _model_to_serve(app: Application, name: str) -> Model:
     return model
 
 
-def _may_move(app: Application, restarts: bool) -> None:
-    """Forget a rollout that has not begun or has failed. Raises WrongState where no other one can begin now."""
+def require_movable(app: Application, restarts: bool) -> None:
+    """Raise WrongState where no rollout can begin now; `restarts`: to a new run of the same model."""
     if app.state == State.DELETING:
         raise WrongState("the application is already being deleted")
     trash.require_kept(app)
@@ -101,15 +104,12 @@ def _may_move(app: Application, restarts: bool) -> None:
         raise WrongState("the application is not running; start it")
     if app.state == State.CREATING and not app.reserved and restarts:
         raise WrongState("the application is queued; it starts when there is room")
-    rollout = lock_row(Rollout, app=app)
+    rollout = Rollout.objects.select_related("model").filter(app=app).exclude(phase__in=REPLACED).first()
     if rollout is None:
         return
-    if rollout.phase in (Phase.WAITING, Phase.FAILED):
-        rollout.delete()
-    elif rollout.phase == Phase.ENDING:
+    if rollout.phase == Phase.ENDING:
         raise WrongState("the other run of the application is being stopped; try again in a few seconds")
-    else:
-        raise WrongState("the application is moving to the model %(name)s already", name=rollout.model.name)
+    raise WrongState("the application is moving to the model %(name)s already", name=rollout.model.name)
 
 
 def cancel(*, user, name: str, by: str) -> Application:

@@ -30,6 +30,13 @@ def trash(*, user, name: str, by: str) -> Application:
         return lifecycle.stop_app(user=user, name=name, by=by) if app.resumes else app
 
 
+def require_restorable(app: Application) -> None:
+    """Raise WrongState or Refused for an application in the trash that cannot be restored now."""
+    bin.require_kept(app.model)
+    if app.resumes and app.tenant in members.open_to(app.user):
+        lifecycle.require_startable(app)
+
+
 def restore(*, user, name: str, by: str) -> Application:
     """Restore an application from the trash; one that was up is started again, or queued, if its owner is still a
     member of its tenant.

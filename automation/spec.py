@@ -30,9 +30,12 @@ class SpecIn(JobIn):
     name = None
 
 
-def need_possible(user, spec: dict, *, visitor: Visitor | None = None) -> None:
-    """Raise Refused or Missing for a job that could not be submitted now, except for its name."""
-    checks.code_of(user, spec["entry"], spec.get("code_from"), spec.get("script"), visitor)
+def need_possible(user, spec: dict, *, visitor: Visitor | None = None, kept: bool = False) -> None:
+    """Raise Refused or Missing for a job that could not be submitted now, except for its name. `kept`: its code is a
+    snapshot.
+    """
+    if not kept:
+        checks.code_of(user, spec["entry"], spec.get("code_from"), spec.get("script"), visitor)
     needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram") if kind in spec}
     tenant = members.chosen(user, spec.get("tenant"))
     checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),

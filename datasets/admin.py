@@ -59,7 +59,7 @@ class DatasetAdmin(OwnedAdmin):
             question=_("The dataset fails and refuses further uploads. It can then be deleted."),
             icon="stop_circle",
         ),
-        **trash_verbs(trash.trash, trash.restore),
+        **trash_verbs(trash.trash, trash.restore, check=trash.require_free),
         "delete": Verb(
             label=_("Delete"),
             run=delete,

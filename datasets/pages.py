@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache
+from functools import cache, partial
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -32,16 +33,18 @@ from kernel.pages import (
     retitle,
     say_trashed,
     shown_in_trash,
+    why_not,
 )
 
 from . import client_build, lifecycle, publishing, trash, uses, versions
 from .file_pages import listing, own
-from .models import Dataset, State
+from .models import Dataset, State, Version
 from .serializers import DatasetIn, DatasetVersionIn
 
 HISTORY_SHOWN = 50
 USES_SHOWN = 10
 VERSIONS_SHOWN = 100
+PUBLISHABLE_SHOWN = 30  # each is looked up among what is under way
 LISTING = Listing(
     heading=gettext_lazy("Datasets"),
     about=gettext_lazy("Folders of files that jobs read. A dataset is uploaded once and then does not change."),
@@ -104,6 +107,7 @@ def dataset(request, name):
         if not problems:
             return redirect("dataset", name=name)
     used_by = [] if request.reading else uses.newest(row, USES_SHOWN + 1)
+    refused = "" if request.reading else why_not(lambda: trash.require_free(row))
     context = {
         "dataset": row,
         **listing(request, row),
@@ -113,21 +117,30 @@ def dataset(request, name):
         "used_by": used_by[:USES_SHOWN],
         "more_uses": len(used_by) > USES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
-        "versions": row.versions.filter(erased=False, number__lte=row.version).order_by("-number")[:VERSIONS_SHOWN],
+        "versions": _versions(row, refused),
         "publishable": _publishable(request, row),
         "deletable": row.state in (State.READY, State.ERROR),
-        "undeletable": "" if request.reading else _refusal(row),
+        "undeletable": refused,
         "gateway": address(request),
     }
     return render(request, "datasets/dataset.html", context, status=problems.status if problems else 200)
+
+
+def _versions(row: Dataset, refused: str) -> list[Version]:
+    """Return the newest versions. Where something uses the dataset, `undeletable` says what uses the version."""
+    rows = list(row.versions.filter(erased=False, number__lte=row.version).order_by("-number")[:VERSIONS_SHOWN])
+    for each in rows if refused else ():
+        each.undeletable = why_not(partial(uses.require_unused, row, each.number))
+    return rows
 
 
 def _publishable(request, row: Dataset) -> list[str]:
     """Return the names of the datasets that can be published as the next version."""
     if request.reading or row.state != State.READY:
         return []
-    rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY).exclude(pk=row.pk)
-    return list(rows.order_by("-pk").values_list("name", flat=True)[:VERSIONS_SHOWN])
+    rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY, incoming=None)
+    rows = rows.exclude(pk=row.pk).exclude(versions__number__lt=F("version")).select_related("user").order_by("-pk")
+    return [each.name for each in rows[:PUBLISHABLE_SHOWN] if not why_not(partial(uses.require_unused, each))]
 
 
 @login_required
@@ -170,11 +183,6 @@ def end_upload(request, name):
     if problem:
         messages.error(request, problem)
     return redirect("dataset", name=name)
-
-
-def _refusal(row: Dataset) -> str:
-    """Return why the dataset cannot be moved to the trash now, as `trash.trash` would say; "" where it can."""
-    return attempt(lambda: uses.require_unused(row)) if row.state == State.READY else ""
 
 
 @login_required

@@ -15,14 +15,19 @@ from .models import Dataset, Lock, State
 STEADY = (State.READY, State.ERROR)
 
 
+def require_free(row: Dataset) -> None:
+    """Raise WrongState while something uses the dataset, so that it may not be moved to the trash."""
+    if row.state == State.READY and row.trashed is None:
+        uses.require_unused(row)
+
+
 def trash(*, user, name: str, by: str) -> Dataset:
     """Move a dataset in ready or error to the trash; one that is there is not changed.
 
     Raises WrongState, also while something uses it.
     """
     with locked(Dataset, user=user, name=name) as row:
-        if row.state == State.READY and row.trashed is None:
-            uses.require_unused(row)
+        require_free(row)
         if bin.put(row, by):
             Lock.objects.filter(user=user, dataset=name).delete()
     return row

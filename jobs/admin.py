@@ -65,7 +65,7 @@ JOB_VERBS = {
     ),
     "restore": Verb(
         label=_("Restore"), run=restore_job, icon="restore_from_trash",
-        when=lambda job: job.trashed is not None and trash.is_movable(job),
+        when=lambda job: job.trashed is not None and trash.is_movable(job), check=trash.require_project,
     ),
 }  # fmt: skip
 

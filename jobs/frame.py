@@ -8,8 +8,10 @@ from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
 from accounts.sharing import access
+from kernel.pages import why_not
 from resources import retention
 
+from . import trash
 from .code import reading
 from .doctor import diagnose
 from .log.differences import earlier_runs
@@ -51,6 +53,7 @@ def frame(row: Job, tab: str) -> dict:
         "waits": row.state == State.CREATING and not row.reserved,
         "active": row.state in ACTIVE,
         "removals": retention.removals(row),
+        "unrestorable": why_not(lambda: trash.require_project(row)) if row.trashed else "",
         "deletable": row.state in (State.FINISHED, State.ERROR) and row.trashed is None,
     }
 

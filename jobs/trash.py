@@ -67,11 +67,16 @@ def restore_one(user, name: str, by: str) -> None:
         raise Refused("the job is not in the trash", field="name")
     if not is_movable(job):
         raise Refused("the job is already being deleted", field="name")
+    require_project(job)
+    restore(runs, user, by)
+
+
+def require_project(job: Job) -> None:
+    """Raise Refused for a run whose project is in the trash, which is restored with its runs."""
     if job.project and job.project.trashed:
         raise Refused(
             "its project %(name)s is in the trash; restore the project", field="project", name=job.project.name
         )
-    restore(runs, user, by)
 
 
 def delete(runs: QuerySet, by: str) -> Done:

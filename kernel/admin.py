@@ -28,6 +28,7 @@ from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
 from .admin_display import badge, changed, link, moment, object_url, short, state_name, timeline_of, url_of
+from .admin_words import changed_values, done_text, not_now, reason_of, show_refusal
 from .errors import Refused
 from .messages import translate
 from .models import StateChange
@@ -43,14 +44,16 @@ def always(obj: Model) -> bool:
 class Verb:
     """An operation on an object: `run(obj, by=…, **form values)` calls the app's lifecycle.
 
-    Allowed while `transition` (the model's method of that name) can proceed and `when` returns True. A verb with a
-    `question` or a `form` is confirmed on a separate page first.
+    Allowed while `transition` (the model's method of that name) can proceed and `when` returns True; shown without
+    being offered while `check` raises Refused, with that reason. A verb with a `question` or a `form` is confirmed on a
+    separate page first.
     """
 
     label: str
     run: Callable[..., object]
     transition: str = ""
     when: Callable[[Model], bool] = always
+    check: Callable[[Model], object] = always
     question: str = ""
     form: type[forms.Form] | None = None
     initial: Callable[[Model], dict] = lambda obj: {}
@@ -116,7 +119,7 @@ class LifecycleAdmin(ModelAdmin):
     def render_change_form(self, request, context, add=False, change=False, form_url="", obj=None):
         if obj is not None:
             context["verb_buttons"] = [
-                {"name": name, "verb": verb, "url": self.verb_url(obj, name)}
+                {"name": name, "verb": verb, "url": self.verb_url(obj, name), "why": reason_of(verb, obj)}
                 for name, verb in self.verbs.items()
                 if self.may(request, verb) and verb.legal(obj)
             ]
@@ -246,7 +249,7 @@ class LifecycleAdmin(ModelAdmin):
                     "verb": verb,
                     "title": verb.label,
                     "action": f"do_{name}",
-                    "names": [str(obj) for obj in queryset[:NAMES_ON_PAGE]],
+                    "names": [(str(obj), self._refusal(verb, obj)) for obj in queryset[:NAMES_ON_PAGE]],
                     "count": queryset.count(),
                     "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
                     "across": request.POST.get("select_across", "0"),
@@ -256,6 +259,9 @@ class LifecycleAdmin(ModelAdmin):
             return None
 
         return action
+
+    def _refusal(self, verb: Verb, obj: Model) -> str:
+        return reason_of(verb, obj) if verb.legal(obj) else not_now(verb, obj)
 
     def _run_each(self, request: HttpRequest, name: str, verb: Verb, objects: Iterable[Model]) -> None:
         """Run the verb on each object, one transaction each. A fault stops the loop; the objects done are reported."""
@@ -368,32 +374,3 @@ class OwnedAdmin(LifecycleAdmin):
 
 def operator(request: HttpRequest) -> str:
     return f"operator:{request.user.get_username()}"
-
-
-def not_now(verb: Verb, obj: Model) -> str:
-    values = {"verb": verb.label, "object": obj, "state": state_name(obj)}
-    if values["state"]:
-        return gettext("%(verb)s: not possible, %(object)s is %(state)s") % values
-    return gettext("%(verb)s: not possible for %(object)s") % values
-
-
-def done_text(verb: Verb, obj: Model) -> str:
-    values = {"verb": verb.label, "object": obj, "state": state_name(obj)}
-    if verb.transition:
-        return gettext("%(verb)s: %(object)s is now %(state)s") % values
-    return gettext("%(verb)s: done for %(object)s") % values
-
-
-def changed_values(form: forms.Form | None) -> str:
-    """Return the changed form values for the log; never a password."""
-    names = form.changed_data if form else []
-    shown = [name for name in names if not isinstance(form.fields[name].widget, forms.PasswordInput)]
-    return ", ".join(f"{name} {form.cleaned_data.get(name)}" for name in shown)
-
-
-def show_refusal(form: forms.Form, refused: Refused) -> None:
-    """Show a refusal at the field it names, else above the form."""
-    if refused.field in form.fields:
-        form.add_error(refused.field, translate(refused.problem))
-    else:
-        form.add_error(None, translate(refused.msg))

@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.db.models import Model, QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from .admin import Verb
+from .admin import Verb, always
 
 
 class TrashFilter(admin.SimpleListFilter):
@@ -24,8 +24,11 @@ class TrashFilter(admin.SimpleListFilter):
         return queryset if self.value() is None else queryset.filter(trashed__isnull=self.value() == "0")
 
 
-def trash_verbs(trash: Callable[..., Model], restore: Callable[..., Model]) -> dict[str, Verb]:
-    """Return the verbs of an app whose functions take `user`, `name` and `by`."""
+def trash_verbs(
+    trash: Callable[..., Model], restore: Callable[..., Model], *,
+    check: Callable[[Model], object] = always, check_restore: Callable[[Model], object] = always,
+) -> dict[str, Verb]:  # fmt: skip
+    """Return the verbs of an app whose functions take `user`, `name` and `by`. The checks raise what those refuse."""
 
     def move(row: Model, *, by: str) -> None:
         trash(user=row.user, name=row.name, by=by)
@@ -36,10 +39,10 @@ def trash_verbs(trash: Callable[..., Model], restore: Callable[..., Model]) -> d
     return {
         "trash": Verb(
             label=_("Move to the trash"), run=move, icon="auto_delete", transition="erase", permission="delete",
-            when=lambda row: row.trashed is None,
+            when=lambda row: row.trashed is None, check=check,
         ),
         "restore": Verb(
             label=_("Restore"), run=take, icon="restore_from_trash", transition="erase",
-            when=lambda row: row.trashed is not None,
+            when=lambda row: row.trashed is not None, check=check_restore,
         ),
     }  # fmt: skip

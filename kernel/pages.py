@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from rest_framework import exceptions as drf
 
@@ -100,10 +101,26 @@ def problems_of(action: Callable[[], object], fields: Iterable[str] = ()) -> Pro
 
 def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
     shown = {name: translate(problem) for name, problem in messages.items() if name in fields}
-    others = joined(
-        problem if name == STATE else under(name, problem) for name, problem in messages.items() if name not in fields
-    )
-    return Problems(general=translate(others), fields=shown)
+    others = {name: problem for name, problem in messages.items() if name not in fields}
+    if set(others) in ({STATE}, {""}):
+        return Problems(general=sentences(translate(*others.values())), fields=shown)
+    joint = joined(problem if name == STATE else under(name, problem) for name, problem in others.items())
+    return Problems(general=translate(joint), fields=shown)
+
+
+def sentences(text: str) -> str:
+    """Return a refusal as sentences, since it stands alone on a page: in REST it is the end of a line after a colon."""
+    first, *others = [capfirst(part) for part in text.split("; ")]
+    return ". ".join([first, *others]) + ("." if others and others[-1][-1:].isalnum() else "")
+
+
+def why_not(check: Callable[[], object]) -> str:
+    """Return why a button is not offered: what `check` refuses, in the reader's language; "" where it may be done."""
+    try:
+        check()
+    except Refused as refusal:
+        return sentences(translate(refusal.problem))
+    return ""
 
 
 def attempt(action: Callable[[], object]) -> str:
@@ -255,7 +272,10 @@ def say_trashed(request: HttpRequest, row) -> None:
     messages.success(request, text, extra_tags=f"restore-{row._meta.model_name}/{row.name}")
 
 
-def shown_in_trash(request: HttpRequest, row) -> HttpResponse:
-    """Return the page of an object that is in the trash."""
-    context = {"row": row, "kind": row._meta.model_name, "purged": purged_at(row.trashed, row.tenant.trash_days)}
+def shown_in_trash(request: HttpRequest, row, *, unrestorable: str = "", undeletable: str = "") -> HttpResponse:
+    """Return the page of an object that is in the trash. The last two say why it cannot be restored or deleted now."""
+    context = {
+        "row": row, "kind": row._meta.model_name, "purged": purged_at(row.trashed, row.tenant.trash_days),
+        "unrestorable": unrestorable, "undeletable": undeletable,
+    }  # fmt: skip
     return render(request, "in_trash.html", context)

@@ -19,6 +19,11 @@ from .models import Model
 from .registry import admin as registry_admin  # noqa: F401 (registers the registry)
 
 
+def may_be_deleted(model: Model) -> None:
+    lifecycle.require_no_version(model)
+    lifecycle.require_unserved(model)
+
+
 def delete(model: Model, *, by: str) -> None:
     lifecycle.delete_model(user=model.user, name=model.name, by=by)
 
@@ -50,11 +55,12 @@ class ModelAdmin(OwnedAdmin):
             question=_("The copy or the load check is stopped; the model fails."),
             icon="stop_circle",
         ),
-        **trash_verbs(trash.trash, trash.restore),
+        **trash_verbs(trash.trash, trash.restore, check=trash.require_free),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
             transition="erase",
+            check=may_be_deleted,
             question=_("The model's files are deleted. A model that an application uses cannot be deleted."),
             icon="delete",
             tone="danger",

@@ -35,6 +35,7 @@ from kernel.pages import (
     retitle,
     say_trashed,
     shown_in_trash,
+    why_not,
 )
 from resources.models import Tenant
 
@@ -141,7 +142,7 @@ def model(request, name):
     """Show one model; a POST saves its notes."""
     row = _own(request, name)
     if row.trashed is not None:
-        return shown_in_trash(request, row)
+        return shown_in_trash(request, row, undeletable=why_not(lambda: lifecycle.require_unserved(row)))
     problems = Problems()
     if request.method == "POST":
         save = lambda: lifecycle.set_notes(user=request.user, name=row.name, **notes.from_page(request))  # noqa: E731
@@ -165,7 +166,7 @@ def model(request, name):
         "more": len(checksums) > FILES_SHOWN,
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in lifecycle.STEADY,
-        "undeletable": "" if request.reading else attempt(lambda: trash.require_free(row)),
+        "undeletable": "" if request.reading else why_not(lambda: trash.require_free(row)),
         "unsteady": row.state in (State.CREATING, State.DELETING),
         "app_name": free_name(row.user.applications, row.name) if row.state == State.READY else "",
         "cpu": cpu_that_fits(row.tenant),

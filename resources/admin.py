@@ -116,6 +116,7 @@ class TenantAdmin(LifecycleAdmin):
             label=_("Delete"),
             run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),
             when=lambda tenant: tenant.name != tenants.DEFAULT,
+            check=tenants.require_empty,
             question=_(
                 "Only a tenant in which nothing is left can be deleted. Its capacity returns to the default tenant."
             ),

@@ -57,7 +57,7 @@ def delete(*, name: str, by: str) -> Tenant:
     tenant = next((one for one in lock_all() if one.name == name), None)
     if tenant is None:
         raise Missing("tenant")
-    _need_empty(tenant)
+    require_empty(tenant)
     tcc.set_capacity(name=name, by=by, lends=False)
     _take_from_default({kind: -getattr(tenant, kind) for kind in KINDS})
     key = tenant.pk
@@ -99,7 +99,7 @@ def _take_from_default(wanted: dict) -> None:
     lending.store(ledger)
 
 
-def _need_empty(tenant: Tenant) -> None:
+def require_empty(tenant: Tenant) -> None:
     """Raise Refused while something of the tenant is in use, or somebody has no other one."""
     lent = any(tenant.lent(kind) for kind in lending.LENDABLE)
     if lent or ResourceRequest.objects.filter(LIVE, tenant=tenant).exists():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import wraps
+from functools import partial, wraps
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts import logins, sessions, throttle
 from kernel.errors import Refused
 from kernel.messages import translate
-from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next
+from kernel.pages import Problems, address, attempt, number_in, problems_of, safe_next, why_not
 
 from . import entering, factors
 
@@ -114,9 +114,12 @@ def security(request):
 
 def _security(request, problems: Problems, codes: list[str] | None = None):
     fresh = request.at_log_in or sessions.is_fresh(request)
+    rows = list(factors.factors_of(request.owner))
+    for each in rows:
+        each.undeletable = why_not(partial(factors.require_other, request.owner, each))
     context = {
         "owner": request.owner, "at_log_in": request.at_log_in, "fresh": fresh, "problems": problems, "codes": codes,
-        "rows": factors.factors_of(request.owner), "left": request.owner.recovery_codes.count(), "next": BACK,
+        "rows": rows, "left": request.owner.recovery_codes.count(), "next": BACK,
         "required": factors.required(request.owner), "passkeys": factors.passkeys_work(address(request)),
         "can_confirm": request.owner.has_usable_password(),
     }  # fmt: skip

@@ -214,6 +214,12 @@ def _credentials(rows) -> list:
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
+def require_other(user: User, row: Factor) -> None:
+    """Raise Refused for the last one while the operator demands one."""
+    if required(user) and not user.factors.exclude(pk=row.pk).exists():
+        raise Refused("a second factor is required here; add another one before you remove the last")
+
+
 def remove(user: User, pk: int) -> None:
     """Remove one. Raises Refused for the last one while the operator demands one."""
     with transaction.atomic():
@@ -222,8 +228,7 @@ def remove(user: User, pk: int) -> None:
         if row is None:
             return
         others = user.factors.exclude(pk=pk).exists()
-        if required(user) and not others:
-            raise Refused("a second factor is required here; add another one before you remove the last")
+        require_other(user, row)
         row.delete()
         if not others:
             user.recovery_codes.all().delete()

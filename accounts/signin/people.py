@@ -101,9 +101,14 @@ def disconnect(user: User, pk: int) -> None:
     """End the connection. Raises Refused when the user could not log in afterwards."""
     with transaction.atomic():
         locked = User.objects.select_for_update().get(pk=user.pk)
-        if not locked.has_usable_password() and locked.identities.exclude(pk=pk).count() == 0:
-            raise Refused("this is the only way to log in to this account; set a password first")
+        require_other_way(locked, pk)
         locked.identities.filter(pk=pk).delete()
+
+
+def require_other_way(user: User, pk: int) -> None:
+    """Raise Refused when the user could not log in without that connection."""
+    if not user.has_usable_password() and not user.identities.exclude(pk=pk).exists():
+        raise Refused("this is the only way to log in to this account; set a password first")
 
 
 def _identity(person: Person) -> Identity | None:

@@ -58,6 +58,7 @@ class MembershipAdmin(LifecycleAdmin):
         "remove": Verb(
             label=_("Remove"),
             run=remove,
+            check=members.require_other,
             question=_("Active work continues; the user can submit nothing new to this tenant."),
             icon="group_remove",
             tone="danger",

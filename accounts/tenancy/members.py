@@ -117,13 +117,18 @@ def remove(*, tenant: str, user: str, by: str) -> Membership:
     return membership
 
 
+def require_other(membership: Membership) -> None:
+    """Raise Refused for the only membership of a user."""
+    if not Membership.objects.filter(user=membership.user_id).exclude(pk=membership.pk).exists():
+        raise Refused("this is the only tenant of %(user)s; add them to another one first, or deactivate the account",
+                      field="user", user=membership.user.username)  # fmt: skip
+
+
 def _remove(membership: Membership, people: list[User], by: str) -> None:
     """Delete the membership of the first of the locked people; the others are that user's service accounts."""
     member = people[0]
+    require_other(membership)
     others = Membership.objects.filter(user=member).exclude(pk=membership.pk).order_by("pk")
-    if not others:
-        raise Refused("this is the only tenant of %(user)s; add them to another one first, or deactivate the account",
-                      field="user", user=member.username)  # fmt: skip
     if member.tenant_id == membership.tenant_id:
         best = next((one for one in others if one.role in SUBMITTING), others[0])
         _move(member, best.tenant_id)

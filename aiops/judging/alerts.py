@@ -133,6 +133,8 @@ def _rate(rule: AlertRule, now: datetime) -> Finding | None:
     if names is None or count < rule.threshold:
         return None
     words = Message("%(count)s anomalies within %(seconds)s s", count=count, seconds=rule.window_s)
+    if count == 1:
+        words = Message("1 anomaly within %(seconds)s s", seconds=rule.window_s)
     return Finding(words, "/".join(names), count, filters | dict(zip(rules.NAMED, names, strict=True)))
 
 
@@ -178,6 +180,9 @@ def _search(rule: AlertRule, now: datetime) -> Finding | None:
         return None
     words = Message("%(count)s lines of the search %(search)s within %(seconds)s s", count=count,
                     search=rule.search.name, seconds=rule.window_s)  # fmt: skip
+    if count == 1:
+        words = Message("1 line of the search %(search)s within %(seconds)s s",
+                        search=rule.search.name, seconds=rule.window_s)  # fmt: skip
     return Finding(words, _about(rule), count, filters)
 
 
@@ -196,6 +201,9 @@ def _change(rule: AlertRule, now: datetime) -> Finding | None:
         return None
     words = Message("%(count)s lines within %(seconds)s s, %(before)s in the same time before", count=count,
                     before=before, seconds=rule.window_s)  # fmt: skip
+    if count == 1:
+        words = Message("1 line within %(seconds)s s, %(before)s in the same time before",
+                        before=before, seconds=rule.window_s)  # fmt: skip
     return Finding(words, _about(rule), count, spans[0] if rose else spans[1])
 
 

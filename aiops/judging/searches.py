@@ -6,6 +6,8 @@ that they may see, never the owner's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, RestrictedError
@@ -102,8 +104,17 @@ def delete(row: SavedSearch) -> None:
     try:
         row.delete()
     except RestrictedError as problem:
-        names = ", ".join(sorted(rule.name for rule in problem.restricted_objects)[:5])
-        raise Refused("alert rules use this search: %(names)s", field="search", names=names) from problem
+        raise _in_use(rule.name for rule in problem.restricted_objects) from problem
+
+
+def require_unused(row: SavedSearch) -> None:
+    """Raise Refused while an alert rule uses the search."""
+    if names := list(row.rules.values_list("name", flat=True)):
+        raise _in_use(names)
+
+
+def _in_use(names: Iterable[str]) -> Refused:
+    return Refused("alert rules use this search: %(names)s", field="search", names=", ".join(sorted(names)[:5]))
 
 
 def checked(user: User, filters: dict) -> dict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
@@ -15,7 +17,7 @@ from aiops.judging import searches
 from aiops.models import SavedSearch
 from kernel.errors import Refused
 from kernel.locking import Missing
-from kernel.pages import attempt, number_in, page_of
+from kernel.pages import attempt, number_in, page_of, why_not
 
 from .alerts_serializers import SearchIn
 
@@ -34,6 +36,7 @@ def saved(request):
         row.address = f"{reverse('aiops')}?{urlencode(row.filters)}"
         row.mine = row.owner_id == request.user.pk
         row.changeable = row.mine or request.user.is_administrator
+        row.undeletable = why_not(partial(searches.require_unused, row)) if row.changeable else ""
     context = {"page": page, "tenants": members.open_to(request.user)}
     return render(request, "aiops/searches.html", context)
 

@@ -6,10 +6,12 @@ describes how, and is shown by /schema.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import math
 import sys
+from collections.abc import Container
 
 import numpy as np
 import pictures
@@ -30,13 +32,15 @@ TAKES = {
     "application/json": "{name of an input: nested list}, or the nested list alone for a model of one input; NaN, "
     "Infinity and -Infinity may be bare words or strings, null is NaN",
     "text/csv": "rows of numbers or words, the first may be a heading of words; columns go to the inputs of these "
-    "names, or all of them to the only input; an empty cell of a floating-point number is NaN",
+    "names, or all of them to the only input; an empty cell of a floating-point number is NaN; semicolons or "
+    "tabs instead of commas where a heading of several inputs has them, UTF-8 or UTF-16 with a byte order mark",
     "application/x-npy": "an array as numpy.save writes it, of numbers, BOOL or text as the input is",
     "image/*": pictures.TAKES,
     "application/octet-stream": "the bytes, to an input of BYTES",
     "multipart/form-data": "a part for each input, named like it (any name for the only input); its type or the ending "
     "of its file name says which of the others it is",
 }
+UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 UTF8 = ("", "utf-8", "utf8", "us-ascii", "ascii")
 MAX_PARTS = 1000  # of a form
 ANY = {"name": "input", "datatype": "FP32", "shape": [-1]}
@@ -123,12 +127,20 @@ def _npy(body: bytes) -> np.ndarray:
     return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
 
 
-def csv_rows(body: bytes) -> list[list[str]]:
-    """Return the rows of a CSV that have cells, all as long as the first. Raises BadRequest."""
-    if body.count(b",") + body.count(b"\n") + body.count(b"\r") > values.MAX_VALUES:
-        raise BadRequest(f"body: too much for a CSV, at most {values.MAX_VALUES} cells; send it as .npy or binary")
+def csv_rows(body: bytes, names: Container[str]) -> list[list[str]]:
+    """Return the rows of a CSV that have cells, all as long as the first. Raises BadRequest.
+
+    Spreadsheets of many languages write semicolons, and tabs in UTF-16: these separate the cells where the heading has
+    several of the names then and no comma.
+    """
     try:
-        rows = [row for row in csv.reader(io.StringIO(body.decode("utf-8-sig"), newline=""), strict=True) if row]
+        text = body.decode("utf-16" if body.startswith(UTF16) else "utf-8-sig")
+        heading = text.lstrip("\r\n").partition("\n")[0]
+        mark = next((mark for mark in ";\t" if "," not in heading and _names(heading, mark, names) > 1), ",")
+        if text.count(mark) + text.count("\n") + text.count("\r") > values.MAX_VALUES:
+            raise BadRequest(f"body: too much for a CSV, at most {values.MAX_VALUES} cells; send it as .npy or binary")
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
+        rows = [row for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as problem:
         raise BadRequest(f"body: not text/csv ({problem})")
     for number, row in enumerate(rows):
@@ -140,6 +152,11 @@ def csv_rows(body: bytes) -> list[list[str]]:
     return rows
 
 
+def _names(heading: str, mark: str, names: Container[str]) -> int:
+    """Return how many of the names a heading has that this character separates."""
+    return sum(cell.strip().strip('"') in names for cell in heading.split(mark))
+
+
 def only_once(names: list[str], wanted) -> None:
     """Raise BadRequest where a wanted column is there twice: nobody can know which is meant."""
     for name in wanted:
@@ -148,7 +165,7 @@ def only_once(names: list[str], wanted) -> None:
 
 
 def _csv(body: bytes, declared: dict[str, dict]) -> dict[str, np.ndarray]:
-    rows = csv_rows(body)
+    rows = csv_rows(body, declared)
     if not rows:
         raise BadRequest("body: the CSV has no rows")
     heading = [word.strip() for word in rows[0]]

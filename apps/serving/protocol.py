@@ -81,10 +81,13 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
         if not isinstance(one.get("name"), str):
             raise BadRequest("outputs: each must have a name")
         _parameters(one, one["name"])
-    tensors = []
+    tensors, names = [], set()
     for given in inputs:
         one, used = _read_tensor(given, binary)
         binary = binary[used:]
+        if one["name"] in names:
+            raise BadRequest(f"{one['name']}: is there twice")
+        names.add(one["name"])
         tensors.append(one)
     if binary:
         raise BadRequest(f"body: {len(binary)} bytes of binary data belong to no input")

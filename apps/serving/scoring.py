@@ -37,7 +37,7 @@ def read(body: bytes, content_type: str, model) -> list[dict]:
     """Return the tensors of a request to a model (loading.Loaded). Raises BadRequest."""
     kind = media_type(content_type)
     if kind == "text/csv":
-        rows = csv_rows(body)
+        rows = csv_rows(body, model.columns or {one["name"] for one in model.inputs})
         if len(rows) < 2:
             raise BadRequest("body: the CSV needs a heading and a row")
         return _table(Table([word.strip() for word in rows[0]], rows[1:], words=True), model)

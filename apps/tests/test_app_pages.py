@@ -112,7 +112,7 @@ class TestDetail:
 
     def test_it_can_be_deleted_in_a_final_state_only(self, alice_client, alice):
         fill(alice)
-        assert "wait until it is ready" in visible_text(alice_client.post("/apps/begins/delete", follow=True))
+        assert "Wait until it is ready" in visible_text(alice_client.post("/apps/begins/delete", follow=True))
         assert alice_client.post("/apps/calc/delete")["Location"] == "/apps"
         assert Application.objects.get(name="calc").trashed is not None
         assert alice_client.get("/apps/calc/delete").status_code == 405
@@ -288,7 +288,7 @@ class TestPlayground:
     def test_an_application_that_is_not_running_is_reported(self, alice_client, alice):
         put(Application, alice, "calc", "creating")
         response = alice_client.post("/apps/calc", {"input": "[1]"})
-        assert "it answers once it is ready" in visible_text(response)
+        assert "It answers once it is ready" in visible_text(response)
 
     def test_a_deleted_application_is_not_a_server_error(self, alice_client, app):
         Application.objects.update(address="127.0.0.1:9")
@@ -319,7 +319,7 @@ class TestPlayground:
 
     def test_only_one_test_request_at_a_time(self, alice_client, app, alice):
         playground.cache.add(f"apps.try.{alice.pk}", 1, 60)
-        assert "the previous request is still running" in visible_text(
+        assert "The previous request is still running" in visible_text(
             alice_client.post("/apps/calc", {"input": "[1]"})
         )
         playground.cache.delete(f"apps.try.{alice.pk}")

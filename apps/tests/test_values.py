@@ -127,6 +127,25 @@ def test_cells_of_a_csv_are_read_by_the_inputs_types(url, text, wanted):
     assert json.dumps(answer, sort_keys=True) == json.dumps(wanted, sort_keys=True)
 
 
+def test_a_csv_is_read_as_a_spreadsheet_of_any_language_writes_it(url):
+    wanted = {"i8": [1, 2], "s": ["Köln, Rhein", "x"]}
+    for mark, coding in ((";", "utf-8-sig"), ("\t", "utf-16"), (";", "utf-8")):
+        text = mark.join(["i8", "s\r\n1", "Köln, Rhein\r\n2", "x\r\n"])
+        assert predict(url, data=text.encode(coding), headers={"Content-Type": "text/csv"}) == (200, wanted), (
+            mark,
+            coding,
+        )
+    status, answer = predict(url, data="f64;i8\n1,5;1\n", headers={"Content-Type": "text/csv"})
+    assert (status, "f64[0]: '1,5'" in answer["error"]) == (400, True), "a comma is no decimal point"
+    assert predict(url, data="s\nyes;no\n", headers={"Content-Type": "text/csv"}) == (200, {"s": ["yes;no"]})
+
+
+def test_an_input_that_is_there_twice_is_refused(url):
+    body = {"inputs": [{"name": "i8", "datatype": "INT8", "shape": [1], "data": [value]} for value in (1, 2)]}
+    answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=LIMIT_S)
+    assert (answer.status_code, answer.json()) == (400, {"error": "i8: is there twice"})
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [

@@ -17,6 +17,7 @@ from accounts import notices
 from accounts.models import User
 from automation import spec
 from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, Step, StepState
+from jobs import checks
 from jobs.code import sweeping
 from jobs.models import Job
 from kernel import after_commit
@@ -145,6 +146,15 @@ def begin_run(
                 within(run)
             go_on(run)
     return run
+
+
+def require_scripts(pipeline: Pipeline) -> None:
+    """Raise Refused for a step whose script is gone. One that a parameter names is known when the run begins."""
+    for name, step in pipeline.steps:
+        job = step.get("job", {})
+        if "entry" in job and "$" not in job["entry"]:
+            given = (job["entry"], job.get("code_from"), job.get("script"))
+            spec.at(f"steps.{name}", lambda given=given: checks.code_of(pipeline.user, *given, None))
 
 
 def go_on(run: PipelineRun) -> None:

@@ -19,7 +19,18 @@ from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Listing, Problems, act, form_mark, made_by, page_of, problems_of, remember_made, retitle
+from kernel.pages import (
+    Listing,
+    Problems,
+    act,
+    form_mark,
+    made_by,
+    page_of,
+    problems_of,
+    remember_made,
+    retitle,
+    why_not,
+)
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -151,6 +162,7 @@ def pipeline(request, name):
         "picture": _picture(dict(row.steps), states),
         "text": as_yaml(row),
         "params": row.params,
+        "unrunnable": why_not(lambda: lifecycle.require_scripts(row)),
         "newest": newest,
     }
     return render(request, "automation/pipeline.html", context)
@@ -171,6 +183,7 @@ def run(request, name, number):
         "picture": _picture({step.name: step.spec for step in steps}, {step.name: step for step in steps}),
         "waiting": [step for step in steps if step.state == StepState.APPROVAL],
         "active": row.state == RunState.RUNNING,
+        "unrunnable": why_not(lambda: lifecycle.require_scripts(row.pipeline)),
         "done": sum(step.state not in LIVE_STEPS for step in steps),
         "history": history_of(row)[:HISTORY_SHOWN],
     }

@@ -73,6 +73,16 @@ def create_schedule(
     return schedule
 
 
+def require_possible(schedule: Schedule) -> None:
+    """Raise Refused or Missing for what could not be submitted now: its script or dataset is gone, or its pipeline."""
+    user, body = schedule.user, schedule.spec
+    if schedule.kind == "pipeline":
+        pipelines.require_scripts(_pipeline(user, body))
+        return
+    job = body if schedule.kind == "job" else body["job"]
+    spec.need_possible(user, job, kept=schedule.snapshot_id is not None)
+
+
 def _pipeline(user, body: dict) -> Pipeline:
     try:
         return pipelines.find(user, body["name"])

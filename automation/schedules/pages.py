@@ -34,6 +34,7 @@ from kernel.pages import (
     read_form,
     remember_made,
     retitle,
+    why_not,
 )
 
 from . import events, firing, lifecycle, reading
@@ -170,6 +171,7 @@ def schedule(request, name):
         "page": page,
         "text": as_yaml(row, row.name),
         "entry": lifecycle.entry_of(row),
+        "unsubmittable": why_not(lambda: lifecycle.require_possible(row)),
         "overlaps": OVERLAPS,
         "catch_ups": CATCH_UPS,
         "history": history_of(row)[:HISTORY_SHOWN],

@@ -294,7 +294,7 @@ class TestPages:
         assert client.post("/datasets/photos/versions", {"delete": "1"}).status_code == 302
         assert numbers(as_alice) == [3, 2]
         shown = client.post("/datasets/photos/versions", {"delete": "3"}, follow=True).content.decode()
-        assert "version 3 is the current one" in shown
+        assert "Version 3 is the current one" in shown
 
     def test_the_form_of_a_job_offers_earlier_versions(self, published, alice):
         assert 'value="photos@1"' in visitor(alice).get("/jobs?new=1").content.decode()

@@ -57,9 +57,9 @@ class TestJobs:
     def test_the_page_says_so(self, submitted, client, alice):
         client.force_login(alice)
         text = client.get("/datasets/photos").content.decode()
-        assert '<button class="danger" disabled title="the job fit uses this dataset;' in text
+        assert '<button class="danger" disabled title="The job fit uses this dataset.' in text
         page = client.post("/datasets/photos/delete", follow=True)
-        assert "the job fit uses this dataset" in page.content.decode()
+        assert "The job fit uses this dataset. Cancel it or" in page.content.decode()
         assert kept()
 
     def test_webdav_says_so(self, submitted, service, alice):

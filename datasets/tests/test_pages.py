@@ -125,7 +125,7 @@ class TestDetail:
 
     def test_a_dataset_being_uploaded_is_not_deleted(self, alice_client, alice):
         fill(alice)
-        assert "the upload is still in progress" in visible_text(
+        assert "The upload is still in progress" in visible_text(
             alice_client.post("/datasets/coming/delete", follow=True)
         )
         assert Dataset.objects.get(name="coming").state == State.CREATING

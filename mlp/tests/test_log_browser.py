@@ -171,6 +171,21 @@ def test_a_match_that_the_view_does_not_know_yet_is_gone_to_once_it_comes(alice,
     assert browser_errors == []
 
 
+def test_one_line_is_counted_as_one(alice, alice_page, browser_errors):
+    put(Job, alice, "fit", "running")
+    log = storage.job_dir("alice", "fit") / "log" / "job.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"")
+    alice_page.goto("/jobs/fit/log")
+    length = alice_page.locator("[data-length]")
+    expect(length).to_have_text("0 lines")
+    for text, counted in (("first", "1 line"), ("second", "2 lines")):
+        with log.open("ab") as file:
+            file.write(f"{text}\n".encode())
+        expect(length).to_have_text(counted)
+    assert browser_errors == []
+
+
 @pytest.mark.long
 def test_an_answer_that_comes_late_takes_no_new_line_away(alice, alice_page, browser_errors):
     put(Job, alice, "fit", "running")

@@ -110,3 +110,6 @@ def test_durations_are_in_the_language_of_the_page(site, alice_page, language, s
     durations = "async (url) => { const charts = await import(url); return [0, 1.5, 3723].map(charts.duration); }"
     shown = alice_page.evaluate(durations, site.url + static("mlp/charts/format.js"))
     assert shown == [f"0 {second}", f"1.5 {second}", "1:02:03"]
+    marks = "async (url) => { const charts = await import(url); return charts.ticksOf('time', [0, 0.25, 0.5, 0.75]); }"
+    marks = alice_page.evaluate(marks, site.url + static("mlp/charts/format.js"))
+    assert len(set(marks)) == 4, "of a moment, too: an axis of one point is a second long"

@@ -54,10 +54,10 @@ LOCKLESS = {
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
     models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"}
     | {"require_no_version", "require_unserved"},
-    apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"},
-    dataset_trash: set(),
+    apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"} | {"require_startable"},
+    dataset_trash: {"require_free"},
     model_trash: {"require_free"},
-    app_trash: set(),
+    app_trash: {"require_restorable"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
     idle: {"apply", "idle_for", "is_quiet", "written"},

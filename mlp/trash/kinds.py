@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from django.db.models import BigIntegerField, CharField, F, Model, Q, QuerySet, Sum, Value
 
@@ -15,20 +16,27 @@ from datasets.models import Dataset
 from jobs import trash as jobs
 from jobs.models import Job
 from kernel.locking import DELETING, Missing
+from kernel.pages import why_not
 from kernel.trash import purged_at
 from models_app import trash as models
+from models_app.lifecycle import require_unserved
 from models_app.models import Model as TrainedModel
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object: its model, the field with its bytes on the disk, and its verbs."""
+    """A kind of object: its model, the field with its bytes on the disk, its verbs, and checks that raise what those
+    would refuse.
+    """
 
     model: type[Model]
     size: str
     trash: Callable[..., object]
     restore: Callable[..., object]
     delete: Callable[..., object]
+    check: Callable[[Model], object] = lambda row: None
+    check_restore: Callable[[Model], object] = lambda row: None
+    check_delete: Callable[[Model], object] = lambda row: None
 
 
 def _trash_job(*, user, name: str, by: str) -> None:
@@ -39,16 +47,25 @@ def _trash_job(*, user, name: str, by: str) -> None:
 
 
 KINDS = {
-    "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one),
-    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete),
-    "model": Kind(TrainedModel, "size", models.trash, models.restore, models.delete),
-    "application": Kind(Application, "", apps.trash, apps.restore, apps.delete),
-}
+    "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one, check_restore=jobs.require_project),
+    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete, check=datasets.require_free),
+    "model": Kind(
+        TrainedModel, "size", models.trash, models.restore, models.delete, check=models.require_free,
+        check_delete=require_unserved,
+    ),
+    "application": Kind(
+        Application, "", apps.trash, apps.restore, apps.delete, check_restore=apps.require_restorable,
+    ),
+}  # fmt: skip
+RELATED = ("user", "tenant", "project", "model")  # that the checks look at
 
 
-@dataclass(frozen=True)
+@dataclass
 class TrashItem:
-    """An object in the trash. `size` is in bytes; None where nothing of it is counted or it is not measured yet."""
+    """An object in the trash. `size` is in bytes; None where nothing of it is counted or it is not measured yet.
+
+    The last two say on pages why it cannot be restored or deleted now.
+    """
 
     kind: str
     name: str
@@ -57,6 +74,8 @@ class TrashItem:
     trashed: datetime
     purged: datetime
     state: str
+    unrestorable: str = ""
+    undeletable: str = ""
 
     @property
     def shown_name(self) -> str:
@@ -86,6 +105,23 @@ def entries(found: list[tuple]) -> list[TrashItem]:
         TrashItem(kind, name, title, size, trashed, purged_at(trashed, days), state)
         for kind, _pk, name, title, size, trashed, state, days in found
     ]
+
+
+def explain(items: Iterable, user) -> None:
+    """Set of each item in the user's trash why it cannot be restored or deleted now, and of others why it cannot be
+    moved there.
+    """
+    items = list(items)
+    for name, kind in KINDS.items():
+        named = {item.name: item for item in items if item.kind == name}
+        related = [field.name for field in kind.model._meta.fields if field.name in RELATED]
+        for row in kind.model.objects.filter(user=user, name__in=named).select_related(*related):
+            item = named[row.name]
+            if row.trashed is None:
+                item.unmovable = why_not(partial(kind.check, row))
+            else:
+                item.unrestorable = why_not(partial(kind.check_restore, row))
+                item.undeletable = why_not(partial(kind.check_delete, row))
 
 
 def total(user) -> int:

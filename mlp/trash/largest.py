@@ -40,6 +40,9 @@ class Item:
     state: str
     trashed: datetime | None
     used: datetime | None = None
+    unmovable: str = ""
+    unrestorable: str = ""
+    undeletable: str = ""
 
     @property
     def shown_kind(self) -> str:

@@ -22,6 +22,7 @@ def trash(request):
     """List what is in the trash."""
     page = page_of(request, kinds.rows(request.user))
     page.object_list = kinds.entries(list(page.object_list))
+    kinds.explain(page.object_list, request.user)
     context = {
         "page": page,
         "total": kinds.total(request.user),
@@ -55,7 +56,9 @@ def largest_items(request):
     chosen = request.GET.get("kind", "")
     chosen = chosen if chosen in largest.COUNTED else ""
     titles = [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in largest.COUNTED]
-    context = {"items": largest.items(request.user, chosen), "kinds": titles, "kind": chosen, "most": largest.MAX}
+    items = largest.items(request.user, chosen)
+    kinds.explain(items, request.user)
+    context = {"items": items, "kinds": titles, "kind": chosen, "most": largest.MAX}
     return render(request, "largest.html", context)
 
 

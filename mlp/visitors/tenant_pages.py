@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
@@ -16,7 +18,7 @@ from accounts.models import Membership, Role
 from accounts.sharing.kinds import KINDS as READABLE
 from accounts.tenancy import members
 from kernel.locking import Missing
-from kernel.pages import Problems, attempt, page_of, problems_of, read_form
+from kernel.pages import Problems, attempt, page_of, problems_of, read_form, why_not
 from resources import limits, work
 from resources.pages import bars, users_of
 from resources.serializers import LimitIn
@@ -65,13 +67,16 @@ def tenant(request, name):
         problems = problems_of(lambda: action(request, row), ("user", "role", *limits.KINDS))
         if not problems:
             return redirect("tenant", name=name)
-    people = members.members_of(row, request.user)
+    page = page_of(request, members.members_of(row, request.user))
+    for one in page.object_list:
+        if manages or one.user_id == request.user.pk:
+            one.unremovable = why_not(partial(members.require_other, one))
     context = {
         "tenant": row,
         "bars": bars(row),
         "manages": manages,
         "role": Role(request.user.roles()[row.pk]).label if row.pk in request.user.roles() else "",
-        "page": page_of(request, people),
+        "page": page,
         "roles": Role.choices,
         "users": users_of(request.user, row),
         "work": [_shown(one) for one in work.live(row, most=WORK_SHOWN)] if manages else [],

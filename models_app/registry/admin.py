@@ -72,6 +72,7 @@ class RegisteredModelAdmin(RegistryAdmin):
         "delete": Verb(
             label=_("Delete"),
             run=lambda row, by: registered.delete(row.user, row.name, by),
+            check=registered.require_unserved,
             question=_("All its versions are deleted, with the files that were copied for them."),
             icon="delete",
             tone="danger",
@@ -117,6 +118,7 @@ class RegisteredVersionAdmin(RegistryAdmin):
         "delete": Verb(
             label=_("Delete"),
             run=lambda row, by: versions.delete(row.registered.user, row.registered.name, row.number, by),
+            check=versions.require_unserved,
             question=_("The files that were copied for it are permanently deleted, and its aliases."),
             icon="delete",
             tone="danger",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -20,7 +21,7 @@ from jobs.models import RunMetric
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.names import title as title_in
-from kernel.pages import attempt, free_name, page_of
+from kernel.pages import attempt, free_name, page_of, why_not
 from kernel.titles import name_of
 from models_app import sources as suggestions
 from models_app.models import ModelVersion, RegisteredModel, Stage, State, Status
@@ -73,12 +74,14 @@ def registered_model(request, name: str):
     page = page_of(request, reading.versions().filter(registered=row).order_by("-number"))
     shown = list(page.object_list)
     own = row.reading is None
+    refused = why_not(lambda: registered.require_unserved(row)) if own else ""
     context = {
         "registered": row,
         "own": own,
         "page": page,
         "versions": shown,
-        "metrics": _metrics(shown),
+        "undeletable": refused,
+        "metrics": _metrics(shown, refused),
         "stages": Stage.choices,
         "aliases": list(row.aliases.all()),
         "tags": sorted(row.tags.items()),
@@ -104,8 +107,10 @@ def compare(request, name: str):
     return render(request, "registry/compare.html", context)
 
 
-def _metrics(shown: list[ModelVersion]) -> list[str]:
-    """Return the names of the metrics to compare; each version gets their values as `numbers`."""
+def _metrics(shown: list[ModelVersion], refused: str) -> list[str]:
+    """Return the names of the metrics to compare; each version gets their values as `numbers`, and where the registered
+    model cannot be deleted why the version cannot, as `undeletable`.
+    """
     jobs = {one.job_id for one in shown if one.job_id}
     rows = list(RunMetric.objects.filter(job__in=jobs).values_list("job", "name", "last")[:METRICS_LOOKED_AT])
     common = Counter(name for _job, name, _last in rows)
@@ -113,6 +118,7 @@ def _metrics(shown: list[ModelVersion]) -> list[str]:
     values = {(job, name): last for job, name, last in rows}
     for one in shown:
         one.numbers = [values.get((one.job_id, name)) for name in names]
+        one.undeletable = why_not(partial(versions.require_unserved, one)) if refused else ""
         one.deployable = one.model is not None and one.model.state == State.READY
     return names
 

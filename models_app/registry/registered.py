@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
 from accounts import lifecycle as accounts
 from kernel import after_commit
@@ -85,6 +86,14 @@ def edit(
             raise NameTaken(str(new_name)) from None
         raise
     return row
+
+
+def require_unserved(row: RegisteredModel) -> None:
+    """Raise WrongState while an application serves what would be deleted with the registered model."""
+    served = Q(model__served_by__isnull=False) | Q(model__rollouts__isnull=False)
+    for version in row.versions.filter(served, owns_model=True).select_related("model").distinct():
+        if not ModelVersion.objects.filter(model=version.model_id).exclude(registered=row).exists():
+            lifecycle.require_unserved(version.model)
 
 
 def delete(user, name: str, by: str) -> None:

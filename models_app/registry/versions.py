@@ -193,6 +193,13 @@ def delete(user, name: str, number: int, by: str) -> None:
         note(row, "delete version", by, source=number)
 
 
+def require_unserved(version: ModelVersion) -> None:
+    """Raise WrongState while an application serves the files that would be deleted with the version."""
+    others = ModelVersion.objects.filter(model=version.model_id).exclude(pk=version.pk)
+    if version.owns_model and version.model is not None and not others.exists():
+        lifecycle.require_unserved(version.model)
+
+
 def _move(row: RegisteredModel, version: ModelVersion, stage: str, by: str) -> None:
     before = version.stage
     if before == stage:

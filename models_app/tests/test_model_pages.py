@@ -134,9 +134,9 @@ class TestDetail:
         app = serve(model)
         shown = alice_client.get("/models/net")
         assert "calc" in visible_text(shown)
-        assert re.search(r'<button class="danger" disabled title="the application calc uses', shown.content.decode())
+        assert re.search(r'<button class="danger" disabled title="The application calc uses', shown.content.decode())
         refused = visible_text(alice_client.post("/models/net/delete", follow=True))
-        assert "the application calc uses this model; delete it first" in refused.lower()
+        assert "The application calc uses this model. Delete it first." in refused
         assert "state:" not in refused, "a page names the object, not a field of REST"
         assert Model.objects.get().state == "ready"
         app.delete()

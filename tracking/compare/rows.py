@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from django.db.models import Q
 from django.utils.formats import localize
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from jobs.models import Job, RunMetric, RunParam
 from kernel.units import short
@@ -140,7 +141,8 @@ def _values(name: str, of_jobs: list[RunMetric | None], column: str, choose) -> 
 def _title(one: RunMetric, value: float) -> str:
     """Return the whole number, and the bounds of the metric."""
     bounds = {"low": short(one.min), "high": short(one.max), "count": one.count}
-    return f"{localize(value)} · " + _("%(low)s to %(high)s, %(count)s values") % bounds
+    values = ngettext("%(low)s to %(high)s, %(count)s value", "%(low)s to %(high)s, %(count)s values", one.count)
+    return f"{localize(value)} · {values % bounds}"
 
 
 def plotted(jobs: list[Job], params: dict, summaries: dict) -> dict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -20,7 +21,7 @@ from jobs import form_values
 from jobs.models import Job, Project
 from jobs.summaries import labels
 from kernel.names import title as title_in
-from kernel.pages import attempt, number_in, page_of, safe_next
+from kernel.pages import attempt, number_in, page_of, safe_next, why_not
 from kernel.titles import name_of
 
 from . import changes, pages, panel_pages, panels, projects
@@ -43,6 +44,8 @@ def project_list(request):
     rows = Project.objects.filter(user=request.user, trashed__isnull=not in_trash)
     page = page_of(request, rows.order_by("-default", "-pk"))
     _count(page.object_list, Job.objects if in_trash else Job.kept)
+    for row in page.object_list if in_trash else ():
+        row.unrestorable = why_not(partial(projects.require_free_name, row))
     context = {"page": page, "in_trash": in_trash}
     return render(request, "tracking/projects.html", context)
 
@@ -83,6 +86,7 @@ def project(request, name: str):
     context["hidden"] = Job.kept.filter(project=row, hidden=True).count()
     context["panels"] = panels.filled(row, context["table"])
     if context["own"]:
+        context["undeletable"] = why_not(lambda: projects.require_deletable(row))
         form = panel_pages.form_of(request, row, context["offered"])
         context |= {**form, "goals": _directions(row, form["form_metrics"])}
     return render(request, "tracking/project.html", context)

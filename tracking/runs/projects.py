@@ -85,19 +85,29 @@ def delete(user, pk: int, by: str) -> Project:
         project = _locked(user, pk)
         if project.trashed:
             return project
-        if project.default:
-            raise Refused("the default project cannot be deleted", field="project")
+        require_deletable(project)
         runs = Job.kept.filter(project=project)
-        live = runs.exclude(trash.MOVABLE).order_by("pk").values_list("name", flat=True)
-        names = list(live[:3])
-        if names:
-            raise Refused("jobs of the project are queued or running: %(names)s; cancel them first", field="project",
-                          names=", ".join(names))  # fmt: skip
         project.trashed = timezone.now()
         project.save(update_fields=["trashed"])
         trash.trash(runs, user, by, project.trashed)
         after_commit.changed(user.username, "project", "")
     return project
+
+
+def require_deletable(project: Project) -> None:
+    """Raise Refused for the default project, and while jobs are queued or running in it."""
+    if project.default:
+        raise Refused("the default project cannot be deleted", field="project")
+    live = Job.kept.filter(project=project).exclude(trash.MOVABLE).order_by("pk").values_list("name", flat=True)
+    if names := list(live[:3]):
+        raise Refused("jobs of the project are queued or running: %(names)s; cancel them first", field="project",
+                      names=", ".join(names))  # fmt: skip
+
+
+def require_free_name(project: Project) -> None:
+    """Raise Refused for a project in the trash whose name another one has by now."""
+    if Project.objects.filter(user=project.user_id, name=project.name, trashed=None).exists():
+        raise Refused("another project has this name now; rename that project first", field="name")
 
 
 def restore(user, pk: int, by: str) -> Project:

@@ -107,6 +107,7 @@ def test_lines_of_others_never_fire_a_users_rule(rule, kind):
     few(
         [
             (4, 8, {}, True),
+            (0, 1, {"threshold": 1}, True),
             (4, 7, {}, False),
             (0, 3, {}, True),
             (0, 2, {}, False),
@@ -125,7 +126,8 @@ def test_a_changed_number_of_lines(rule, before, now, given, fires):
     lines("alice", 30, count=now)
     assert alerts.check(NOW) == fires
     if fires:
-        assert str(Alert.objects.get().words) == f"{now} lines within 60 s, {before} in the same time before"
+        counted = f"{now} line" if now == 1 else f"{now} lines"
+        assert str(Alert.objects.get().words) == f"{counted} within 60 s, {before} in the same time before"
 
 
 def test_muting_and_editing(as_alice, rule):

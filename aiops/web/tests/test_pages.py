@@ -354,7 +354,7 @@ class TestOperators:
         ModelVersion.objects.create(version="v2", manifest={**facts, "seconds": 21.4, "device": "cpu"})
         words = visible_text(operator.get("/aiops/models"))
         assert "v1" in words
-        for figure in ("64,000", "412", "77", "900", "0.123", "2.5", "0.40 %", "CPU"):
+        for figure in ("64,000", "412", "77", "900", "0.123", "2.5", "0.4 %", "CPU"):
             assert figure in words
         for version in ("gone", "\0"):
             answer = operator.post("/aiops/models", {"version": version}, follow=True)

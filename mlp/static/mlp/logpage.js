@@ -35,7 +35,7 @@ const marks = {
 const data = new LogData(address, of, Number(box.dataset.total), (whole) => {
   if (whole) choose(null);
   const many = data.total.toLocaleString(document.documentElement.lang);
-  find("length").textContent = words.wordLines.replace("{lines}", many);
+  find("length").textContent = data.total === 1 ? words.wordOne : words.wordLines.replace("{lines}", many);
   search.grown(whole);
   ruler.later();
   view.later();

@@ -26,17 +26,28 @@ function count(form) {
   const place = form.querySelector("[data-selected]");
   if (!place) return;
   const { count: number } = selected(form);
-  place.textContent = number ? place.dataset.word.replace("{n}", number.toLocaleString(document.documentElement.lang)) : "";
-  offer(form);
+  const none = number ? "" : place.dataset.none;
+  const why = offer(form, none);
+  place.textContent = none || [
+    place.dataset.word.replace("{n}", number.toLocaleString(document.documentElement.lang)), ...why,
+  ].join(" · ");
 }
 
 // A button is offered as long as one of the selected runs is in a state that it is for; of other pages nobody knows here.
-function offer(form) {
+// Returns why buttons are not offered.
+function offer(form, none) {
   const rows = ticks(form).filter((tick) => tick.checked).map((tick) => tick.closest("tr"));
   const known = rows.length > 0 && !form.querySelector("[name=all]")?.checked;
-  for (const button of form.querySelectorAll("[data-for]")) {
-    button.disabled = known && !rows.some((row) => (button.dataset.for === "ended") !== ("unsteady" in row.dataset));
+  const fits = (button) => !known || !("for" in button.dataset)
+    || rows.some((row) => (button.dataset.for === "ended") !== ("unsteady" in row.dataset));
+  const reasons = [];
+  for (const button of form.querySelectorAll(".bulk button[name=do]")) {
+    const why = none || (fits(button) ? "" : button.dataset.why);
+    button.disabled = Boolean(why);
+    button.title = why;
+    if (why && !none) reasons.push(why);
   }
+  return reasons;
 }
 
 document.addEventListener("change", (event) => {

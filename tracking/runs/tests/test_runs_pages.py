@@ -93,6 +93,11 @@ def test_all_that_match_are_changed_on_all_pages(pages):
     assert pages.post("/runs/act", {"do": "nonsense", "job": "a"}).status_code == 404
 
 
+def test_the_box_for_all_says_how_many_match(pages):
+    assert "Select all 5 matching runs" in pages.get("/jobs").content.decode()
+    assert re.search(r"Select 1 matching run\b", pages.get("/jobs", {"filter": "name = a"}).content.decode())
+
+
 def test_a_job_page_edits_tags_notes_and_favourite_and_deletes_with_undo(pages):
     pages.post("/jobs/c/edit", {"tags": "k=v, l", "notes": "# Title\n<b>x</b>", "group": "g", "project": "vision"})
     pages.post("/jobs/c/edit", {"favourite": "1"})
@@ -158,7 +163,7 @@ def test_a_number_that_is_none_is_no_fault_of_the_server(pages):
     assert pages.get("/runs/export.csv", {"in": "²"}).status_code == 404
     assert pages.post("/runs/undo", {"at": "²"}).status_code == 404
     answer = pages.post("/runs/view", {"do": "delete", "view": "x", "next": "/jobs"}, follow=True)
-    assert "this view no longer exists" in answer.text
+    assert "This view no longer exists" in answer.text
 
 
 def test_groups_lead_to_their_runs(pages):

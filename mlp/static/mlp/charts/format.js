@@ -2,6 +2,7 @@
 
 const language = document.documentElement.lang || "en";
 const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const parts = new Intl.DateTimeFormat(language, { minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
 const minutes = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit" });
 const days = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
 const moments = new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
@@ -83,7 +84,7 @@ export function ticksOf(kind, splits) {
   if (kind === "relative") return splits.map(duration);
   if (kind !== "time") return numbersOf(splits);
   const [span, step] = [splits.at(-1) - splits[0], splits[1] - splits[0]];
-  if (span < 2 * 86400) return splits.map((value) => (step < 60 ? clock : minutes).format(value * 1000));
+  if (span < 2 * 86400) return splits.map((value) => (step < 1 ? parts : step < 60 ? clock : minutes).format(value * 1000));
   const texts = splits.map((value) => days.format(value * 1000));
   return texts.map((text, index) => (text === texts[index - 1] ? minutes.format(splits[index] * 1000) : text));
 }
