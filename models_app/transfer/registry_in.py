@@ -15,6 +15,7 @@ from kernel.errors import Fault
 from mlflow_protocol.reading import whole_of
 from models_app.models import Imported, ModelVersion, RegisteredModel, Stage
 from models_app.registry import registered, sources, versions
+from models_app.registry.versions import Files
 from tracking.mlflow.runs import moment
 
 from . import logged_in
@@ -26,6 +27,7 @@ from .source import PROMPT, Source, pairs
 
 OF_RUN = re.compile(r"runs:/+([0-9a-f]{32})/(.+)", re.DOTALL)
 IN_FOLDER = re.compile(r"/([0-9a-f]{32})/artifacts/(.+)$", re.DOTALL)  # of a run, in whichever store
+THERE = re.compile(r"(?:jobs|home|models)/")  # a place of the platform that the server is, not of this one
 PENDING = "PENDING_REGISTRATION"
 
 
@@ -127,7 +129,7 @@ class Registry:
 
     def _create(self, model: RegisteredModel, row: dict, key: str) -> ModelVersion:
         place, job, here, logged = self._place(row)
-        files = sources.files_of(self.user, place, job.run_id.hex if job else "")
+        files = self._files(place, job)
         number = int(row["version"])
         with transaction.atomic():
             version = versions.create(
@@ -153,7 +155,7 @@ class Registry:
             versions.edit(self.user, model.name, version.number, description=text, by=BY)
         if version.model is None:
             place, job, here, _logged = self._place(row)
-            files = sources.files_of(self.user, place, job.run_id.hex if job else "")
+            files = self._files(place, job)
             if files.origin is not None or files.model is not None:
                 version = versions.attach(self.user, model.name, version.number, files=files, by=BY)
             self._without_files(version, here, _key(model.name, row))
@@ -165,6 +167,12 @@ class Registry:
             self._refused(f"version {key}", "its files have not been taken, so it cannot be deployed")
         else:
             self.report.note(f"version {key} cannot be deployed: its files are at {version.source[:200]}")
+
+    def _files(self, place: str, job: Job | None) -> Files:
+        """Return the files of a source. The server chooses none of the user's files here by naming one of its own."""
+        if THERE.match(place):
+            return Files(job=job)
+        return sources.files_of(self.user, place, job.run_id.hex if job else "")
 
     def _place(self, row: dict) -> tuple[str, Job | None, bool, str]:
         """Return the source of a version as it is here, its run, whether its files belong to a run that is here, and
