@@ -125,10 +125,8 @@ def extend(
         wanted = sweep.trials_wanted + trials
         if wanted > MAX_TRIALS:
             raise Refused("must be at most %(most)s with those that it has", field="trials", most=MAX_TRIALS)
-        if trials and sweep.sampler["type"] == "grid":
-            given = sum(bool(each) for each in sweep.trials.values_list("given", flat=True))
-            if wanted - given > space.grid_size(sweep.space):
-                raise Refused("the grid has no more points", field="trials")
+        if trials:
+            require_points(sweep, wanted)
         if stop is not None and len(sweep.objectives) > 1 and {"target", "patience"} & set(stop):
             raise Refused("is possible with one objective only", field="stop")
         sweep.trials_wanted = wanted
@@ -141,6 +139,14 @@ def extend(
             record_change(sweep, transition="extend", source=sweep.state, target=sweep.state, by=by)
             go_on(sweep)
     return sweep
+
+
+def require_points(sweep: Sweep, wanted: int) -> None:
+    """Raise Refused where a grid has fewer points than the trials that are wanted."""
+    if sweep.sampler["type"] == "grid":
+        given = sum(bool(each) for each in sweep.trials.values_list("given", flat=True))
+        if wanted - given > space.grid_size(sweep.space):
+            raise Refused("the grid has no more points", field="trials")
 
 
 def add_trial(*, user, name: str, values: dict, by: str) -> Trial:

@@ -36,6 +36,7 @@ from kernel.pages import (
     read_form,
     remember_made,
     retitle,
+    why_not,
 )
 
 from . import forms, lifecycle, options, plots, reading
@@ -135,6 +136,7 @@ def sweep(request, name):
     ended = row.trials_wanted and sum(row.counts.values()) - row.counts["waiting"] - row.counts["running"]
     context = {
         "sweep": row,
+        "no_more": why_not(lambda: lifecycle.require_points(row, row.trials_wanted + 1)),
         "page": page,
         "trials": reading.marked(row, page.object_list),
         "order": order,

@@ -33,6 +33,7 @@ def declare(command) -> None:
 
 def login(_rest, options: argparse.Namespace, say) -> dict:
     """Check the address and the token, or username and password, and save them as a profile. Raises Failure."""
+    profiles.place()  # before anything is asked for
     url = options.address.rstrip("/")
     name = options.profile or os.environ.get("MLP_PROFILE") or "default"
     cacert = options.cacert or os.environ.get("MLP_CACERT") or ""

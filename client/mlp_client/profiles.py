@@ -31,7 +31,7 @@ def load() -> dict:
     """Return {"current": name, "profiles": {name: {url, user, token, cacert}}}. Raises Failure for a damaged file."""
     try:
         kept = json.loads(place().read_text(encoding="utf-8"))
-    except (FileNotFoundError, Failure):  # Failure: without a home folder there are none
+    except (FileNotFoundError, Failure):  # Failure: without a home directory there are none
         return {"current": "default", "profiles": {}}
     except (OSError, ValueError) as problem:
         raise Failure(LOCAL, tr("{file} cannot be read: {problem}", file=place(), problem=problem))

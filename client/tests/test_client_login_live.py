@@ -84,10 +84,10 @@ def test_a_saved_token_goes_to_its_own_address_only(client, service, alice_data,
     assert client.json("whoami")["user"] == "alice"
 
 
-def test_without_a_home_folder_nothing_is_written(client, service, alice_data):
+def test_without_a_home_directory_nothing_is_written(client, service, alice_data):
     """As in a container with any user id: the working folder is no place for a token."""
     client.environment["HOME"] = "~"  # what the path of such a user's home is
-    assert "there is no home folder" in client.refused("login", service.url, "--token", alice_data.token, code=1)
+    assert "no home directory" in client.refused("login", service.url, "--token", alice_data.token, code=1)
     client.environment.update(MLP_URL=service.url, MLP_TOKEN=alice_data.token)
     assert client.json("whoami")["user"] == "alice"
     assert list(client.here.iterdir()) == []

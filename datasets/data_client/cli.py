@@ -148,6 +148,7 @@ def run(options):
 
 def login(platform: Platform, options, say) -> dict:
     """Log in and save the token; return what --json prints."""
+    account.saved_path()  # before anything is asked for
     user, token = account.ask(platform, options.user or os.environ.get("MLP_USER") or "")
     path = account.save(platform.web.url, user, token)
     return {"url": platform.web.url, "user": user, "saved": str(path)}

@@ -9,13 +9,13 @@ from .errors import LOCAL, Failure
 
 
 def folder(variable: str, default: str) -> Path:
-    """Return the clients' folder below an XDG base directory. Raises Failure for a user without a home folder, as in a
-    container with any user id.
+    """Return the clients' folder below an XDG base directory. Raises Failure for a user id without a home directory, as
+    in many containers.
     """
     base = os.environ.get(variable)
     if base:
         return Path(base) / "mlp"
     home = os.path.expanduser("~")
     if not os.path.isabs(home):
-        raise Failure(LOCAL, f"there is no home folder to write to; set HOME or {variable}")
+        raise Failure(LOCAL, f"no home directory; set HOME or {variable}")
     return Path(home) / default / "mlp"

@@ -11,11 +11,11 @@ from django.utils import timezone
 from accounts.models import Identity
 from aiops.models import AlertRule, SavedSearch
 from apps.models import Application, Rollout
-from automation.models import Pipeline, Schedule
+from automation.models import Pipeline, Schedule, Sweep
 from datasets.models import Dataset
 from jobs.models import Job, Project
 from kernel import storage
-from mlp.operators.tests.admin_world import put
+from mlp.operators.tests.admin_world import put, put_sweep
 from mlp.tests.page_world import visitor
 from models_app.models import Model, ModelVersion, RegisteredModel
 from resources.models import Tenant
@@ -173,3 +173,24 @@ def test_the_admin_says_so_too(alice, staff, home):
     assert reasons(shown, "Move to the trash") == [""]
     assert 'data-verb="delete"' in shown.content.decode()
     assert reasons(shown, "Delete") == [], "a link to the page that asks"
+
+
+def test_a_grid_without_points_left_takes_no_more_trials(look, alice):
+    space = [["lr", {"type": "categorical", "choices": [0.1, 0.2]}]]
+    for name, wanted in (("some", 1), ("all", 2)):
+        sweep = put_sweep(alice, put(Job, alice, f"{name}x", "finished"), name=name)
+        sweep.trials.all().delete()
+        Sweep.objects.filter(pk=sweep.pk).update(sampler={"type": "grid"}, parameters=space, trials_wanted=wanted)
+    assert "more-trials" in look("/sweeps/some").content.decode()
+    page = look("/sweeps/all").content.decode()
+    assert ("more-trials" in page, "The grid has no more points." in page) == (False, True)
+
+
+def test_runs_whose_project_is_in_the_trash_are_told_apart(look, alice):
+    for name, trashed in (("kept", None), ("gone", timezone.now())):
+        project = Project.objects.create(user=alice, name=name, trashed=trashed)
+        job = put(Job, alice, name, "finished")
+        Job.objects.filter(pk=job.pk).update(project=project, trashed=timezone.now())
+    page = look("/jobs?trash=1").content.decode()
+    rows = re.findall(r"<tr[^>]*>", page[page.index("<tbody") :])
+    assert ["data-without-project" in row for row in rows] == [True, False]

@@ -163,7 +163,8 @@ class Table:
     def rows(self, places: list[Cursor], everything: bool = False) -> list[Row]:
         """Return the rows of these places, with what the columns need, or with all that is known."""
         keys = [place.pk for place in places]
-        related = ["tenant", "project"] if everything or any(column.key == "project" for column in self.columns) else []
+        shown = everything or self.trash or any(column.key == "project" for column in self.columns)
+        related = ["tenant", "project"] if shown else []
         jobs = Job.objects.select_related("diagnosis", *related).in_bulk(keys)
         rows = {pk: Row(jobs[pk]) for pk in keys if pk in jobs}
         for row in rows.values():

@@ -204,6 +204,21 @@ addEventListener("keydown", (event) => {
   if (field) { event.preventDefault(); field.focus(); }
 });
 
+// --- buttons that need a choice: offered once a box of the name in `data-needs` is ticked -----------------------------
+function offer(form) {
+  for (const part of form.querySelectorAll("[data-needs]")) {
+    const boxes = [...form.querySelectorAll(`[name="${part.dataset.needs}"]`)];
+    const chosen = boxes.some((box) => box.type === "hidden" || box.checked);
+    if (part.tagName === "BUTTON") part.disabled = !chosen;
+    else part.hidden = chosen;
+  }
+}
+const needing = new Set([...document.querySelectorAll("[data-needs]")].map((part) => part.closest("form")));
+for (const form of needing) {
+  offer(form);
+  form.addEventListener("change", () => offer(form));
+}
+
 // --- connection: a status line at the bottom of the page, shown only when needed --------------------------------------
 const line = document.querySelector("[data-link-state]");
 const troubled = new Set();

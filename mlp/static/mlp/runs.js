@@ -38,8 +38,12 @@ function count(form) {
 function offer(form, none) {
   const rows = ticks(form).filter((tick) => tick.checked).map((tick) => tick.closest("tr"));
   const known = rows.length > 0 && !form.querySelector("[name=all]")?.checked;
-  const fits = (button) => !known || !("for" in button.dataset)
-    || rows.some((row) => (button.dataset.for === "ended") !== ("unsteady" in row.dataset));
+  const states = {
+    ended: (row) => !("unsteady" in row.dataset),
+    unended: (row) => "unsteady" in row.dataset,
+    restorable: (row) => !("withoutProject" in row.dataset),
+  };
+  const fits = (button) => !known || !("for" in button.dataset) || rows.some(states[button.dataset.for]);
   const reasons = [];
   for (const button of form.querySelectorAll(".bulk button[name=do]")) {
     const why = none || (fits(button) ? "" : button.dataset.why);
