@@ -73,17 +73,33 @@ def test_an_upload_is_in_flight_while_its_connection_is_open(db, family):
     assert inflight.broker().client.hlen(inflight.KEY) == 0
 
 
+def of_one_port(gateway: socket.socket, other: socket.socket) -> tuple[socket.socket, socket.socket, socket.socket]:
+    """Return the gateway's end of a connection, its client's, and another connection of the same client's port.
+
+    Any process of the machine may have got that port for a connection of its own; then another port is tried.
+    """
+    for _attempt in range(100):
+        first, second = socket.create_connection(gateway.getsockname()), socket.socket()
+        upload, _far = gateway.accept()
+        for one in (first, second):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            second.bind(first.getsockname())
+        except OSError:
+            for one in (first, second, upload):
+                one.close()
+        else:
+            second.connect(other.getsockname())
+            return upload, first, second
+    raise AssertionError("each port is in use by another process")
+
+
 def test_another_connection_of_the_same_client_port_is_not_the_upload(db):
     """Clients use a port for connections to several servers at the same time, and so do this machine's own parts."""
     with socket.create_server(("127.0.0.1", 0)) as gateway, socket.create_server(("127.0.0.1", 0)) as other:
-        first = socket.create_connection(gateway.getsockname())
-        upload, far = gateway.accept()
+        upload, first, second = of_one_port(gateway, other)
+        far = first.getsockname()
         connection = f"{far[0]}:{far[1]}>{gateway.getsockname()[1]}"
-        second = socket.socket()
-        for one in (first, second):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        second.bind(first.getsockname())
-        second.connect(other.getsockname())
         inflight.begin(connection, ["alice/one"], "one/x", 100_000)
         inflight.keep_alive()
         assert inflight.broker().client.hlen(inflight.KEY) == 1

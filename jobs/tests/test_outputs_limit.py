@@ -9,6 +9,7 @@ import os
 
 import pytest
 from django.utils import timezone
+from django.utils.text import capfirst
 
 import runners
 from jobs import lifecycle, sizes
@@ -74,7 +75,7 @@ def test_nothing_is_submitted_until_jobs_are_deleted(full, alice, as_alice, as_b
     assert "delete jobs" in refused
     assert as_alice.refused("post", "users/alice/jobs/old:rerun", {}).startswith(OVER)
     page = visitor(alice).post("/jobs", {**body, "cpu": 1, "ram": 100})
-    assert OVER in page.content.decode()
+    assert capfirst(OVER) in page.content.decode()
     (storage.home_dir("bob") / "train.py").write_text("pass")
     assert as_bob.call("post", "users/bob/jobs", body).status_code == 201
     Job.objects.filter(pk=full.pk).delete()

@@ -48,6 +48,8 @@ POST   /users/{user}/service_accounts
 POST   /users/{user}/service_accounts/{name}/tokens
 PUT    /users/{user}/token:rotate
 POST   /users/{user}/tokens
+POST   /program_logins
+POST   /program_logins/{code}
 PUT    /resource_request:confirm
 PUT    /resource_request:cancel
 PUT    /users/{user}/apps/{name}:stop
