@@ -45,8 +45,7 @@ def confirm(request):
 
 
 def _waiting(request) -> ProgramLogin:
-    if not request.POST.get("do"):
-        throttle.count_code(request.user.username)
+    throttle.count_code(request.user.username)  # whatever else is asked with it
     return program_logins.waiting(request.POST.get("code", ""))
 
 

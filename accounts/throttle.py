@@ -33,7 +33,7 @@ HOUR_S = 3600
 AT_ONCE = 4  # hashes that strangers may have computed at the same time: half of a web process's threads
 SIGN_INS_PER_HOUR = 600  # of a network, which may be a whole company
 RESETS_PER_HOUR, RESETS_OF_ONE = 30, 5
-PROGRAMS_PER_HOUR, CODES_PER_HOUR = 120, 60
+PROGRAMS_PER_HOUR, CODES_PER_HOUR = 120, 120
 BUSY_S = 2
 KEPT = timedelta(days=1)  # by then the attempts of a row are forgotten
 LOCAL = "127.0.0.1"

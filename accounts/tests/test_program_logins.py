@@ -117,8 +117,9 @@ def test_only_who_is_logged_in_by_a_browser_confirms(begun, client, as_alice):
 def test_codes_and_programs_are_limited(as_anonymous, alice_page, monkeypatch):
     monkeypatch.setattr("accounts.throttle.CODES_PER_HOUR", 2)
     monkeypatch.setattr("accounts.throttle.PROGRAMS_PER_HOUR", 2)
-    typed = [alice_page.post(PAGE, {"code": "BCDFGHJK"}).content.decode() for _ in range(3)]
-    assert ["too many log-ins" in page for page in typed] == [False, False, True]
+    forms = [{}, {"do": "allow"}, {"do": "x"}, {"do": "deny"}, {}]
+    typed = [alice_page.post(PAGE, {"code": "BCDFGHJK", **form}).content.decode() for form in forms]
+    assert ["too many log-ins" in page for page in typed] == [False, False, True, True, True]
     asked = [as_anonymous.call("post", BEGIN, {"program": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in asked] == [201, 201, 403]
     assert int(asked[-1].headers["Retry-After"]) > 0

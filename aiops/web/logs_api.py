@@ -115,9 +115,8 @@ class Logs(ContractView):
         given = request.data  # without a body there is no parser, and it is an empty form
         rows, taken, new, total = given if isinstance(given, Iterator) else iter([(1, {})]), 0, 0, 0
         odd = Odd()
-        with (
-            logstore.get().all_or_nothing()
-        ):  # lines without ids would be there twice when a refused body is sent again
+        # Lines without ids would be there twice when a body that was refused in its middle is sent again.
+        with logstore.get().all_or_nothing():
             while chunk := list(islice(rows, CHUNK)):
                 lines = list(self._good(chunk, odd))
                 total += len(chunk)

@@ -25,7 +25,7 @@ _mlp() {{
     if (( $#found )) && [[ -n $found[1] ]]; then compadd -a found; else _files; fi
 }}
 compdef _mlp mlp mlp-client
-if (( $+aliases[mlp] )); then unalias mlp; functions[mlp]={function}; fi  # of an alias zsh completes what it stands for
+if (( $+aliases[mlp] )); then unalias mlp; functions[mlp]={function}; fi  # zsh would complete what the alias expands to
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH}
 NAMED = {  # by the argument's name in the help

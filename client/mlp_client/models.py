@@ -225,7 +225,7 @@ def _app_name(model: str) -> str:
 
 
 def _wait(rest: Rest, path: str, app: dict, options: argparse.Namespace, say):
-    """Wait until the application is ready and moves no more; the wait is told. An interrupt leaves it as it is."""
+    """Wait until the application serves the model; say why it is queued. An interrupt leaves it as it is."""
     told = ""
     try:
         while app["state"] == "creating" or (app["rollout"] and app["rollout"]["phase"] != "failed"):

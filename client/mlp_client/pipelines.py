@@ -64,7 +64,7 @@ def run_pipeline(rest: Rest, options: argparse.Namespace, say):
 
 
 def _is_file(text: str) -> bool:
-    """Return whether it names a file; a name of a pipeline has letters only. Raises Failure for a file that is away."""
+    """Return whether it names a file; a name of a pipeline has letters only. Raises Failure for a missing file."""
     if text.isalpha() and text.islower() and text.isascii():
         return False
     if not os.path.isfile(text):

@@ -33,7 +33,7 @@ def look(alice, home):
 
 
 def reasons(response, word: str) -> list[str]:
-    """Return of each button of that word on the page why it is not offered, "" for one that is."""
+    """Return the reason beside each button with that text, "" for a button that is enabled."""
     found = []
     for button in BUTTON.finditer(response.content.decode()):
         if (
