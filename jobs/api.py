@@ -13,6 +13,7 @@ from kernel import downloads, storage
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
+from kernel.request_keys import once
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
 from . import lifecycle, logs, trash
@@ -45,15 +46,17 @@ class JobView(SharedReads):
 
 class JobList(JobView):
     calls = {
-        "POST": Call("Submit a training job", SUBMIT, body=JobIn, out=JobOut, status=201),
+        "POST": Call("Submit a training job", SUBMIT, once=True, body=JobIn, out=JobOut, status=201),
         "GET": Call("List the user's jobs, newest first", READ, out=JobOut, many=True, states=STATES),
     }
 
     def post(self, request, user):
-        body = self.body()
+        return self.answer(once(request, Job.objects.filter(user=self.owner), self._create))
+
+    def _create(self, within) -> Job:
         throttle.count_submission(self.owner.username)
         outputs.require(self.owner.pk)
-        return self.answer(lifecycle.create_job(user=self.owner, by=self.by, **body))
+        return lifecycle.create_job(user=self.owner, by=self.by, within=within, **self.body())
 
     def get(self, request, user):
         return self.page(Job.kept.filter(user=self.owner).select_related("user", "tenant", "project", "diagnosis"))

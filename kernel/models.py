@@ -75,6 +75,23 @@ class StoredBytes(models.Model):
         return f"{self.size} bytes of user {self.user_id}"
 
 
+class RequestKey(models.Model):
+    """The Idempotency-Key of a request that has created an object, and that request's digest: kernel.request_keys."""
+
+    user_id = models.BigIntegerField()  # who has sent it
+    key = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64)
+    object_id = models.BigIntegerField()
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "request_key"
+        constraints = [models.UniqueConstraint(fields=["user_id", "key"], name="request_key_once")]
+
+    def __str__(self) -> str:
+        return f"{self.key} of user {self.user_id}"
+
+
 class Lifecycle(models.Model):
     """The base of every object with a lifecycle; `history_owner` and `history_name` key its StateChange rows."""
 

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.permissions import AllowAny
 
 from .fields import PatternField, StrictSerializer
+from .request_keys import FORM, HEADER
 from .rest import PAGE_LIMIT
 from .schema_links import AFTER, KIND
 from .views import whole
@@ -106,6 +107,10 @@ class ContractSchema(AutoSchema):
                 OpenApiParameter("limit", whole(1, PAGE_LIMIT), description=f"1 to {PAGE_LIMIT}"),
                 OpenApiParameter("offset", whole(0, most), description="number of entries to skip"),
             ]
+        if call.once:
+            kind = {"type": "string", "pattern": f"^{FORM.pattern}$"}
+            words = "with the key of an earlier request, of a day at most, the answer is what that one has created"
+            parameters.append(OpenApiParameter(HEADER, kind, OpenApiParameter.HEADER, description=words))
         if call.states:
             parameters.append(OpenApiParameter("state", str, OpenApiParameter.QUERY, enum=list(call.states)))
         return parameters + [

@@ -46,6 +46,7 @@ class Call:
     summary: str
     effect: Effect | None = None
     frees: bool = False
+    once: bool = False  # creates nothing again when it is repeated with its Idempotency-Key (kernel.request_keys)
     for_dataset: bool = False  # also for a token of the one dataset that the path names
     body: type[StrictSerializer] | None = None
     out: type[Serializer] | type[str] | None = None

@@ -7,6 +7,7 @@ from rest_framework.response import Response
 from automation.models import Pipeline, PipelineRun, RunState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
+from kernel.request_keys import once
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
@@ -97,7 +98,7 @@ class PipelineRuns(PipelineView):
             "List the runs of a pipeline, newest first", READ, out=PipelineRunOut, many=True,
             states=tuple(RunState.values),
         ),
-        "POST": Call("Begin a run", SUBMIT, body=PipelineRunIn, out=PipelineRunOut, status=201),
+        "POST": Call("Begin a run", SUBMIT, once=True, body=PipelineRunIn, out=PipelineRunOut, status=201),
     }  # fmt: skip
 
     def get(self, request, user, name):
@@ -108,8 +109,12 @@ class PipelineRuns(PipelineView):
         return Response(PipelineRunOut(runs, many=True).data, headers={"X-Total-Count": str(rows.count())})
 
     def post(self, request, user, name):
-        run = lifecycle.begin_run(self.pipeline(name), by=self.by, **self.body())
-        return self.answer(self.run(name, run.number))
+        pipeline = self.pipeline(name)
+
+        def begin(within) -> PipelineRun:
+            return lifecycle.begin_run(pipeline, by=self.by, within=within, **self.body())
+
+        return self.answer(self.run(name, once(request, pipeline.runs.all(), begin).number))
 
 
 class PipelineRunDetail(PipelineView):

@@ -8,6 +8,7 @@ from rest_framework.response import Response
 from automation.models import Firing, FiringState, Schedule, ScheduleState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
+from kernel.request_keys import once
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
@@ -103,10 +104,11 @@ class ScheduleResume(ScheduleView):
 
 
 class ScheduleRun(ScheduleView):
-    calls = {"PUT": Call("Submit now, whatever else runs", SUBMIT, out=FiringOut)}
+    calls = {"PUT": Call("Submit now, whatever else runs", SUBMIT, once=True, out=FiringOut)}
 
     def put(self, request, user, name):
-        return self.answer(firing.by_hand(self.schedule(name)))
+        schedule = self.schedule(name)
+        return self.answer(once(request, firing.of(schedule), lambda within: firing.by_hand(schedule, within)))
 
 
 class ScheduleFirings(ScheduleView):

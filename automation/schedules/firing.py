@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
 from django.db import IntegrityError
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from automation import spec
@@ -126,12 +127,17 @@ def _again(pk: int, now: datetime) -> None:
         _submit(schedule, row.key, row.planned, now)
 
 
-def by_hand(schedule: Schedule) -> Firing:
-    """Submit now, whatever else runs. Raises Refused."""
+def by_hand(schedule: Schedule, within: Callable[[Firing], object] | None = None) -> Firing:
+    """Submit now, whatever else runs; `within` is called with the new firing in its transaction. Raises Refused."""
     now = timezone.now()
     key = f"hand:{uuid.uuid4().hex}"
-    _create(schedule, key, now, now)
-    return Firing.objects.select_related("job", "sweep", "run__pipeline").get(schedule=schedule, key=key)
+    _create(schedule, key, now, now, within)
+    return of(schedule).get(key=key)
+
+
+def of(schedule: Schedule) -> QuerySet[Firing]:
+    """Return its firings, with what they have submitted."""
+    return schedule.firings.select_related("job", "sweep", "run__pipeline")
 
 
 # --- what is submitted ------------------------------------------------------------------------------------------------
@@ -187,7 +193,9 @@ def _submit(schedule: Schedule, key: str, planned: datetime, now: datetime) -> N
         lifecycle.note(schedule.pk, key, planned, now, FiringState.FAILED, problem.msg)
 
 
-def _create(schedule: Schedule, key: str, planned: datetime, now: datetime) -> None:
+def _create(
+    schedule: Schedule, key: str, planned: datetime, now: datetime, within: Callable[[Firing], object] | None = None
+) -> None:
     """Create the job, sweep or run, and the firing's row with it. Raises Refused."""
     body = lifecycle.body_of(schedule)
     number = Schedule.objects.values_list("submitted", flat=True).get(pk=schedule.pk)
@@ -196,7 +204,9 @@ def _create(schedule: Schedule, key: str, planned: datetime, now: datetime) -> N
     create = {"job": _job, "sweep": _sweep, "pipeline": _run}[schedule.kind]
 
     def noted(**made) -> None:
-        lifecycle.note_submitted(schedule.pk, key, planned, now, **made)
+        row = lifecycle.note_submitted(schedule.pk, key, planned, now, **made)
+        if within is not None:
+            within(row)
 
     try:
         spec.with_free_name(schedule.name, number, lambda name: create(schedule, body, name, noted))

@@ -183,8 +183,8 @@ class Fired(Exception):
     """This time has been acted on, or the schedule may not fire any more: raised inside the transaction."""
 
 
-def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **made) -> None:
-    """Record what was submitted; called inside the transaction that creates it. Raises Fired."""
+def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **made) -> Firing:
+    """Record what was submitted; called inside the transaction that creates it. Return the row. Raises Fired."""
     schedule = lock_row(Schedule, pk=pk)
     if schedule is None or (schedule.state != ScheduleState.ACTIVE and not key.startswith("hand:")):
         raise Fired
@@ -201,6 +201,7 @@ def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **made) 
     schedule.failures = 0
     schedule.save(update_fields=["submitted", "failures"])
     after_commit.changed(schedule.user.username, "schedule", schedule.name)
+    return row
 
 
 def note(pk: int, key: str, planned: datetime, now: datetime, state: str, reason: str = "") -> None:

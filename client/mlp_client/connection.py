@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import uuid
 from urllib.parse import quote, urlencode
 
 from . import __version__
@@ -107,9 +108,13 @@ class Rest:
         return found
 
     def send(self, method: str, path: str, body=None, expect=()) -> Response:
-        """Send JSON; return the response. Raises Failure."""
+        """Send JSON; return the response. Raises Failure.
+
+        Where the answer is lost it is sent again, with the same key: what it has begun does not begin twice.
+        """
         data = json.dumps({} if body is None else body).encode("utf-8")
-        return self.web.call(method, self.path(path), data, {"Content-Type": "application/json"}, expect)
+        headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
+        return self.web.call(method, self.path(path), data, headers, expect)
 
 
 def probe(url: str, cacert: str = "") -> None:

@@ -41,7 +41,7 @@ def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
     """Send the checkout and submit a job of it; return the job, as REST has it. Raises Failure."""
     for attempt in range(TRIES):
         sent = send(rest, checkout, options.quiet, say, fresh=attempt > 0)
-        job = _create(rest, {**fields, "entry": sent.places[0]}, named=bool(options.name))
+        job = rest.send("POST", "jobs", {**fields, "entry": sent.places[0]}).json()
         difference = sent.compare(rest.get(f"jobs/{job['name']}/code"))
         if not difference:
             return job
@@ -61,17 +61,6 @@ def send(rest: Rest, checkout: Checkout, quiet: bool, say, fresh: bool = False) 
         sent = Sent(rest, checkout, quiet, say, True)
         sent.send()
     return sent
-
-
-def _create(rest: Rest, fields: dict, named: bool) -> dict:
-    answer = rest.send("POST", "jobs", fields, expect=(403,))
-    if answer.status == 403:
-        # An earlier try may have arrived, and its answer was lost. A name that was made here is nobody else's.
-        there = rest.web.call("GET", rest.path(f"jobs/{fields['name']}"), expect=(403,)) if not named else answer
-        if there.status == 403:
-            rest.web.judge(answer, ())
-        return there.json()
-    return answer.json()
 
 
 def job_name(script: str) -> str:

@@ -252,7 +252,7 @@ class Web:
 
     def _connection(self) -> http.client.HTTPConnection:
         connection = getattr(self.local, "connection", None)
-        if connection is not None:
+        if connection is not None and connection.sock is not None:  # closed after an answer that said so
             return connection
         host, port, login = self.proxy or (self.host, self.port, {})
         if self.scheme == "https":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from jobs.api import JobView
-from jobs.models import State
+from jobs.models import Job, State
 from jobs.queue import waiting
 from jobs.serializers import JobOut
 from kernel.effects import READ, SUBMIT
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.registering import rights_of
+from kernel.request_keys import once
 from kernel.views import Call
 
 from . import again, diagnose
@@ -53,7 +54,10 @@ class JobDiagnosis(JobView):
 class JobRerun(JobView):
     """Submit a job like this one; the fields of the body replace the earlier values."""
 
-    calls = {"POST": Call("Run a job again", SUBMIT, body=RerunIn, out=JobOut, status=201)}
+    calls = {"POST": Call("Run a job again", SUBMIT, once=True, body=RerunIn, out=JobOut, status=201)}
 
     def post(self, request, user, name):
-        return self.answer(again.rerun(self.job(name), rights_of(request.auth), by=self.by, **self.body()))
+        def create(within) -> Job:
+            return again.rerun(self.job(name), rights_of(request.auth), by=self.by, within=within, **self.body())
+
+        return self.answer(once(request, Job.objects.filter(user=self.owner), create))
