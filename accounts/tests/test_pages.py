@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from urllib.parse import urljoin
 
 import pytest
 from django.contrib.auth import SESSION_KEY
@@ -45,6 +47,11 @@ ELSEWHERE = [
 
 def form(username="alice", password=PASSWORD, action="login", **more) -> dict:
     return {"username": username, "password": password, "action": action, **more}
+
+
+def read_by_a_browser(location: str) -> str:
+    """Return where a browser goes, which takes backslashes for slashes and leaves out tabs and line breaks."""
+    return urljoin("http://testserver/account", re.sub(r"[\t\r\n]", "", location).replace("\\", "/").strip())
 
 
 def logged_in(client) -> str:
@@ -152,6 +159,14 @@ class TestRedirect:
         assert visitor(alice).get("/regist_login", {"next": target})["Location"] == "/index"
         response = visitor(alice).post("/account/token", {"next": target})
         assert response["Location"] == "/account"
+
+    @pytest.mark.parametrize("target", few(ELSEWHERE, 6))
+    @pytest.mark.parametrize("path", ["/set_language", "/logout"])
+    def test_a_language_and_a_logout_never_redirect_to_another_site(self, alice, path, target):
+        named = {"next": target, "language": "zh-hans"}
+        for method in ("post", "get"):
+            sent = getattr(visitor(alice), method)(path, named, HTTP_REFERER=target.strip("\0 "))
+            assert read_by_a_browser(sent.get("Location", "/")).startswith("http://testserver/")
 
     def test_a_line_break_adds_no_header(self, alice):
         response = visitor().post("/regist_login", form(next="/jobs\r\nX-Planted: 1"))

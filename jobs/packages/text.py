@@ -17,6 +17,8 @@ MAX_LINES = 1000
 MAX_FILES = 20
 FIELD = "requirements"
 NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|[<>=!~@;(]|--hash=)")
+# A place may be an address of the network only, and of the options of one requirement its checksum.
+ELSEWHERE = re.compile(r"@\s*(?!(?:[a-z]+\+)?(?:https?|ssh|git)://)|\s-(?!-hash=)", re.IGNORECASE)
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
 COMMENT = re.compile(r"(^|\s)#.*$")
 
@@ -30,7 +32,7 @@ def lines(text: str) -> list[str]:
             continue
         if len(requirements) == MAX_LINES:
             raise Refused("at most %(most)s lines", field=FIELD, most=MAX_LINES)
-        if not INCLUDE.fullmatch(line) and not NAMED.match(line):
+        if not INCLUDE.fullmatch(line) and (not NAMED.match(line) or ELSEWHERE.search(line)):
             raise Refused(
                 "%(line)s is not a requirement such as name==1.2; options and paths are not accepted",
                 field=FIELD,

@@ -16,7 +16,8 @@ from . import rights, search, shown
 from .registered import PROMPTS, missing_version, named, tags_of
 
 MAX_RESULTS = RESULTS = 10_000
-LOCAL = ("file:", "/", "\\")  # a client would load what is at such a path of its own machine
+# A client would load what is at such a path of its own machine. A single word is what prompts have.
+LOCAL = re.compile(r"\s*(file:|local:|[a-z]:|[./\\~])", re.IGNORECASE)
 DECODINGS = 10  # of a source, before it counts as wrong
 UPWARDS = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 
@@ -47,7 +48,7 @@ def _checked(source: str) -> str:
     text = source
     for _ in range(DECODINGS):
         decoded = unquote(text)
-        if UPWARDS.search(decoded) or UNSTORABLE.search(decoded) or decoded.lstrip().lower().startswith(LOCAL):
+        if UPWARDS.search(decoded) or UNSTORABLE.search(decoded) or LOCAL.match(decoded):
             break
         if decoded == text:
             return source

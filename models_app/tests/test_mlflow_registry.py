@@ -203,6 +203,10 @@ def test_errors_as_the_client_expects_them(mlflow, churn, as_bob):
         "%2Fetc",
         "//host/share",
         "\\\\host\\share",
+        "./model",
+        "~/model",
+        "C:\\model",
+        "local:/model",
     ],
 )
 def test_a_source_that_leads_out_of_its_folder_is_refused(mlflow, churn, source):
