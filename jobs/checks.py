@@ -10,12 +10,14 @@ from kernel.errors import Refused
 from kernel.messages import Message
 from resources import tcc
 from resources.models import Tenant
-from snapshots import scan
+from snapshots import scan, store
 from snapshots.manifest import Manifest
 
 from .code import cloning
 from .models import Job, Snapshot
-from .packages import text
+from .packages import finding, text
+
+MAX_SCRIPT_BYTES = 1 << 20  # of which a header is read
 
 
 def code_of(user, entry: str, code_from: str | None, script: str | None, visitor: Visitor | None) -> Snapshot | None:
@@ -44,11 +46,25 @@ def need_allowed(tenant: Tenant, workers: int, network: str) -> None:
         raise Refused("at most %(policy)s is allowed in this tenant", field="network", policy=tenant.network_policy)
 
 
-def need_requirements(wanted: str, code: Manifest) -> None:
-    """Raise Refused for what is no requirement, and for files that are not in the code."""
+def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -> str:
+    """Return the requirements of a job: those that are wanted, or with `find` and without any those that come with the
+    script. Raises Refused for what is no requirement, and for files that are not in the code.
+    """
+
+    def read(path: str) -> str | None:
+        file = code.file(path)
+        blob = store.open_blob(user.username, file.blob) if file is not None else None
+        if blob is None:
+            return None
+        with blob:
+            return blob.read(MAX_SCRIPT_BYTES).decode("utf-8-sig", errors="replace")
+
+    if find and not wanted.strip():
+        wanted = finding.found(entry, read)
     for path in text.included(wanted, code.folder):
         if code.file(path) is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
+    return wanted
 
 
 def taken(user, name: str) -> Message:

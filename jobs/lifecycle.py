@@ -53,9 +53,9 @@ def create_job(
     ram: int = 512, tenant: str | None = None, datasets: tuple | list = (), inputs: dict | None = None,
     args: tuple | list = (), env: dict | None = None, retries: int = 0, timeout: int | None = None, priority: int = 0,
     preemptible: bool = False, workers: int = 1, network: str = "", project: str | None = None,
-    tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "", registry: str = "versions",
-    registry_models: tuple | list = (), code_from: str | None = None, script: str | None = None,
-    snapshot: Snapshot | None = None,
+    tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "",
+    find_requirements: bool = False, registry: str = "versions", registry_models: tuple | list = (),
+    code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None,
     visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -65,7 +65,7 @@ def create_job(
     that of the job `code_from` (`owner/name` of one that `visitor`, the user by default, may clone), or the `snapshot`;
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
-    `requirements` are lines of a requirements file; `-r FILE` in it is a file of the code.
+    `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
     `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
     Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
@@ -76,7 +76,7 @@ def create_job(
     disk.require()
     try:
         with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
-            checks.need_requirements(requirements, code.manifest)
+            requirements = checks.requirements_of(user, requirements, find_requirements, entry, code.manifest)
             members.hold(user, chosen.name)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)

@@ -121,6 +121,11 @@ class JobIn(RegistryIn, CodeIn):
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     requirements = RequirementsField()
+    find_requirements = StrictBool(
+        required=False,
+        help_text="without `requirements`: use the header of the script (PEP 723), or requirements.txt or "
+        "pyproject.toml beside it; default false",
+    )
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()
     priority = PriorityField()

@@ -75,6 +75,7 @@ def first_values(request) -> dict:
         "runtime": Runtime.PYTHON,
         "registry": Registry.VERSIONS,
         "datasets": [],
+        "find_requirements": "from" not in request.GET,  # an earlier job has what was found for it
     }
     form["entry"] = request.GET.get("entry", "")
     form["datasets"] = request.GET.getlist("dataset")
@@ -145,6 +146,7 @@ def submit(request) -> None:
         timeout=form_values.seconds,
         priority=int,
         preemptible=bool,
+        find_requirements=bool,
         workers=int,
         args=form_values.arguments,
         env=form_values.variables,

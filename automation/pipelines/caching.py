@@ -14,7 +14,8 @@ from automation.models import Step, StepState
 from datasets import sources as datasets
 from jobs.models import State
 
-MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "requirements")
+MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "requirements",
+           "find_requirements")  # fmt: skip
 
 
 def key_of(step: Step, sources: dict[str, Step]) -> str:

@@ -81,6 +81,9 @@ TEXTS = {
     "delete a schedule; what it has submitted goes on": "删除定时计划；已提交的继续运行",
     "delete an application": "删除应用",
     "do not follow it": "不跟踪",
+    "do not install what the script's header, requirements.txt or pyproject.toml names": (
+        "不安装脚本头部、requirements.txt 或 pyproject.toml 中的软件包"
+    ),
     "do not wait": "不等待",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
     "epoch {number}": "轮次 {number}",
@@ -273,6 +276,7 @@ TEXTS = {
     "{name} is deleted": "已删除 {name}",
     "{name} {last}, from {low} to {high}": "{name} {last}，范围 {low} 到 {high}",
     "{name}: {value}": "{name}：{value}",
+    "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
     "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",
     "{url} is not a platform: HTTP {status}": "{url} 不是本平台：HTTP {status}",

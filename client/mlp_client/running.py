@@ -39,7 +39,7 @@ def job_options(made: argparse.ArgumentParser, only=None) -> None:
         if only is None or field in only or field in ("env", "datasets", "requirements", "preemptible"):
             group.add_argument(*names, **how)
         else:
-            made.set_defaults(**{names[-1].lstrip("-"): None})
+            made.set_defaults(**{names[-1].lstrip("-").replace("-", "_"): None})
 
     option("name", "--name", help=tr("name: letters a to z (default: made from the script's)"))
     option("title", "--title", help=tr("what pages call it (default: the script and its arguments)"))
@@ -52,6 +52,8 @@ def job_options(made: argparse.ArgumentParser, only=None) -> None:
     option("inputs", "--input", action="append", type=_pair, metavar="NAME=JOB[/PATH]", help=tr("output of a job"))
     option("requirements", "-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
     option("requirements", "--package", action="append", metavar="LINE", help=tr("package to install: polars>=1.9"))
+    words = tr("do not install what the script's header, requirements.txt or pyproject.toml names")
+    option("find", "--no-requirements", action="store_true", help=words)
     option("project", "--project", help=tr("project of the run"))
     option("tags", "--tag", action="append", metavar="K[=V]", help=tr("tag of the run"))
     option("group", "--group", help=tr("group of runs"))
@@ -99,6 +101,8 @@ def run(rest: Rest, options: argparse.Namespace, say):
     fields.setdefault("title", title_of(options.script, args))
     if args:
         fields["args"] = args
+    if options.no_requirements:
+        fields["find_requirements"] = False
     job = sending.submit(rest, checkout, fields, options, say)
     return follow_new(rest, job, options, say)
 

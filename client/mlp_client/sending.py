@@ -30,6 +30,7 @@ from .transfer.upload import Upload
 PLACE = "checkouts"
 SAFE = re.compile(r"[A-Za-z0-9._-]{1,120}")
 TRIES, THREADS = 3, 8
+HEADER = re.compile(r"^# /// script[ \t]*\n(?:#(?: .*)?\n)*?# ///[ \t]*\n", re.MULTILINE)
 START = """import os, sys
 
 script = os.path.join(os.path.dirname(os.path.abspath(__file__)), *{parts!r})
@@ -38,10 +39,13 @@ os.execv(sys.executable, [sys.executable, script, *sys.argv[1:]])
 
 
 def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
-    """Send the checkout and submit a job of it; return the job, as REST has it. Raises Failure."""
+    """Send the checkout and submit a job of it, with the packages that it names unless `fields` say which; return the
+    job, as REST has it. Raises Failure.
+    """
+    fields = {"find_requirements": "requirements" not in fields, **fields}
     for attempt in range(TRIES):
         sent = send(rest, checkout, options.quiet, say, fresh=attempt > 0)
-        job = rest.send("POST", "jobs", {**fields, "entry": sent.places[0]}).json()
+        job = _create(rest, {**fields, "entry": sent.places[0]})
         difference = sent.compare(rest.get(f"jobs/{job['name']}/code"))
         if not difference:
             return job
@@ -61,6 +65,15 @@ def send(rest: Rest, checkout: Checkout, quiet: bool, say, fresh: bool = False) 
         sent = Sent(rest, checkout, quiet, say, True)
         sent.send()
     return sent
+
+
+def _create(rest: Rest, fields: dict) -> dict:
+    try:
+        return rest.send("POST", "jobs", fields).json()
+    except Failure as failure:
+        if fields["find_requirements"] and failure.line.startswith("requirements: "):
+            raise Failure(failure.code, tr("{problem} (--no-requirements: install none)", problem=failure.line))
+        raise
 
 
 def job_name(script: str) -> str:
@@ -92,10 +105,16 @@ class Sent:
         if "/" not in entry and SAFE.fullmatch(entry):
             return entry
         launcher = re.sub("[^A-Za-z0-9._-]", "_", entry.replace("/", "__"))[-120:]
-        text = START.format(parts=entry.split("/")).encode()
+        text = (self._header(entry) + START.format(parts=entry.split("/"))).encode()
         if self.launchers.setdefault(launcher, text) != text:
             raise Failure(USAGE, tr("{file}: its name is too much like that of another script", file=entry))
         return launcher
+
+    def _header(self, entry: str) -> str:
+        """Return the script's header (PEP 723), "" without one: what starts the script needs the same packages."""
+        with open(os.path.join(self.checkout.root, entry), encoding="utf-8", errors="replace") as file:
+            found = HEADER.search(file.read())
+        return found.group(0) if found else ""
 
     def _folder(self, fresh: bool) -> str:
         project = os.environ.get("GITHUB_REPOSITORY") or os.environ.get("CI_PROJECT_PATH") or ""

@@ -37,6 +37,21 @@ def test_a_file_that_was_removed_is_removed_there(alice_client, alice_data, kept
     assert "sent 0 of" in alice_client.run("run", "train.py", "-d").stderr
 
 
+def test_packages_that_a_script_names_are_those_of_its_job(alice_client, alice_data):
+    def requirements(*arguments) -> str:
+        name = alice_client.run("run", "src/fit.py", "-d", *arguments).stdout.strip()
+        return alice_data.get(f"/api/v1/users/alice/jobs/{name}").json()["requirements"]
+
+    write(alice_client.here, {"src/fit.py": "", "requirements.txt": "hues"})
+    assert requirements() == "-r requirements.txt"
+    write(alice_client.here, {"src/fit.py": "# /// script\n# dependencies = ['colours>=1']\n# ///\n"})
+    assert requirements() == "colours>=1"
+    assert requirements("--package", "other") == "other"
+    assert requirements("--no-requirements") == ""
+    write(alice_client.here, {"src/fit.py": "", "requirements.txt": "-e ."})
+    assert "(--no-requirements: install none)" in alice_client.refused("run", "src/fit.py", "-d", code=4)
+
+
 def test_a_ci_sends_to_a_folder_of_its_project(alice_client, kept):
     write(alice_client.here, {"train.py": ""})
     alice_client.environment["GITHUB_REPOSITORY"] = "team/vision"
