@@ -139,14 +139,18 @@ def follow(rest: Rest, name: str, options: argparse.Namespace, say, default: str
                 return None
             follower.over.clear()
     options.code = exit_code(job)
-    options.show = lambda ended: _tell_end(ended, say)
+    options.show = lambda ended: _tell_end(ended, say, bool(follower.offset))
     return job
 
 
-def _tell_end(job: dict, say) -> None:
+def _tell_end(job: dict, say, printed: bool) -> None:
+    """Print how the job has ended. The last lines of its log, in the reason, are there already if it was `printed`."""
     word = job["state"] if job["state"] == "finished" else job.get("outcome") or "failed"
-    parts = [tr("job {name} {word}", name=job["name"], word=word), job.get("diagnosis") or "", job.get("reason") or ""]
+    reason, *lines = (job.get("reason") or "").splitlines() or [""]
+    parts = [tr("job {name} {word}", name=job["name"], word=word), job.get("diagnosis") or "", reason]
     say(": ".join(dict.fromkeys(filter(None, parts))))
+    for line in [] if printed else lines:
+        say(line)
 
 
 def _followed(name: str) -> Followed:

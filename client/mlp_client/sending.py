@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import posixpath
 import random
 import re
 import string
@@ -72,7 +73,8 @@ def _create(rest: Rest, fields: dict) -> dict:
         return rest.send("POST", "jobs", fields).json()
     except Failure as failure:
         if fields["find_requirements"] and failure.line.startswith("requirements: "):
-            raise Failure(failure.code, tr("{problem} (--no-requirements: install none)", problem=failure.line))
+            line = failure.line.replace(posixpath.dirname(fields["entry"]) + "/", "")  # as the user's checkout has it
+            raise Failure(failure.code, tr("{problem} (--no-requirements: install none)", problem=line))
         raise
 
 

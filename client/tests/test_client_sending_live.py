@@ -49,7 +49,9 @@ def test_packages_that_a_script_names_are_those_of_its_job(alice_client, alice_d
     assert requirements("--package", "other") == "other"
     assert requirements("--no-requirements") == ""
     write(alice_client.here, {"src/fit.py": "", "requirements.txt": "-e ."})
-    assert "(--no-requirements: install none)" in alice_client.refused("run", "src/fit.py", "-d", code=4)
+    refusal = alice_client.refused("run", "src/fit.py", "-d", code=4)
+    assert refusal.startswith("requirements: requirements.txt: -e . is not a requirement")
+    assert refusal.endswith("(--no-requirements: install none)")
 
 
 def test_a_ci_sends_to_a_folder_of_its_project(alice_client, kept):

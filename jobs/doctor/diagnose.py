@@ -22,7 +22,7 @@ from kernel.messages import Message, word
 from kernel.textlog.exceptions import Frame, Trace, last_exception
 
 from . import facts as known
-from . import rules
+from . import rules, shipped_packages
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,8 @@ def _examine(job: Job, reason: str) -> dict:
     trace = None if KILLED.search(first_line) else last_exception(text, int(worker[1]) if worker else None)
     diagnosis = {"attempt": job.attempt, **_of_trace(job, trace)}
     shown = "\n".join(filter(None, [trace.cause, trace.short])) if trace else text[-LAST_LINES:]
-    texts = {"exception": shown, "log": text[-SEARCHED:], "reason": first_line}
+    of_packages = shipped_packages.FAILED in first_line  # pip's words are below it; elsewhere the script's own are
+    texts = {"exception": shown, "log": text[-SEARCHED:], "reason": str(reason) if of_packages else first_line}
     match = rules.first_match(texts, known.situations(job))
     if match is None:
         return {**diagnosis, **_unexplained(job, trace, first_line), "facts": _cause(trace)}

@@ -7,6 +7,7 @@ from django.utils.translation import gettext_noop as noop
 from jobs.models import Action
 
 from .shipped import FILES, NETWORK, PLATFORM, RESOURCES, L, R, Shipped, X
+from .shipped_packages import PACKAGES
 
 GPU = (
     Shipped(
@@ -259,4 +260,4 @@ ENDS = (
 )  # fmt: skip
 
 FIRST, STEP = 100, 5
-SHIPPED: tuple[Shipped, ...] = (*RESOURCES, *PLATFORM, *GPU, *FILES, *NETWORK, *CODE, *ENDS)
+SHIPPED: tuple[Shipped, ...] = (*PACKAGES, *RESOURCES, *PLATFORM, *GPU, *FILES, *NETWORK, *CODE, *ENDS)

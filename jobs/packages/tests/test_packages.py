@@ -130,6 +130,8 @@ def test_a_failed_installation_is_the_reason_with_pips_last_lines(submit, until,
     assert job.reason.startswith("its packages could not be installed: exit code 1\n")
     assert "No matching distribution found for colours==9.9" in job.reason
     assert not job.reserved
+    found = as_alice.call("get", f"users/alice/jobs/{job.name}/diagnosis").json()
+    assert found["title"] == "There is no such version: colours==9.9", found
     # It is not installed a second time for what waited meanwhile, but it is for a job that is submitted later.
     again = until(submit(USES, "second", requirements="colours==9.9"), "error")
     assert "No matching distribution" in again.reason

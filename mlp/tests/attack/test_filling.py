@@ -87,8 +87,8 @@ def serving(world, attacker, what: str) -> str:
 
 
 def leaves_nothing(world, attacker, name: str) -> None:
-    """Delete the application; nothing of it stays in use."""
-    attacker.done("delete", f"apps/{name}")
+    """Delete the application, once it does not start again; nothing of it stays in use."""
+    until(lambda: attacker.call("delete", f"apps/{name}").status_code == 200)
     until(lambda: attacker.call("get", f"apps/{name}").status_code != 200)
     until(lambda: world.in_use() == world.idle, world.in_use)
     attacker.done("delete", f"models/{name}")
