@@ -142,14 +142,14 @@ class Section:
         self, name: str, schemes: Sequence[str], default: str = "", *, help: str, shown: str = "",
         extra: tuple[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """Return a URL of one of the schemes with a host (or the path of a unix socket), or "" when there is none.
+        """Return a URL of one of the schemes with a host (or a path: unix, file), or "" when there is none.
 
         The error shows no password. `extra` names the extra that a URL needs, and a module of it.
         """
         value = self.text(name, default, help=help, shown=shown)
         try:
             parts = urlsplit(value.partition(",")[0])  # some take several hosts
-            place = parts.path if parts.scheme == "unix" else parts.hostname
+            place = parts.path if parts.scheme in ("unix", "file") else parts.hostname
             good = parts.scheme in schemes and bool(place) and (parts.port or 1) > 0
         except ValueError:
             good = False

@@ -1,0 +1,35 @@
+"""Settings that are addresses, as a process that starts with them reads them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings
+
+READ = "import mlp.packages_settings as read; print(read.PIP_INDEX_URL)"
+
+
+def read(value: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "MLP_PIP_INDEX_URL": value}
+    command = [sys.executable, "-c", READ]
+    return subprocess.run(command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "https://index.test/simple", "http://user:word@[::1]:8080/", "file:///srv/wheels"]
+)
+def test_where_packages_come_from_may_be_an_index_or_a_folder(value):
+    assert read(value).stdout.strip() == value
+
+
+@pytest.mark.parametrize(
+    "value", ["index.test", "ftp://index.test", "https:///simple", "file://", "https://user:word@h:0"]
+)
+def test_what_is_no_address_is_refused_without_its_password(value):
+    done = read(value)
+    assert done.returncode != 0
+    assert "MLP_PIP_INDEX_URL must be like https://host:port" in done.stderr
+    assert "word" not in done.stderr.replace("password", "")
