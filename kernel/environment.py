@@ -150,7 +150,7 @@ class Section:
         try:
             parts = urlsplit(value.partition(",")[0])  # some take several hosts
             place = parts.path if parts.scheme in ("unix", "file") else parts.hostname
-            good = parts.scheme in schemes and bool(place) and (parts.port or 1) > 0
+            good = parts.scheme in schemes and bool(place) and parts.port != 0
         except ValueError:
             good = False
         if value and not good:
