@@ -25,6 +25,7 @@ HEADER = "Idempotency-Key"
 MAX_LENGTH = 100
 FORM = re.compile(rf"[!-~]{{1,{MAX_LENGTH}}}")
 KEPT = timedelta(days=1)
+FORGOTTEN_AT_ONCE = 1000
 
 Row = TypeVar("Row", bound=Model)
 Within = Callable[[Row], object] | None
@@ -56,7 +57,9 @@ def once(request: Request, rows: QuerySet[Row], create: Callable[[Within], Row])
 
     def note(made: Row) -> None:
         now = timezone.now()
-        RequestKey.objects.filter(at__lt=now - KEPT).delete()
+        # Rows that another request removes just now are left to it: to wait for them might end in a deadlock.
+        old = RequestKey.objects.select_for_update(skip_locked=True).filter(at__lt=now - KEPT)
+        RequestKey.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])).delete()
         RequestKey.objects.create(user_id=request.user.pk, key=key, digest=digest, object_id=made.pk, at=now)
 
     if (made := earlier()) is not None:
