@@ -8,17 +8,20 @@ literal, which tools/translations.py extracts; `mlp/tests/test_messages.py` chec
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from django.conf import settings
 from django.db import models
 from django.db.models.lookups import Exact
+from django.utils.text import capfirst
 from django.utils.translation import gettext, override
 
 from . import sanitize
 
 SEPARATOR = "\x1e"  # in a ReasonField's column: the sentence, this character, the template and parameters as JSON
 MAX_FIELD = 200  # characters of a field that a refusal names
+BREAK = "\x1f"  # where a sentence ends, while a message is divided
 
 
 class Message(str):
@@ -131,6 +134,31 @@ def clip(text: str, length: int) -> str:
 def translate(text):
     """Return a Message in the active language; anything else is returned as it is."""
     return text.translated() if isinstance(text, Message) else text
+
+
+def sentences(text: str) -> str:
+    """Return a refusal in the active language as sentences, since it stands alone on a page: in REST it is the end of a
+    line after a colon. It is divided at the semicolons of its own words; names and values stay as they are.
+    """
+    first, *others = _divided(text).split(BREAK)
+    first = first if _begins_with_value(text) else capfirst(first)
+    whole = ". ".join([first, *map(capfirst, others)])
+    return whole + ("." if others and whole[-1:].isalnum() else "")
+
+
+def _divided(text):
+    """Return the text in the active language, with BREAK for each semicolon of the templates."""
+    if not isinstance(text, Message):
+        return text.replace(BREAK, " ") if isinstance(text, str) else text
+    template = (gettext(text.template) if text.template else "").replace("; ", BREAK)
+    return template % {name: _divided(value) for name, value in text.params.items()} if text.params else template
+
+
+def _begins_with_value(text: str) -> bool:
+    """Return whether the first word is a name or another value: a capital would make another name of it."""
+    match = re.match(r"%\((\w+)\)", gettext(text.template)) if isinstance(text, Message) and text.params else None
+    value = text.params[match[1]] if match else None
+    return _begins_with_value(value) if isinstance(value, Message) else match is not None
 
 
 def for_caller(text: str, meta: Mapping[str, str]) -> str:
