@@ -323,7 +323,9 @@ def _check(given: dict, one: dict, kinds: bool, reason: Exception | None = None)
     if len(had) == len(shape) and all(side in (-1, size) for size, side in zip(had, shape, strict=True)):
         return
     rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1
-    expected = f"expected {math.prod(shape[1:])} numbers in each row, " if rows and one["datatype"] != "BYTES" else ""
+    wanted = math.prod(shape[1:])
+    numbers = f"{wanted} number{'' if wanted == 1 else 's'}"
+    expected = f"expected {numbers} in each row, " if rows and one["datatype"] != "BYTES" else ""
     raise BadRequest(f"{name}: {expected}must have the shape {shape}, given was {list(had)}{failed}")
 
 

@@ -131,7 +131,7 @@ export class Plot {
     const said = this.lines.slice(0, LONGEST_TIP).map(({ run, name, one }) => {
       const texts = { run: this.names.length > 1 ? `${run.label} ${this.board.titleOf(name)}` : run.label, name: this.board.titleOf(name), last: short(one.last), step: short(one.last_step), min: short(one.min), max: short(one.max), count: short(one.count) };
       const bad = one.first_bad ? ` ${this.board.alarmOf(run, name, one.first_bad)}` : "";
-      return fill(words.summary, texts) + bad;
+      return fill(one.count === 1 ? words.summaryOne : words.summary, texts) + bad;
     });
     this.area.setAttribute("aria-label", said.length ? `${this.title}. ${said.join(" ")}` : `${this.title}. ${words.none}`);
   }
