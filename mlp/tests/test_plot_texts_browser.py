@@ -40,6 +40,19 @@ FAULTS = """svg => {
     return faults;
 }"""
 
+# Returns the rows of a chart's tip that stand over its edges, with the tip itself, and whether the page is too wide.
+TIP = """figure => {
+    const tip = figure.querySelector(".tip"), frame = figure.getBoundingClientRect();
+    const inner = (row) => {
+        const range = document.createRange();
+        range.selectNodeContents(row.lastChild);
+        return range.getBoundingClientRect();
+    };
+    const boxes = [tip.getBoundingClientRect(), ...[...tip.querySelectorAll(".key")].map(inner)];
+    const outside = boxes.filter((box) => box.left < frame.left - 1 || box.right > frame.right + 1);
+    return outside.concat(document.documentElement.scrollWidth > innerWidth ? [innerWidth] : []);
+}"""
+
 
 @pytest.fixture
 def runs(alice) -> str:
@@ -80,6 +93,12 @@ def test_texts_of_plots_do_not_cover_each_other(alice_page, runs, width, theme, 
         if PICTURES:
             page.locator("[data-plots]").screenshot(path=Path(PICTURES) / f"{width}-{across[:12]}-{up[:12]}.png")
         assert scatter.evaluate(FAULTS) == [], (across, up)
+    chart = page.locator("figure:has(.tip)").first
+    box = chart.locator(".u-over").bounding_box()
+    for across in (1, box["width"] - 1):
+        chart.locator(".u-over").hover(position={"x": across, "y": box["height"] / 2})
+        expect(chart.locator(".tip")).to_be_visible()
+        assert chart.evaluate(TIP) == [], "names are cut, values are not"
     assert browser_errors == []
 
 

@@ -245,7 +245,8 @@ export class Plot {
     const where = `${this.board.axisWord()} ${place(x, found.reduce((best, [, point]) => (point.far < best.far ? point : best), found[0][1]).x)}`;
     const rows = shown.slice(0, LONGEST_TIP).map(([line, point]) => {
       const label = this.names.length > 1 ? `${line.run.label} ${this.board.titleOf(line.name)}` : line.run.label;
-      const row = html("div", "key", `${label} ${short(point.value)}${point.smooth === undefined ? "" : ` (${short(point.smooth)})`}`);
+      const row = html("div", "key");
+      row.append(html("span", "", label), ` ${short(point.value)}${point.smooth === undefined ? "" : ` (${short(point.smooth)})`}`);
       row.style.setProperty("--series", line.colour);
       return row;
     });
