@@ -29,6 +29,12 @@ SOON = timedelta(days=7)
 WARNED_AT_ONCE = 100
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for an account that has as many tokens as are allowed."""
+    if Token.objects.filter(user=user, kind=Token.Kind.NAMED).count() >= MAX:
+        raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MAX)
+
+
 def create(
     *, user: User, name: str, scope: str = Scope.FULL, target: str = "", days: int | None = None,
     registry: str = Registry.VERSIONS, registry_models: Sequence[str] = (), by: str,
@@ -55,8 +61,7 @@ def create(
         with locked(User, pk=user.pk) as row:
             if not row.is_active:
                 raise Refused("the account is not active", field="user")
-            if Token.objects.filter(user=row, kind=Token.Kind.NAMED).count() >= MAX:
-                raise Refused("you have %(limit)s tokens, the most that are allowed", limit=MAX)
+            require_room(row)
             token = Token.objects.create(
                 user=row,
                 kind=Token.Kind.NAMED,

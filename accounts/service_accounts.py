@@ -33,6 +33,12 @@ def get(owner: User, name: str) -> User:
     return row
 
 
+def require_room(owner: User) -> None:
+    """Raise Refused for a user who has as many service accounts as are allowed."""
+    if owner.service_accounts.count() >= MAX:
+        raise Refused("you have %(limit)s service accounts, the most that are allowed", limit=MAX)
+
+
 def create(*, owner: User, name: str, by: str) -> User:
     """Create a service account without tokens; `named_tokens.create` makes them. Raises Refused."""
     names.name(name)
@@ -43,8 +49,7 @@ def create(*, owner: User, name: str, by: str) -> User:
             raise Refused("the account is not active", field="user")
         if row.owner_id is not None:
             raise Refused("a service account cannot have service accounts", field="user")
-        if row.service_accounts.count() >= MAX:
-            raise Refused("you have %(limit)s service accounts, the most that are allowed", limit=MAX)
+        require_room(row)
         account = lifecycle.register(username=name, password=None, by=by, judge=False, owner=row)
         notices.tell(row, Message("%(by)s made the service account %(name)s.", by=notices.name_of(by), name=name))
     return account

@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
-from kernel.pages import Problems, attempt, problems_of
+from kernel.pages import Problems, attempt, problems_of, why_not
 
 from . import service_accounts
 from .models import Token
@@ -33,6 +33,7 @@ def accounts(request):
     named = Count("tokens", filter=Q(tokens__kind=Token.Kind.NAMED))
     rows = service_accounts.accounts_of(request.user).annotate(n_tokens=named)
     context = {"rows": rows, "name": name, "problems": problems}
+    context["full"] = why_not(lambda: service_accounts.require_room(request.user))
     return render(request, "accounts/service.html", context, status=problems.status if problems else 200)
 
 

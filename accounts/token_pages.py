@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from kernel.errors import Refused
 from kernel.locking import Missing
-from kernel.pages import attempt, number_in, problems_of
+from kernel.pages import attempt, number_in, problems_of, why_not
 from kernel.registering import Registry, lines_of
 
 from . import named_tokens, service_accounts
@@ -42,6 +42,7 @@ def tokens(request):
         "token": text,
         "rows": named_tokens.tokens_of(account),
         "account": account,
+        "full": why_not(lambda: named_tokens.require_room(account)),
         "scopes": Scope.choices,
         "registries": Registry.choices,
         "targeted": " ".join(TARGETED),

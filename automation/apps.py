@@ -36,7 +36,7 @@ class AutomationConfig(AppConfig):
             import_module("accounts.notices").silence(is_told_otherwise)
         import_module("accounts.sharing.kinds").register(self.get_model("Sweep"), page="sweep")
         uses, of_automation = import_module("datasets.uses"), import_module("automation.uses")
-        uses.register(of_automation.of_dataset)
+        uses.register(of_automation.of_datasets)
         uses.register_lister(of_automation.newest)
         import_module("datasets.home").register(import_module("automation.home").running)
         for kind in import_module("automation.work").kinds():

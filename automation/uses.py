@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from datasets import sources, versions
 from datasets.models import Dataset
@@ -14,37 +14,44 @@ from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleSta
 LOOKED_AT = 500  # of a kind, the newest: what a row submits is in its JSON
 
 
-def of_dataset(dataset: Dataset, version: int | None) -> WrongState | None:
-    """Return what of the dataset's owner would use it, or names that version of it: an open sweep, a waiting step, an
-    active schedule.
+def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, WrongState]:
+    """Return what would use each of the datasets of one owner, or names that version of it: an open sweep, a waiting
+    step, an active schedule.
     """
-    return _sweep(dataset, version) or _step(dataset, version) or _schedule(dataset, version)
+    owner, found = datasets[0].user_id, {}
+    for users in (_sweeps, _steps, _schedules):
+        for refusal, jobs in users(owner):
+            for dataset in datasets:
+                if dataset.pk not in found and _reads(dataset, jobs, version):
+                    found[dataset.pk] = refusal
+    return found
 
 
-def _sweep(dataset: Dataset, version: int | None) -> WrongState | None:
-    for sweep in Sweep.objects.filter(user=dataset.user_id, state__in=OPEN).order_by("pk"):
-        if _reads(dataset, [sweep.job], version):
-            return WrongState("the sweep %(name)s uses this dataset; cancel the sweep first", name=sweep.name)
-    return None
+User = Iterator[tuple[WrongState, list[dict]]]  # why a dataset must stay that one of these jobs reads
 
 
-def _step(dataset: Dataset, version: int | None) -> WrongState | None:
-    runs = PipelineRun.objects.filter(user=dataset.user_id, state=RunState.RUNNING)
+def _sweeps(owner: int) -> User:
+    for sweep in Sweep.objects.filter(user=owner, state__in=OPEN).order_by("pk"):
+        yield WrongState("the sweep %(name)s uses this dataset; cancel the sweep first", name=sweep.name), [sweep.job]
+
+
+def _steps(owner: int) -> User:
+    runs = PipelineRun.objects.filter(user=owner, state=RunState.RUNNING)
     steps = Step.objects.filter(run__in=runs, state=StepState.WAITING).select_related("run__pipeline")
     for step in steps.order_by("pk"):
-        if _reads(dataset, [step.spec.get("job", {})], version):
-            return WrongState(
-                "the step %(step)s of the pipeline run %(name)s uses this dataset; cancel the run first",
-                step=step.name, name=step.run.name,
-            )  # fmt: skip
-    return None
+        refusal = WrongState(
+            "the step %(step)s of the pipeline run %(name)s uses this dataset; cancel the run first",
+            step=step.name, name=step.run.name,
+        )  # fmt: skip
+        yield refusal, [step.spec.get("job", {})]
 
 
-def _schedule(dataset: Dataset, version: int | None) -> WrongState | None:
-    for schedule in Schedule.objects.filter(user=dataset.user_id, state=ScheduleState.ACTIVE).order_by("pk"):
-        if _reads(dataset, _jobs_of(schedule), version):
-            return WrongState("the schedule %(name)s uses this dataset; pause the schedule first", name=schedule.name)
-    return None
+def _schedules(owner: int) -> User:
+    rows = Schedule.objects.filter(user=owner, state=ScheduleState.ACTIVE).order_by("pk")
+    steps = dict(Pipeline.objects.filter(user=owner, deleted=False).values_list("name", "steps"))
+    for schedule in rows:
+        refusal = WrongState("the schedule %(name)s uses this dataset; pause the schedule first", name=schedule.name)
+        yield refusal, _jobs_of(schedule, steps)
 
 
 def newest(dataset: Dataset, most: int) -> list[Use]:
@@ -66,7 +73,7 @@ def _submits(schedule: Schedule, dataset: Dataset, pipelines: set[str]) -> bool:
     """Return whether the schedule submits what reads the dataset; `pipelines` are the names of those that do."""
     if schedule.kind == "pipeline":
         return schedule.spec.get("name") in pipelines
-    return _reads(dataset, _jobs_of(schedule))
+    return _reads(dataset, _jobs_of(schedule, {}))
 
 
 def _use(kind: str, user: str, row) -> Use:
@@ -74,11 +81,10 @@ def _use(kind: str, user: str, row) -> Use:
     return Use(kind, user, row.name, state, word, row.created)
 
 
-def _jobs_of(schedule: Schedule) -> Iterable[dict]:
-    """Return the jobs that the schedule submits, or that its sweep or pipeline does."""
+def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
+    """Return the jobs that the schedule submits, or that its sweep or pipeline does; `steps` of the pipelines."""
     if schedule.kind == "pipeline":
-        pipelines = schedule.user.pipelines.filter(name=schedule.spec.get("name"), deleted=False)
-        return [step.get("job", {}) for pipeline in pipelines for _name, step in pipeline.steps]
+        return [step.get("job", {}) for _name, step in steps.get(schedule.spec.get("name"), ())]
     return [schedule.spec if schedule.kind == "job" else schedule.spec["job"]]
 
 

@@ -140,7 +140,9 @@ def _publishable(request, row: Dataset) -> list[str]:
         return []
     rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY, incoming=None)
     rows = rows.exclude(pk=row.pk).exclude(versions__number__lt=F("version")).select_related("user").order_by("-pk")
-    return [each.name for each in rows[:PUBLISHABLE_SHOWN] if not why_not(partial(uses.require_unused, each))]
+    shown = list(rows[:PUBLISHABLE_SHOWN])
+    used = uses.refusals(shown) if shown else {}
+    return [each.name for each in shown if each.pk not in used]
 
 
 @login_required

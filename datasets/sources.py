@@ -5,7 +5,8 @@ Another user's dataset has to be shared with the right to clone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,10 +44,21 @@ def spellings(dataset: Dataset, version: int | None = None) -> tuple[list[str], 
     """Return how jobs of the owner may name the dataset, and how those of others do: all, or a version. A job that
     names no version may read an earlier one, which was current when it started.
     """
-    numbers = dataset.versions.values_list("number", flat=True) if version is None else [version]
-    own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers)]
-    shared = [f"{dataset.user.username}/{name}" for name in own]
-    return own + shared, shared
+    return all_spellings([dataset], version)[dataset]
+
+
+def all_spellings(datasets: Sequence[Dataset], version: int | None) -> dict[Dataset, tuple[list[str], list[str]]]:
+    """Return the spellings of several datasets."""
+    found = {}
+    rows = Version.objects.filter(dataset__in=datasets) if version is None else Version.objects.none()
+    numbers = defaultdict(list, {} if version is None else {datasets[0].pk: [version]})
+    for pk, number in rows.values_list("dataset", "number"):
+        numbers[pk].append(number)
+    for dataset in datasets:
+        own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers[dataset.pk])]
+        shared = [f"{dataset.user.username}/{name}" for name in own]
+        found[dataset] = own + shared, shared
+    return found
 
 
 def missing(user: User, references: Iterable[str]) -> list[str]:

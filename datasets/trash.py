@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from kernel import healing
 from kernel import trash as bin
-from kernel.locking import locked
+from kernel.locking import WrongState, locked
 from resources import retention
 
 from . import lifecycle, uses
@@ -17,8 +18,14 @@ STEADY = (State.READY, State.ERROR)
 
 def require_free(row: Dataset) -> None:
     """Raise WrongState while something uses the dataset, so that it may not be moved to the trash."""
-    if row.state == State.READY and row.trashed is None:
-        uses.require_unused(row)
+    if (refusal := in_use([row]).get(row.pk)) is not None:
+        raise refusal
+
+
+def in_use(rows: Iterable[Dataset]) -> dict[int, WrongState]:
+    """Return why datasets of one owner may not be moved to the trash, by primary key."""
+    there = [row for row in rows if row.state == State.READY and row.trashed is None]
+    return uses.refusals(there) if there else {}
 
 
 def trash(*, user, name: str, by: str) -> Dataset:

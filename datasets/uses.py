@@ -5,7 +5,7 @@ Apps above register how to find out (`apps.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -40,7 +40,7 @@ class Use:
         return KINDS[self.kind]
 
 
-Finder = Callable[[Dataset, int | None], WrongState | None]
+Finder = Callable[[Sequence[Dataset], int | None], dict[int, WrongState]]
 Lister = Callable[[Dataset, int], Iterable[Use]]
 
 _finders: list[Finder] = []
@@ -48,7 +48,7 @@ _listers: list[Lister] = []
 
 
 def register(finder: Finder) -> None:
-    """Add a function that returns why the locked dataset, or one of its versions, must stay; None if it need not."""
+    """Add a function that returns why datasets of one owner, or a version of one, must stay, by primary key."""
     if finder not in _finders:
         _finders.append(finder)
 
@@ -64,11 +64,21 @@ def require_unused(dataset: Dataset, version: int | None = None) -> None:
 
     Call it with the dataset's row locked: a job that is created meanwhile waits for that lock (`sources.hold`).
     """
-    if version is None and dataset.incoming_id is not None:
-        raise WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
+    if (refusal := refusals([dataset], version).get(dataset.pk)) is not None:
+        raise refusal
+
+
+def refusals(datasets: Sequence[Dataset], version: int | None = None) -> dict[int, WrongState]:
+    """Return why datasets of one owner must stay, by primary key: one question to each kind of user for all of them."""
+    found = {}
+    for dataset in datasets:
+        if version is None and dataset.incoming_id is not None:
+            refusal = WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
+            found[dataset.pk] = refusal
     for finder in _finders:
-        if (refusal := finder(dataset, version)) is not None:
-            raise refusal
+        if left := [dataset for dataset in datasets if dataset.pk not in found]:
+            found |= finder(left, version)
+    return found
 
 
 def newest(dataset: Dataset, most: int) -> list[Use]:

@@ -47,7 +47,7 @@ class JobsConfig(AppConfig):
         kinds.register(self.get_model("Comparison"), page="comparison")
         kinds.register(self.get_model("Project"), page="project")
         uses, of_jobs = import_module("datasets.uses"), import_module("jobs.uses")
-        uses.register(of_jobs.of_dataset)
+        uses.register(of_jobs.of_datasets)
         uses.register_lister(of_jobs.newest)
         work = import_module("resources.work")
 

@@ -8,17 +8,35 @@ literal, which tools/translations.py extracts; `mlp/tests/test_messages.py` chec
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from django.conf import settings
 from django.db import models
 from django.db.models.lookups import Exact
+from django.utils.text import capfirst
 from django.utils.translation import gettext, override
 
 from . import sanitize
 
 SEPARATOR = "\x1e"  # in a ReasonField's column: the sentence, this character, the template and parameters as JSON
 MAX_FIELD = 200  # characters of a field that a refusal names
+# Nouns after a number, in English: "1 line". Those of several words first.
+ONE = {
+    "steps have": "step has", "trials have": "trial has", "runs of your pipelines have": "run of your pipelines has",
+    "sweeps that run or pause": "sweep that runs or pauses", "second factors are": "second factor is",
+    "trials are": "trial is", "messages were": "message was", "bytes are": "byte is", "GPU hours are": "GPU hour is",
+    "anomalies": "anomaly", "searches": "search", "processes and threads": "process or thread", "processes": "process",
+    "second factors": "second factor",
+    **{f"{noun}s": noun for noun in (
+        "account", "attempt", "byte", "character", "comparison", "day", "element", "failure", "file", "folder",
+        "hour", "input", "job", "label", "line", "message", "minute", "model", "notification", "panel", "parameter",
+        "pipeline", "point", "project", "recipient", "rule", "run", "schedule", "second", "share", "sign", "step",
+        "string", "sweep", "template", "token", "trial", "upload", "value", "version", "view", "webhook", "word",
+        "workload")},
+}  # fmt: skip
+COUNTED = re.compile(rf"%\((\w+)\)s((?: (?!of |in |to |or |and |than )[A-Za-z]+){{0,2}}?) ({'|'.join(ONE)})\b")
+BREAK = "\x1f"  # where a sentence ends, while a message is divided
 
 
 class Message(str):
@@ -32,14 +50,15 @@ class Message(str):
         if isinstance(template, Message) and not params:
             return template
         values = {name: _value(value) for name, value in params.items()}
-        self = super().__new__(cls, template % values if values else template)
+        self = super().__new__(cls, filled(template, values) if values else template)
         self.template, self.params = str(template), values
         return self
 
     def translated(self) -> str:
         """Return the sentence in the active language; as it is where the catalogue has no such template."""
         template = gettext(self.template) if self.template else ""
-        return template % {name: translate(value) for name, value in self.params.items()} if self.params else template
+        values = {name: translate(value) for name, value in self.params.items()}
+        return filled(template, values) if values else template
 
     def mapped(self, change: Callable[[str], str]) -> Message:
         """Return the message with `change` applied to each text among its parameters."""
@@ -70,6 +89,16 @@ class Message(str):
 
     def __reduce__(self):
         return from_data, (self.as_data(),)
+
+
+def filled(template: str, values: Mapping[str, object]) -> str:
+    """Return the template with the values in it; what an English one counts is singular where there is one of it."""
+
+    def singular(match: re.Match) -> str:
+        is_one = str(values.get(match[1])) == "1"
+        return f"%({match[1]})s{match[2]} {ONE[match[3]]}" if is_one else match[0]
+
+    return COUNTED.sub(singular, template) % values
 
 
 def _value(value) -> str | int | float:
@@ -131,6 +160,32 @@ def clip(text: str, length: int) -> str:
 def translate(text):
     """Return a Message in the active language; anything else is returned as it is."""
     return text.translated() if isinstance(text, Message) else text
+
+
+def sentences(text: str) -> str:
+    """Return a refusal in the active language as sentences, since it stands alone on a page: in REST it is the end of a
+    line after a colon. It is divided at the semicolons of its own words; names and values stay as they are.
+    """
+    first, *others = _divided(text).split(BREAK)
+    first = first if _begins_with_value(text) else capfirst(first)
+    whole = ". ".join([first, *map(capfirst, others)])
+    return whole + ("." if others and whole[-1:].isalnum() else "")
+
+
+def _divided(text):
+    """Return the text in the active language, with BREAK for each semicolon of the templates."""
+    if not isinstance(text, Message):
+        return text.replace(BREAK, " ") if isinstance(text, str) else text
+    template = (gettext(text.template) if text.template else "").replace("; ", BREAK)
+    values = {name: _divided(value) for name, value in text.params.items()}
+    return filled(template, values) if values else template
+
+
+def _begins_with_value(text: str) -> bool:
+    """Return whether the first word is a name or another value: a capital would make another name of it."""
+    match = re.match(r"%\((\w+)\)", gettext(text.template)) if isinstance(text, Message) and text.params else None
+    value = text.params[match[1]] if match else None
+    return _begins_with_value(value) if isinstance(value, Message) else match is not None
 
 
 def for_caller(text: str, meta: Mapping[str, str]) -> str:

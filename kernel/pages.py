@@ -17,14 +17,13 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from rest_framework import exceptions as drf
 
 from . import names
 from .errors import Fault, Refused, TooMany, flatten
 from .fields import StrictSerializer
-from .messages import joined, translate, under
+from .messages import joined, sentences, translate, under
 from .titles import Titled, TitleIn, set_title
 from .trash import purged_at
 
@@ -103,15 +102,9 @@ def _sorted(messages: dict[str, str], fields: Iterable[str]) -> Problems:
     shown = {name: translate(problem) for name, problem in messages.items() if name in fields}
     others = {name: problem for name, problem in messages.items() if name not in fields}
     if set(others) in ({STATE}, {""}):
-        return Problems(general=sentences(translate(*others.values())), fields=shown)
+        return Problems(general=sentences(*others.values()), fields=shown)
     joint = joined(problem if name == STATE else under(name, problem) for name, problem in others.items())
     return Problems(general=translate(joint), fields=shown)
-
-
-def sentences(text: str) -> str:
-    """Return a refusal as sentences, since it stands alone on a page: in REST it is the end of a line after a colon."""
-    first, *others = [capfirst(part) for part in text.split("; ")]
-    return ". ".join([first, *others]) + ("." if others and others[-1][-1:].isalnum() else "")
 
 
 def why_not(check: Callable[[], object]) -> str:
@@ -119,7 +112,7 @@ def why_not(check: Callable[[], object]) -> str:
     try:
         check()
     except Refused as refusal:
-        return sentences(translate(refusal.problem))
+        return sentences(refusal.problem)
     return ""
 
 

@@ -9,6 +9,11 @@ from django.utils.formats import number_format
 SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
+def count(number: int, noun: str) -> str:
+    """Return a count in the English of commands, which are not translated: `1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def memory(mebi: int) -> str:
     """Return an amount of memory, given in MiB: `512 MiB`, `1.5 GiB`."""
     if mebi < 1024:

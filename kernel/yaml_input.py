@@ -90,7 +90,7 @@ def read(text: str, field: str = "yaml") -> dict:
             field=field,
             line=mark.line + 1 if mark else 1,
             column=mark.column + 1 if mark else 1,
-            problem=_what_to_write(problem),
+            problem=_what_to_write(problem, *((text[: mark.index], text[mark.index :]) if mark else ("", ""))),
         )
     except yaml.reader.ReaderError as problem:
         raise Refused(
@@ -128,17 +128,24 @@ WORDS = (  # what PyYAML says, and what we do
 )
 
 
-def _what_to_write(problem: yaml.MarkedYAMLError) -> str:
-    """Return PyYAML's problem in words that tell the author what to write."""
+def _what_to_write(problem: yaml.MarkedYAMLError, before: str, after: str) -> str:
+    """Return PyYAML's problem in words that tell the author what to write; the text is that around the problem."""
     said = problem.problem or problem.context or ""
+    # PyYAML ends a text in a flow mapping where YAML 1.2 goes on with it: `is it ready?`.
+    goes_on = after[:1] == "?" or (after[:1] in "{[" and before[-1:] not in " \n,[]{}\"':")
+    if goes_on and re.search(r"expected ',' or '[]}]'", said):
+        return Message("within { } or [ ] a text with %(character)s must be in quotation marks", character=after[:1])
+    if said.startswith("a name must") and before.rstrip().endswith("?"):
+        return Message("a text that begins with %(character)s must be in quotation marks", character="?")
     for pattern, words in WORDS:
         if re.search(pattern, said):
             return words
     for kind, character in {"an alias": "*", "an anchor": "&", "a tag": "!", "a directive": "%"}.items():
         if kind in (problem.context or ""):
             return Message("a text that begins with %(character)s must be in quotation marks", character=character)
-    if match := re.search(r"found character '(.+)' that cannot start", said):
-        return Message("a text that begins with %(character)s must be in quotation marks", character=match[1])
+    if match := re.search(r"found character '(.+)' that cannot start|but found '([?-])'", said):
+        character = match[1] or match[2]
+        return Message("a text that begins with %(character)s must be in quotation marks", character=character)
     return said
 
 

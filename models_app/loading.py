@@ -71,10 +71,8 @@ def tensor(name: str, array) -> dict:
 
 def find(folder: Path) -> tuple[str, Path]:
     """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
-    files = sorted(
-        (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()),
-        key=lambda path: (len(path.relative_to(folder).parts), str(path)),
-    )
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    files.sort(key=lambda path: (len(path.relative_to(folder).parts), str(path)))
     for path in files:
         if path.name in NAMED:
             return NAMED[path.name], path
@@ -115,10 +113,8 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
-    openers = {
-        "torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor,
-        "mlflow": _mlflow,
-    }  # fmt: skip
+    openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
+    openers["mlflow"] = _mlflow
     loaded = openers.get(kind, _sklearn)(kind, path)
     signature = path.parent / SIGNATURE
     if signature.is_file():
@@ -149,10 +145,9 @@ def _described(one: dict) -> dict:
 
 def _zeros(one: dict) -> dict:
     shape = [1 if side == -1 else side for side in one["shape"]]
-    data = (
-        np.full(shape, b"", np.object_) if one["datatype"] == "BYTES" else np.zeros(shape, DATATYPES[one["datatype"]])
-    )
-    return {"name": one["name"], "datatype": one["datatype"], "shape": shape, "data": data}
+    kind = one["datatype"]
+    data = np.full(shape, b"", np.object_) if kind == "BYTES" else np.zeros(shape, DATATYPES[kind])
+    return {"name": one["name"], "datatype": kind, "shape": shape, "data": data}
 
 
 @contextlib.contextmanager
@@ -262,7 +257,6 @@ def _open_skops(path: Path):
     with _no_collections():
         import skops.io
     del sys.modules[TORCH_ARRAYS]
-
     return skops.io.load(path, trusted=skops.io.get_untrusted_types(file=path))
 
 
@@ -286,8 +280,13 @@ def texts(one: dict) -> np.ndarray:
 
 def exact(name: str, data, kind: str) -> np.ndarray:
     """Return data as an array of the datatype. Raises ValueError where a value would become another."""
+    if kind == "BYTES":
+        return np.asarray(data, dtype=np.object_)
     array = np.asarray(data)
-    if array.dtype.kind not in "biuf" or kind in ("BOOL", "BYTES"):
+    array = np.asarray(array.tolist()) if array.dtype == np.object_ else array
+    if array.dtype.kind in "cmM":
+        raise ValueError(f"{name}: {array.dtype} does not fit {kind}")
+    if array.dtype.kind not in "biuf":
         return np.asarray(data, dtype=DATATYPES[kind])
     with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(DATATYPES[kind])
@@ -295,6 +294,13 @@ def exact(name: str, data, kind: str) -> np.ndarray:
     if lost.any():
         raise ValueError(f"{name}: {array[lost].flat[0]} does not fit {kind}")
     return cast
+
+
+def _kind_of(data) -> str:
+    """Return the datatype of an output that names none: an array's own; of a list FP32 if it has the numbers."""
+    array = np.asarray(data.tolist() if getattr(data, "dtype", None) == np.object_ else data)
+    small = array.dtype.kind in "iu" and ((array >= -(1 << 24)) & (array <= 1 << 24)).all()
+    return "FP32" if not isinstance(data, np.ndarray) and (small or array.dtype.kind == "f") else datatype(array)
 
 
 def _estimator(kind: str, estimator, name: str, features_of, first: str = "predict") -> Loaded:
@@ -305,11 +311,8 @@ def _estimator(kind: str, estimator, name: str, features_of, first: str = "predi
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         features = features_of(tensors)
-        return [
-            tensor(name, np.asarray(getattr(estimator, name)(features)))
-            for name in given
-            if not wanted or name in wanted
-        ]
+        chosen = [name for name in given if not wanted or name in wanted]
+        return [tensor(name, np.asarray(getattr(estimator, name)(features))) for name in chosen]
 
     takes = {"name": "input", "datatype": "FP64", "shape": [-1, int(getattr(estimator, "n_features_in_", -1))]}
     if hasattr(getattr(estimator, "steps", [[None, None]])[0][1], "build_analyzer"):  # a pipeline for text
@@ -339,24 +342,23 @@ def _predictor(kind: str, path: Path) -> Loaded:
     module = importlib.util.module_from_spec(spec)
     sys.modules["predictor"] = module
     spec.loader.exec_module(module)
-    predictor_class = getattr(module, "Predictor", None)
-    if predictor_class is None:
+    if getattr(module, "Predictor", None) is None:
         raise NotAModel("predictor.py has no class Predictor")
-    predictor = predictor_class()
+    predictor = module.Predictor()
     if not callable(getattr(predictor, "predict", None)):
         raise NotAModel("Predictor has no method predict(inputs)")
-
     arrays = getattr(predictor, "arrays", False) is True
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         given = [{**each, "data": each["data"] if arrays else each["data"].ravel().tolist()} for each in tensors]
-        return [_as_tensor(one) for one in predictor.predict(given)]
+        return [_as_tensor(one, kinds) for one in predictor.predict(given)]
 
     try:
         inputs, outputs = ([_described(one) for one in getattr(predictor, side, None) or []]
                            for side in ("inputs", "outputs"))  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise NotAModel(f"Predictor: inputs and outputs must be lists of name, datatype, shape ({problem!r})")
+    kinds = {str(one["name"]): one.get("datatype") for one in getattr(predictor, "outputs", None) or []}
     loaded = Loaded(kind, call, inputs, outputs, batches=getattr(predictor, "batches", False) is True)
     loaded.concurrency = getattr(predictor, "concurrency", 1)
     if type(loaded.concurrency) is not int or loaded.concurrency < 1:
@@ -364,16 +366,15 @@ def _predictor(kind: str, path: Path) -> Loaded:
     return loaded
 
 
-def _as_tensor(one: dict) -> dict:
-    kind = DATATYPES.get(one.get("datatype", "FP32"))
-    if kind is None:
-        raise ValueError(f"{one.get('datatype')} is no datatype of the protocol")
-    array = exact(one["name"], one["data"], one.get("datatype", "FP32"))
+def _as_tensor(one: dict, declared: dict[str, str]) -> dict:
+    kind = one.get("datatype") or declared.get(one["name"]) or _kind_of(one["data"])
+    if kind not in DATATYPES:
+        raise ValueError(f"{kind} is no datatype of the protocol")
+    array = exact(one["name"], one["data"], kind)
     shape = one.get("shape") or list(array.shape)
-    return {"name": one["name"], "datatype": one.get("datatype", "FP32"), "shape": shape, "data": array.reshape(shape)}
+    return {"name": one["name"], "datatype": kind, "shape": shape, "data": array.reshape(shape)}
 
 
-FULL = {errno.ENOSPC, errno.EDQUOT}
 AGAIN = os.EX_TEMPFAIL  # the exit code when the disk is full, which says nothing about the model
 
 
@@ -382,16 +383,15 @@ def main() -> int:
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     try:
         loaded = load(folder)
-        result = {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
         draft = out / ".inspection.json.part"
-        draft.write_text(json.dumps(result))
+        draft.write_text(json.dumps({"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}))
     except NotAModel as problem:
         print(problem)
         return 1
     except Exception as problem:
         traceback.print_exc()
         print(f"{type(problem).__name__}: {problem}")
-        return AGAIN if isinstance(problem, OSError) and problem.errno in FULL else 1
+        return AGAIN if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT) else 1
     draft.replace(out / "inspection.json")
     return 0
 

@@ -13,6 +13,7 @@ from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.db.models import Sum
 
+from kernel import remembered
 from kernel.errors import Refused
 from kernel.locking import Missing
 
@@ -30,6 +31,7 @@ class OverLimit(Refused):
     """The user's own limit is exceeded: the tenant may have enough, and others need not wait."""
 
 
+@remembered.once
 def limit_of(tenant_id: int, user: str) -> UserLimit | None:
     """Return the limit that applies to the user: their own, else everybody's, else None."""
     rows = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id, user__in=[user, ""])}

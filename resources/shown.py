@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 from kernel import units
 from kernel.admin_display import bar
+from kernel.messages import filled
 
 from . import tcc
 from .models import KINDS, LENDABLE, Loan, Tenant
@@ -101,7 +102,9 @@ def retention_in_words(tenant: Tenant) -> str:
         "output_days": gettext("outputs after %(days)s days"),
     }
     shown = [
-        text % {"days": getattr(tenant, field)} for field, text in texts.items() if getattr(tenant, field) is not None
+        filled(text, {"days": getattr(tenant, field)})
+        for field, text in texts.items()
+        if getattr(tenant, field) is not None
     ]
     return "; ".join(shown) or gettext("as the settings say")
 

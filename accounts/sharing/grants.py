@@ -84,10 +84,7 @@ def make(
         lock_row(User, pk=owner.pk)  # shares of one owner are made one after another
         share = None if token else Share.objects.filter(revoked=None, **key).first()
         if share is None:
-            if Share.objects.filter(in_force(now), owner=owner).count() >= settings.SHARES_PER_USER:
-                raise Refused(
-                    "you have %(limit)s shares; revoke one first", field="shares", limit=settings.SHARES_PER_USER
-                )
+            require_room(owner)
             share = Share(**key)
         share.name, share.right, share.expires = row.name, right, expires
         share.save()
@@ -98,6 +95,12 @@ def make(
         if notices.name_of(by) != owner.username:
             _tell_owner(share, "shared", gettext_noop("%(by)s shared this in your name (%(who)s: %(right)s)."), by)
     return share, token
+
+
+def require_room(owner: User) -> None:
+    """Raise Refused for a user who has as many shares as are allowed."""
+    if Share.objects.filter(in_force(timezone.now()), owner=owner).count() >= settings.SHARES_PER_USER:
+        raise Refused("you have %(limit)s shares; revoke one first", field="shares", limit=settings.SHARES_PER_USER)
 
 
 def revoke(share: Share, *, by: str) -> None:

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.models import Share
 from kernel.locking import Missing
-from kernel.pages import Problems, page_of, problems_of, safe_next
+from kernel.pages import Problems, page_of, problems_of, safe_next, why_not
 from kernel.pages import address as platform_address
 
 from . import access, grants, links
@@ -51,6 +51,7 @@ def share(request, kind, name):
         "tenant": tenants[0],
         "link": f"{platform_address(request)}{links.address_of(token)}" if token else "",
         "links": settings.SHARE_LINKS,
+        "full": why_not(lambda: grants.require_room(request.user)),
         "problems": problems,
         "form": request.POST if problems else {},
         "usual": timezone.now() + grants.USUAL,

@@ -122,6 +122,7 @@ def _security(request, problems: Problems, codes: list[str] | None = None):
         "rows": rows, "left": request.owner.recovery_codes.count(), "next": BACK,
         "required": factors.required(request.owner), "passkeys": factors.passkeys_work(address(request)),
         "can_confirm": request.owner.has_usable_password(),
+        "full": why_not(lambda: factors.require_room(request.owner)),
     }  # fmt: skip
     if fresh and not codes:
         context |= _new_app(request)

@@ -245,12 +245,17 @@ def remove_all(user: User, *, by: str) -> None:
         notices.tell(user, Message("Your second factors were removed by %(by)s.", by=name))
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for a user who has as many second factors as are allowed."""
+    if user.factors.count() >= MAX:
+        raise Refused("%(most)s second factors are the most; remove one first", most=MAX)
+
+
 def _added(user: User, row: Factor) -> list[str]:
     with transaction.atomic():
         User.objects.select_for_update().get(pk=user.pk)
+        require_room(user)
         count = user.factors.count()
-        if count >= MAX:
-            raise Refused("%(most)s second factors are the most; remove one first", most=MAX)
         try:
             with transaction.atomic():
                 row.save()

@@ -13,7 +13,7 @@ from django.db.models import Model, Q
 
 from accounts import lifecycle, notices
 from accounts.models import SUBMITTING, Membership, Role, State, User
-from kernel import after_commit
+from kernel import after_commit, remembered
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message, word
@@ -49,12 +49,14 @@ def visible(user: User, name: str) -> Model:
     return tenant
 
 
+@remembered.once
 def open_to(user: User) -> list[Model]:
     """Return the tenants that the user may submit to, by name."""
     rows = Membership.objects.filter(user_id=user.member_id, role__in=SUBMITTING).select_related("tenant")
     return [row.tenant for row in rows.order_by("tenant__name")]
 
 
+@remembered.once
 def chosen(user: User, name: str | None) -> Model:
     """Return the tenant of that name that the user submits to, by default their own one.
 

@@ -44,14 +44,19 @@ def find(user: User, number: int | None) -> AlertRule:
     return row
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for a user who has as many rules as are allowed."""
+    most = settings.AIOPS_RULES_PER_USER
+    if not user.is_administrator and AlertRule.objects.filter(owner=user).count() >= most:
+        raise Refused("at most %(most)s alert rules of a user", field="name", most=most)
+
+
 def create(user: User, values: dict) -> AlertRule:
     """Create a rule of the user's; `search` is a number, `recipients` are names of users. Raises Refused, Missing."""
     now = timezone.now()
     with transaction.atomic():
         hold_active(user)
-        most = settings.AIOPS_RULES_PER_USER
-        if not user.is_administrator and AlertRule.objects.filter(owner=user).count() >= most:
-            raise Refused("at most %(most)s alert rules of a user", field="name", most=most)
+        require_room(user)
         both = {"direction": Direction.BOTH} if values.get("kind") == Kind.TEMPLATE_RATE else {}
         return _set(AlertRule(owner=user, created=now, checked=now), both | values)
 

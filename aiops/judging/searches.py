@@ -62,6 +62,13 @@ def changeable(user: User, number: int | None) -> SavedSearch:
     return find(user, number) if user.is_administrator else own(user, number)
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for a user who has as many searches as are allowed."""
+    most = settings.AIOPS_SEARCHES_PER_USER
+    if not user.is_administrator and SavedSearch.objects.filter(owner=user).count() >= most:
+        raise Refused("at most %(most)s saved searches of a user", field="name", most=most)
+
+
 def create(*, user: User, name: str, filters: dict, tenant: str | None = None, replace: bool = False) -> SavedSearch:
     """Save a search; with `replace` also under a name that the user has already given. Raises Refused, Missing."""
     filters = checked(user, filters)
@@ -71,9 +78,7 @@ def create(*, user: User, name: str, filters: dict, tenant: str | None = None, r
         mine = SavedSearch.objects.filter(owner=user)
         row = mine.filter(name=name).first() if replace else None
         if row is None:
-            most = settings.AIOPS_SEARCHES_PER_USER
-            if not user.is_administrator and mine.count() >= most:
-                raise Refused("at most %(most)s saved searches of a user", field="name", most=most)
+            require_room(user)
             row = SavedSearch(owner=user, name=name)
         row.filters, row.tenant = filters, shared
         _save(row)
@@ -109,7 +114,7 @@ def delete(row: SavedSearch) -> None:
 
 def require_unused(row: SavedSearch) -> None:
     """Raise Refused while an alert rule uses the search."""
-    if names := list(row.rules.values_list("name", flat=True)):
+    if names := [rule.name for rule in row.rules.all()]:
         raise _in_use(names)
 
 

@@ -53,6 +53,17 @@ def visible(user: User):
     return rows if names is None else rows.filter(namespace__in=names)
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for a user who watches as many workloads as are allowed."""
+    _require_count(user, WatchedWorkload.objects.filter(by=user).count() + 1)
+
+
+def _require_count(user: User, count: int) -> None:
+    most = settings.AIOPS_WATCHED_PER_USER
+    if not user.is_administrator and count > most:
+        raise Refused("at most %(most)s watched workloads of a user", field="deployment", most=most)
+
+
 def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkload:
     """Watch a workload, by default of the user's own namespace. Idempotent. Raises Refused."""
     namespace = namespace or user.username
@@ -63,9 +74,8 @@ def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkloa
         row, created = WatchedWorkload.objects.get_or_create(
             namespace=namespace, deployment=deployment, defaults={"by": user}
         )
-        most = settings.AIOPS_WATCHED_PER_USER
-        if created and not user.is_administrator and WatchedWorkload.objects.filter(by=user).count() > most:
-            raise Refused("at most %(most)s watched workloads of a user", field="deployment", most=most)
+        if created:
+            _require_count(user, WatchedWorkload.objects.filter(by=user).count())
     return row
 
 

@@ -22,7 +22,7 @@ from aiops.models import Alert, AlertRule
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer
 from kernel.locking import Missing
-from kernel.pages import number_in, page_of, problems_of, read_form
+from kernel.pages import number_in, page_of, problems_of, read_form, why_not
 
 from .alerts_serializers import DAY_S, MAX_NAME, Name
 
@@ -74,6 +74,7 @@ def alerts(request):
         "mutes": MUTES,
         "now": timezone.now(),
         "edited": edited,
+        "full": why_not(lambda: rules.require_room(request.user)),
         "given": request.POST if problems else _shown(edited) if edited else _fresh(request),
         "problems": problems,
     }

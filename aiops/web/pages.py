@@ -24,7 +24,7 @@ from aiops.judging import insights as charts
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
-from kernel.pages import attempt, safe_next
+from kernel.pages import attempt, safe_next, why_not
 
 from .owners_api import find_line, lines_to_label
 
@@ -74,6 +74,7 @@ def insights(request):
     given = {name: request.GET[name] for name in FILTERS if request.GET.get(name)}
     hours = _hours(request)
     context = {"given": given, "levels": log_search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
+    context["full"] = why_not(lambda: searches.require_room(request.user))
     context["severities"], context["notice"] = SEVERITIES, quota.told(request.user.username)
     try:
         body, mark = log_search.body(request.user, **given), _mark(request.GET.get("after", ""))

@@ -31,7 +31,7 @@ def saved(request):
         if problem:
             messages.error(request, problem)
         return redirect("aiops_searches")
-    page = page_of(request, searches.visible(request.user))
+    page = page_of(request, searches.visible(request.user).prefetch_related("rules"))
     for row in page.object_list:
         row.address = f"{reverse('aiops')}?{urlencode(row.filters)}"
         row.mine = row.owner_id == request.user.pk

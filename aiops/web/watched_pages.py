@@ -16,7 +16,7 @@ from aiops.wire import kv, watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
-from kernel.pages import attempt, number_in
+from kernel.pages import attempt, number_in, why_not
 
 
 @login_required
@@ -31,6 +31,7 @@ def watched(request):
     context, status = {"rows": [], "serving": True}, 200
     try:
         context = {"rows": _rows(request.user), "serving": lifecycle.serving() is not None}
+        context["full"] = why_not(lambda: watching.require_room(request.user))
     except Fault as fault:
         context["problem"], status = translate(fault.msg), 503
     return render(request, "aiops/watched.html", context, status=status)

@@ -39,6 +39,7 @@ _MESSAGES = {
 STREAMS = 1  # of PushRequest
 LABELS, ENTRIES = 1, 2  # of Stream
 LINE = 2  # of Entry
+ROWS = ("values", "entries")  # of a stream in JSON
 ODD = "labels"  # the label with what cannot be read of the others
 UTF8 = ("utf-8", "surrogateescape")
 MAX_LABELS, MAX_PAIR, MAX_METADATA = 1 << 20, 64 << 10, 10_000
@@ -128,8 +129,10 @@ def read_json(data: bytes) -> Iterator[tuple[dict, Iterator[Entry | None]]]:
     for stream in streams:
         given = stream if isinstance(stream, dict) else {}
         labels = given.get("stream", given.get("labels"))
-        rows = given.get("values", given.get("entries"))
-        yield _named(labels), map(_row, rows if isinstance(rows, list) else [None])
+        rows = lenient.listed(given, *ROWS)
+        unread = lenient.beside(given, *ROWS, "stream", "labels")
+        yield _named(labels), map(_row, [*rows, *(None for _one in unread)] if given else [None])
+    yield {}, (None for _one in lenient.beside(body, "streams"))
 
 
 def _named(labels: object) -> dict[str, str]:

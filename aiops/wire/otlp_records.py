@@ -20,8 +20,13 @@ from . import otlp_values as values
 from .pieces import MAX_BYTES, Pieces, fields
 
 RESOURCE_LOGS = 1  # of ExportLogsServiceRequest
-RESOURCE, SCOPE_LOGS = 1, 2  # of ResourceLogs
-LOG_RECORDS = 2  # of ScopeLogs
+RESOURCE, SCOPE_LOGS, LIBRARY_LOGS = 1, 2, 1000  # of ResourceLogs; the last as releases 0.15 to 0.19 had it
+LOG_RECORDS = 2  # of ScopeLogs and InstrumentationLibraryLogs
+# The same in JSON, by the names of protobuf and of older releases, too.
+BODY_NAMES = ("resourceLogs", "resource_logs")
+SCOPE_NAMES = ("scopeLogs", "scope_logs", "instrumentationLibraryLogs", "instrumentation_library_logs")
+RECORD_NAMES = ("logRecords", "log_records", "logs")
+ABOUT_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
 ATTRIBUTES = 1  # of Resource
 BODY = 5  # of LogRecord
 STRING = 1  # of AnyValue
@@ -77,26 +82,34 @@ def read_json(data: bytes) -> Iterator[Record | None]:
     body = lenient.read_json(data)
     if not isinstance(body, dict):
         raise ValueError("it is not an object")
-    if body and not any(name in body for name in ("resourceLogs", "resource_logs")):
+    if body and not any(name in body for name in BODY_NAMES):
         raise ValueError("there is no resourceLogs")
-    for logs in _list(body, "resourceLogs"):
-        if not isinstance(logs, dict):
+    for logs in lenient.listed(body, *BODY_NAMES):
+        if isinstance(logs, dict):
+            yield from _json_records(logs)
+        else:
+            yield None
+    yield from _unread(body, BODY_NAMES)
+
+
+def _json_records(logs: dict) -> Iterator[Record | None]:
+    """Yield the records of one ResourceLogs."""
+    resource = logs.get("resource")
+    names = values.pairs_of_json(resource.get("attributes")) if isinstance(resource, dict) else {}
+    for scope in lenient.listed(logs, *SCOPE_NAMES):
+        if not isinstance(scope, dict):
             yield None
             continue
-        resource = logs.get("resource")
-        names = values.pairs_of_json(resource.get("attributes")) if isinstance(resource, dict) else {}
-        for scope in _list(logs, "scopeLogs") or _list(logs, "instrumentationLibraryLogs"):
-            for record in _list(scope, "logRecords") if isinstance(scope, dict) else [None]:
-                yield _json_record(record, names)
+        for record in lenient.listed(scope, *RECORD_NAMES):
+            yield _json_record(record, names)
+        yield from _unread(scope, (*RECORD_NAMES, *ABOUT_SCOPE))
+    yield from _unread(logs, (*SCOPE_NAMES, "resource"))
 
 
-def _list(owner: dict, name: str) -> list:
-    """Return what is there by that name, or by its name in protobuf, as a list; one object counts as a list of it."""
-    snake = "".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in name)
-    value = owner.get(name, owner.get(snake))
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
+def _unread(owner: dict, known: tuple[str, ...]) -> Iterator[None]:
+    """Yield None for each object under another name, which may be records: none is lost without a word."""
+    for _one in lenient.beside(owner, *known):
+        yield None
 
 
 def _json_record(given: object, resource: dict[str, object]) -> Record | None:
@@ -155,7 +168,7 @@ def _records(pieces: Pieces, logs: memoryview) -> Iterator[Record | None]:
     for number, content in pieces.of(logs):
         if number == RESOURCE:
             resource |= _resource(content)
-        elif number == SCOPE_LOGS:
+        elif number in (SCOPE_LOGS, LIBRARY_LOGS):
             scopes.append(content)
     for scope in scopes:
         for number, content in pieces.of(scope, records=True):

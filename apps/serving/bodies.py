@@ -122,7 +122,7 @@ def _npy(body: bytes) -> np.ndarray:
         raise BadRequest("body: an .npy file of Python objects (pickle) is not read")
     size, had = math.prod(shape) * kind.itemsize, len(body) - file.tell()
     if size != had:
-        raise BadRequest(f"body: the .npy file says {size} bytes for its array, and has {had}")
+        raise BadRequest(f"body: the .npy file says {size} B for its array, and has {had} B")
     array = np.frombuffer(body, kind, offset=file.tell()) if size else np.empty(math.prod(shape), kind)
     return array.reshape(shape[::-1]).T if by_columns else array.reshape(shape)
 

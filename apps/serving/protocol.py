@@ -90,7 +90,7 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
         names.add(one["name"])
         tensors.append(one)
     if binary:
-        raise BadRequest(f"body: {len(binary)} bytes of binary data belong to no input")
+        raise BadRequest(f"body: binary data that belongs to no input, bytes: {len(binary)}")
     return request, tensors
 
 
@@ -161,7 +161,7 @@ def _from_bytes(name: str, kind: str, data: bytes) -> np.ndarray:
     if kind != "BYTES":
         width = np.dtype(DATATYPES[kind]).itemsize
         if len(data) % width:
-            raise BadRequest(f"{name}: {len(data)} bytes are no whole number of {kind}, of {width} bytes each")
+            raise BadRequest(f"{name}: must have a whole number of {kind}, each {width} B, but has {len(data)} B")
         if kind == "BOOL" and data.translate(None, b"\0\1"):
             raise BadRequest(f"{name}: a byte of BOOL is 0 or 1")
         return np.frombuffer(data, dtype=DATATYPES[kind])

@@ -33,7 +33,7 @@ from caller import PlatformOnly, take_secret
 from packing import unpacked
 from protocol import joined, read_request, write_response, written
 from request_counter import Traffic
-from values import BadRequest, TooLarge
+from values import BadRequest, TooLarge, fitted
 
 BODY_BYTES = 64 << 20
 LARGE_BYTES = 1 << 20
@@ -156,16 +156,16 @@ class Application:
         names = [one["name"] for one in self.model.inputs]
         if self.model.format == "predictor" or not names:
             return tensors
-        if len(names) == len(tensors) == 1:
-            tensors = [{**tensors[0], "name": names[0]}]
         given = {tensor["name"]: tensor for tensor in tensors}
+        if len(names) == len(tensors) == 1:
+            given = {names[0]: {**tensors[0], "name": names[0]}}
         missing = set(names) - set(given)
         if len(given) != len(tensors) or set(given) - set(names) or missing - self.model.optional:
             raise BadRequest(f"inputs: the model takes {', '.join(names)}; given were {', '.join(given)}")
-        for one in self.model.inputs:
-            if self.model.certain and one["name"] in given:
-                _check(given[one["name"]], one, kinds=self.model.format in CERTAIN)
-        return [given[name] for name in names if name in given]
+        taken = [(given[one["name"]], one) for one in self.model.inputs if one["name"] in given]
+        for each, one in taken if self.model.certain else ():
+            _check(each, one, kinds=self.model.format in CERTAIN)
+        return [fitted(each, one) if self.model.columns else each for each, one in taken]
 
     async def _computed(self, receive, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         """Return the outputs. A model that fails on what does not fit its inputs did not fail: BadRequest."""
@@ -322,9 +322,9 @@ def _check(given: dict, one: dict, kinds: bool, reason: Exception | None = None)
         raise BadRequest(f"{name}: must be {one['datatype']}, given was {given['datatype']}{failed}")
     if len(had) == len(shape) and all(side in (-1, size) for size, side in zip(had, shape, strict=True)):
         return
-    rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1
-    expected = f"expected {math.prod(shape[1:])} numbers in each row, " if rows and one["datatype"] != "BYTES" else ""
-    raise BadRequest(f"{name}: {expected}must have the shape {shape}, given was {list(had)}{failed}")
+    rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1 and one["datatype"] != "BYTES"
+    many = f"expected {math.prod(shape[1:])} numbers in each row, ".replace(" 1 numbers", " 1 number")
+    raise BadRequest(f"{name}: {many * rows}must have the shape {shape}, given was {list(had)}{failed}")
 
 
 def _odd(one: dict) -> str:

@@ -112,6 +112,13 @@ def from_array(name: str, kind: str, array: np.ndarray) -> np.ndarray:
     return _checked(_cast, name, kind, array.ravel(), list(array.shape))
 
 
+def fitted(given: dict, one: dict) -> dict:
+    """Return a tensor of a request as one of a column's datatype. Raises BadRequest."""
+    if given["datatype"] == one["datatype"]:
+        return given
+    return tensor(one, from_array(one["name"], one["datatype"], given["data"]))
+
+
 def _checked(read, name: str, kind: str, flat, shape: list[int], columns: list[str] | None = None) -> np.ndarray:
     """Return what `read` makes of all values; where it cannot, look for the first at fault by halves."""
     try:

@@ -212,6 +212,17 @@ def test_invocations(folders):
         assert [
             requests.get(f"{url}/{path}", timeout=LIMIT_S).status_code for path in ("ping", "health", "version")
         ] == [200] * 3
+        for age, kind, said in (
+            ([0, 9], "INT32", [0, 1]), ([0, 9.0], "FP64", [0, 1]), ([0, 1.7], "FP64", "1.7 does not fit INT64"),
+            ([False, True], "BOOL", "does not fit INT64"), (["a", "b"], "BYTES", "does not fit INT64"),
+        ):  # fmt: skip
+            inputs = [{"name": "height", "datatype": "FP32", "shape": [2], "data": [1.0, 6.0]},
+                      {"name": "age", "datatype": kind, "shape": [2], "data": age}]  # fmt: skip
+            answer = requests.post(f"{url}/v2/models/double/infer", json={"inputs": inputs}, timeout=LIMIT_S)
+            if isinstance(said, list):
+                assert answer.json()["outputs"][0]["data"] == said
+            else:
+                assert (answer.status_code, answer.json()["error"][-500:].count(said)) == (400, 1), answer.text
         metadata = requests.get(f"{url}/v2/models/double", timeout=LIMIT_S).json()
         assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [("height", "FP64"), ("age", "INT64")]
 

@@ -199,7 +199,7 @@ ARRAYS = [  # input, file, what the model gets, or the words of the refusal
     ("f64", npy(np.array([{}], object)), "pickle"),
     ("f64", b"", "not an .npy file"),
     ("f64", b"PK\3\4rest", "zip"),
-    ("f64", header("(1000000000000,)"), "says 8000000000000 bytes"),
+    ("f64", header("(1000000000000,)"), "says 8000000000000 B"),
     ("f64", b"\x93NUMPY\x01\x00\x04\x00{([\n", "not an .npy file"),
     ("f64", npy(np.arange(9.0))[:-1], "has 71"),
 ]
@@ -219,6 +219,45 @@ def test_a_model_that_gives_what_does_not_fit_its_datatype_fails(url):
     fitting = {"rgb": [[[0, 0, 0]]], "rgba": [[[0, 0, 0, 0]]], "grey": [[0]], "b": [True], "s": ["fail"]}
     status, answer = predict(url, json={**{name: [1] for name in KINDS}, **fitting})
     assert (status, "y: 1.7 does not fit INT64" in answer["error"]) == (500, True)
+
+
+UNNAMED = """
+import numpy as np
+GIVEN = [np.array(["setosa", "ü"]), np.array([2**63], np.uint64), np.array([0.1]), np.array([True]), [2**53 + 1], ["a"],
+         [1, 2], [0.5], np.array([3, 4], object), np.array([1 + 2j]), np.array(["2026-01-02"], "datetime64[D]")]
+
+class Predictor:
+    inputs = [{"name": "k", "datatype": "INT64", "shape": [-1]}]
+    outputs = [{"name": "z", "datatype": "INT64"}]
+    arrays = True
+
+    def predict(self, inputs):
+        place = inputs[0]["data"].ravel()[0]
+        return [{"name": "y", "data": GIVEN[place]}] if place >= 0 else [{"name": "z", "data": GIVEN[place + 11]}]
+"""
+OWN = [
+    ("BYTES", ["setosa", "ü"]), ("UINT64", [2**63]), ("FP64", [0.1]), ("BOOL", [True]), ("INT64", [BIG]),
+    ("BYTES", ["a"]), ("FP32", [1, 2]), ("FP32", [0.5]), ("INT64", [3, 4]),
+]  # fmt: skip
+
+
+def test_an_output_without_a_datatype_has_that_of_its_values(tmp_path):
+    (tmp_path / "predictor.py").write_text(UNNAMED)
+
+    def ask(place: int) -> requests.Response:
+        body = {"inputs": [{"name": "k", "datatype": "INT64", "shape": [1], "data": [place]}]}
+        return requests.post(f"{address}/v2/models/double/infer", json=body, timeout=LIMIT_S)
+
+    with serving(tmp_path) as (address, _process):
+        had = [ask(place).json()["outputs"][0] for place in range(len(OWN))]
+        assert [(one["datatype"], one["data"]) for one in had] == OWN
+        assert [ask(-5).json()["outputs"][0][key] for key in ("name", "datatype", "data")] == ["z", "INT64", [1, 2]]
+        for place, why in (
+            (9, "complex128 has no datatype"),
+            (-2, "complex128 does not fit INT64"),
+            (-4, "0.5 does not"),
+        ):
+            assert (ask(place).status_code, why in ask(place).json()["error"]) == (500, True)
 
 
 @pytest.mark.parametrize("binary", [True, False])

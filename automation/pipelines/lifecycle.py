@@ -40,6 +40,12 @@ class Begun(Exception):
     """The step has its job, or may not have one any more: raised inside the transaction that would create another."""
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many pipelines as are allowed."""
+    if Pipeline.objects.filter(user=user).count() >= MAX_PIPELINES:
+        raise Refused("you have %(most)s pipelines, which is the limit", most=MAX_PIPELINES)
+
+
 def save_pipeline(
     *, user, name: str, params: dict, steps: dict, title: str | None = None, notes: str = "", new: bool = True
 ) -> Pipeline:
@@ -58,8 +64,7 @@ def save_pipeline(
         with transaction.atomic():
             accounts.hold_active(user)
             if new:
-                if Pipeline.objects.filter(user=user).count() >= MAX_PIPELINES:
-                    raise Refused("you have %(most)s pipelines, which is the limit", most=MAX_PIPELINES)
+                require_room(user)
                 row = Pipeline.objects.create(user=user, name=name, **fields)
             else:
                 row = lock_row(Pipeline, user=user, name=name, deleted=False)
@@ -127,8 +132,7 @@ def begin_run(
                 code[name] = spec.at(f"steps.{name}", lambda keeping=keeping: stack.enter_context(keeping))
         with transaction.atomic():
             accounts.hold_active(user)
-            if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MAX_OPEN:
-                raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MAX_OPEN)
+            require_open(user)
             row = lock_row(Pipeline, pk=pipeline.pk, deleted=False)
             if row is None:
                 raise Missing("pipeline")
@@ -146,6 +150,18 @@ def begin_run(
                 within(run)
             go_on(run)
     return run
+
+
+def require_open(user) -> None:
+    """Raise Refused for a user of whose pipelines as many runs have not ended as are allowed."""
+    if PipelineRun.objects.filter(user=user, state=RunState.RUNNING).count() >= MAX_OPEN:
+        raise Refused("%(most)s runs of your pipelines have not ended; wait, or cancel one", most=MAX_OPEN)
+
+
+def require_runnable(pipeline: Pipeline) -> None:
+    """Raise Refused for what a run could not begin with: a script that is gone, too many runs."""
+    require_scripts(pipeline)
+    require_open(pipeline.user)
 
 
 def require_scripts(pipeline: Pipeline) -> None:

@@ -94,6 +94,7 @@ def pipelines(request):
         "any": bool(rows),
         "open": bool(problems or not rows or {"new", "from"} & set(request.GET)),
         "mark": form_mark(request),
+        "full": why_not(lambda: lifecycle.require_room(request.user)),
     }
     return render(request, "automation/pipelines.html", context, status=problems.status if problems else 200)
 
@@ -162,7 +163,7 @@ def pipeline(request, name):
         "picture": _picture(dict(row.steps), states),
         "text": as_yaml(row),
         "params": row.params,
-        "unrunnable": why_not(lambda: lifecycle.require_scripts(row)),
+        "unrunnable": why_not(lambda: lifecycle.require_runnable(row)),
         "newest": newest,
     }
     return render(request, "automation/pipeline.html", context)
@@ -183,7 +184,7 @@ def run(request, name, number):
         "picture": _picture({step.name: step.spec for step in steps}, {step.name: step for step in steps}),
         "waiting": [step for step in steps if step.state == StepState.APPROVAL],
         "active": row.state == RunState.RUNNING,
-        "unrunnable": why_not(lambda: lifecycle.require_scripts(row.pipeline)),
+        "unrunnable": why_not(lambda: lifecycle.require_runnable(row.pipeline)),
         "done": sum(step.state not in LIVE_STEPS for step in steps),
         "history": history_of(row)[:HISTORY_SHOWN],
     }

@@ -19,6 +19,7 @@ from automation import spec
 from automation.models import Firing, FiringState, Pipeline, Schedule, ScheduleState
 from automation.pipelines import graph
 from automation.pipelines import lifecycle as pipelines
+from automation.sweeps import lifecycle as sweeps
 from jobs.code import sweeping
 from kernel import after_commit
 from kernel.database import violated
@@ -33,6 +34,12 @@ KINDS = ("job", "sweep", "pipeline")
 BY = "schedule"  # in the history of what a schedule does by itself
 MAX_FAILURES = 5  # in a row, after which it pauses itself
 KEPT = 500  # firings of a schedule
+
+
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many schedules as are allowed."""
+    if Schedule.objects.filter(user=user).count() >= settings.SCHEDULES_PER_USER:
+        raise Refused("you have %(most)s schedules, which is the limit", most=settings.SCHEDULES_PER_USER)
 
 
 def create_schedule(
@@ -59,8 +66,7 @@ def create_schedule(
     try:
         with keeping as snapshot, transaction.atomic():
             accounts.hold_active(user)
-            if Schedule.objects.filter(user=user).count() >= settings.SCHEDULES_PER_USER:
-                raise Refused("you have %(most)s schedules, which is the limit", most=settings.SCHEDULES_PER_USER)
+            require_room(user)
             schedule = Schedule(user=user, name=name, kind=kind, spec=stored(kind, body), snapshot=snapshot())
             _set(schedule, fields)
             _begin(schedule, now)
@@ -77,8 +83,10 @@ def require_possible(schedule: Schedule) -> None:
     """Raise Refused or Missing for what could not be submitted now: its script or dataset is gone, or its pipeline."""
     user, body = schedule.user, schedule.spec
     if schedule.kind == "pipeline":
-        pipelines.require_scripts(_pipeline(user, body))
+        pipelines.require_runnable(_pipeline(user, body))
         return
+    if schedule.kind == "sweep":
+        sweeps.require_room(user)
     job = body if schedule.kind == "job" else body["job"]
     spec.need_possible(user, job, kept=schedule.snapshot_id is not None)
 

@@ -87,6 +87,7 @@ def schedules(request):
         "text": "yaml" in form,
         "open": bool(problems or not any_schedule or {"new", "from", "like"} & set(request.GET)),
         "mark": form_mark(request),
+        "full": why_not(lambda: lifecycle.require_room(request.user)),
         "events": events.EVENTS,
         "overlaps": OVERLAPS,
         "catch_ups": CATCH_UPS,

@@ -39,6 +39,12 @@ class Begun(Exception):
     """The trial has its job, or may not have one any more: raised inside the transaction that would create another."""
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many open sweeps as are allowed."""
+    if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MAX_OPEN:
+        raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MAX_OPEN)
+
+
 def create_sweep(
     *,
     user,
@@ -62,8 +68,7 @@ def create_sweep(
     try:
         with keeping as code, transaction.atomic():
             accounts.hold_active(user)
-            if Sweep.objects.filter(user=user, state__in=[SweepState.RUNNING, SweepState.PAUSED]).count() >= MAX_OPEN:
-                raise Refused("you have %(most)s sweeps that run or pause; end one first", most=MAX_OPEN)
+            require_room(user)
             sweep = Sweep.objects.create(
                 user=user, name=name, title=fields.get("title", ""), job=spec.without_code(job), snapshot=code(),
                 parameters=list(fields["space"].items()),
@@ -142,7 +147,9 @@ def extend(
 
 
 def require_points(sweep: Sweep, wanted: int) -> None:
-    """Raise Refused where a grid has fewer points than the trials that are wanted."""
+    """Raise Refused where a sweep can have no more trials, or a grid has fewer points than those that are wanted."""
+    if wanted > MAX_TRIALS:
+        raise Refused("must be at most %(most)s with those that it has", field="trials", most=MAX_TRIALS)
     if sweep.sampler["type"] == "grid":
         given = sum(bool(each) for each in sweep.trials.values_list("given", flat=True))
         if wanted - given > space.grid_size(sweep.space):

@@ -88,6 +88,7 @@ def sweeps(request):
         "text": "yaml" in form,
         "open": bool(problems or not any_sweep or {"new", "from", "like", "entry"} & set(request.GET)),
         "mark": form_mark(request),
+        "full": why_not(lambda: lifecycle.require_room(request.user)),
         "samplers": list(options.SAMPLERS),
         "pruners": list(options.PRUNERS),
         **choices(request.user),

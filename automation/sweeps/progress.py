@@ -7,6 +7,7 @@ round. One process at a time works on a sweep. Each step is stored by itself, an
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from itertools import islice
 
 from django.db.models import Sum
@@ -195,9 +196,18 @@ def _good_enough(sweep: Sweep, settled: list[Trial]) -> str | None:
 
 def gpu_seconds(sweep: Sweep) -> float:
     """Return the GPU seconds of all trials until now."""
-    used = sweep.trials.aggregate(sum=Sum("gpu_s"))["sum"] or 0.0
-    live = Job.objects.filter(trial__sweep=sweep, trial__state=TrialState.RUNNING, gpu__gt=0)
-    return used + sum(results.gpu_seconds(job) for job in live)
+    return gpu_seconds_of([sweep])[sweep.pk]
+
+
+def gpu_seconds_of(sweeps: Sequence[Sweep]) -> dict[int, float]:
+    """Return the GPU seconds of all trials of each sweep until now."""
+    used = dict.fromkeys((sweep.pk for sweep in sweeps), 0.0)
+    trials = Trial.objects.filter(sweep__in=sweeps).order_by()
+    used |= {pk: seconds or 0.0 for pk, seconds in trials.values_list("sweep").annotate(sum=Sum("gpu_s"))}
+    live = trials.filter(state=TrialState.RUNNING, job__gpu__gt=0)
+    for trial in live.select_related("job"):
+        used[trial.sweep_id] += results.gpu_seconds(trial.job)
+    return used
 
 
 # --- what comes next --------------------------------------------------------------------------------------------------

@@ -36,10 +36,11 @@ def filled(sweeps: list[Sweep]) -> list[Sweep]:
     for trial in wanted.select_related("job").order_by("number"):
         if (trial.sweep_id, trial.number) in numbers:
             best.setdefault(trial.sweep_id, []).append(trial)
+    gpu_seconds = progress.gpu_seconds_of(sweeps)
     for sweep in sweeps:
         sweep.counts, sweep.best_trials = counts[sweep.pk], marked(sweep, best.get(sweep.pk, []))
         sweep.hours_used = sweep.time_used / 3600
-        sweep.gpu_hours_used = progress.gpu_seconds(sweep) / 3600
+        sweep.gpu_hours_used = gpu_seconds[sweep.pk] / 3600
         sweep.shown_job = job_of(sweep)
     return sweeps
 

@@ -250,7 +250,7 @@ TEXTS = {
     "what it may reach": "可访问的网络",
     "what pages call it": "页面显示的标题",
     "what pages call it (default: the script and its arguments)": "页面显示的标题（默认为脚本及其参数）",
-    "{count} files are beyond what the platform keeps with a job; it reads them where they were sent": (
+    "files beyond what the platform keeps with a job, which reads them where they were sent: {count}": (
         "{count} 个文件超出平台随任务保存的限额；任务从发送位置读取它们"
     ),
     "{files} files with {bytes} bytes in {dir}": "{dir} 中有 {files} 个文件，共 {bytes} 字节",

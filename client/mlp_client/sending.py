@@ -200,7 +200,7 @@ class Sent:
         if large or code["more"]:
             self.say(
                 tr(
-                    "{count} files are beyond what the platform keeps with a job; it reads them where they were sent",
+                    "files beyond what the platform keeps with a job, which reads them where they were sent: {count}",
                     count=len(large) + code["more"],
                 )
             )

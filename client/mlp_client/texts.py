@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .chinese import TEXTS
+from .transfer.progress import filled
 
 
 def language() -> str:
@@ -21,4 +22,4 @@ CHINESE = language() == "zh"
 def tr(text: str, /, **values) -> str:
     """Return the message in the user's language, with its values filled in."""
     text = TEXTS.get(text, text) if CHINESE else text
-    return text.format(**values) if values else text
+    return filled(text, values) if values else text

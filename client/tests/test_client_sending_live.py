@@ -19,7 +19,7 @@ def kept(service):
 
 def test_a_file_that_was_removed_is_removed_there(alice_client, alice_data, kept):
     write(alice_client.here, {"train.py": "", "old.py": "x", "ü 1.py": ""})
-    assert "sent 1 of 1 bytes, 3 files" in alice_client.run("run", "train.py", "-d").stderr
+    assert "sent 1 of 1 byte, 3 files" in alice_client.run("run", "train.py", "-d").stderr
     assert kept() == [["old.py", "train.py", "ü 1.py"]]
     (alice_client.here / "old.py").unlink()
     alice_client.run("run", "train.py", "-d")

@@ -11,7 +11,7 @@ import sys
 from . import __version__, account, scripts
 from .download import download
 from .errors import INTERRUPTED, LOCAL, MEANING, REFUSED, USAGE, Failure, Trouble
-from .progress import printable, size
+from .progress import filled, printable, size
 from .service import Platform
 from .upload import only_own, remove, upload
 from .web import Web
@@ -193,9 +193,9 @@ def _show(options, result) -> None:
 
 def _sentence(result: dict) -> str:
     if "sent" in result:
-        return "dataset {dataset} is ready: {files} files, {bytes} bytes ({sent} bytes sent)".format(**result)
+        return filled("dataset {dataset} is ready: {files} files, {bytes} bytes ({sent} bytes sent)", result)
     if "received" in result:
-        return "downloaded to {dir}: {files} files, {bytes} bytes ({received} bytes received)".format(**result)
+        return filled("downloaded to {dir}: {files} files, {bytes} bytes ({received} bytes received)", result)
     if "saved" in result:
         return "logged in as {user} at {url}; token saved in {saved}".format(**result)
     return ", ".join("{}: {}".format(*pair) for pair in result.items() if pair[1] is not None)

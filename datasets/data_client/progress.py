@@ -5,14 +5,25 @@ It is written to standard error; standard output has results only.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
 LINE_EVERY_S = 10.0
 WINDOW_S = 8.0
+
+
+COUNTED = re.compile(r"\{(\w+)\} (file|byte|minute)s\b")
+
+
+def filled(text: str, values: Mapping[str, Any]) -> str:
+    """Return the sentence with its values; what an English one counts is singular where there is one of it."""
+    return COUNTED.sub(lambda match: match[0][:-1] if values[match[1]] == 1 else match[0], text).format(**values)
 
 
 def size(count: float) -> str:

@@ -19,7 +19,7 @@ from unfold.widgets import (
 from jobs.models import Action, Diagnosis, FailureRule, Where
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, url_of
-from kernel.messages import translate, word
+from kernel.messages import filled, translate, word
 
 from . import rules
 
@@ -168,5 +168,5 @@ class FailureRuleAdmin(LifecycleAdmin):
         recent = Diagnosis.objects.select_related("job__user").order_by("-pk")[:LOOKED_AT]
         matching = [one for one in recent if rules.matches(rule, one)]
         links = ((link(url_of(one.job), one.job),) for one in matching[:SHOWN])
-        text = gettext("%(count)s of the last %(all)s failures") % {"count": len(matching), "all": len(recent)}
+        text = filled(gettext("%(count)s of the last %(all)s failures"), {"count": len(matching), "all": len(recent)})
         return format_html_join("", "{}", [(text,)]) + format_html_join("", " · {}", links)

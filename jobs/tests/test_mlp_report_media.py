@@ -113,7 +113,7 @@ def test_pictures_need_neither_numpy_nor_pil(tmp_path, content):
         (lambda media: media.log_image("a", numpy.array([["x"]])), "not numbers"),
         (lambda media: media.log_audio("a", [0.1]), "rate"),
         (lambda media: media.log_audio("a", b"RIFF"), "not a WAV"),
-        (lambda media: media.log_table("a", [[1, 2], [3]], ["x", "y"]), "1 cells"),
+        (lambda media: media.log_table("a", [[1, 2], [3]], ["x", "y"]), "columns, 2, but one has 1"),
         (lambda media: media.log_table("a", []), "1 to 200 columns"),
         (lambda media: media.log_table("a", {"x": [1], "y": []}), "different lengths"),
         (lambda media: media.log_histogram("a", [float("nan")]), "no finite"),

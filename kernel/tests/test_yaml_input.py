@@ -71,6 +71,33 @@ def test_what_is_wrong_is_named(text, problem):
     assert refusal.value.field == "yaml"
 
 
+FLOW = "column %s: within { } or [ ] a text with %s must be in quotation marks"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    few(
+        [
+            ("a: {command: is it ready?}", FLOW % (25, "?")),
+            ("a: [is it?, b]", FLOW % (10, "?")),
+            ("a:\n  b: {c: what? no}", "line 2, " + FLOW % (14, "?")),
+            ("a: {x?: 1}", FLOW % (6, "?")),
+            ("a: {command: run ${lr}}", FLOW % (19, "{")),
+            ("a: [x[0], y]", FLOW % (6, "[")),
+            ("a: {b: ?}", "a text that begins with ? must be in quotation marks"),
+            ("a: {b: - c}", "a text that begins with - must be in quotation marks"),
+            ("a: [?]", "a text that begins with ? must be in quotation marks"),
+            ("a: [1 {b: 2}]", "a comma or the closing ]"),
+        ],
+        6,
+    ),
+)
+def test_what_an_object_or_list_in_a_line_cannot_have_is_named(text, problem):
+    with pytest.raises(Refused) as refusal:
+        yaml_input.read(text)
+    assert problem in refusal.value.msg
+
+
 def test_what_is_written_is_read_as_it_was():
     same = ["x"]
     data = {

@@ -118,7 +118,7 @@ def test_a_running_job_gets_its_new_points_only(alice_page, alice, browser_error
     report("fit", 2, {"step": 1, "values": {"lr": 0.5}})
     page.goto("/jobs/fit")
     accuracy, lr = chart_of(page, "accuracy"), chart_of(page, "lr")
-    expect(label(accuracy)).to_have_attribute("aria-label", re.compile(r"1 values, last 0.25 at 1,"))
+    expect(label(accuracy)).to_have_attribute("aria-label", re.compile(r"1 value, last 0.25 at 1,"))
     expect(label(lr)).to_have_attribute("aria-label", re.compile(r"last 0.5 at 1,"))
     fetched: list[str] = []
     page.on("request", lambda request: fetched.append(request.url))
@@ -179,7 +179,7 @@ def test_a_projects_board_has_charts_that_grow_and_are_arranged(alice_page, alic
     page.get_by_role("checkbox", name="norm", exact=True).check()
     page.get_by_role("button", name="Add panel").click()
     chart = page.locator("[data-panel] figure")
-    expect(label(chart)).to_have_attribute("aria-label", re.compile("fit norm: 1 values, last 3"))
+    expect(label(chart)).to_have_attribute("aria-label", re.compile("fit norm: 1 value, last 3"))
     expect(page.locator("[data-panel] [data-legend] [data-run]")).to_have_text(["second", "fit"])
 
     report("fit", 3, {"epoch": 2, "accuracy": 0.6, "loss": 1.5, "progress": 20})

@@ -144,12 +144,12 @@ def test_projects_searches_and_accounts(look, alice):
     search = SavedSearch.objects.create(owner=alice, name="errors", filters={"q": "error"})
     rule = AlertRule.objects.create(
         owner=alice,
-        name="loud",
+        name="loud; often",
         kind="search",
         search=search,
         **{"created": (now := timezone.now()), "checked": now, "next_check": now},
     )
-    assert reasons(look("/aiops/searches"), "Delete") == ["Alert rules use this search: loud"]
+    assert reasons(look("/aiops/searches"), "Delete") == ["Alert rules use this search: loud; often"], "its name stays"
     rule.delete()
     assert reasons(look("/aiops/searches"), "Delete") == [""]
 

@@ -13,9 +13,10 @@ from django.templatetags.static import static
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from automation.models import Trial
 from jobs.models import Job, RunMetric, Value
 from jobs.summaries import params
-from mlp.operators.tests.admin_world import put
+from mlp.operators.tests.admin_world import put, put_sweep
 from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,6 +39,19 @@ FAULTS = """svg => {
         }
     });
     return faults;
+}"""
+
+# Returns the rows of a chart's tip that stand over its edges, with the tip itself, and whether the page is too wide.
+TIP = """figure => {
+    const tip = figure.querySelector(".tip"), frame = figure.getBoundingClientRect();
+    const inner = (row) => {
+        const range = document.createRange();
+        range.selectNodeContents(row.lastChild);
+        return range.getBoundingClientRect();
+    };
+    const boxes = [tip.getBoundingClientRect(), ...[...tip.querySelectorAll(".key")].map(inner)];
+    const outside = boxes.filter((box) => box.left < frame.left - 1 || box.right > frame.right + 1);
+    return outside.concat(document.documentElement.scrollWidth > innerWidth ? [innerWidth] : []);
 }"""
 
 
@@ -80,6 +94,27 @@ def test_texts_of_plots_do_not_cover_each_other(alice_page, runs, width, theme, 
         if PICTURES:
             page.locator("[data-plots]").screenshot(path=Path(PICTURES) / f"{width}-{across[:12]}-{up[:12]}.png")
         assert scatter.evaluate(FAULTS) == [], (across, up)
+    chart = page.locator("figure:has(.tip)").first
+    box = chart.locator(".u-over").bounding_box()
+    for across in (1, box["width"] - 1):
+        chart.locator(".u-over").hover(position={"x": across, "y": box["height"] / 2})
+        expect(chart.locator(".tip")).to_be_visible()
+        assert chart.evaluate(TIP) == [], "names are cut, values are not"
+    assert browser_errors == []
+
+
+def test_marks_of_a_timeline_stand_within_it(alice_page, alice, browser_errors):
+    sweep = put_sweep(alice, put(Job, alice, "best", "finished"))
+    now = timezone.now()
+    for number in range(2, 22):
+        Trial.objects.create(sweep=sweep, number=number, params={}, state="complete", values=[1.0],
+                             started=now - timedelta(minutes=100 - 5 * number), ended=now)  # fmt: skip
+    Trial.objects.filter(number=2).update(started=now - timedelta(minutes=100))
+    page = alice_page
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto("/sweeps/tune")
+    expect(page.locator("[data-figure=timeline] .bar").nth(10)).to_be_attached()
+    assert page.locator("[data-figure=timeline] svg").evaluate(FAULTS) == []
     assert browser_errors == []
 
 

@@ -55,7 +55,7 @@ LOCKLESS = {
     models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"}
     | {"require_no_version", "require_unserved"},
     apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"} | {"require_startable"},
-    dataset_trash: {"require_free"},
+    dataset_trash: {"require_free", "in_use"},
     model_trash: {"require_free"},
     app_trash: {"require_restorable"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}

@@ -15,11 +15,14 @@ from datasets import trash as datasets
 from datasets.models import Dataset
 from jobs import trash as jobs
 from jobs.models import Job
+from kernel.errors import Refused
 from kernel.locking import DELETING, Missing
+from kernel.messages import sentences
 from kernel.pages import why_not
+from kernel.remembered import together
 from kernel.trash import purged_at
 from models_app import trash as models
-from models_app.lifecycle import require_unserved
+from models_app.lifecycle import CHECKED, require_unserved
 from models_app.models import Model as TrainedModel
 
 
@@ -34,6 +37,8 @@ class Kind:
     trash: Callable[..., object]
     restore: Callable[..., object]
     delete: Callable[..., object]
+    related: tuple[str, ...] = ()  # what the checks look at, besides RELATED
+    refusals: Callable[[Iterable[Model]], dict[int, Refused]] = lambda rows: {}  # of all rows at once, by primary key
     check: Callable[[Model], object] = lambda row: None
     check_restore: Callable[[Model], object] = lambda row: None
     check_delete: Callable[[Model], object] = lambda row: None
@@ -48,9 +53,9 @@ def _trash_job(*, user, name: str, by: str) -> None:
 
 KINDS = {
     "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one, check_restore=jobs.require_project),
-    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete, check=datasets.require_free),
+    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete, refusals=datasets.in_use),
     "model": Kind(
-        TrainedModel, "size", models.trash, models.restore, models.delete, check=models.require_free,
+        TrainedModel, "size", models.trash, models.restore, models.delete, related=CHECKED, check=models.require_free,
         check_delete=require_unserved,
     ),
     "application": Kind(
@@ -115,13 +120,20 @@ def explain(items: Iterable, user) -> None:
     for name, kind in KINDS.items():
         named = {item.name: item for item in items if item.kind == name}
         related = [field.name for field in kind.model._meta.fields if field.name in RELATED]
-        for row in kind.model.objects.filter(user=user, name__in=named).select_related(*related):
-            item = named[row.name]
-            if row.trashed is None:
-                item.unmovable = why_not(partial(kind.check, row))
-            else:
-                item.unrestorable = why_not(partial(kind.check_restore, row))
-                item.undeletable = why_not(partial(kind.check_delete, row))
+        rows = kind.model.objects.filter(user=user, name__in=named).select_related(*related)
+        rows = rows.prefetch_related(*kind.related)
+        refused = kind.refusals(rows)
+        with together():
+            for row in rows:
+                _explain(named[row.name], kind, row, refused.get(row.pk))
+
+
+def _explain(item, kind: Kind, row: Model, refused: Refused | None) -> None:
+    if row.trashed is None:
+        item.unmovable = sentences(refused.problem) if refused else why_not(partial(kind.check, row))
+    else:
+        item.unrestorable = why_not(partial(kind.check_restore, row))
+        item.undeletable = why_not(partial(kind.check_delete, row))
 
 
 def total(user) -> int:

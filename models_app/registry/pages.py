@@ -8,7 +8,7 @@ from functools import partial
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Q
+from django.db.models import Q, prefetch_related_objects
 from django.http import Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -23,6 +23,7 @@ from kernel.models import history_of
 from kernel.names import title as title_in
 from kernel.pages import attempt, free_name, page_of, why_not
 from kernel.titles import name_of
+from models_app import lifecycle
 from models_app import sources as suggestions
 from models_app.models import ModelVersion, RegisteredModel, Stage, State, Status
 from models_app.pages import cpu_that_fits
@@ -59,6 +60,7 @@ def registered_models(request):
         rows = rows.filter(Q(name__icontains=asked) | Q(title__icontains=asked))
     page = page_of(request, rows.order_by("-updated", "-pk"))
     context = {"page": page, "q": asked, "any": bool(page.object_list) or mine.exists(), "most": checks.MAX_NAME}
+    context["full"] = why_not(lambda: registered.require_room(request.user))
     return render(request, "registry/list.html", context)
 
 
@@ -90,6 +92,7 @@ def registered_model(request, name: str):
         "deployable": set(
             ModelVersion.objects.filter(registered=row, model__state=State.READY).values_list("pk", flat=True)
         ),
+        "full": why_not(lambda: versions.require_room(row)) if own else "",
         "unsteady": any(one.status == Status.PENDING for one in shown),
         "app_name": free_name(row.user.applications, row.name) or free_name(row.user.applications, "model"),
         "cpu": cpu_that_fits(row.user.tenant),
@@ -116,6 +119,8 @@ def _metrics(shown: list[ModelVersion], refused: str) -> list[str]:
     common = Counter(name for _job, name, _last in rows)
     names = sorted(name for name, _count in common.most_common(METRICS_SHOWN))
     values = {(job, name): last for job, name, last in rows}
+    if refused:
+        prefetch_related_objects(shown, *(f"model__{name}" for name in lifecycle.CHECKED))
     for one in shown:
         one.numbers = [values.get((one.job_id, name)) for name in names]
         one.undeletable = why_not(partial(versions.require_unserved, one)) if refused else ""

@@ -44,6 +44,12 @@ class NameTaken(Refused):
         super().__init__(Message("you already have a registered model named %(name)s", name=name), field="name")
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many registered models as are allowed."""
+    if RegisteredModel.objects.filter(user=user).count() >= MAX:
+        raise Refused("you have %(limit)s registered models, the most that are allowed", limit=MAX)
+
+
 def create(
     user, *, name: str, title: str = "", description: str = "", tags: dict | None = None, by: str
 ) -> RegisteredModel:
@@ -53,8 +59,7 @@ def create(
     try:
         with transaction.atomic():
             accounts.hold_active(user)
-            if RegisteredModel.objects.filter(user=user).count() >= MAX:
-                raise Refused("you have %(limit)s registered models, the most that are allowed", limit=MAX)
+            require_room(user)
             row = RegisteredModel.objects.create(user=user, name=name, title=title, **fields)
             note(row, "create", by)
             events.emit(row, "registered_model", "created", tags=row.tags, description=row.description or None)

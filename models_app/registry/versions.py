@@ -48,6 +48,12 @@ def find(registered: RegisteredModel, number: int) -> ModelVersion:
     return version
 
 
+def require_room(row: RegisteredModel) -> None:
+    """Raise Refused for a model that has as many versions as are allowed."""
+    if row.versions.count() >= MAX:
+        raise Refused("the model has %(limit)s versions, the most that are allowed", limit=MAX)
+
+
 def create(
     user, name: str, *, files: Files, source: str, by: str, number: int | None = None, tenant: str | None = None,
     **given,
@@ -72,8 +78,7 @@ def create(
     with transaction.atomic():
         accounts.hold_active(user)
         row = lock(user, name)
-        if row.versions.count() >= MAX:
-            raise Refused("the model has %(limit)s versions, the most that are allowed", limit=MAX)
+        require_room(row)
         if number is None or row.versions.filter(number=number).exists():
             number = row.last + 1
         row.last = max(row.last, number)
@@ -195,8 +200,7 @@ def delete(user, name: str, number: int, by: str) -> None:
 
 def require_unserved(version: ModelVersion) -> None:
     """Raise WrongState while an application serves the files that would be deleted with the version."""
-    others = ModelVersion.objects.filter(model=version.model_id).exclude(pk=version.pk)
-    if version.owns_model and version.model is not None and not others.exists():
+    if version.owns_model and version.model is not None and len(version.model.versions.all()) == 1:
         lifecycle.require_unserved(version.model)
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from kernel.locking import Missing
 from kernel.messages import translate
-from kernel.pages import Problems, act, page_of, problems_of
+from kernel.pages import Problems, act, page_of, problems_of, why_not
 from models_app.models import RegistryDelivery, RegistryWebhook
 
 from . import events, webhooks
@@ -46,6 +46,7 @@ def registry_webhooks(request):
         "form": request.POST if problems else {},
         "chosen": request.POST.getlist("events") if problems else [],
         "open": bool(problems or not shown),
+        "full": why_not(lambda: webhooks.require_room(request.user)),
         "most_secret": webhooks.MAX_SECRET,
     }
     return render(request, "registry/webhooks.html", context, status=problems.status if problems else 200)

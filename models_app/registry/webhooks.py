@@ -56,6 +56,12 @@ def find_delivery(hook: RegistryWebhook, key: str) -> RegistryDelivery | None:
         return None
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many webhooks as are allowed."""
+    if RegistryWebhook.objects.filter(user=user).count() >= MAX:
+        raise Refused("you have %(limit)s webhooks, the most that are allowed", limit=MAX)
+
+
 def save(user, row: RegistryWebhook | None = None, **fields) -> RegistryWebhook:
     """Create a webhook, or change the fields that are given. Raises Refused.
 
@@ -81,8 +87,8 @@ def save(user, row: RegistryWebhook | None = None, **fields) -> RegistryWebhook:
     row.events = sorted(set(row.events))
     with transaction.atomic():
         accounts.hold_active(user)
-        if row.pk is None and RegistryWebhook.objects.filter(user=user).count() >= MAX:
-            raise Refused("you have %(limit)s webhooks, the most that are allowed", limit=MAX)
+        if row.pk is None:
+            require_room(user)
         row.save()
         for waiting in RegistryDelivery.objects.filter(webhook=row, open=True) if resumed else ():
             again(waiting)

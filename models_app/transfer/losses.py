@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from kernel.units import count
+
 from .report import Report
 from .server import Away, ServerError
 from .source import UNKNOWN, GenAI, Source
@@ -72,8 +74,8 @@ class Losses:
                 self.report.problem(f"{experiment}: traces", problem)
             return
         if number:
-            count = f"{number} or more" if more else str(number)
-            self.report.problem(f"{experiment}: {count} traces", "the platform does not keep traces")
+            traces = f"{number} or more traces" if more else count(number, "trace")
+            self.report.problem(f"{experiment}: {traces}", "the platform does not keep traces")
 
 
 def name_webhooks(found: list[dict], addresses: Collection[str], report: Report) -> None:

@@ -15,6 +15,7 @@ from accounts.models import User
 from jobs.models import Job, Project, State
 from jobs.models.nesting import PARENT
 from kernel import storage
+from kernel.units import count
 from mlflow_protocol import limits
 from mlflow_protocol.protocol import Call, Caller
 from mlflow_protocol.reading import Fields
@@ -191,7 +192,8 @@ class RunsOut:
         if not files:
             return complete
         if urlsplit(uri).scheme != PROXIED:
-            self.give_up(f"{name}: {len(files)} artifacts", f"the server does not take files itself, only at {uri}")
+            artifacts = count(len(files), "artifact")
+            self.give_up(f"{name}: {artifacts}", f"the server does not take files itself, only at {uri}")
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
         have = {one.path: one.size for one in self._listed(there, uri, of_model)}

@@ -20,6 +20,7 @@ from psycopg.conninfo import make_conninfo
 
 from aiops.models import LogLine
 from jobs.models import Metrics, Value
+from kernel.units import count
 from supervision import postgres_tools
 
 from .places import BackupError
@@ -171,7 +172,7 @@ def compare(expected: Rows) -> list[str]:
     for name in sorted(expected.keys() | restored.keys()):
         was, now = expected.get(name), restored.get(name)
         if was != now:
-            counts = [f"{one[0]} rows" if one else "no table" for one in (was, now)]
+            counts = [count(one[0], "row") if one else "no table" for one in (was, now)]
             what = " -> ".join(counts) if counts[0] != counts[1] else f"{counts[0]}, other content"
             differences.append(f"table {name}: {what}")
     return differences

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from kernel.units import count
 from operations.backup.layout import SECRETS
 from supervision import tls
 
@@ -100,7 +101,7 @@ def certificates() -> Iterator[Finding]:
         yield Finding("certificate", "problem", f"the served one has expired on {until}", "renew it (docs/tls.md)")
     elif served.ends_soon:
         yield Finding(
-            "certificate", "warning", f"the served one expires in {left.days} days, on {until}",
+            "certificate", "warning", f"the served one expires in {count(left.days, 'day')}, on {until}",
             "see why it was not renewed: the timer of the ACME client, its log (docs/tls.md)",
         )  # fmt: skip
     else:

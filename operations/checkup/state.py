@@ -16,7 +16,7 @@ from aiops.models import TrainingRun
 from apps.models import Application, Rollout
 from datasets import orphans
 from jobs.models import Job
-from kernel import broker, consuming
+from kernel import broker, consuming, units
 from models_app.models import Model
 from operations.accounting import SOURCES
 from resources import books, inventory
@@ -223,7 +223,10 @@ def backups() -> Iterator[Finding]:
     hours = age.total_seconds() / 3600
     if age > BACKUP_OLD:
         yield Finding(
-            "backups", "warning", f"the last one was completed {hours:.0f} hours ago", "see why its timer did not run"
+            "backups",
+            "warning",
+            f"the last one was completed {units.count(round(hours), 'hour')} ago",
+            "see why its timer did not run",
         )
     else:
         yield Finding("backups", "ok", f"the last one was completed {hours:.1f} hours ago")

@@ -14,6 +14,7 @@ from accounts.sharing.access import shareable
 from jobs.models import Job
 from jobs.summaries import colours
 from kernel import spreadsheets
+from kernel.pages import why_not
 from tracking.metrics import series
 
 from . import rows, saved
@@ -38,6 +39,7 @@ def compare(request):
         "without_only": query_without(request, "only"),
         "runs_query": request.GET.urlencode(),
         "others": _others(request, chosen),
+        "full": "" if request.page_owner else why_not(lambda: saved.require_room(request.user)),
         "comparisons": saved.rows_of(request.user)[:LISTED] if not request.page_owner else [],
     }
     return render(request, "tracking/compare.html", context)

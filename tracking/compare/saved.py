@@ -33,6 +33,12 @@ def with_runs(rows: QuerySet[Comparison]) -> QuerySet[Comparison]:
     return rows.select_related("user").prefetch_related(Prefetch("rows", queryset=runs))
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many comparisons as are allowed."""
+    if Comparison.objects.filter(user=user).count() >= MAX_COMPARISONS:
+        raise Refused("you have %(limit)s comparisons, the most that are allowed", limit=MAX_COMPARISONS)
+
+
 def save(user, *, name: str, jobs: Sequence[str] | None, query: str = "", replace: bool = False) -> Comparison:
     """Save the comparison of the user's jobs of these names; `replace`: also where there is one of that name, whose
     runs are kept, those in the trash included, where `jobs` is None.
@@ -49,8 +55,7 @@ def save(user, *, name: str, jobs: Sequence[str] | None, query: str = "", replac
             if row is None and rows is None:
                 raise Missing("comparison")
             if row is None:
-                if Comparison.objects.filter(user=user).count() >= MAX_COMPARISONS:
-                    raise Refused("you have %(limit)s comparisons, the most that are allowed", limit=MAX_COMPARISONS)
+                require_room(user)
                 row = Comparison(user=user, name=name)
             row.query = kept
             row.save()

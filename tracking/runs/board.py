@@ -90,10 +90,15 @@ def schema() -> dict:
     return {"type": "array", "items": {"oneOf": panels}, "maxItems": MAX}
 
 
+def require_count(count: int) -> None:
+    """Raise Refused for more panels than a board may have."""
+    if count > MAX:
+        raise Refused("must be a list of at most %(limit)s panels", field="board", limit=MAX)
+
+
 def checked(panels) -> list[dict]:
     """Return the panels. Raises Refused naming the panel that is wrong."""
-    if not isinstance(panels, list) or len(panels) > MAX:
-        raise Refused("must be a list of at most %(limit)s panels", field="board", limit=MAX)
+    require_count(len(panels) if isinstance(panels, list) else MAX + 1)
     return [_checked(panel, number) for number, panel in enumerate(panels, 1)]
 
 

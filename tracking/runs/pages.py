@@ -19,7 +19,7 @@ from jobs.pages import EPOCH, projects_of, say_trashed, unchanged, undo_tag
 from jobs.summaries import labels
 from kernel.errors import Refused
 from kernel.messages import translate
-from kernel.pages import attempt, number_in, safe_next
+from kernel.pages import attempt, number_in, safe_next, why_not
 
 from . import changes, columns, exports, filters, goals, groups, names, projects, selection, views
 from .table import Table
@@ -39,6 +39,7 @@ def shown(request, user, project: Project | None = None) -> dict:
         "own": own,
         "words": states.WORDS,
         "views": views.views_of(user, project) if own else [],
+        "views_full": why_not(lambda: views.require_room(user)) if own else "",
         "query": table.kept_query(),
         "columns": table.columns,
     }

@@ -6,6 +6,7 @@ from django.utils.translation import gettext_lazy
 
 from jobs.models import Project
 from kernel.errors import Refused
+from kernel.pages import why_not
 
 from . import board, columns, panels, projects
 
@@ -56,6 +57,7 @@ def form_of(request, row: Project, offered: dict) -> dict:
         "statistics": STATISTICS,
         "widths": range(1, board.COLUMNS + 1),
         "mark": board.mark(row.board),
+        "board_full": why_not(lambda: board.require_count(len(row.board) + 1)),
     }
 
 

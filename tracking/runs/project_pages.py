@@ -44,9 +44,10 @@ def project_list(request):
     rows = Project.objects.filter(user=request.user, trashed__isnull=not in_trash)
     page = page_of(request, rows.order_by("-default", "-pk"))
     _count(page.object_list, Job.objects if in_trash else Job.kept)
+    names = projects.taken(request.user, page.object_list) if in_trash else set()
     for row in page.object_list if in_trash else ():
-        row.unrestorable = why_not(partial(projects.require_free_name, row))
-    context = {"page": page, "in_trash": in_trash}
+        row.unrestorable = why_not(partial(projects.require_free_name, row, names))
+    context = {"page": page, "in_trash": in_trash, "full": why_not(lambda: projects.require_room(request.user))}
     return render(request, "tracking/projects.html", context)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -29,12 +31,17 @@ def find(user, pk: int) -> Project:
     return project
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many projects as are allowed."""
+    if Project.objects.filter(user=user).count() >= MAX_PROJECTS:
+        raise Refused("you have %(limit)s projects, the most that are allowed", limit=MAX_PROJECTS)
+
+
 def create(user, *, name: str, **fields) -> Project:
     """Create a project. Raises Refused for a name that is taken."""
     with _unique(name), transaction.atomic():
         accounts.hold_active(user)
-        if Project.objects.filter(user=user).count() >= MAX_PROJECTS:
-            raise Refused("you have %(limit)s projects, the most that are allowed", limit=MAX_PROJECTS)
+        require_room(user)
         project = Project.objects.create(user=user, name=name, **fields)
         after_commit.changed(user.username, "project", "")
     return project
@@ -104,9 +111,15 @@ def require_deletable(project: Project) -> None:
                       names=", ".join(names))  # fmt: skip
 
 
-def require_free_name(project: Project) -> None:
-    """Raise Refused for a project in the trash whose name another one has by now."""
-    if Project.objects.filter(user=project.user_id, name=project.name, trashed=None).exists():
+def taken(user, rows: Iterable[Project]) -> set[str]:
+    """Return which names of the projects, which are in the trash, others of the user have by now."""
+    there = Project.objects.filter(user=user, name__in={row.name for row in rows}, trashed=None)
+    return set(there.values_list("name", flat=True))
+
+
+def require_free_name(project: Project, names: set[str] | None = None) -> None:
+    """Raise Refused for a project in the trash whose name another one has by now; `names` are `taken` of several."""
+    if project.name in (taken(project.user_id, [project]) if names is None else names):
         raise Refused("another project has this name now; rename that project first", field="name")
 
 

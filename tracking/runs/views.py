@@ -14,13 +14,18 @@ from .table import Table
 MAX_VIEWS = 500
 
 
+def require_room(user) -> None:
+    """Raise Refused for a user who has as many views as are allowed."""
+    if View.objects.filter(user=user).count() >= MAX_VIEWS:
+        raise Refused("you have %(limit)s views, the most that are allowed", limit=MAX_VIEWS)
+
+
 def save(user, *, name: str, query: str, project: Project | None = None) -> View:
     """Save a view; one of the same name and project is replaced. Only the query parameters of the table are stored."""
     kept = Table(user, QueryDict(query.lstrip("?")), project).kept_query()
     with transaction.atomic():
         accounts.hold_active(user)
-        if View.objects.filter(user=user).count() >= MAX_VIEWS:
-            raise Refused("you have %(limit)s views, the most that are allowed", limit=MAX_VIEWS)
+        require_room(user)
         return View.objects.update_or_create(user=user, project=project, name=name, defaults={"query": kept})[0]
 
 

@@ -233,7 +233,7 @@ def test_limits_and_wrong_rules(as_alice, as_bob, rule, saved, settings):
     settings.AIOPS_RULES_PER_USER = 1
     rule()
     body = {"name": "second", "kind": "rate"}
-    assert "at most 1 alert rules" in as_alice.refused("post", "aiops/alert_rules", body)
+    assert "at most 1 alert rule" in as_alice.refused("post", "aiops/alert_rules", body)
     settings.AIOPS_RULES_PER_USER = 9
     for wrong, where in (
         ({"kind": "search"}, "search"),

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.begins(0.5)]
 
 AT = 1700000000_000000001
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
+A, B = ({"body": {"stringValue": text}} for text in "ab")
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
 
 
@@ -242,6 +243,39 @@ class TestOtlp:
     def test_what_is_no_export_is_said(self, send):
         answer = send("/v1/logs", {"timestamp": 1581385157.1, "body": "Incoming request"})
         assert (answer.status_code, "resourceLogs" in answer.json()["message"]) == (400, True)
+
+    @pytest.mark.parametrize(
+        ("logs", "rejected"),
+        few(
+            [
+                ({"instrumentationLibraryLogs": [{"logs": [A]}], "scopeLogs": [{"logRecords": [B]}]}, 0),
+                ({"scopeLogs": [{"logRecords": None, "log_records": [A], "logs": B}]}, 0),
+                ({"scopeLogs": None, "scope_logs": [{"logs": [A, B]}]}, 0),
+                ({"instrumentation_library_logs": [{"logs": [A, 5]}], "scopeLogs": [{"logs": [B]}]}, 1),
+                ({"scopeLogs": [{"records": [A, B], "logRecords": [A, B], "scope": {"name": "s"}}]}, 2),
+                ({"logRecords": [A], "scopeLogs": [{"logRecords": [A, B], "more": {"a": 1}}], "schemaUrl": "x"}, 2),
+            ],
+            4,
+        ),
+    )  # fmt: skip
+    def test_records_by_names_of_other_releases_are_stored_and_others_rejected(self, send, logs, rejected):
+        answer = send("/v1/logs", {"resourceLogs": [{"resource": {"attributes": []}, **logs}]})
+        assert int(answer.json()["partialSuccess"].get("rejectedLogRecords", 0)) == rejected
+        assert sorted(texts()) == ["a", "b"]
+
+    def test_containers_beside_the_known_ones_are_rejected(self, send, loki):
+        body = {"resourceLogs": [{"scopeLogs": [{"logRecords": A}]}], "scopeLogs": [{"logRecords": [B]}]}
+        assert send("/v1/logs", body).json()["partialSuccess"]["rejectedLogRecords"] == "1"
+        assert loki({"stream": {}, "values": None, "entries": [{"ts": AT, "line": "c"}]}).status_code == 204
+        assert loki({"stream": {}, "lines": [["1", "x"]]}).status_code == 400
+        assert send("/loki/api/v1/push", {"streams": [], "logs": [{"line": "x"}]}).status_code == 400
+        assert texts() == ["a", "c"]
+
+    def test_a_library_of_the_older_protobuf_is_a_scope(self, send):
+        record = field(2, field(5, field(1, b"old")))  # InstrumentationLibraryLogs.log_records: LogRecord.body
+        library = bytes([0xC2, 0x3E, len(record)]) + record  # ResourceLogs' field 1000, as 0.15 to 0.19 had it
+        assert send("/v1/logs", field(1, library), PROTOBUF).content == b""
+        assert texts() == ["old"]
 
 
 BODIES = {

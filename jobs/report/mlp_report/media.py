@@ -162,7 +162,7 @@ def _cells(columns, rows, count):
         raise Unfit(f"a table has 1 to {MAX_COLUMNS} columns, not {len(columns)}")
     wrong = next((row for row in rows if len(row) != len(columns)), None)
     if wrong is not None:
-        raise Unfit(f"a row has {len(wrong)} cells, the table {len(columns)} columns")
+        raise Unfit(f"each row must have as many cells as there are columns, {len(columns)}, but one has {len(wrong)}")
     kept = [[_cell(cell) for cell in row] for row in rows[:MAX_ROWS]]
     return _json({"columns": columns, "rows": kept}, rows=count, columns=len(columns))
 

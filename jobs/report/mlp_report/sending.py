@@ -177,10 +177,10 @@ class Reporter:
             self.journal.remove()
         else:
             later = "; it reads them from the job's folder" if self.journal.works else ""
-            why = f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s"
-            self.warn("left", why + later)
+            self.warn("left", f"the platform did not take the last {self._left()} reports in {self.flush_s:g} s{later}")
         if self.dropped:
-            self.warn("dropped", f"{self.dropped} reports were dropped while the platform was unavailable")
+            reports = "1 report was" if self.dropped == 1 else f"{self.dropped} reports were"
+            self.warn("dropped", f"{reports} dropped while the platform was unavailable")
 
     # --- checks -----------------------------------------------------------------------------------------------
     def _number(self, name, value):

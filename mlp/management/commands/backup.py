@@ -13,6 +13,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from kernel.units import count
 from operations.backup import taking, verifying
 from operations.backup.bucket import open_place
 from operations.backup.places import BackupError
@@ -51,8 +52,8 @@ class Command(BaseCommand):
             with repository.locked():
                 head = taking.create(repository, self.stdout.write, options["full"])
                 self.stdout.write(
-                    f"backup {head.name}: {_size(head.size)} in {head.file_count} files, {_size(head.added)} added to "
-                    f"{place}{', encrypted' if repository.encrypted else ''}"
+                    f"backup {head.name}: {_size(head.size)} in {count(head.file_count, 'file')}, "
+                    f"{_size(head.added)} added to {place}{', encrypted' if repository.encrypted else ''}"
                 )
                 for problem in head.facts["unreadable"]:
                     self.stderr.write(f"not read: {problem}")
@@ -66,7 +67,7 @@ class Command(BaseCommand):
             self._tell_pruned(*repository.prune(keep))
 
     def _tell_pruned(self, backups: int, objects: int) -> None:
-        self.stdout.write(f"removed {backups} old backups, {objects} objects that no backup needs")
+        self.stdout.write(f"removed {count(backups, 'old backup')}, {count(objects, 'object')} without a backup")
 
     def _list(self, place: str, keep: None, options: dict) -> None:
         heads = Repository.open(open_place(place), settings.BACKUP_PASSPHRASE.reveal()).heads()
@@ -77,7 +78,7 @@ class Command(BaseCommand):
             at = datetime.fromisoformat(head.moment)
             self.stdout.write(
                 f"{head.name}  {at:%Y-%m-%d %H:%M:%S} UTC  {_size(head.size):>10}  {_size(head.added):>10} added  "
-                f"{head.file_count} files  {head.version}"
+                f"{count(head.file_count, 'file')}  {head.version}"
             )
         self.stdout.write(f"backups: {len(heads)}")
 
@@ -86,8 +87,9 @@ class Command(BaseCommand):
         head = repository.head(options["backup"])
         report = verifying.verify(repository, head, options["scratch"], self.stdout.write)
         self.stdout.write(
-            f"backup {head.name} restores completely: {head.file_count} files, {report['rows']} rows in "
-            f"{report['tables']} tables, {report['messages']} messages in {report['streams']} streams; the books add up"
+            f"backup {head.name} restores completely: {count(head.file_count, 'file')}, "
+            f"{count(report['rows'], 'row')} in {count(report['tables'], 'table')}, "
+            f"{count(report['messages'], 'message')} in {count(report['streams'], 'stream')}; the books add up"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from kernel.units import count
 from operations.backup import refilling, restoring
 from operations.backup.bucket import open_place
 from operations.backup.places import BackupError
@@ -42,8 +43,9 @@ class Command(BaseCommand):
         self.stdout.write(f"restoring {head.name}, the platform of {head.moment}")
         report = restoring.restore(repository, head, self.stdout.write)
         self.stdout.write(
-            f"restored: {head.file_count} files, {report['rows']} rows in {report['tables']} tables, "
-            f"{report['messages']} messages in {report['streams']} streams"
+            f"restored: {count(head.file_count, 'file')}, {count(report['rows'], 'row')} in "
+            f"{count(report['tables'], 'table')}, {count(report['messages'], 'message')} in "
+            f"{count(report['streams'], 'stream')}"
         )
         for name in report["runs"]:
             self.stdout.write(f"was running and is lost; it gets that reason at the next start: {name}")

@@ -147,7 +147,7 @@ def _metric(node: Compare, name: str, scope: Scope) -> Q:
     rows = RunMetric.objects.filter(job=OuterRef("pk"), user=scope.user, name=name)
     if node.operator == "null":
         return ~Q(Exists(rows))
-    return Q(Exists(rows.filter(ordered(F(column), node, values.number))))
+    return Q(Exists(rows.filter(_ordered_numbers(column, node))))
 
 
 def _param(node: Compare, name: str, scope: Scope) -> Q:
@@ -173,7 +173,13 @@ def _number(value: float) -> Q:
     return Q(place=value) if math.isfinite(value) else Q(number=value)
 
 
+def _ordered_numbers(column: str, node: Compare) -> Q:
+    """Return the comparison of a column with a number. NaN, which is above all for PostgreSQL, is not greater."""
+    same = ordered(F(column), node, values.number)
+    return same & Q(**{f"{column}__lt": math.nan}) if node.operator in (">", ">=") else same
+
+
 def _beside(node: Compare) -> Q:
     """Return the comparison of an argument with a number. The index finds by `place`, which is infinite for text."""
-    same = ordered(F("number"), node, values.number)
+    same = _ordered_numbers("number", node)
     return same & ordered(F("place"), node, values.number)

@@ -38,7 +38,8 @@ def names(as_alice, runs):
         [
             ("", "edcba"),
             ("loss < 0.1 and lr = 0.1 and tag = baseline", "a"),
-            ("loss > 0.1", "cb"),  # PostgreSQL has NaN above all numbers
+            ("loss > 0.1", "b"),  # PostgreSQL has NaN above all numbers
+            ("loss >= 0.5 or max(loss) > 0", "ba"),
             ("loss = nan", "c"),
             ("not (loss < 0.1)", "edcb"),
             ("loss is null", "ed"),

@@ -131,7 +131,7 @@ export class Plot {
     const said = this.lines.slice(0, LONGEST_TIP).map(({ run, name, one }) => {
       const texts = { run: this.names.length > 1 ? `${run.label} ${this.board.titleOf(name)}` : run.label, name: this.board.titleOf(name), last: short(one.last), step: short(one.last_step), min: short(one.min), max: short(one.max), count: short(one.count) };
       const bad = one.first_bad ? ` ${this.board.alarmOf(run, name, one.first_bad)}` : "";
-      return fill(words.summary, texts) + bad;
+      return fill(one.count === 1 ? words.summaryOne : words.summary, texts) + bad;
     });
     this.area.setAttribute("aria-label", said.length ? `${this.title}. ${said.join(" ")}` : `${this.title}. ${words.none}`);
   }
@@ -245,7 +245,8 @@ export class Plot {
     const where = `${this.board.axisWord()} ${place(x, found.reduce((best, [, point]) => (point.far < best.far ? point : best), found[0][1]).x)}`;
     const rows = shown.slice(0, LONGEST_TIP).map(([line, point]) => {
       const label = this.names.length > 1 ? `${line.run.label} ${this.board.titleOf(line.name)}` : line.run.label;
-      const row = html("div", "key", `${label} ${short(point.value)}${point.smooth === undefined ? "" : ` (${short(point.smooth)})`}`);
+      const row = html("div", "key");
+      row.append(html("span", "", label), ` ${short(point.value)}${point.smooth === undefined ? "" : ` (${short(point.smooth)})`}`);
       row.style.setProperty("--series", line.colour);
       return row;
     });

@@ -6,6 +6,7 @@ import { Plot } from "../compare/plot.js";
 
 const LANE = 16;
 const EDGE = { left: 16, right: 16, top: 8, bottom: 26 };
+const MARK = 40; // half of the widest mark of the axis
 const STEPS = [[86400, UNITS.d], [3600, UNITS.h], [60, UNITS.min], [1, UNITS.s]];
 
 // Returns the first lane for each bar in which no earlier one still runs.
@@ -46,9 +47,10 @@ export class Timeline extends Plot {
     const [size, unit] = STEPS.find(([seconds]) => whole >= 2 * seconds) ?? STEPS.at(-1);
     return ticks(0, whole / size, Math.max(2, Math.floor(width / 120))).flatMap((value) => {
       const at = x(first + value * size);
+      const anchor = at > width - MARK ? "end" : at < MARK ? "start" : "middle"; // within the drawing
       return [
         element("line", { class: "grid", x1: at, x2: at, y1: EDGE.top, y2: this.height - EDGE.bottom }),
-        element("text", { x: at, y: this.height - 8, "text-anchor": "middle" }, `${Number(value.toPrecision(3))} ${unit}`),
+        element("text", { x: at, y: this.height - 8, "text-anchor": anchor }, `${Number(value.toPrecision(3))} ${unit}`),
       ];
     });
   }
