@@ -28,9 +28,9 @@ def lay(made: Path, name: str = "secret-key") -> Path:
     return made / "x" / name
 
 
-def exchange(made: Path) -> None:
-    """Exchange `x` and `y`, as the job can at any moment."""
-    one, other = (os.fsencode(made / name) for name in "xy")
+def exchange(made: Path, *names: str) -> None:
+    """Exchange two files or folders, `x` and `y` unless others are named, as the job can at any moment."""
+    one, other = (os.fsencode(made / name) for name in names or "xy")
     assert ctypes.CDLL(None).renameat2(AT_FDCWD, one, AT_FDCWD, other, EXCHANGE) == 0
 
 

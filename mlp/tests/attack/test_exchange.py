@@ -1,4 +1,5 @@
-"""A job that exchanges a folder of its output with a link, in a loop, while the platform reads or writes there.
+"""A job that exchanges a folder of its output with a link while the platform reads or writes there: in a loop, and at
+the worst moment, just before the platform opens what it has looked at.
 
 `y` leads to the storage root and `x` is a folder, or the reverse; the file of the same name in the root must never be
 read, written or removed. How runs are started meanwhile is in `runners/tests/test_exchange.py`.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 
 import pytest
 
@@ -69,8 +71,12 @@ def enumerate_files(job: Job, api) -> None:
 def copy_to_a_model(job: Job, api) -> None:
     target = storage.model_dir("alice", "net")
     for source in ("jobs/fit", "jobs/fit/x", "jobs/fit/x/bystander"):
-        with contextlib.suppress(Refused, OSError):
-            copying.copy(copying.origin("alice", source), target, 1 << 20)
+        place = None
+        with contextlib.suppress(Refused):
+            place = copying.origin("alice", source)
+        if place is not None:
+            with contextlib.suppress(OSError):  # what is behind the link would be too much: Refused
+                copying.copy(place, target, 1 << 20)
             assert all(file.read_bytes() == b"harmless" for file in target.rglob("*") if file.is_file())
 
 
@@ -113,3 +119,43 @@ def test_nothing_behind_the_link_is_touched(job, as_alice, place, rounds):
         for _ in itertools.repeat(None, rounds):
             place(job, as_alice)
             assert (storage.root() / NAME).read_bytes() == SECRET
+
+
+@contextlib.contextmanager
+def exchanged_at_opening(made, number: int):
+    """Put links in the place of `x` and of the file in it while the platform opens one of them for the `number`th time;
+    yield the names that were opened so far.
+    """
+    real, opened = os.open, []
+
+    def opening(path, *arguments, **options):
+        name = os.path.basename(os.fsdecode(path))
+        if name not in ("x", NAME):
+            return real(path, *arguments, **options)
+        opened.append(name)
+        if len(opened) != number:
+            return real(path, *arguments, **options)
+        one, other = (made, "xy") if name == "x" else (made / "x", (NAME, "way"))
+        exchanging.exchange(one, *other)
+        try:
+            return real(path, *arguments, **options)
+        finally:
+            exchanging.exchange(one, *other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", opening)
+        yield opened
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_nothing_behind_a_link_is_touched_that_is_there_when_it_is_opened(job, as_alice, place):
+    made = storage.job_dir("alice", "fit")
+    for number in itertools.count(1):
+        if not (made / "x" / "way").is_symlink():
+            (made / "x" / "way").symlink_to(f"../../../../{NAME}")
+        with exchanged_at_opening(made, number) as opened:
+            place(job, as_alice)
+        assert (storage.root() / NAME).read_bytes() == SECRET
+        if len(opened) < number:
+            break
+    assert number > 1
