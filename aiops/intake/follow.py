@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import hashlib
 import os
 import re
@@ -206,13 +207,20 @@ def offsets(path: Path, ids: Sequence[str]) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[int]:
-    """Open a file without following links, since a job can write into its folder."""
+    """Open a file without following links, since a job can write into its folder. Raises FileNotFoundError where it is
+    none any more: a link, a FIFO, or what else has taken its place since it was looked at.
+    """
+    gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as problem:
+        raise (gone if problem.errno in (errno.ELOOP, errno.ENXIO) else problem) from None  # a link, a socket
     finally:
         os.close(folder)
     try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise gone
         yield file
     finally:
         os.close(file)

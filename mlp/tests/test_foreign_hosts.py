@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import logging
+from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
 
+from accounts import lifecycle as accounts
+from jobs.models import Job
 from kernel.environment import Section
 from kernel.pages import address, app_address, program_address
 from mlp import host_settings
+from mlp.operators.tests.admin_world import put
 
 PATHS = ["/", "/regist_login", "/admin/login/", "/api/v1/auth", "/api/v1/users"]
 
@@ -72,3 +76,29 @@ def test_addresses_are_those_of_the_settings(rf, settings, host, seen, program):
     request = rf.get("/", HTTP_HOST=host, HTTP_X_FORWARDED_HOST="evil.example", HTTP_X_FORWARDED_PROTO="ftp")
     assert (address(request), program_address(request)) == (seen, program)
     assert app_address(request) == f"https://mlp.example.org:{settings.APP_GATEWAY_PORT}"
+
+
+SHARE = {"kind": "job", "name": "fit", "audience": "link"}
+MLFLOW = "/mlflow/api/2.0/"
+
+
+@pytest.mark.django_db
+def test_what_leaves_the_platform_names_its_own_address(alice, settings):
+    """The link of a share, the page at which a program is let in, and where the parts of an artifact go."""
+    settings.ALLOWED_HOSTS, settings.GATEWAY_URL_GIVEN = ["*"], True
+    settings.GATEWAY_URL, settings.RUN_GATEWAY_URL = "https://mlp.example.org", "http://mlp.mlp.svc:30001"
+    put(Job, alice, "fit", "finished")
+    headers = {"HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}", "HTTP_HOST": "evil.example"}
+    headers |= {"HTTP_X_FORWARDED_HOST": "evil.example", "HTTP_FORWARDED": "host=evil.example"}
+
+    def ask(path: str, body: dict) -> dict:
+        return Client().post(path, body, content_type="application/json", **headers).json()
+
+    run = ask(f"{MLFLOW}mlflow/runs/create", {"experiment_id": "0"})["run"]["info"]
+    create = f"{MLFLOW}mlflow-artifacts/mpu/create/{run['artifact_uri'].removeprefix('mlflow-artifacts:/')}"
+    links = [
+        ask("/api/v1/users/alice/shares", SHARE)["link"],
+        ask("/api/v1/program_logins", {"program": "client"})["url"],
+        ask(create, {"path": "model.bin", "num_parts": 1})["credentials"][0]["url"],
+    ]
+    assert [urlsplit(link)[:2] for link in links] == [("https", "mlp.example.org")] * 3

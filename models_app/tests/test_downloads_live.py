@@ -18,6 +18,7 @@ from django.test import Client
 from datasets.models import Dataset
 from datasets.tests.live import Person, servers, service, wait_until
 from jobs.models import Job
+from kernel import downloads
 from mlp.operators.tests.admin_world import put
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
@@ -76,7 +77,7 @@ def stored_by_nginx(service) -> int:
     return sum(found.values())
 
 
-@pytest.mark.parametrize("path", few(["models/one/download", "models/two/download", "jobs/fit/artifacts/large.bin"], 1))
+@pytest.mark.parametrize("path", few(["models/two/download", "models/one/download", "jobs/fit/artifacts/large.bin"], 2))
 def test_who_reads_nothing_hinders_nobody(filled, alice, bob, path):
     alices, bobs = Person(filled, alice), Person(filled, bob)
     token = {"Authorization": f"Bearer {alices.token}"}
@@ -86,6 +87,18 @@ def test_who_reads_nothing_hinders_nobody(filled, alice, bob, path):
         assert bobs.get("/api/v1/users/bob/jobs", timeout=LIMIT_S).json() == []
         assert bobs.get("/healthz/live", timeout=LIMIT_S).status_code == 200
         assert stored_by_nginx(filled) < 32 << 20
+
+
+def test_of_what_a_thread_sends_little_is_stored_for_who_does_not_read(filled, alice):
+    """A request for one version of a file is answered by a thread, and nginx takes the response from it."""
+    alices = Person(filled, alice)
+    path = "/api/v1/users/alice/jobs/fit/artifacts/large.bin"
+    version = {"If-Match": downloads.etag((filled.root / "jobs/alice/fit/large.bin").stat())}
+    with unread(filled, path, 1, Authorization=f"Bearer {alices.token}", **version) as statuses:
+        assert statuses == ["200"]
+        # By then as much has passed as nginx would store of the other if it stored what is not read.
+        assert len(alices.get(path, headers=version).content) == LARGE
+        assert 0 < stored_by_nginx(filled) < 32 << 20
 
 
 def test_slow_archives_of_one_user_leave_room_for_others(filled, alice, bob):

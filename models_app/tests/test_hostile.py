@@ -61,6 +61,15 @@ def test_a_missing_result_is_an_error_with_a_reason(uploaded, make_model, settle
     assert (model.state, model.reason) == ("error", "does not load: the load check left no result")
 
 
+def test_a_result_that_is_a_link_is_not_followed(uploaded, make_model, settled):
+    """It would lead out of the folder of the check, to what only the platform may read."""
+    secret = storage.root() / "secret"
+    secret.write_text("forbidden")
+    code = f"import os, sys\nos.symlink({str(secret)!r}, sys.argv[2] + '/inspection.json')\nos._exit(0)"
+    model = settled(make_model(uploaded("net/predictor.py", code)))
+    assert (model.state, model.reason) == ("error", "does not load: the load check left no result")
+
+
 CROWD = """
 import threading
 for number in range({count}):

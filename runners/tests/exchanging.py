@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import chdir, closing, contextmanager
 from pathlib import Path
 
 AT_FDCWD, EXCHANGE = -100, 2
@@ -28,10 +29,16 @@ def lay(made: Path, name: str = "secret-key") -> Path:
     return made / "x" / name
 
 
-def exchange(made: Path) -> None:
-    """Exchange `x` and `y`, as the job can at any moment."""
-    one, other = (os.fsencode(made / name) for name in "xy")
+def exchange(made: Path, *names: str) -> None:
+    """Exchange two files or folders, `x` and `y` unless others are named, as the job can at any moment."""
+    one, other = (os.fsencode(made / name) for name in names or "xy")
     assert ctypes.CDLL(None).renameat2(AT_FDCWD, one, AT_FDCWD, other, EXCHANGE) == 0
+
+
+def bind(path: Path) -> None:
+    """Make a socket, which nobody listens at, of any length of path."""
+    with closing(socket.socket(socket.AF_UNIX)) as link, chdir(path.parent):
+        link.bind(path.name)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""A job that exchanges a folder of its output with a link, in a loop, while the platform reads or writes there.
+"""A job that exchanges a folder of its output with a link while the platform reads or writes there: in a loop, and at
+the worst moment, just before the platform opens what it has looked at.
 
 `y` leads to the storage root and `x` is a folder, or the reverse; the file of the same name in the root must never be
 read, written or removed. How runs are started meanwhile is in `runners/tests/test_exchange.py`.
@@ -8,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 
 import pytest
 
+from aiops.intake.follow import Follower
+from aiops.models import FollowedFile
 from jobs.artifacts import files
 from jobs.models import Job
 from kernel import storage
@@ -69,8 +73,12 @@ def enumerate_files(job: Job, api) -> None:
 def copy_to_a_model(job: Job, api) -> None:
     target = storage.model_dir("alice", "net")
     for source in ("jobs/fit", "jobs/fit/x", "jobs/fit/x/bystander"):
-        with contextlib.suppress(Refused, OSError):
-            copying.copy(copying.origin("alice", source), target, 1 << 20)
+        place = None
+        with contextlib.suppress(Refused):
+            place = copying.origin("alice", source)
+        if place is not None:
+            with contextlib.suppress(OSError):  # what is behind the link would be too much: Refused
+                copying.copy(place, target, 1 << 20)
             assert all(file.read_bytes() == b"harmless" for file in target.rglob("*") if file.is_file())
 
 
@@ -113,3 +121,69 @@ def test_nothing_behind_the_link_is_touched(job, as_alice, place, rounds):
         for _ in itertools.repeat(None, rounds):
             place(job, as_alice)
             assert (storage.root() / NAME).read_bytes() == SECRET
+
+
+@contextlib.contextmanager
+def exchanged_at_opening(made, number: int, folder: str = "x", file: str = NAME):
+    """Put links in the place of a folder of the output and of a file in it while the platform opens one of them for the
+    `number`th time: `y`, and `way` in the folder. Yield the names that were opened so far.
+    """
+    real, opened = os.open, []
+    if not os.path.lexists(made / folder / "way"):
+        (made / folder / "way").symlink_to(f"../../../../{file}")
+
+    def opening(path, *arguments, **options):
+        name = os.path.basename(os.fsdecode(path))
+        if name not in (folder, file):
+            return real(path, *arguments, **options)
+        opened.append(name)
+        if len(opened) != number:
+            return real(path, *arguments, **options)
+        one, other = (made, (folder, "y")) if name == folder else (made / folder, (file, "way"))
+        exchanging.exchange(one, *other)
+        try:
+            return real(path, *arguments, **options)
+        finally:
+            exchanging.exchange(one, *other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", opening)
+        yield opened
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_nothing_behind_a_link_is_touched_that_is_there_when_it_is_opened(job, as_alice, place):
+    made = storage.job_dir("alice", "fit")
+    for number in itertools.count(1):
+        with exchanged_at_opening(made, number) as opened:
+            place(job, as_alice)
+        assert (storage.root() / NAME).read_bytes() == SECRET
+        if len(opened) < number:
+            break
+    assert number > 1
+
+
+@pytest.mark.parametrize("make", [None, os.mkfifo, os.mkdir, exchanging.bind])
+def test_what_takes_the_place_of_a_log_is_not_read_and_keeps_no_other_log_from_being_read(job, make):
+    """A run may write in the folder of its log, too, and put a link, or anything, where its file was looked at."""
+    made, others = (storage.job_dir("alice", name) for name in ("fit", "next"))
+    for folder in (made, others):
+        (folder / "log").mkdir(parents=True)
+        (folder / "log" / "job.log").write_text("harmless\n")
+    if make is not None:
+        make(made / "log" / "way")
+    behind = storage.root() / "job.log"
+    behind.write_bytes(SECRET + b"\n")
+    try:
+        for number in itertools.count(1):
+            taken: list[dict] = []
+            with exchanged_at_opening(made, number, "log", "job.log") as opened:
+                Follower(storage.root(), taken.extend).poll()
+            FollowedFile.objects.all().delete()
+            assert ("next", "harmless") in {(line["deployment"], line["log"]) for line in taken}, taken
+            assert SECRET.decode() not in {line["log"] for line in taken}
+            if len(opened) < number:
+                break
+    finally:
+        behind.unlink()
+    assert number > 4

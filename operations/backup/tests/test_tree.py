@@ -6,12 +6,13 @@ import os
 import random
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from operations.backup import layout, restoring, sparse, tree
-from operations.backup.places import Folder
+from operations.backup.places import BackupError, Folder
 from operations.backup.repository import Head, Repository
 from operations.backup.sealing import Damaged
 from operations.backup.tree import CUT, Entry, Tree, parse
@@ -174,6 +175,7 @@ def test_holes_are_neither_read_nor_stored_nor_needed(repository, root, tmp_path
     head = Head("one", "", "", "", 0, 0, 2, [repository.put(b"\n".join(lines)).result()])
     assert restoring.size_on_disk(repository, head) < 40 * sparse.LEAST
     assert sum(parse(line)[1].stored for line in lines) == restoring.size_on_disk(repository, head)
+    restoring._need_room(tmp_path, repository, replace(head, size=6 << 40))  # an earlier release counted holes, too
     assert back_up(repository, root, lines) == lines
     again = bring_back(repository, lines, tmp_path / "again")
     assert (again / "nothing").stat().st_size == 1 << 40
@@ -298,3 +300,10 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
     assert found - {".restore", ".restore/drafts"} == {"beside", "x", "y", "y/deep", "y/deep/file"}
     assert os.readlink(again / "x") == str(tmp_path / "elsewhere")
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_has_no_room_is_not_restored(repository, tmp_path):
+    lines = [Entry("f", 0o600, 0, 0, 0, 1 << 60, "", [["object", 0, 1 << 60]]).line("large")]
+    head = Head("one", "", "", "", 1 << 60, 0, 1, [repository.put(b"\n".join(lines)).result()])
+    with pytest.raises(BackupError, match="are free"):
+        restoring._need_room(tmp_path, repository, head)

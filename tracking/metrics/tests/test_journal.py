@@ -78,7 +78,7 @@ lines = ["", "null", "[]", "{{", '["m",0]', '["x",0,{{}}]', '["m",-1,{{}}]', '["
          '["m",3,{{"epoch":3,"accuracy":0,"loss":0,"progress":0,"user":"bob","name":"x"}}]', "x" * 200000]
 with open("report.1.{RUN}.jsonl", "w", errors="surrogatepass") as file:
     file.write("\\n".join(lines) + "\\n" + good)
-os.symlink("/etc/passwd", "report.1.{RUN[:-1]}0.jsonl")
+os.symlink("../../../../kept.jsonl", "report.1.{RUN[:-1]}0.jsonl")
 os.mkfifo("report.1.{RUN[:-1]}1.jsonl")
 os.mkdir("report.1.{RUN[:-1]}2.jsonl")
 open("report.2.{RUN}.jsonl", "w").write(good)
@@ -86,6 +86,9 @@ open("report.2.{RUN}.jsonl", "w").write(good)
 
 
 def test_whatever_a_script_writes_there_its_job_ends(submit, until):
+    """And of a link that leads to other reports, which only the platform may read, nothing is stored."""
+    row = {"epoch": 9, "accuracy": 0, "loss": 0, "progress": 0}
+    (storage.root() / "kept.jsonl").write_text(json.dumps(["m", 0, row]) + "\n")
     until(submit(HOSTILE), "finished")
     assert stored() == ([7], [])
     assert left() == [f"report.1.{RUN[:-1]}2.jsonl"]
