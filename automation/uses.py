@@ -18,11 +18,15 @@ def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, W
     """Return what would use each of the datasets of one owner, or names that version of it: an open sweep, a waiting
     step, an active schedule.
     """
-    owner, found = datasets[0].user_id, {}
+    owner, found = datasets[0].user, {}
+    named = {dataset.name: dataset for dataset in datasets}
     for users in (_sweeps, _steps, _schedules):
-        for refusal, jobs in users(owner):
-            for dataset in datasets:
-                if dataset.pk not in found and _reads(dataset, jobs, version):
+        for refusal, jobs in users(owner.pk):
+            for one in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
+                dataset = named.get(one.name) if one.owner == owner.username else None
+                if dataset is None or dataset.pk in found:
+                    continue
+                if version is None or (one.version and versions.find(dataset, one.version) == version):
                     found[dataset.pk] = refusal
     return found
 
@@ -88,15 +92,6 @@ def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
     return [schedule.spec if schedule.kind == "job" else schedule.spec["job"]]
 
 
-def _reads(dataset: Dataset, jobs: Iterable[dict], version: int | None = None) -> bool:
+def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
-    mine = [
-        reference
-        for reference in references
-        if (reference.owner, reference.name) == (dataset.user.username, dataset.name)
-    ]
-    return (
-        bool(mine)
-        if version is None
-        else any(one.version and versions.find(dataset, one.version) == version for one in mine)
-    )
+    return any((one.owner, one.name) == (dataset.user.username, dataset.name) for one in references)
