@@ -35,6 +35,9 @@ MORE_FIELDS = {
     "registry",
     "registry_models",
 }
+COPIED = (
+    "title", "entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets", "requirements",
+)  # fmt: skip
 
 
 def choices(user) -> dict:
@@ -85,19 +88,7 @@ def first_values(request) -> dict:
     if earlier is None and "/" in wanted:
         form["refused"] = wanted[:200]
     if earlier is not None:
-        for name in (
-            "title",
-            "entry",
-            "runtime",
-            "gpu",
-            "cpu",
-            "ram",
-            "retries",
-            "workers",
-            "network",
-            "datasets",
-            "requirements",
-        ):
+        for name in COPIED:
             form[name] = getattr(earlier, name)
         form["cpu"] = f"{earlier.cpu:g}"
         form["timeout"] = "" if earlier.timeout is None else str(earlier.timeout)
