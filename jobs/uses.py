@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db import connection
 from django.db.models import Q
 
 from datasets import sources
@@ -14,6 +15,12 @@ from kernel.locking import WrongState
 from .models import Job, State
 
 LIVE = (State.CREATING, State.RUNNING)
+# The first job of each user that reads a dataset by each of its spellings: there may be thousands of others.
+FIRST_READERS = """
+SELECT min(job.id), job.user_id, reference
+FROM job CROSS JOIN LATERAL jsonb_array_elements_text(job.datasets) AS reference
+WHERE job.state = ANY(%s) AND job.datasets ?| %s AND reference = ANY(%s) GROUP BY 2, 3 ORDER BY 1
+"""
 
 
 def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, WrongState]:
@@ -24,26 +31,27 @@ def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, W
     for dataset, spelled in sources.all_spellings(datasets, version).items():
         own |= dict.fromkeys(spelled[0], dataset)
         shared |= dict.fromkeys(spelled[1], dataset)
-    reading = Q(user=datasets[0].user_id, datasets__has_any_keys=list(own)) | Q(datasets__has_any_keys=list(shared))
+    with connection.cursor() as cursor:
+        names = [*own, *shared]
+        cursor.execute(FIRST_READERS, [list(LIVE), names, names])
+        readers = cursor.fetchall()
+    jobs = Job.objects.select_related("user").in_bulk([pk for pk, _user, _name in readers])
     found: dict[int, WrongState] = {}
     readable: dict[tuple[int, str], bool] = {}
-    for job in Job.objects.filter(reading, state__in=LIVE).select_related("user").order_by("pk"):
-        is_own = job.user_id == datasets[0].user_id
-        for dataset in filter(None, map((own if is_own else shared).get, job.datasets)):
-            if dataset.pk in found:
-                continue
-            if is_own:
-                refusal = WrongState(
-                    "the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name
-                )
-            elif _is_readable(job, dataset, readable):
-                refusal = WrongState(
-                    "the job %(name)s of %(user)s uses this dataset; stop sharing it or wait until the job has ended",
-                    name=job.name, user=job.user.username,
-                )  # fmt: skip
-            else:
-                continue
-            found[dataset.pk] = refusal
+    for pk, user, name in readers:
+        is_own, job = user == datasets[0].user_id, jobs.get(pk)
+        dataset = (own if is_own else shared).get(name)
+        if dataset is None or dataset.pk in found or job is None:
+            continue
+        if is_own:
+            found[dataset.pk] = WrongState(
+                "the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name
+            )
+        elif _is_readable(job, dataset, readable):
+            found[dataset.pk] = WrongState(
+                "the job %(name)s of %(user)s uses this dataset; stop sharing it or wait until the job has ended",
+                name=job.name, user=job.user.username,
+            )  # fmt: skip
     return found
 
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 
 from django.db import IntegrityError, transaction
+from django.db.models import F, Prefetch
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
@@ -196,8 +197,19 @@ def delete_model(*, user, name: str, by: str, trashed: datetime | None = None) -
     return model
 
 
-# What the checks of several models look at: fetched at once, they take no query for each.
-CHECKED = ("served_by", "rollouts__app", "versions__registered")
+SERVING = F("trashed").asc(nulls_first=True), "pk"  # the application that is named, of those that serve a model
+
+
+def checked(prefix: str = "") -> list[str | Prefetch]:
+    """Return what to prefetch for the checks of several models, so that they take no query for each; `prefix` leads to
+    the models.
+    """
+    first = Model._meta.get_field("served_by").related_model.objects.order_by(*SERVING)[:1]
+    return [
+        Prefetch(prefix + "served_by", first, to_attr="serving"),
+        prefix + "rollouts__app",
+        prefix + "versions__registered",
+    ]
 
 
 def require_no_version(model: Model) -> None:
@@ -225,7 +237,8 @@ def delete_with_version(pk: int, by: str) -> None:
 
 def require_unserved(model: Model, kept: bool = False) -> None:
     """Raise WrongState while an application serves the locked model; with `kept` those in the trash do not count."""
-    serving = min(model.served_by.all(), key=lambda app: (app.trashed is not None, app.trashed, app.pk), default=None)
+    apps = model.serving if hasattr(model, "serving") else model.served_by.order_by(*SERVING)[:1]
+    serving = next(iter(apps), None)
     if serving is not None and serving.trashed is None:
         raise WrongState("the application %(name)s uses this model; delete it first", name=serving.name)
     if serving is not None and not kept:

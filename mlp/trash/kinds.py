@@ -22,7 +22,7 @@ from kernel.pages import why_not
 from kernel.remembered import together
 from kernel.trash import purged_at
 from models_app import trash as models
-from models_app.lifecycle import CHECKED, require_unserved
+from models_app.lifecycle import checked, require_unserved
 from models_app.models import Model as TrainedModel
 
 
@@ -37,7 +37,7 @@ class Kind:
     trash: Callable[..., object]
     restore: Callable[..., object]
     delete: Callable[..., object]
-    related: tuple[str, ...] = ()  # what the checks look at, besides RELATED
+    related: Callable[[], Iterable] = tuple  # what the checks look at, besides RELATED
     refusals: Callable[[Iterable[Model]], dict[int, Refused]] = lambda rows: {}  # of all rows at once, by primary key
     check: Callable[[Model], object] = lambda row: None
     check_restore: Callable[[Model], object] = lambda row: None
@@ -55,7 +55,7 @@ KINDS = {
     "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one, check_restore=jobs.require_project),
     "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete, refusals=datasets.in_use),
     "model": Kind(
-        TrainedModel, "size", models.trash, models.restore, models.delete, related=CHECKED, check=models.require_free,
+        TrainedModel, "size", models.trash, models.restore, models.delete, related=checked, check=models.require_free,
         check_delete=require_unserved,
     ),
     "application": Kind(
@@ -121,7 +121,7 @@ def explain(items: Iterable, user) -> None:
         named = {item.name: item for item in items if item.kind == name}
         related = [field.name for field in kind.model._meta.fields if field.name in RELATED]
         rows = kind.model.objects.filter(user=user, name__in=named).select_related(*related)
-        rows = rows.prefetch_related(*kind.related)
+        rows = rows.prefetch_related(*kind.related())
         refused = kind.refusals(rows)
         with together():
             for row in rows:

@@ -120,7 +120,7 @@ def _metrics(shown: list[ModelVersion], refused: str) -> list[str]:
     names = sorted(name for name, _count in common.most_common(METRICS_SHOWN))
     values = {(job, name): last for job, name, last in rows}
     if refused:
-        prefetch_related_objects(shown, *(f"model__{name}" for name in lifecycle.CHECKED))
+        prefetch_related_objects(shown, *lifecycle.checked("model__"))
     for one in shown:
         one.numbers = [values.get((one.job_id, name)) for name in names]
         one.undeletable = why_not(partial(versions.require_unserved, one)) if refused else ""
