@@ -26,6 +26,7 @@ ONE = {
     "steps have": "step has", "trials have": "trial has", "runs of your pipelines have": "run of your pipelines has",
     "sweeps that run or pause": "sweep that runs or pauses", "second factors are": "second factor is",
     "trials are": "trial is", "messages were": "message was", "bytes are": "byte is", "GPU hours are": "GPU hour is",
+    "seconds that were": "second that was",
     "anomalies": "anomaly", "searches": "search", "processes and threads": "process or thread", "processes": "process",
     "second factors": "second factor",
     **{f"{noun}s": noun for noun in (

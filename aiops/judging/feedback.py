@@ -37,6 +37,21 @@ LEVELS = (subjects.NORMAL, subjects.ANOMALY)
 FIELDS = ("_id", "cluster_id", "log", "log_type", "pod_name", "namespace_name", "deployment", "service")
 
 
+def require_room(user: User) -> None:
+    """Raise Refused for a user who has as many labels as are allowed: those that are there can be changed only."""
+    _require_count(user, _count(user) + 1)
+
+
+def _count(user: User) -> int:
+    return Feedback.objects.filter(by=user).exclude(namespace="").count()
+
+
+def _require_count(user: User, count: int) -> None:
+    most = settings.AIOPS_LABELS_PER_USER
+    if not user.is_administrator and count > most:
+        raise Refused("at most %(most)s labels of a user", field="level", most=most)
+
+
 def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
     """Store feedback on the texts of these lines, and return it. Idempotent.
 
@@ -61,9 +76,7 @@ def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
         if not user.is_administrator:
             hold_active(user)
         rows = [_put(key, one, level, user) for key, one in texts.items()]
-        most = settings.AIOPS_LABELS_PER_USER
-        if not user.is_administrator and Feedback.objects.filter(by=user).exclude(namespace="").count() > most:
-            raise Refused("at most %(most)s labels of a user", field="level", most=most)
+        _require_count(user, _count(user))
         after_commit.enqueue("aiops.feedback")
         after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
     if user.is_administrator:

@@ -175,7 +175,8 @@ def line(request):
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
         "around": _rows([*after[-NEIGHBOURS:], *before]),
         "linked": {"trace_id": "trace", "span_id": "span"},
-        "feedback": feedback.from_document(document),
+        "feedback": (label := feedback.from_document(document)),
+        "full": "" if label else why_not(lambda: feedback.require_room(request.user)),
     }
     return render(request, "aiops/line.html", context)
 
@@ -202,6 +203,7 @@ def templates(request):
     given = {name: request.GET[name] for name in ("q", "level", "namespace", "deployment") if request.GET.get(name)}
     hours = _hours(request)
     context = {"given": given, "rows": [], "hours": hours, "spans": SPANS}
+    context["full"] = why_not(lambda: feedback.require_room(request.user))
     since, _width = charts.span({}, hours)
     try:
         body = log_search.body(request.user, since=str(since), field="template_matched", **given)

@@ -212,7 +212,7 @@ def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
         return app.state == "error"
 
     until(failed)
-    assert app.reason.startswith("stopped after 1 failures: ")
+    assert app.reason.startswith("stopped after 1 failure: ")
     assert words in app.reason
     assert process_of(other) == before
     assert in_use() == {"cpu": 0.1, "ram": 400}

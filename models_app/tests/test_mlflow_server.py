@@ -174,7 +174,7 @@ def exported(source: MlflowServer, target: MlflowServer, folder: Path) -> None:
     evaluated = copy("import", source, "alice")
     assert not evaluated["complete"]
     assert [one["what"].partition(": ")[2] or one["what"] for one in evaluated["not_copied"]] == [
-        "1 traces", "evaluation datasets: 1 (questions)", "webhook hook to 93.184.216.34",
+        "1 trace", "evaluation datasets: 1 (questions)", "webhook hook to 93.184.216.34",
         "evaluation datasets: 1 (elsewhere)",
     ]  # fmt: skip
     again = copy("export", target, "alice")

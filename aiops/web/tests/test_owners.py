@@ -124,6 +124,11 @@ def test_labels_are_limited_and_checked(as_alice, lines, settings):
     settings.AIOPS_LABELS_PER_USER = 0
     assert "at most 0 labels" in as_alice.refused("post", "aiops/feedback", {"id": "a", "level": "Normal"})
     assert not Feedback.objects.exists()
+    page = visitor(User.objects.get(username="alice"))
+    assert page.get("/aiops/line?id=a").content.decode().count('disabled title="At most 0 labels of a user"') == 2
+    settings.AIOPS_LABELS_PER_USER = 1
+    ok(as_alice, "post", "aiops/feedback", {"id": "a", "level": "Normal"}, 201)
+    assert "At most 1" not in page.get("/aiops/line?id=a").content.decode()  # a label that is there can be changed
     for body in ({"id": "a", "level": "Odd"}, {"level": "Normal"}, {"id": "a", "template": 7, "level": "Normal"}):
         assert as_alice.refused("post", "aiops/feedback", body)
 
