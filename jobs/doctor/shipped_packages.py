@@ -26,6 +26,15 @@ PACKAGES = (
         Action.AGAIN,
     ),
     Shipped(
+        "packages_version", R,
+        SAID + r"\(from versions: [^n)][^)]*\).*No matching distribution found for (?P<package>[^\s;]+)",
+        noop("There is no such version: %(package)s"),
+        noop("The index has other versions for this Python; pip lists them below. Ask for one of these."),
+        f"{FAILED}: exit code 1\nERROR: Could not find a version that satisfies the requirement x==9 (from versions: "
+        "1.0, 2.0)\nERROR: No matching distribution found for x==9",
+        Action.FORM,
+    ),
+    Shipped(
         "packages_python", R, SAID + r"Requires-Python (?P<python>[^\s;'\"]+)",
         noop("A package needs another Python"),
         noop(
@@ -34,15 +43,6 @@ PACKAGES = (
         ),
         f"{FAILED}: exit code 1\nERROR: Ignored the following versions that require a different python version: 2.0 "
         "Requires-Python >=3.12\nERROR: No matching distribution found for x==2.0",
-        Action.FORM,
-    ),
-    Shipped(
-        "packages_version", R,
-        SAID + r"\(from versions: [^n)][^)]*\).*No matching distribution found for (?P<package>[^\s;]+)",
-        noop("There is no such version: %(package)s"),
-        noop("The index has %(package)s in other versions only; pip lists them below. Ask for one of these."),
-        f"{FAILED}: exit code 1\nERROR: Could not find a version that satisfies the requirement x==9 (from versions: "
-        "1.0, 2.0)\nERROR: No matching distribution found for x==9",
         Action.FORM,
     ),
     Shipped(

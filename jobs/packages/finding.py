@@ -81,6 +81,8 @@ def _dependencies(table: dict, path: str) -> str:
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
         raise Refused("%(file)s: dependencies must be a list of texts", field=text.FIELD, file=path)
     wanted = "\n".join(line.replace("\n", " ") for line in lines)
+    if len(wanted) > text.MAX_CHARS:
+        raise Refused("%(file)s: at most %(most)s characters", field=text.FIELD, file=path, most=text.MAX_CHARS)
     _at(path, lambda: text.lines(wanted))
     return wanted
 

@@ -18,7 +18,7 @@ MAX_FILES = 20
 FIELD = "requirements"
 NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|[<>=!~@;(]|--hash=)")
 # A place may be an address of the network only, and of the options of one requirement its checksum.
-ELSEWHERE = re.compile(r"@\s*(?!(?:[a-z]+\+)?(?:https?|ssh|git)://)|\s-(?!-hash=)", re.IGNORECASE)
+ELSEWHERE = re.compile(r"^[^@;]*@(?!\s*(?:[a-z]+\+)?(?:https?|ssh|git)://)|\s-(?!-hash=)", re.IGNORECASE)
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
 COMMENT = re.compile(r"(^|\s)#.*$")
 

@@ -122,6 +122,16 @@ class TestRules:
         assert rule.needs or found[0] == rule.key
         assert rules.of_shipped(rule, 1).search("") is None
 
+    def test_a_version_that_is_not_there_is_no_question_of_the_python(self):
+        """pip tells of versions for other Pythons, too, when another one is asked for."""
+        text = (
+            "its packages could not be installed: exit code 1\nERROR: Ignored the following versions that require a "
+            "different python version: 1.21 Requires-Python >=3.7,<3.11\nERROR: Could not find a version that "
+            "satisfies the requirement x==9 (from versions: 1.0, 2.0)\nERROR: No matching distribution found for x==9"
+        )
+        found = ((one.key, rules.of_shipped(one, 1).search(text)) for one in SHIPPED)
+        assert next(each for each in found if each[1] is not None) == ("packages_version", {"package": "x==9"})
+
     def test_keys_are_unique(self):
         assert len({rule.key for rule in SHIPPED}) == len(SHIPPED)
 

@@ -102,6 +102,7 @@ def test_lines_of_the_job_come_first_and_it_can_be_left_out(submit, as_alice):
         ({"train.py": "# /// script\n# dependencies = ['-e .']\n# ///\n"}, "train.py: -e . is not a requirement"),
         ({"train.py": "# /// script\n# requires-python = '>=4'\n# ///\n"}, "train.py requires Python >=4; jobs have"),
         ({"train.py": "# /// script\n# requires-python = 'new'\n# ///\n"}, "train.py requires Python new; jobs have"),
+        ({"train.py": f"# /// script\n# dependencies = ['x{'>=1,' * 20000}']\n# ///\n"}, "train.py: at most 65536"),
         ({"requirements.txt": "--index-url https://index.test"}, "requirements.txt: --index-url"),
         ({"pyproject.toml": "[project"}, "pyproject.toml: not TOML"),
         ({"pyproject.toml": "project = 1\n[x]"}, ""),
@@ -117,6 +118,20 @@ def test_what_cannot_be_used_is_named_with_its_file(submit, files, problem):
         assert answer.json()["requirements"] == ""
     if "jobs have" in problem:
         assert answer.json()["msg"].endswith(platform.python_version())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x @ git+https://host.test/owner/x@v1.0",
+        "x[a,b]@https://user:word@host.test/x-1.0.whl",
+        "x==1.0 --hash=sha256:00",
+        "x>=1; extra == 'a@b'",
+    ],
+)
+def test_addresses_of_the_network_and_checksums_are_requirements(submit, line):
+    answer = submit({}, requirements=line)
+    assert (answer.status_code, answer.json().get("requirements")) == (201, line), answer.content
 
 
 def test_a_trial_of_a_sweep_gets_them(submit, as_alice):
