@@ -44,20 +44,23 @@ def spellings(dataset: Dataset, version: int | None = None) -> tuple[list[str], 
     """Return how jobs of the owner may name the dataset, and how those of others do: all, or a version. A job that
     names no version may read an earlier one, which was current when it started.
     """
-    return all_spellings([dataset], version)[dataset]
+    return all_spellings([(dataset, version)])[dataset, version]
 
 
-def all_spellings(datasets: Sequence[Dataset], version: int | None) -> dict[Dataset, tuple[list[str], list[str]]]:
-    """Return the spellings of several datasets."""
+def all_spellings(
+    targets: Sequence[tuple[Dataset, int | None]],
+) -> dict[tuple[Dataset, int | None], tuple[list[str], list[str]]]:
+    """Return the spellings of several datasets, or versions."""
     found = {}
-    rows = Version.objects.filter(dataset__in=datasets) if version is None else Version.objects.none()
-    numbers = defaultdict(list, {} if version is None else {datasets[0].pk: [version]})
-    for pk, number in rows.values_list("dataset", "number"):
+    numbers = defaultdict(list)
+    whole = [dataset for dataset, version in targets if version is None]
+    for pk, number in Version.objects.filter(dataset__in=whole).values_list("dataset", "number") if whole else ():
         numbers[pk].append(number)
-    for dataset in datasets:
-        own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers[dataset.pk])]
+    for dataset, version in targets:
+        known = numbers[dataset.pk] if version is None else [version]
+        own = [dataset.name, *(f"{dataset.name}@{number}" for number in known)]
         shared = [f"{dataset.user.username}/{name}" for name in own]
-        found[dataset] = own + shared, shared
+        found[dataset, version] = own + shared, shared
     return found
 
 
