@@ -173,14 +173,14 @@ def note_order(pk: int) -> Application | None:
         return app
 
 
-def note_wait(app: Application, waits_for: str) -> None:
-    """Record what the run of an application waits for before it starts."""
+def note_wait(app: Application, waits_for: str, again: bool = False) -> None:
+    """Record what the run of an application waits for before it starts; `again`: its time begins again."""
     reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else app.reason
-    if app.reason != reason:
+    if app.reason != reason or again:
         with suppress(Missing), locked(Application, pk=app.pk) as row:
             if row.state == State.CREATING and row.run_name == app.run_name:
-                row.reason = reason
-                row.save(update_fields=["reason"])
+                row.reason, row.ordered = reason, timezone.now() if again else row.ordered
+                row.save(update_fields=["reason", "ordered"])
                 after_commit.changed(row.user.username, "application", row.name)
 
 

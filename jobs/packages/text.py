@@ -10,6 +10,8 @@ import posixpath
 import re
 from collections.abc import Callable
 
+from packaging.utils import canonicalize_name
+
 from kernel.errors import Refused
 
 MAX_CHARS = 64 << 10
@@ -71,6 +73,22 @@ def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
 
     add(text, folder)
     return "".join(f"{line}\n" for line in dict.fromkeys(requirements))
+
+
+def pinned(wanted: str, installed: list[str]) -> str:
+    """Return lines that install again what resolved requirements were installed as, `name==version` each.
+
+    What has an address keeps it, since an index may not have it; lines with checksums name versions already.
+    """
+    if "--hash=" in wanted:
+        return wanted
+    placed = [line for line in wanted.splitlines() if "://" in line]
+    names = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in placed}
+    others = [line for line in installed if canonicalize_name(line.partition("==")[0]) not in names]
+    try:
+        return "".join(f"{line}\n" for line in lines("\n".join([*placed, *others])))
+    except Refused:  # a package's set-up has written the list
+        return wanted
 
 
 def _path(name: str, folder: str) -> str:

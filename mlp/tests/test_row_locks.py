@@ -211,6 +211,7 @@ def of_models() -> Iterator[Case]:
         ("note_copy: of another size", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 2}})),
         ("note_copy: once failed", "error", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
         ("note_order", "creating", lambda one: models_app.note_order(one.pk)),
+        ("note_packages", "ready", lambda one: models_app.note_packages(one.pk, "0" * 32)),
         ("note_order: once failed", "error", lambda one: models_app.note_order(one.pk)),
         ("note_wait", "creating", lambda one: models_app.note_wait(one, "x")),
         ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx", "inputs": []}, by="test")),

@@ -55,9 +55,9 @@ def builds(monkeypatch) -> list[str]:
     started: list[str] = []
     real = building._spec
 
-    def spec(environment, job, wanted):
+    def spec(environment, need):
         started.append(environment.run_name)
-        return real(environment, job, wanted)
+        return real(environment, need)
 
     monkeypatch.setattr(building, "_spec", spec)
     return started
@@ -190,9 +190,14 @@ def test_without_a_network_packages_come_from_a_folder_only(submit, until, setti
 
 def test_the_index_is_given_to_pip_and_nothing_else(settings, submit):
     settings.PIP_INDEX_URL = "https://index.test/simple"
+    settings.PIP_EXTRA_INDEX_URL = ["https://one.test/simple", "https://two.test/simple"]
+    settings.PIP_PROXY = "http://proxy.test:3128"
     job = submit(USES, requirements="colours==1.0")
-    spec = building._spec(store.environment_of(job.user_id, "colours==1.0\n", "python"), job, "colours==1.0\n")
+    need = building.Need(job.user, "colours==1.0\n", "python", job.cpu, job.ram, job.network_policy, 0)
+    spec = building._spec(need.environment, need)
     assert spec.environment["PIP_INDEX_URL"] == "https://index.test/simple"
+    assert spec.environment["PIP_EXTRA_INDEX_URL"] == "https://one.test/simple https://two.test/simple"
+    assert spec.environment["PIP_PROXY"] == "http://proxy.test:3128"
     assert "MLP_TOKEN" not in spec.environment
     assert (spec.owner, spec.network, spec.cpu, spec.ram_mib) == (job.user_id, job.network_policy, job.cpu, job.ram)
 
@@ -325,7 +330,7 @@ def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
     def work() -> None:
         try:
             end = time.monotonic() + LIMIT_S
-            while building.ensure(job) is None and time.monotonic() < end:
+            while building.ensure_for_job(job) is None and time.monotonic() < end:
                 time.sleep(0.02)
         except Exception as problem:
             problems.append(problem)
