@@ -21,6 +21,7 @@ from jobs.models import Job
 from jobs.packages import building, finding, text
 from jobs.packages.building import Failed, Need
 from jobs.packages.store import Environment
+from jobs.packages.using import Use
 from kernel import storage
 from kernel.errors import Refused
 from resources.models import Tenant
@@ -29,6 +30,7 @@ from .models import Model, State
 
 RUNTIME = "serve"
 MLMODEL = "MLmodel"
+SERVING = ("creating", "ready")  # states of applications
 NOT_NEEDED = {"mlflow", "mlflow-skinny", "mlflow-tracing"}  # mlmodel.py loads its format without them
 
 
@@ -102,9 +104,20 @@ def tree_of(model: Model) -> Path | None:
 
 def in_use() -> set[tuple[int, str]]:
     """Return the environments of models that are being checked, that an application serves, or that one moves to."""
-    live = ("creating", "ready")
-    needed = Q(state=State.CREATING) | Q(served_by__state__in=live) | Q(rollouts__app__state__in=live)
+    moving = Q(served_by__state__in=SERVING) | Q(rollouts__app__state__in=SERVING)
+    needed = Q(state=State.CREATING) | moving
     return set(Model.objects.filter(needed).exclude(packages="").values_list("user_id", "packages"))
+
+
+def uses(number: int) -> list[Use]:
+    """Return the models of a user that have an environment, and the applications that serve them."""
+    rows = Model.kept.filter(user=number).exclude(packages="")
+    models = rows.order_by("-pk").values_list("packages", "name", "state")
+    served = rows.filter(served_by__trashed=None).values_list("packages", "served_by__name", "served_by__state")
+    return [
+        *(Use(digest, "application", name, state in SERVING) for digest, name, state in served),
+        *(Use(digest, "model", name, state == State.CREATING) for digest, name, state in models),
+    ]
 
 
 def _read(folder: Path, path: str) -> str:

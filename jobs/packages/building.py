@@ -173,7 +173,7 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     runner = runners.get()
     environment.tree.mkdir(parents=True, exist_ok=True)
     environment.log.unlink(missing_ok=True)
-    environment.note_base(need.runtime)
+    environment.note_base(need.runtime, need.wanted)
     storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
     mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False)]
     work = runner.place(environment.work, WORKSPACE)

@@ -3,7 +3,7 @@
     work/env        the environment, written by the run that installs, mounted read-only by the jobs of its user
     work/packages.txt   what was installed
     install.log     of that run
-    base.json       what it builds on: {"base"}, of the run that installs it
+    base.json       what it was asked for and builds on: {"wanted", "base"}, written before it is installed
     ready.json      it is complete: {"mib", "base"}; its time of change is that of the last use
     failed.json     it could not be installed: {"reason", "at"}
 
@@ -90,9 +90,25 @@ class Environment:
     def publish(self, mib: int) -> None:
         self._write(READY, {"mib": mib, "base": self._read(BASE).get("base", "")})
 
-    def note_base(self, runtime: str) -> None:
-        """Record what it builds on, before it is installed."""
-        self._write(BASE, {"base": base_of(runtime)})
+    def note_base(self, runtime: str, wanted: str) -> None:
+        """Record what it was asked for and what it builds on, before it is installed."""
+        self._write(BASE, {"base": base_of(runtime), "wanted": wanted})
+
+    def wanted(self) -> str:
+        """Return what it was asked for, one requirement a line; "" where that is not recorded."""
+        return str(self._read(BASE).get("wanted", ""))
+
+    def size_mib(self) -> int:
+        """Return its size; 0 while it is not complete."""
+        return int(self._read(READY).get("mib", 0))
+
+    def times(self) -> tuple[float, float | None]:
+        """Return the Unix times of its begin and of its last use, None while it is not complete. Raises OSError."""
+        begun = self.folder / BASE
+        with contextlib.suppress(FileNotFoundError):
+            used = (self.folder / READY).stat().st_mtime
+            return (begun.stat().st_mtime if begun.exists() else used), used
+        return (begun if begun.exists() else self.folder).stat().st_mtime, None
 
     def builds_on(self, runtime: str) -> bool:
         """Return whether it is complete and was made for the Python that runs of that runtime have now."""
@@ -157,6 +173,12 @@ def _platform(runtime: str) -> str | list[str]:
     site = sysconfig.get_path("purelib")
     names = sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if os.path.isdir(site) else []
     return [sys.version, sys.prefix, *names]
+
+
+def of_user(number: int) -> list[Environment]:
+    """Return the environments of a user, whatever their state."""
+    folder = top() / str(number)
+    return [Environment(number, name) for name in (os.listdir(folder) if folder.is_dir() else ())]
 
 
 def incomplete(before: float) -> list[Environment]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from runners import Mount
@@ -12,7 +13,23 @@ ENVIRONMENT = "/opt/packages"  # where runs see it, if the runner can mount it t
 
 Key = tuple[int, str]  # a user's number, a digest
 
+
+@dataclass(frozen=True)
+class Use:
+    """An object that uses the environment of a digest: its `kind` (job, model or application) and name; `live`: it
+    needs the environment now.
+    """
+
+    digest: str
+    kind: str
+    name: str
+    live: bool
+
+
+Lister = Callable[[int], Iterable[Use]]
+
 _users: list[Callable[[], set[Key]]] = []
+_listers: list[Lister] = []
 
 
 def register(user: Callable[[], set[Key]]) -> None:
@@ -24,6 +41,17 @@ def register(user: Callable[[], set[Key]]) -> None:
 def in_use() -> set[Key]:
     """Return the environments that others than jobs need."""
     return {key for user in _users for key in user()}
+
+
+def register_lister(lister: Lister) -> None:
+    """Add a function that returns what uses the environments of a user, by the user's number."""
+    if lister not in _listers:
+        _listers.append(lister)
+
+
+def uses_of(number: int) -> list[Use]:
+    """Return what others than jobs use of a user's environments."""
+    return [use for lister in _listers for use in lister(number)]
 
 
 def python_of(runner: Runner, tree: Path | None) -> str:

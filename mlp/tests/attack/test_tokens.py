@@ -42,6 +42,7 @@ VALUES = {
     "number": "1",
     "alias": "champion",
     "key": "00000000-0000-0000-0000-000000000000",
+    "digest": "0" * 32,
     "delivery": "00000000-0000-0000-0000-000000000000",
 }
 OPEN = {("post", "/api/v1/users"), ("get", "/api/v1/schema"), ("get", "/api/v1/docs")}
