@@ -22,11 +22,11 @@ def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, W
     named = {dataset.name: dataset for dataset in datasets}
     for users in (_sweeps, _steps, _schedules):
         for refusal, jobs in users(owner.pk):
-            for one in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
-                dataset = named.get(one.name) if one.owner == owner.username else None
+            for reference in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
+                dataset = named.get(reference.name) if reference.owner == owner.username else None
                 if dataset is None or dataset.pk in found:
                     continue
-                if version is None or (one.version and versions.find(dataset, one.version) == version):
+                if version is None or (reference.version and versions.find(dataset, reference.version) == version):
                     found[dataset.pk] = refusal
     return found
 
@@ -94,4 +94,4 @@ def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
 
 def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
-    return any((one.owner, one.name) == (dataset.user.username, dataset.name) for one in references)
+    return any((reference.owner, reference.name) == (dataset.user.username, dataset.name) for reference in references)

@@ -108,8 +108,8 @@ def _list(request, shares, tab: str):
     kind = request.GET.get("kind", "") if request.GET.get("kind") in KINDS else ""
     page = page_of(request, shares.filter(kind=kind) if kind else shares)
     rows = [
-        {"share": one, "url": access.address_of(_owner(request, one), KINDS[one.kind].page, one.name)}
-        for one in page.object_list
+        {"share": row, "url": access.address_of(_owner(request, row), KINDS[row.kind].page, row.name)}
+        for row in page.object_list
     ]
     kinds = [each for each in KINDS if each in there or each == kind]
     return render(
@@ -117,5 +117,5 @@ def _list(request, shares, tab: str):
     )
 
 
-def _owner(request, one: Share) -> str | None:
-    return None if one.owner_id == request.user.pk else one.owner.username
+def _owner(request, row: Share) -> str | None:
+    return None if row.owner_id == request.user.pk else row.owner.username
