@@ -139,8 +139,8 @@ def with_ids(ids) -> Q:
     return Q(time__in=sorted(set(times)), pk__in=lines, line_id__in=ids)
 
 
-def _not(one: Q) -> Q:
-    return ~one if one else NOTHING
+def _not(clause: Q) -> Q:
+    return ~clause if clause else NOTHING
 
 
 def _any_of(conditions) -> Q:
