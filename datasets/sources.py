@@ -65,7 +65,7 @@ def missing(user: User, references: Iterable[str]) -> list[str]:
     """Return the datasets, and the versions, that a job of the user cannot read now."""
     references = list(references)
     named = {each: parse(user, each) for each in references}
-    own = {one.name for each, one in named.items() if "/" not in each}
+    own = {reference.name for each, reference in named.items() if "/" not in each}
     rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY) if own else []
     there = {row.name: row for row in rows}
 
@@ -180,8 +180,8 @@ def offered(user: User) -> list[dict]:
     rows = []
     for row in own:
         rows.append({"name": row.name, "title": row.title, "size": row.size})
-        old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
-        rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
+        old = (version for version in earlier.get(row.pk, ()) if version.number < row.version)
+        rows += [{"name": f"{row.name}@{version.number}", "title": row.title, "size": version.size} for version in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
     ready = Dataset.kept.filter(pk__in=[share.object_id for share in shares], state=State.READY)
     described = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}

@@ -90,7 +90,7 @@ class Turns:
     @property
     def stopped(self) -> set[int]:
         """Return the tenants of which a job does not fit: they lend nothing to others meanwhile."""
-        return {one for one in self._stopped if isinstance(one, int)}
+        return {tenant for tenant in self._stopped if isinstance(tenant, int)}
 
     def _put_back(self) -> None:
         if self._out is not None and self._lines[self._out]:
