@@ -72,9 +72,9 @@ class Writer:
                     links.append((path, entry))
                 else:
                     waiting.append(pool.submit(self._file, path, entry))
-                    waiting = [one for one in waiting if not one.done() or one.result()]
-            for one in waiting:
-                one.result()
+                    waiting = [future for future in waiting if not future.done() or future.result()]
+            for future in waiting:
+                future.result()
         for path, entry in links:
             self._link(path, entry)
         for path, entry in reversed(folders):  # the times of a folder change with what is written into it
