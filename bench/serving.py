@@ -89,7 +89,7 @@ async def send(port: int, request: bytes, connections: int, seconds: float) -> l
     """Return the seconds of each request; each connection sends one after the other."""
     end = time.perf_counter() + seconds
     found = await asyncio.gather(*(_connection(port, request, end) for _ in range(connections)))
-    return [one for times in found for one in times]
+    return [duration for times in found for duration in times]
 
 
 async def _connection(port: int, request: bytes, end: float) -> list[float]:

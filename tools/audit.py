@@ -31,7 +31,7 @@ def vulnerabilities(purls: list[str], database: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for first in range(0, len(purls), AT_ONCE):
         part = purls[first : first + AT_ONCE]
-        results = _ask(f"{database}/v1/querybatch", {"queries": [{"package": {"purl": one}} for one in part]})[
+        results = _ask(f"{database}/v1/querybatch", {"queries": [{"package": {"purl": purl}} for purl in part]})[
             "results"
         ]
         if len(results) != len(part):
@@ -61,7 +61,7 @@ def main() -> int:
         print(f"make audit: NOT CHECKED: {database} cannot be reached ({problem})", file=sys.stderr)
         return 2
     for purl, ids in found.items():
-        print(f"{purl}: {', '.join(f'https://osv.dev/{one}' for one in ids)}")
+        print(f"{purl}: {', '.join(f'https://osv.dev/{vulnerability}' for vulnerability in ids)}")
     print(f"{len(asked)} components checked, {len(found)} with known vulnerabilities")
     return 1 if found else 0
 

@@ -57,7 +57,7 @@ def secrets_in(text: str) -> Iterator[tuple[int, str]]:
 def looks_random(value: str) -> bool:
     counts = Counter(value).values()
     entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
-    return entropy >= ENTROPY and any(one.isdigit() for one in value) and any(one.isalpha() for one in value)
+    return entropy >= ENTROPY and any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
 def tracked() -> list[Path]:

@@ -60,7 +60,7 @@ def pull(rest: Rest, options: argparse.Namespace, say) -> dict:
         return downloads.download(rest.data, options, say)
     outputs = Outputs(rest, options.name)
     wanted = [Pattern(text) for text in options.only or ()]
-    files = [each for each in outputs.listed() if not wanted or any(_matches(one, each.path) for one in wanted)]
+    files = [each for each in outputs.listed() if not wanted or any(_matches(pattern, each.path) for pattern in wanted)]
     total, received = sum(file.size for file in files), 0
     drafts = Path(folder) / downloads._free_name(files)
     try:

@@ -173,7 +173,7 @@ class Sent:
         with Progress(tr("sending"), total, len(files), self.quiet) as progress:
             work = Upload(self.rest.data, HOME, there, progress, False)
 
-            def one(local: Local) -> None:
+            def send_file(local: Local) -> None:
                 """Send one file unless it is there; remember its checksum."""
                 remote = there.get(f"{self.folder}/{local.path}")
                 self.sums[local.path] = digest = _sum(local)
@@ -184,7 +184,7 @@ class Sent:
                 info = SimpleNamespace(st_size=local.size, st_mtime_ns=local.mtime_ns)
                 work.one(Local(f"{self.folder}/{local.path}", local.source, info))
 
-            each(one, list(files.values()), THREADS, self.rest.web)
+            each(send_file, list(files.values()), THREADS, self.rest.web)
             self.moved = progress.moved
         self.say(tr("sent {moved} of {total} bytes, {count} files", moved=self.moved, count=len(files), total=total))
 

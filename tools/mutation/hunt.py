@@ -73,7 +73,7 @@ class Hunt:
         all_mutants = mutants_of(self.path)
         chosen = all_mutants
         if self.sample and self.sample < len(all_mutants):
-            chosen = sorted(random.Random(self.seed).sample(all_mutants, self.sample), key=lambda one: one.line)
+            chosen = sorted(random.Random(self.seed).sample(all_mutants, self.sample), key=lambda mutant: mutant.line)
         runs = forked(lambda: self._trace(session), WHOLE_S)
         if runs is None:
             raise pytest.UsageError("the tests did not end without any fault")

@@ -119,7 +119,7 @@ class Comparison:
                 row = self.get(user, f"users/{user}/{path}/{name}")
                 state = row["state"] if row else "gone"
                 self.counts[path] += 1
-                ok = {"gone" if one is None else one for one in possible}
+                ok = {"gone" if expected is None else expected for expected in possible}
                 if what == "job deleted" and ok == {"gone"} and not line["sure"]:
                     continue  # asked for without an answer
                 if "creating" in ok:
@@ -180,7 +180,7 @@ class Comparison:
         for rank in range(line["workers"]):
             stored = [row["epoch"] for row in rows if row["loss"] == rank]
             acked = list(self.acked(user, name, rank))
-            must = [one["epoch"] for one in acked if one["at"] < ended or row["state"] == "finished"]
+            must = [note["epoch"] for note in acked if note["at"] < ended or row["state"] == "finished"]
             if stored != sorted(set(stored)):
                 self.differ(line, f"metrics of {user}/{name} are doubled or out of order: {stored}")
             if missing := sorted(set(must) - set(stored)):
