@@ -191,7 +191,7 @@ class TestWork:
         return job
 
     def test_its_administrator_sees_and_ends_members_work(self, lead, fit, alice):
-        assert [one["name"] for one in lead.call("get", "tenants/research/work").json()] == ["fit"]
+        assert [item["name"] for item in lead.call("get", "tenants/research/work").json()] == ["fit"]
         assert lead.call("get", "tenants/research/work?of=bob").json() == []
         assert lead.call("get", "users/alice/jobs/fit").json()["state"] == "running"
         ended = lead.call("put", "tenants/research/work:end", {"kind": "job", "user": "alice", "name": "fit"})
@@ -227,7 +227,7 @@ class TestWork:
         put(Application, alice, "calc", "ready")
         put_sweep(alice, put(Job, alice, "done", "finished"))
         put_schedule(alice)
-        found = {(one["kind"], one["name"]) for one in lead.call("get", "tenants/research/work").json()}
+        found = {(item["kind"], item["name"]) for item in lead.call("get", "tenants/research/work").json()}
         assert found == {("dataset", "coming"), ("application", "calc"), ("sweep", "tune"), ("schedule", "night")}
         for kind, name in found:
             body = {"kind": kind, "user": "alice", "name": name}
