@@ -40,9 +40,9 @@ def settle(root: Path) -> None:
 
 
 def back_up(repository: Repository, root: Path, before: list[bytes] = ()) -> list[bytes]:
-    one = Tree(repository, {line.partition(b"\t")[0]: line for line in before})
-    one.sweep(root)
-    return list(one.lines())
+    swept = Tree(repository, {line.partition(b"\t")[0]: line for line in before})
+    swept.sweep(root)
+    return list(swept.lines())
 
 
 def bring_back(repository: Repository, lines: list[bytes], root: Path) -> Path:
@@ -124,17 +124,17 @@ def test_what_vanishes_between_the_sweeps_is_kept_and_what_comes_is_added(reposi
         (root / name).write_text(f"{name} at first")
     (root / "folder").mkdir()
     (root / "folder" / "inside").write_text("inside")
-    one = Tree(repository, {})
-    one.sweep(root)
+    swept = Tree(repository, {})
+    swept.sweep(root)
     (root / "goes").unlink()
     (root / "changes").write_text("changed")
     (root / "comes").write_text("new")
     (root / "folder" / "inside").unlink()
     (root / "folder").rmdir()
     (root / "folder").write_text("a file now")
-    one.sweep(root)
-    assert one.gone == 2
-    again = bring_back(repository, list(one.lines()), tmp_path / "again")
+    swept.sweep(root)
+    assert swept.gone == 2
+    again = bring_back(repository, list(swept.lines()), tmp_path / "again")
     texts = {path.name: path.read_text() for path in again.iterdir() if path.is_file()}
     assert texts == {
         "stays": "stays at first",
@@ -295,11 +295,11 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("harmless")
     (root / "y").symlink_to(tmp_path / "elsewhere")
-    one = Tree(repository, {})
-    one.sweep(root)
+    swept = Tree(repository, {})
+    swept.sweep(root)
     exchanging.exchange(root)
-    one.sweep(root)
-    lines = list(one.lines())
+    swept.sweep(root)
+    lines = list(swept.lines())
     again = bring_back(repository, lines, tmp_path / "again")
     assert list(compare(again, iter(lines))) == []
     found = {str(path.relative_to(again)) for path in again.rglob("*")}
