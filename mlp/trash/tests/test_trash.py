@@ -86,7 +86,7 @@ class TestEveryKind:
         before = as_alice.call("get", f"{address}/thing").json()
         gone = as_alice.call("delete", f"{address}/thing?trash=1")
         assert (gone.status_code, gone.json()["trashed"] is not None) == (200, True)
-        assert [one["name"] for one in as_alice.call("get", address).json() if one["name"] == "thing"] == []
+        assert [item["name"] for item in as_alice.call("get", address).json() if item["name"] == "thing"] == []
         (entry,) = as_alice.call("get", "users/alice/trash").json()
         assert (entry["kind"], entry["name"], entry["state"]) == (kind, "thing", STATES[kind])
         assert entry["purged"] > entry["trashed"]
@@ -156,7 +156,7 @@ class TestEveryKind:
             with pytest.raises(KeyboardInterrupt):
                 tasks.run()
         assert listed(as_alice) == [("dataset", "other")]
-        assert "thing" not in [one["name"] for one in as_alice.call("get", f"users/alice/{KINDS[kind]}").json()]
+        assert "thing" not in [item["name"] for item in as_alice.call("get", f"users/alice/{KINDS[kind]}").json()]
         tasks.queue.clear()
         monkeypatch.setattr("datasets.reconcile.AGAIN_AFTER", timedelta(0))
         purge()
