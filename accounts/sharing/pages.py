@@ -33,7 +33,7 @@ def share(request, kind, name):
     problems, created = Problems(), []
     if request.method == "POST":
         problems = problems_of(
-            lambda: created.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
+            lambda: created.append(_create_share(request, row)), ("user", "tenant", "expires", "right", "audience")
         )
     token = created[0][1] if created else ""
     tenants = grants.tenants_to_share_with(request.user, row)
@@ -63,7 +63,7 @@ def share(request, kind, name):
     return response
 
 
-def _make(request, row) -> tuple[Share, str]:
+def _create_share(request, row) -> tuple[Share, str]:
     given = {name: request.POST.get(name, "").strip() for name in ("audience", "user", "tenant", "right", "expires")}
     return grants.make(
         row=row,

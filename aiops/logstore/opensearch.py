@@ -115,14 +115,14 @@ class OpenSearchStore(LogStore):
             return
         if not self.client.indices.exists_alias(name=LOGS) and not self.client.indices.exists(index=LOGS):
             body = {"mappings": {"properties": MAPPING}, "aliases": {LOGS: {"is_write_index": True}}}
-            self._make(FIRST, body)
+            self._create_index(FIRST, body)
         else:  # made by an older release, or by Opni
             self.client.indices.put_mapping(index=LOGS, body={"properties": {"attributes": KEYWORD}})
         if not self.client.indices.exists(index=TEMPLATES):
-            self._make(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
+            self._create_index(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
         self.prepared = True
 
-    def _make(self, name: str, body: dict) -> None:
+    def _create_index(self, name: str, body: dict) -> None:
         try:
             self.client.indices.create(index=name, body=body)
         except RequestError as problem:
