@@ -60,8 +60,8 @@ def seed() -> None:
     Job.objects.bulk_create(rows, 1000)
     asked = {"applier": "jm", "request_type": "request", "tenant": tenant, "state": "confirmed", "settled": moment}
     asked |= {"cpu": 1, "ram": 512, "gpu": 0, "rom": 0}
-    held = [ResourceRequest(id=f"job:{row.pk}", owner=row.user.username, **asked) for row in rows[:RUNNING]]
-    ResourceRequest.objects.bulk_create(held, 1000)
+    requests = [ResourceRequest(id=f"job:{row.pk}", owner=row.user.username, **asked) for row in rows[:RUNNING]]
+    ResourceRequest.objects.bulk_create(requests, 1000)
     Tenant.objects.filter(pk=tenant.pk).update(cpu_inuse=RUNNING, ram_inuse=512 * RUNNING)
     config = runners.get().config
     bodies = []

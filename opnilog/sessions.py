@@ -48,11 +48,11 @@ class Sessions:
         random.Random(seed).shuffle(order)
         distances: list[float] = []
         for fold in range(FOLDS):
-            held = [seen[index] for place, index in enumerate(order) if place % FOLDS == fold]
+            held_out = [seen[index] for place, index in enumerate(order) if place % FOLDS == fold]
             rest = [seen[index] for place, index in enumerate(order) if place % FOLDS != fold]
             if rest:
                 self._remember(rest)
-                distances += [self._distance(counts) for counts in held]
+                distances += [self._distance(counts) for counts in held_out]
         self._remember(seen)
         distances.sort(reverse=True)
         quantile = distances[int(self.alarms * len(distances))] if distances else CEILING

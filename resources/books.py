@@ -142,9 +142,9 @@ def _described(applier: str, owner: str, amounts: dict) -> str:
 
 def _outside(tenant: Tenant, sources: list[Source]) -> dict:
     """Return the sum of the rows that came over REST; negative only if the accounting is damaged."""
-    held = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
+    requested = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
     total = tcc.allocated(tenant)
-    return {kind: total[kind] - held[kind] for kind in KINDS}
+    return {kind: total[kind] - requested[kind] for kind in KINDS}
 
 
 def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Source]) -> list[Difference]:

@@ -128,8 +128,8 @@ def test_what_is_submitted_uses_the_tenant_that_is_named(research, alice, as_ali
     job = {"name": "fit", "entry": "train.py", "tenant": "research", "cpu": 3}
     assert as_alice.call("post", "users/alice/jobs", job).json()["tenant"] == "research"
     assert as_alice.call("post", "users/alice/datasets", {"name": "two", "size": 1}).json()["tenant"] == "default"
-    held = sorted(ResourceRequest.objects.values_list("applier", "tenant__name"))
-    assert held == [("dm", "default"), ("dm", "research"), ("jm", "research")]
+    requests = sorted(ResourceRequest.objects.values_list("applier", "tenant__name"))
+    assert requests == [("dm", "default"), ("dm", "research"), ("jm", "research")]
     research.refresh_from_db()
     assert (research.cpu_inuse, research.rom_inuse) == (3, 10)
 

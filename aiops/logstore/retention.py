@@ -180,11 +180,11 @@ def _whole(before: int, excess: int, limit: int) -> tuple[int, int]:
     removed = freed = 0
     oldest = partitions.listed()[::-1]
     for place, partition in enumerate(oldest[:-1]):  # the newest takes lines
-        held = size(partition.name) if partition.bytes and _has_lines(partition.name) else 0
-        if held and partition.until > before and not (excess - freed > 0 and held <= limit // WHOLE):
+        occupied = size(partition.name) if partition.bytes and _has_lines(partition.name) else 0
+        if occupied and partition.until > before and not (excess - freed > 0 and occupied <= limit // WHOLE):
             break
         try:
-            removed, freed = removed + (_empty(partition.name) if partition.bytes else 0), freed + held
+            removed, freed = removed + (_empty(partition.name) if partition.bytes else 0), freed + occupied
             if place:
                 partitions.replace_oldest()
         except OperationalError as problem:  # locked, by a backup for example

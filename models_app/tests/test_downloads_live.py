@@ -54,10 +54,10 @@ def filled(service, alice, bob):
 def unread(service, path: str, count: int, **headers: str):
     """Hold requests that have begun to be answered, and yield the status lines; nothing more is read."""
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         links = []
         for _ in range(count):
-            link = held.enter_context(socket.socket())
+            link = stack.enter_context(socket.socket())
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             link.settimeout(LIMIT_S)
             link.connect(("127.0.0.1", service.port))

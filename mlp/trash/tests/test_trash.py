@@ -172,8 +172,8 @@ class TestEveryKind:
             for field in model._meta.fields:
                 if field.is_relation and field.related_model is MODELS[kind]:
                     assert not model._base_manager.filter(**{field.attname: row.pk}).exists(), model
-        held = ResourceRequest.objects.filter(pk__endswith=f":{row.pk}", state__in=["tried", "confirmed"])
-        assert not held.exists()
+        requests = ResourceRequest.objects.filter(pk__endswith=f":{row.pk}", state__in=["tried", "confirmed"])
+        assert not requests.exists()
         if kind in ("job", "application"):
             named = [{"term": {"namespace_name": "alice"}}, {"term": {"deployment": "thing"}}]
             assert logstore.get().count({"query": {"bool": {"filter": named}}}) == 0

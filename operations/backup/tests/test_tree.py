@@ -15,7 +15,7 @@ from operations.backup import layout, restoring, sparse, tree
 from operations.backup.places import BackupError, Folder
 from operations.backup.repository import Head, Repository
 from operations.backup.sealing import Damaged
-from operations.backup.tree import CUT, Entry, Tree, parse
+from operations.backup.tree import CUT, Tree, TreeEntry, parse
 from operations.backup.writing import Writer, compare
 from runners.tests import exchanging
 
@@ -198,7 +198,7 @@ def test_holes_are_neither_read_nor_stored_nor_needed(repository, root, tmp_path
 
 def test_zeros_of_backups_of_earlier_releases_need_no_room(repository):
     zeros = repository.put(bytes(CUT)).result()
-    entry = Entry("f", 0o600, 0, 0, 0, 3 * CUT + 5, "", [[zeros, 0, CUT]] * 3 + [["x", 0, 5]])
+    entry = TreeEntry("f", 0o600, 0, 0, 0, 3 * CUT + 5, "", [[zeros, 0, CUT]] * 3 + [["x", 0, 5]])
     head = Head("one", "", "", "", entry.size, 0, 1, [repository.put(entry.line("a")).result()])
     assert restoring.size_on_disk(repository, head) == 5
 
@@ -240,7 +240,7 @@ def test_an_interrupted_restore_continues(repository, root, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b", "", "a//b", "nul\0"])
 def test_a_list_that_leads_out_of_the_root_is_refused(repository, tmp_path, path):
-    line = Entry("f", 0o600, os.getuid(), os.getgid(), 0).line(path)
+    line = TreeEntry("f", 0o600, os.getuid(), os.getgid(), 0).line(path)
     with pytest.raises(Damaged, match="outside"):
         bring_back(repository, [line], tmp_path / "again")
 
@@ -248,8 +248,8 @@ def test_a_list_that_leads_out_of_the_root_is_refused(repository, tmp_path, path
 def test_nothing_is_written_through_a_link(repository, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
-    link = Entry("l", 0o777, os.getuid(), os.getgid(), 0, target=str(outside)).line("a")
-    inside = Entry("d", 0o700, os.getuid(), os.getgid(), 0).line("a/b")
+    link = TreeEntry("l", 0o777, os.getuid(), os.getgid(), 0, target=str(outside)).line("a")
+    inside = TreeEntry("d", 0o700, os.getuid(), os.getgid(), 0).line("a/b")
     with pytest.raises(OSError):
         bring_back(repository, [link, inside], tmp_path / "again")
     assert list(outside.iterdir()) == []
@@ -309,7 +309,7 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
 
 
 def test_what_has_no_room_is_not_restored(repository, tmp_path):
-    lines = [Entry("f", 0o600, 0, 0, 0, 1 << 60, "", [["object", 0, 1 << 60]]).line("large")]
+    lines = [TreeEntry("f", 0o600, 0, 0, 0, 1 << 60, "", [["object", 0, 1 << 60]]).line("large")]
     head = Head("one", "", "", "", 1 << 60, 0, 1, [repository.put(b"\n".join(lines)).result()])
     with pytest.raises(BackupError, match="are free"):
         restoring._need_room(tmp_path, repository, head)
