@@ -152,19 +152,19 @@ class Checkout:
         if not head or top != b"\n":
             return {}
         branch = _git(self.root, "symbolic-ref", "-q", "HEAD")
-        made = {".git/HEAD": b"ref: " + branch if branch else head}
+        files = {".git/HEAD": b"ref: " + branch if branch else head}
         if branch:
-            made[".git/packed-refs"] = head.strip() + b" " + branch
+            files[".git/packed-refs"] = head.strip() + b" " + branch
         index = self._index(launchers)
         if index:
-            made[".git/index"] = index
+            files[".git/index"] = index
         diff = _git(self.root, "diff", "--binary", "--no-ext-diff", "--no-color", "HEAD") or b""
         if len(diff) > DIFF_BYTES:
             much = size(len(diff))
             self.say(tr("the uncommitted changes have {size}; the files are sent, no diff of them", size=much))
         elif diff:
-            made[DIFF] = diff
-        return made
+            files[DIFF] = diff
+        return files
 
     def _index(self, launchers: dict):
         """Return an index with the files of the commit that are sent: by it the platform tells whether some differ."""

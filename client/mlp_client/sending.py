@@ -143,9 +143,9 @@ class Sent:
     def send(self) -> None:
         """Send what differs, and delete what the checkout no longer has. Raises Failure, _Stale."""
         with tempfile.TemporaryDirectory(prefix="mlp-") as drafts:
-            made = {**self.checkout.git_files(self.launchers), **self.launchers}
+            generated = {**self.checkout.git_files(self.launchers), **self.launchers}
             files = dict(self.checkout.files)
-            for number, (path, data) in enumerate(made.items()):
+            for number, (path, data) in enumerate(generated.items()):
                 draft = os.path.join(drafts, str(number))
                 with open(draft, "wb") as file:
                     file.write(data)
