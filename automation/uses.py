@@ -18,17 +18,17 @@ def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, W
     """Return what would use each of the datasets of one owner, or names that version of it: an open sweep, a waiting
     step, an active schedule.
     """
-    owner, found = datasets[0].user, {}
+    owner, refusals = datasets[0].user, {}
     named = {dataset.name: dataset for dataset in datasets}
     for users in (_sweeps, _steps, _schedules):
         for refusal, jobs in users(owner.pk):
             for reference in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
                 dataset = named.get(reference.name) if reference.owner == owner.username else None
-                if dataset is None or dataset.pk in found:
+                if dataset is None or dataset.pk in refusals:
                     continue
                 if version is None or (reference.version and versions.find(dataset, reference.version) == version):
-                    found[dataset.pk] = refusal
-    return found
+                    refusals[dataset.pk] = refusal
+    return refusals
 
 
 User = Iterator[tuple[WrongState, list[dict]]]  # why a dataset must stay that one of these jobs reads

@@ -198,13 +198,13 @@ def _was_closed(link: socket.socket) -> bool:
 def nats_flood(world: World) -> str:
     """Publish as fast as a job can, without waiting for acknowledgements, on both of its subjects."""
     log = world.platform.request("GET", f"/api/v1/users/bench/jobs/{JOB}/log").decode(errors="replace")
-    found = re.search(r"nats \w+://([^:]+):([^@]+)@", log)
-    if found is None:
+    match = re.search(r"nats \w+://([^:]+):([^@]+)@", log)
+    if match is None:
         return "the job has no address of NATS"
     with world.connect(world.platform.base + 10) as link:
         link.settimeout(10)
         heard = link.recv(1 << 16)  # the greeting; who speaks first is taken to speak TLS
-        options = {"user": found[1], "pass": found[2], "verbose": False, "pedantic": False}
+        options = {"user": match[1], "pass": match[2], "verbose": False, "pedantic": False}
         link.sendall(b"CONNECT %s\r\nPING\r\n" % json.dumps(options).encode())
         while b"PONG" not in heard and b"-ERR" not in heard:
             heard += link.recv(1 << 16) or b"-ERR disconnected"

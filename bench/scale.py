@@ -75,9 +75,9 @@ def main() -> int:
                 home.mkdir(parents=True, exist_ok=True)
                 (home / "train.py").write_text("print(1)\n")
             without_reconcile(platform)
-            found = measured(platform, settings, url)
-    waits = [phase["seconds"] for phase in found if phase["phase"] == "start"]
-    return report({phase["phase"]: phase for phase in found}, waits)
+            phases = measured(platform, settings, url)
+    waits = [phase["seconds"] for phase in phases if phase["phase"] == "start"]
+    return report({phase["phase"]: phase for phase in phases}, waits)
 
 
 def report(phases: dict[str, dict], waits: list[float | None]) -> int:

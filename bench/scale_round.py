@@ -78,14 +78,14 @@ def seed() -> None:
 
 def one_round() -> dict:
     """Run every step once; return wall and processor seconds by app."""
-    found = {}
+    seconds = {}
     for step in STEPS:
         close_old_connections()
         begun, busy = time.monotonic(), time.process_time()
         step()
         app = step.__module__.partition(".")[0]
-        found[app] = [round(time.monotonic() - begun, 3), round(time.process_time() - busy, 3)]
-    return found
+        seconds[app] = [round(time.monotonic() - begun, 3), round(time.process_time() - busy, 3)]
+    return seconds
 
 
 def memory_mib() -> int:

@@ -49,7 +49,7 @@ def spellings(dataset: Dataset, version: int | None = None) -> tuple[list[str], 
 
 def all_spellings(datasets: Sequence[Dataset], version: int | None) -> dict[Dataset, tuple[list[str], list[str]]]:
     """Return the spellings of several datasets."""
-    found = {}
+    by_dataset = {}
     rows = Version.objects.filter(dataset__in=datasets) if version is None else Version.objects.none()
     numbers = defaultdict(list, {} if version is None else {datasets[0].pk: [version]})
     for pk, number in rows.values_list("dataset", "number"):
@@ -57,8 +57,8 @@ def all_spellings(datasets: Sequence[Dataset], version: int | None) -> dict[Data
     for dataset in datasets:
         own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers[dataset.pk])]
         shared = [f"{dataset.user.username}/{name}" for name in own]
-        found[dataset] = own + shared, shared
-    return found
+        by_dataset[dataset] = own + shared, shared
+    return by_dataset
 
 
 def missing(user: User, references: Iterable[str]) -> list[str]:

@@ -70,15 +70,15 @@ def require_unused(dataset: Dataset, version: int | None = None) -> None:
 
 def refusals(datasets: Sequence[Dataset], version: int | None = None) -> dict[int, WrongState]:
     """Return why datasets of one owner must stay, by primary key: one question to each kind of user for all of them."""
-    found = {}
+    reasons = {}
     for dataset in datasets:
         if version is None and dataset.incoming_id is not None:
             refusal = WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
-            found[dataset.pk] = refusal
+            reasons[dataset.pk] = refusal
     for finder in _finders:
-        if left := [dataset for dataset in datasets if dataset.pk not in found]:
-            found |= finder(left, version)
-    return found
+        if left := [dataset for dataset in datasets if dataset.pk not in reasons]:
+            reasons |= finder(left, version)
+    return reasons
 
 
 def newest(dataset: Dataset, most: int) -> list[Use]:

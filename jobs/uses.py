@@ -36,23 +36,23 @@ def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, W
         cursor.execute(FIRST_READERS, [list(LIVE), names, names])
         readers = cursor.fetchall()
     jobs = Job.objects.select_related("user").in_bulk([pk for pk, _user, _name in readers])
-    found: dict[int, WrongState] = {}
+    refusals: dict[int, WrongState] = {}
     readable: dict[tuple[int, str], bool] = {}
     for pk, user, name in readers:
         is_own, job = user == datasets[0].user_id, jobs.get(pk)
         dataset = (own if is_own else shared).get(name)
-        if dataset is None or dataset.pk in found or job is None:
+        if dataset is None or dataset.pk in refusals or job is None:
             continue
         if is_own:
-            found[dataset.pk] = WrongState(
+            refusals[dataset.pk] = WrongState(
                 "the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name
             )
         elif _is_readable(job, dataset, readable):
-            found[dataset.pk] = WrongState(
+            refusals[dataset.pk] = WrongState(
                 "the job %(name)s of %(user)s uses this dataset; stop sharing it or wait until the job has ended",
                 name=job.name, user=job.user.username,
             )  # fmt: skip
-    return found
+    return refusals
 
 
 def _is_readable(job: Job, dataset: Dataset, known: dict[tuple[int, str], bool]) -> bool:

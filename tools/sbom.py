@@ -133,8 +133,8 @@ def servers(name: str) -> Iterator[Component]:
             yield part(server.title, version, purl, cpe)
             if server is binaries.NGINX:
                 done = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-                if found := re.search(r"built with OpenSSL (\S+)", done.stderr):
-                    yield part("OpenSSL", found[1], "pkg:generic/openssl", "openssl:openssl")
+                if match := re.search(r"built with OpenSSL (\S+)", done.stderr):
+                    yield part("OpenSSL", match[1], "pkg:generic/openssl", "openssl:openssl")
 
 
 def part(title: str, version: str, purl: str, cpe: str) -> Component:

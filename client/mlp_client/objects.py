@@ -178,7 +178,7 @@ def queue(rest: Rest, options: argparse.Namespace, say) -> list:
         (tr("NAME"), lambda row: row["name"]),
         (tr("REASON"), lambda row: row["reason"]),
     )
-    options.show = lambda found: shown.table(found, columns)
+    options.show = lambda rows: shown.table(rows, columns)
     return sorted(rows, key=lambda row: row["position"])
 
 
@@ -189,7 +189,7 @@ def open_page(rest: Rest, options: argparse.Namespace, say) -> dict:
     address = f"{rest.web.url}/jobs" + (f"/{quote(options.name, safe='')}" if options.name else "")
     if not webbrowser.open(address):
         say(tr("no browser was found; open the address yourself"))
-    options.show = lambda found: shown.line(found["url"])
+    options.show = lambda page: shown.line(page["url"])
     return {"url": address}
 
 

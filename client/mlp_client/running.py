@@ -179,15 +179,15 @@ def _pair(text: str):
 
 def memory(text: str) -> int:
     """Return MiB. Raises ValueError, KeyError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    return round(float(found.group(1)) * UNITS[found.group(2)]) if found else int(text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    return round(float(match.group(1)) * UNITS[match.group(2)]) if match else int(text)
 
 
 def _duration(text: str) -> int:
-    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
-    if not text.strip() or not found:
+    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
+    if not text.strip() or not match:
         raise ValueError
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 

@@ -115,8 +115,8 @@ class Sent:
     def _header(self, entry: str) -> str:
         """Return the script's header (PEP 723), "" without one: what starts the script needs the same packages."""
         with open(os.path.join(self.checkout.root, entry), encoding="utf-8", errors="replace") as file:
-            found = HEADER.search(file.read())
-        return found.group(0) if found else ""
+            match = HEADER.search(file.read())
+        return match.group(0) if match else ""
 
     def _folder(self, fresh: bool) -> str:
         project = os.environ.get("GITHUB_REPOSITORY") or os.environ.get("CI_PROJECT_PATH") or ""

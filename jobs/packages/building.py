@@ -205,7 +205,7 @@ def evict() -> None:
         if (environment.number, environment.digest) not in needed:
             healing.attempt(environment.remove)
     sums: dict[int, int] = {}
-    for environment, used, mib in sorted(store.everything(), key=lambda found: -found[1]):
+    for environment, used, mib in sorted(store.everything(), key=lambda entry: -entry[1]):
         if (environment.number, environment.digest) in needed:
             sums[environment.number] = sums.get(environment.number, 0) + mib
             continue

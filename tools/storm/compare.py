@@ -96,8 +96,8 @@ class Comparison:
 
     def files(self) -> None:
         datasets = self.last("dataset", lambda line: (line["user"], line["name"]), lambda line: line["state"])
-        found = self.last("file", lambda line: (line["user"], line["path"]), lambda line: line["sha"])
-        for (user, path), (possible, line) in found.items():
+        last_lines = self.last("file", lambda line: (line["user"], line["path"]), lambda line: line["sha"])
+        for (user, path), (possible, line) in last_lines.items():
             folder = path.partition("/")[0]
             states = datasets.get((user, folder), ({"ready"}, None))[0]
             if "ready" not in states:
@@ -114,8 +114,10 @@ class Comparison:
     def states(self) -> None:
         """Compare the states of datasets, models and the application; what was deleted must be gone."""
         for what, path in (("dataset", "datasets"), ("model", "models"), ("job deleted", "jobs")):
-            found = self.last(what, lambda line: (line["user"], line["name"]), lambda line: line.get("state", "gone"))
-            for (user, name), (possible, line) in found.items():
+            last_lines = self.last(
+                what, lambda line: (line["user"], line["name"]), lambda line: line.get("state", "gone")
+            )
+            for (user, name), (possible, line) in last_lines.items():
                 row = self.get(user, f"users/{user}/{path}/{name}")
                 state = row["state"] if row else "gone"
                 self.counts[path] += 1
