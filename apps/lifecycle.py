@@ -61,7 +61,7 @@ def create_app(
     broker.require()
     try:
         with transaction.atomic():
-            held = members.hold(user, tenant)
+            tenant_row = members.hold(user, tenant)
             alias = alias_named(user, follows) if follows else None
             model_name = alias.version.model.name if alias and not model_name else model_name
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
@@ -79,9 +79,9 @@ def create_app(
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
-            tcc.never_fits(held, user.username, **values)
+            tcc.never_fits(tenant_row, user.username, **values)
             app = _insert(
-                user=user, tenant=held, model=model, name=name, title=title, public=public, alias=alias,
+                user=user, tenant=tenant_row, model=model, name=name, title=title, public=public, alias=alias,
                 may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
             )  # fmt: skip
             record_created(app, by=by)

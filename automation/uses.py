@@ -19,7 +19,7 @@ def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
     """Return what would use each of the datasets of one owner, or names that version of one: an open sweep, a waiting
     step, an active schedule.
     """
-    owner, found = targets[0][0].user, {}
+    owner, refusals = targets[0][0].user, {}
     named: dict[str, list[Target]] = defaultdict(list)
     for target in targets:
         named[target[0].name].append(target)
@@ -27,9 +27,9 @@ def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
         for refusal, jobs in users(owner.pk):
             for reference in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
                 for target in named[reference.name] if reference.owner == owner.username else ():
-                    if target not in found and _names(reference, target):
-                        found[target] = refusal
-    return found
+                    if target not in refusals and _names(reference, target):
+                        refusals[target] = refusal
+    return refusals
 
 
 def _names(reference: sources.Reference, target: Target) -> bool:
@@ -100,4 +100,4 @@ def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
 
 def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
-    return any((one.owner, one.name) == (dataset.user.username, dataset.name) for one in references)
+    return any((reference.owner, reference.name) == (dataset.user.username, dataset.name) for reference in references)

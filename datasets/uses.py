@@ -80,15 +80,15 @@ def refusals_of_versions(dataset: Dataset, numbers: Sequence[int]) -> dict[int, 
 
 
 def _refusals(targets: Sequence[Target]) -> dict[Target, WrongState]:
-    found: dict[Target, WrongState] = {}
+    reasons: dict[Target, WrongState] = {}
     for dataset, version in targets:
         if version is None and dataset.incoming_id is not None:
             refusal = WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
-            found[dataset, version] = refusal
+            reasons[dataset, version] = refusal
     for finder in _finders:
-        if left := [target for target in targets if target not in found]:
-            found |= finder(left)
-    return found
+        if left := [target for target in targets if target not in reasons]:
+            reasons |= finder(left)
+    return reasons
 
 
 def newest(dataset: Dataset, most: int) -> list[Use]:

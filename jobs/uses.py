@@ -38,11 +38,11 @@ def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
         cursor.execute(FIRST_READERS, [list(LIVE), names, names])
         readers = cursor.fetchall()
     jobs = Job.objects.select_related("user").in_bulk([pk for pk, _user, _name in readers])
-    found: dict[Target, WrongState] = {}
+    refusals: dict[Target, WrongState] = {}
     readable: dict[tuple[int, str], bool] = {}
     for pk, user, name in readers:
         is_own, job = user == owner, jobs.get(pk)
-        used = [target for target in (own if is_own else shared).get(name, ()) if target not in found]
+        used = [target for target in (own if is_own else shared).get(name, ()) if target not in refusals]
         if not used or job is None:
             continue
         if is_own:
@@ -56,8 +56,8 @@ def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
             )  # fmt: skip
         else:
             continue
-        found |= dict.fromkeys(used, refusal)
-    return found
+        refusals |= dict.fromkeys(used, refusal)
+    return refusals
 
 
 def _is_readable(job: Job, dataset: Dataset, known: dict[tuple[int, str], bool]) -> bool:

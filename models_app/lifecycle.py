@@ -70,8 +70,8 @@ def create_model(*, user, name: str, src: str, title: str = "", tenant: str | No
     origin = measured(user, src, job)
     broker.require()
     with transaction.atomic():
-        held = members.hold(user, tenant)
-        return add_model(user=user, tenant=held, name=name, title=title, origin=origin, by=by)
+        tenant_row = members.hold(user, tenant)
+        return add_model(user=user, tenant=tenant_row, name=name, title=title, origin=origin, by=by)
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:
@@ -120,8 +120,13 @@ def measure_again(pk: int, size: int) -> None:
     """Reserve space for files that have changed before they are copied. Raises Refused where there is not enough."""
     with suppress(Missing), locked(Model, pk=pk) as model:
         if model.state == State.CREATING and not model.copied and model.size != size:
-            held = {"id": request_id(pk), "applier": APPLIER, "tenant": model.tenant_id, "owner": model.user.username}
-            tcc.resize(**held, rom=size)
+            request = {
+                "id": request_id(pk),
+                "applier": APPLIER,
+                "tenant": model.tenant_id,
+                "owner": model.user.username,
+            }
+            tcc.resize(**request, rom=size)
             model.size = size
             model.save(update_fields=["size"])
 

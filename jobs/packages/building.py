@@ -244,16 +244,16 @@ def evict() -> None:
     needed = set(live.values_list("user_id", "packages")) | using.in_use()
     active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
     oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
-    for one in store.incomplete(time.time() - KEPT_S):
-        if (one.number, one.digest) not in needed:
-            healing.attempt(one.remove)
+    for environment in store.incomplete(time.time() - KEPT_S):
+        if (environment.number, environment.digest) not in needed:
+            healing.attempt(environment.remove)
     sums: dict[int, int] = {}
-    for one, used, mib in sorted(store.everything(), key=lambda found: -found[1]):
-        if (one.number, one.digest) in needed:
-            sums[one.number] = sums.get(one.number, 0) + mib
+    for environment, used, mib in sorted(store.everything(), key=lambda entry: -entry[1]):
+        if (environment.number, environment.digest) in needed:
+            sums[environment.number] = sums.get(environment.number, 0) + mib
             continue
-        room = settings.PACKAGES_USER_MIB - sums.get(one.number, 0)
-        if one.number not in active or used < oldest or (mib > room and time.time() - used > store.UNUSED_S):
-            healing.attempt(one.remove)
+        room = settings.PACKAGES_USER_MIB - sums.get(environment.number, 0)
+        if environment.number not in active or used < oldest or (mib > room and time.time() - used > store.UNUSED_S):
+            healing.attempt(environment.remove)
         else:
-            sums[one.number] = sums.get(one.number, 0) + mib
+            sums[environment.number] = sums.get(environment.number, 0) + mib

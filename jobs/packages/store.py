@@ -196,6 +196,6 @@ def everything() -> list[tuple[Environment, float, int]]:
     environments = []
     for mark in top().glob(f"*/*/{READY}"):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            one = Environment(int(mark.parent.parent.name), mark.parent.name)
-            environments.append((one, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
+            environment = Environment(int(mark.parent.parent.name), mark.parent.name)
+            environments.append((environment, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
     return environments

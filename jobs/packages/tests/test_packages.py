@@ -289,7 +289,7 @@ def test_nothing_is_left_of_a_failed_installation(submit, until, monkeypatch):
 def test_the_least_recently_used_ones_go_where_a_user_has_no_room(submit, until, settings):
     first = used(until(submit(USES, requirements="colours==1.0"), "finished"), 2)
     second = used(until(submit(USES, "second", requirements="colours==2.0"), "finished"), 1)
-    settings.PACKAGES_USER_MIB = sum(mib for one, _used, mib in store.everything() if one == second)
+    settings.PACKAGES_USER_MIB = sum(mib for environment, _used, mib in store.everything() if environment == second)
     building.evict()
     assert (first.is_ready, second.is_ready) == (False, True)
 
