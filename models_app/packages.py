@@ -61,7 +61,7 @@ def of_files(folder: Path, paths: Iterable[str]) -> str:
     path = posixpath.join(place, finding.FILE)
     if path not in files:
         return ""
-    lines = [line for line in _read(folder, path).splitlines() if not _is_left_out(line, of_mlflow is not None)]
+    lines = [line for line in text.joined(_read(folder, path)) if not _is_left_out(line, of_mlflow is not None)]
     if not any(_is_missing(line, of_mlflow is not None) for line in lines):
         return ""
     try:
@@ -125,7 +125,7 @@ def _read(folder: Path, path: str) -> str:
     if file is None:
         return ""
     with file:
-        return file.read(text.MAX_CHARS).decode("utf-8-sig", errors="replace")
+        return text.decoded(file.read(text.MAX_CHARS))
 
 
 def _included(folder: Path, path: str, files: set[str]) -> str:
@@ -144,12 +144,12 @@ def _is_left_out(line: str, of_mlflow: bool) -> bool:
 
 
 def _is_missing(line: str, of_mlflow: bool) -> bool:
-    """Return whether a line asks for what the platform's Python does not have; of MLflow's only packages count."""
-    if not (line := text.COMMENT.sub("", line).strip()):
-        return False
+    """Return whether a line asks for what the platform's Python does not have. Of MLflow's only packages count, neither
+    versions nor options: its models were loaded without them before.
+    """
     requirement = _parsed(line)
     if requirement is None:
-        return True
+        return not of_mlflow
     if requirement.marker is not None and not requirement.marker.evaluate():
         return False
     try:
@@ -161,6 +161,6 @@ def _is_missing(line: str, of_mlflow: bool) -> bool:
 
 def _parsed(line: str) -> Requirement | None:
     try:
-        return Requirement(text.COMMENT.sub("", line).strip())
+        return Requirement(line.partition(" --hash=")[0])
     except InvalidRequirement:
         return None

@@ -14,7 +14,7 @@ from . import listing
 DIGEST = "^[0-9a-f]{32}$"
 
 
-class UseOut(serializers.Serializer):
+class EnvironmentUseOut(serializers.Serializer):
     kind = serializers.ChoiceField(choices=("job", "model", "application"))
     name = serializers.CharField()
 
@@ -29,7 +29,7 @@ class EnvironmentOut(serializers.Serializer):
     created = serializers.DateTimeField()
     used = serializers.DateTimeField(allow_null=True, help_text="when a run was last started with it")
     log = serializers.CharField(allow_blank=True, help_text="pip's last lines while it is being installed")
-    used_by = UseOut(many=True)
+    used_by = EnvironmentUseOut(many=True)
 
 
 class EnvironmentView(ContractView):

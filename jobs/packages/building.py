@@ -113,7 +113,7 @@ def resolve(job: Job) -> str:
         if handle is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
         with handle:
-            return handle.read(text.MAX_CHARS).decode(errors="replace")
+            return text.decoded(handle.read(text.MAX_CHARS))
 
     try:
         return text.resolved(job.requirements, os.path.dirname(job.entry), read)

@@ -6,6 +6,7 @@ and so are paths: the installation sees no file of the user's.
 
 from __future__ import annotations
 
+import codecs
 import posixpath
 import re
 from collections.abc import Callable
@@ -22,16 +23,28 @@ NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|
 # A place may be an address of the network only, and of the options of one requirement its checksum.
 ELSEWHERE = re.compile(r"^[^@;]*@(?!\s*(?:[a-z]+\+)?(?:https?|ssh|git)://)|\s-(?!-hash=)", re.IGNORECASE)
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 COMMENT = re.compile(r"(^|\s)#.*$")
 
 
+def decoded(data: bytes) -> str:
+    """Return the text of a file as pip reads it: by its byte order mark, which PowerShell's `>` writes, else UTF-8."""
+    for mark, encoding in MARKS.items():
+        if data.startswith(mark):
+            return data.removeprefix(mark).decode(encoding, errors="replace")
+    return data.decode(errors="replace")
+
+
+def joined(text: str) -> list[str]:
+    """Return the lines of a text, without comments and blanks; what a backslash continues is one line."""
+    whole = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    return [line for each in whole if (line := " ".join(COMMENT.sub("", each).split()))]
+
+
 def lines(text: str) -> list[str]:
-    """Return the requirements and inclusions of a text, without comments and blanks. Raises Refused for others."""
+    """Return the requirements and inclusions of a text. Raises Refused for others."""
     requirements = []
-    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
-        line = " ".join(COMMENT.sub("", line).split())
-        if not line:
-            continue
+    for line in joined(text):
         if len(requirements) == MAX_LINES:
             raise Refused("at most %(most)s lines", field=FIELD, most=MAX_LINES)
         if not INCLUDE.fullmatch(line) and (not NAMED.match(line) or ELSEWHERE.search(line)):

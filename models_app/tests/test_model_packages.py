@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import time
 
 import pytest
@@ -184,11 +185,13 @@ def test_requirements_of_mlflow_count_where_a_package_is_missing(
     pickled = (storage.job_dir("alice", job.name) / "model.pkl").read_bytes()
     uploaded("flow/MLmodel", MLFLOW)
     uploaded("flow/model.pkl", pickled)
-    uploaded("flow/requirements.txt", "mlflow==2.9.2\ncolours==5.0\n-c constraints.txt\n")
+    listed = "mlflow==2.9.2 \\\n    --hash=sha256:00\ncolours==5.0\n-c constraints.txt\n"
+    uploaded("flow/requirements.txt", codecs.BOM_UTF16_LE + listed.encode("utf-16-le"))  # as PowerShell writes it
     model = settled(make_model("home/flow"))
     assert (model.state, model.reason, model.format) == ("ready", "", "mlflow/sklearn")
     assert model.requirements == "colours==5.0\n"
-    uploaded("flow/requirements.txt", "mlflow==2.9.2\nscikit-learn==0.1\n")  # other versions of what is here
+    # Other versions of what is here, and an option that MLflow has written down.
+    uploaded("flow/requirements.txt", "mlflow==2.9.2\n--extra-index-url https://x.test\nscikit-learn==0.1\n")
     installations.clear()
     model = settled(make_model("home/flow", name="other"))
     assert (model.requirements, installations) == ("", [])

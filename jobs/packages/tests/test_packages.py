@@ -105,6 +105,13 @@ def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
     assert log() == log("second")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_is_read_by_its_byte_order_mark_as_pip_reads_it(submit, until, home, encoding):
+    (home / "requirements.txt").write_bytes("colours==1.0\r\n".encode(encoding))
+    until(submit(USES, requirements="", find_requirements=True), "finished")
+    assert log().startswith("1.0 True")
+
+
 @pytest.mark.long
 def test_environments_are_of_one_user(submit, until, as_bob, bob):
     first = until(submit(USES, requirements="colours==1.0"), "finished")
