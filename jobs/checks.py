@@ -17,7 +17,7 @@ from .code import cloning
 from .models import Job, Snapshot
 from .packages import finding, text
 
-MAX_SCRIPT_BYTES = 1 << 20  # of which a header is read
+MAX_FOUND_BYTES = 2 << 20  # of a script with a header, or of a file beside it
 
 
 def code_of(user, entry: str, code_from: str | None, script: str | None, visitor: Visitor | None) -> Snapshot | None:
@@ -57,7 +57,7 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
         if blob is None:
             return None
         with blob:
-            return text.decoded(blob.read(MAX_SCRIPT_BYTES))
+            return text.decoded(blob.read(MAX_FOUND_BYTES))
 
     if find and not wanted.strip():
         wanted = finding.found(entry, read)

@@ -124,7 +124,7 @@ class JobIn(RegistryIn, CodeIn):
     find_requirements = StrictBool(
         required=False,
         help_text="without `requirements`: use the header of the script (PEP 723), or requirements.txt or "
-        "pyproject.toml beside it; default false",
+        "pyproject.toml beside it, with uv.lock if there is one; default false",
     )
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()

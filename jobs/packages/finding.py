@@ -2,7 +2,8 @@
 these that is there.
 
 The header is that of PEP 723, https://packaging.python.org/en/latest/specifications/inline-script-metadata/, which uv,
-pipx and hatch read; of pyproject.toml the dependencies of `[project]` count. Which Python they ask for is compared.
+pipx and hatch read; of pyproject.toml the dependencies of `[project]` count, in the versions of uv.lock where that lies
+beside it. Which Python they ask for is compared.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kernel.errors import Refused
 
-from . import text
+from . import text, uv_lock
 
 BEGIN, END = "# /// script", "# ///"
-FILE, PROJECT = "requirements.txt", "pyproject.toml"
+FILE, PROJECT, LOCK = "requirements.txt", "pyproject.toml", "uv.lock"
 
 
 def found(entry: str, read: Callable[[str], str | None]) -> str:
@@ -39,7 +40,11 @@ def found(entry: str, read: Callable[[str], str | None]) -> str:
     path = posixpath.join(folder, PROJECT)
     if (project := read(path)) is not None:
         table = _toml(project, path).get("project", {})
-        return _dependencies(table if isinstance(table, dict) else {}, path)
+        wanted = _dependencies(table if isinstance(table, dict) else {}, path)
+        lock = posixpath.join(folder, LOCK)
+        if wanted and (locked := read(lock)) is not None:
+            return _locked(_toml(locked, lock), str(table.get("name", "")), lock)
+        return wanted
     return ""
 
 
@@ -67,6 +72,21 @@ def header_of(script: str, entry: str = "") -> dict | None:
 
 
 def _dependencies(table: dict, path: str) -> str:
+    _require_python(table, path)
+    lines = table.get("dependencies", [])
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise Refused("%(file)s: dependencies must be a list of texts", field=text.FIELD, file=path)
+    return _checked([line.replace("\n", " ") for line in lines], path)
+
+
+def _locked(lock: dict, project: str, path: str) -> str:
+    _require_python(lock, path)
+    lines: list[str] = []
+    _at(path, lambda: lines.extend(uv_lock.pins(lock, project)))
+    return _checked(lines, path)
+
+
+def _require_python(table: dict, path: str) -> None:
     wanted = table.get("requires-python", "")
     try:
         fits = not wanted or SpecifierSet(wanted).contains(platform.python_version(), prereleases=True)
@@ -77,10 +97,10 @@ def _dependencies(table: dict, path: str) -> str:
             "%(file)s requires Python %(wanted)s; jobs have %(version)s",
             field=text.FIELD, file=path, wanted=str(wanted)[:50], version=platform.python_version(),
         )  # fmt: skip
-    lines = table.get("dependencies", [])
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise Refused("%(file)s: dependencies must be a list of texts", field=text.FIELD, file=path)
-    wanted = "\n".join(line.replace("\n", " ") for line in lines)
+
+
+def _checked(lines: list[str], path: str) -> str:
+    wanted = "\n".join(lines)
     if len(wanted) > text.MAX_CHARS:
         raise Refused("%(file)s: at most %(most)s characters", field=text.FIELD, file=path, most=text.MAX_CHARS)
     _at(path, lambda: text.lines(wanted))
@@ -90,7 +110,7 @@ def _dependencies(table: dict, path: str) -> str:
 def _toml(source: str, path: str) -> dict:
     try:
         return tomllib.loads(source)
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
         raise Refused("%(file)s: not TOML: %(problem)s", field=text.FIELD, file=path, problem=str(problem)) from problem
 
 

@@ -36,6 +36,81 @@ dev = ["pytest"]
 """
 
 
+LOCK = """
+version = 1
+revision = 3
+requires-python = ">=3.8"
+resolution-markers = ["python_full_version >= '3.0'", "python_full_version < '3.0'"]
+
+[[package]]
+name = "x"
+version = "0.1.0"
+source = { virtual = "." }
+dependencies = [
+    { name = "colours", extra = ["bright"] },
+    { name = "hues", version = "0.3", source = { registry = "https://index.test" }, marker = "sys_platform != 'z'" },
+    { name = "hues", version = "0.2", source = { registry = "https://index.test" }, marker = "sys_platform == 'z'" },
+    { name = "tints" },
+]
+
+[package.optional-dependencies]
+plots = [{ name = "never" }]
+
+[package.dev-dependencies]
+dev = [{ name = "never" }]
+
+[[package]]
+name = "colours"
+version = "1.0"
+source = { registry = "https://index.test" }
+dependencies = [{ name = "shades" }, { name = "colours" }]
+
+[package.optional-dependencies]
+bright = [{ name = "neon", marker = "extra == 'bright'" }]
+dark = [{ name = "never" }]
+
+[[package]]
+name = "hues"
+version = "0.2"
+source = { registry = "https://index.test" }
+
+[[package]]
+name = "hues"
+version = "0.3"
+source = { registry = "https://index.test" }
+
+[[package]]
+name = "tints"
+version = "1"
+source = { registry = "https://index.test" }
+resolution-markers = ["python_full_version < '3.0'"]
+
+[[package]]
+name = "tints"
+version = "2"
+source = { registry = "https://index.test" }
+resolution-markers = ["python_full_version >= '3.0'"]
+
+[[package]]
+name = "neon"
+version = "3"
+source = { url = "https://host.test/neon-3-py3-none-any.whl" }
+
+[[package]]
+name = "never"
+version = "1"
+source = { registry = "https://index.test" }
+
+[[package]]
+name = "shades"
+version = "0.1"
+source = { git = "https://host.test/shades?subdirectory=py&rev=main#0123456789abcdef" }
+"""
+LOCKED = """colours==1.0
+hues==0.3
+neon @ https://host.test/neon-3-py3-none-any.whl
+shades @ git+https://host.test/shades@0123456789abcdef#subdirectory=py
+tints==2"""
 FOUND = "colours>=1.0\nhues[all]; python_version >= '3'"
 
 
@@ -71,6 +146,11 @@ def submit(as_alice, alice):
         ({"requirements.txt": "colours\n", "pyproject.toml": PYPROJECT}, "-r requirements.txt"),
         ({"pyproject.toml": PYPROJECT}, "colours\nhues==0.3"),
         ({"pyproject.toml": "[tool.ruff]\nline-length = 1"}, ""),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK}, LOCKED),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace("\n", "\r\n")}, LOCKED),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace('virtual = "."', 'editable = "."')}, LOCKED),
+        ({"pyproject.toml": PYPROJECT, "requirements.txt": "other", "uv.lock": LOCK}, "-r requirements.txt"),
+        ({"uv.lock": LOCK}, ""),  # of nothing
     ],
 )
 def test_the_first_that_is_there_is_used(submit, files, wanted):
@@ -105,6 +185,19 @@ def test_lines_of_the_job_come_first_and_it_can_be_left_out(submit, as_alice):
         ({"train.py": f"# /// script\n# dependencies = ['x{'>=1,' * 20000}']\n# ///\n"}, "train.py: at most 65536"),
         ({"requirements.txt": "--index-url https://index.test"}, "requirements.txt: --index-url"),
         ({"pyproject.toml": "[project"}, "pyproject.toml: not TOML"),
+        ({"pyproject.toml": f"x = {'[' * 5000}"}, "pyproject.toml: not TOML"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": "["}, "uv.lock: not TOML"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": "version = 2"}, "uv.lock: not a lock that is understood"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": "version = 1"}, "uv.lock: not a lock that is understood"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": "version = 1\npackage = 3"}, "uv.lock: not a lock"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace('"tints" }', '"gone" }')}, "uv.lock: not a lock"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace("!= 'z'", "!= ")}, "uv.lock: not a lock"),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace('">=3.8"', '">=4"')}, "uv.lock requires Python >=4"),
+        (
+            {"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace('git = "https', 'editable = "ht')},
+            "uv.lock: shades is a",
+        ),
+        ({"pyproject.toml": PYPROJECT, "uv.lock": LOCK.replace('"1.0"', '"1.0 --pre"')}, "uv.lock: colours==1.0 --pre"),
         ({"pyproject.toml": "project = 1\n[x]"}, ""),
     ],
 )
