@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 
@@ -58,16 +58,22 @@ class Origin:
     packages: str = ""
 
 
-def create_model(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Model:
+def create_model(
+    *, user, name: str, src: str, title: str = "", tenant: str | None = None, requirements: str = "", by: str
+) -> Model:  # fmt: skip
     """Create the row, reserve disk space for its files and enqueue the copy.
 
-    Raises Refused: the name is taken, the source does not exist, the job has not finished, not enough space.
+    `requirements` are lines of a requirements file, in place of those that come with the source. Raises Refused: the
+    name is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
     Raises Fault, with nothing stored, when the task queue is not available.
     """
     kind, job_name, _path = copying.parse(src)
     members.chosen(user, tenant)
     job = finished_job(user, job_name) if kind == "jobs" else None
+    wanted = packages.of_lines(requirements)
     origin = measured(user, src, job)
+    if wanted:
+        origin = replace(origin, requirements=wanted, packages="")
     broker.require()
     with transaction.atomic():
         tenant_row = members.hold(user, tenant)
@@ -132,8 +138,8 @@ def measure_again(pk: int, size: int) -> None:
 
 
 def note_copy(pk: int, checksums: dict, requirements: str = "") -> None:
-    """Record the copied files, so that the check may start, and the packages that they name, unless a job has brought
-    some; fail if their size is not the reserved one.
+    """Record the copied files, so that the check may start, and the packages that they name, unless some were given or
+    come from a job; fail if their size is not the reserved one.
     """
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING or model.copied:
@@ -142,7 +148,7 @@ def note_copy(pk: int, checksums: dict, requirements: str = "") -> None:
             _fail(model, copying.CHANGED, by="copy")
             return
         model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
-        if not model.packages:
+        if not model.packages and not model.requirements:
             model.requirements = requirements
         model.save(update_fields=["copied", "checksums", "run_name", "requirements"])
         after_commit.enqueue("models.check", model.pk)

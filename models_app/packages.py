@@ -70,6 +70,13 @@ def of_files(folder: Path, paths: Iterable[str]) -> str:
         raise Refused("%(file)s: %(problem)s", field="src", file=path, problem=refused.problem) from refused
 
 
+def of_lines(lines: str) -> str:
+    """Return requirements that were given with a model, one a line. Raises Refused for what is none, and for files."""
+    if any(map(text.INCLUDE.fullmatch, text.lines(lines))):
+        raise Refused("-r is not accepted here; write the lines of the file", field=text.FIELD)
+    return text.resolved(lines, "", lambda path: "")
+
+
 def ensure(model: Model, note, *, cpu: float, ram: int, tenant: Tenant, since: datetime | None) -> Path | None:
     """Return the folder of the model's environment, None while it is being installed.
 

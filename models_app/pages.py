@@ -67,7 +67,7 @@ def models(request):
     """Show the user's models; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("title", "name", "src", "file", "tenant"))
+        problems = problems_of(lambda: _create(request), ("title", "name", "src", "file", "tenant", "requirements"))
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
@@ -94,7 +94,7 @@ def models(request):
 def _create(request) -> None:
     fill_name(request, Model)
     if request.FILES.get("file"):
-        given = {name: request.POST.get(name, "").strip() for name in ("name", "title", "tenant")}
+        given = {name: request.POST.get(name, "").strip() for name in ("name", "title", "tenant", "requirements")}
         fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
                                "src": _uploaded(request)})  # fmt: skip
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from jobs.packages.fields import RequirementsField
 from kernel.errors import Refused
 from kernel.fields import Invalid, NameField, StrictSerializer, StrictString, TitleField
 from kernel.names import FILE_PART
@@ -31,6 +32,10 @@ class ModelIn(StrictSerializer):
     title = TitleField()
     src = SourceField(max_length=500, help_text="jobs/{job}, jobs/{job}/{path} or home/{path}")
     tenant = NameField(required=False)
+    requirements = RequirementsField(
+        "packages to load it with, as in a requirements file; without any those of its job, or of the requirements.txt "
+        "beside it"
+    )
 
 
 class ModelOut(serializers.Serializer):

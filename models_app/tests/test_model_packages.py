@@ -13,6 +13,7 @@ from jobs.models import Job
 from jobs.packages import building, store
 from jobs.packages.tests.wheels import wheel
 from kernel import storage
+from mlp.tests.page_world import visitor
 from mlp.tests.patience import LIMIT_S
 from models_app.models import Model
 from resources.models import Network, Tenant
@@ -124,6 +125,34 @@ def test_requirements_beside_an_uploaded_model_are_installed(as_alice, uploaded,
     assert (model.state, model.reason) == ("ready", "")
     assert outputs(model) == ["colours-1.0"]
     assert as_alice.call("get", "users/alice/models/net").json()["requirements"] == "colours==1.0\nhues==0.3\n"
+
+
+def test_packages_that_are_given_count_before_all_others(as_alice, uploaded, settled, trained):
+    uploaded("net/predictor.py", NEEDY)
+    uploaded("net/requirements.txt", "colours==2.0")
+    body = {"name": "net", "src": "home/net", "requirements": "# these\ncolours==1.0"}
+    assert as_alice.call("post", "users/alice/models", body).status_code == 201
+    assert outputs(settled(Model.objects.get(name="net"))) == ["colours-1.0"]
+    trained("colours==2.0")
+    body = {"name": "other", "src": "jobs/fit/model", "requirements": "colours==1.0"}
+    assert as_alice.call("post", "users/alice/models", body).status_code == 201
+    assert outputs(settled(Model.objects.get(name="other"))) == ["colours-1.0"]
+
+
+@pytest.mark.parametrize("lines", ["-r more.txt", "--pre x", "./x", "x\n" * 1001])
+def test_what_is_no_requirement_makes_no_model(as_alice, uploaded, lines):
+    body = {"name": "net", "src": uploaded("net/predictor.py"), "requirements": lines}
+    assert as_alice.refused("post", "users/alice/models", body).startswith("requirements: ")
+    assert not Model.objects.exists()
+
+
+def test_the_form_takes_packages_and_says_what_is_none(alice, uploaded, settled):
+    page = visitor(alice)
+    fields = {"name": "net", "src": uploaded("net/predictor.py", NEEDY), "requirements": "--pre colours"}
+    refused = page.post("/models", fields).content.decode()
+    assert "--pre colours is not a requirement" in refused
+    assert page.post("/models", fields | {"requirements": "colours==1.0"}).status_code == 302
+    assert outputs(settled(Model.objects.get(name="net"))) == ["colours-1.0"]
 
 
 @pytest.mark.parametrize(
