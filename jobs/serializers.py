@@ -208,7 +208,9 @@ class JobOut(RegistryOut):
     inputs = InputsField(source="job_inputs", help_text="outputs of other jobs that it reads")
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
     env = serializers.DictField(child=serializers.CharField(allow_blank=True), source="shown_env")
-    requirements = serializers.CharField(allow_blank=True, help_text="packages, as in a requirements file")
+    requirements = serializers.CharField(
+        source="shown_requirements", allow_blank=True, help_text="packages, as in a requirements file"
+    )
     retries = serializers.IntegerField()
     timeout = serializers.IntegerField(allow_null=True, help_text="time limit in seconds from the first start")
     priority = serializers.IntegerField(help_text="among the user's own queued jobs; the highest is first")

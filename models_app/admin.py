@@ -45,7 +45,7 @@ class ModelAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason_text", "served")}),
         (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
-        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "requirements", "trashed")}),
+        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "packages_text", "trashed")}),
     )
     verbs = {
         "end": Verb(
@@ -85,6 +85,10 @@ class ModelAdmin(OwnedAdmin):
     @display(description=_("folder"))
     def folder(self, model: Model) -> str:
         return str(storage.model_dir(model.user.username, model.name))
+
+    @display(description=_("packages"))
+    def packages_text(self, model: Model) -> str:
+        return model.shown_requirements or "-"
 
     @display(description=_("checksums"))
     def sums(self, model: Model) -> str:

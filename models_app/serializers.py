@@ -52,7 +52,9 @@ class ModelOut(serializers.Serializer):
     checksums = serializers.JSONField(help_text="size and sha256 by path")
     lineage = serializers.JSONField()
     requirements = serializers.CharField(
-        allow_blank=True, help_text="packages that it is loaded with, beside those that the platform has"
+        source="shown_requirements",
+        allow_blank=True,
+        help_text="packages that it is loaded with, beside those that the platform has",
     )
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()

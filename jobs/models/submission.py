@@ -64,6 +64,11 @@ class Submission(models.Model):
         return self.env if self.reading is None else dict.fromkeys(self.env, masking.HIDDEN)
 
     @property
+    def shown_requirements(self) -> str:
+        """Return the packages of the job. Readers do not get passwords in addresses."""
+        return self.requirements if self.reading is None else masking.without_credentials(self.requirements)
+
+    @property
     def page_env(self) -> dict[str, str]:
         """Return the same for pages, which hide values of names that look secret from the owner, too: others may see
         the screen.

@@ -11,6 +11,7 @@ from django.db.models import Q
 import runners
 from accounts.models import User
 from jobs.models import Job, State
+from kernel import masking
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 
@@ -101,7 +102,7 @@ def _shown(environment: Environment, uses: list[Use]) -> Shown:
         environment.digest,
         state,
         failed[0] if failed else "",
-        environment.wanted(),
+        masking.without_credentials(environment.wanted()),
         environment.installed() if state == "ready" else [],
         environment.size_mib(),
         _moment(created),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runners
 from jobs.models import Job, State
+from kernel import masking
 
 from .store import Environment
 
@@ -14,7 +15,12 @@ def packages_of(job: Job) -> dict | None:
     """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
     if not job.requirements:
         return None
-    packages = {"wanted": job.requirements, "installed": "", "lines": "", "installing": False}
+    packages = {
+        "wanted": masking.without_credentials(job.requirements),
+        "installed": "",
+        "lines": "",
+        "installing": False,
+    }
     if job.packages:
         environment = Environment(job.user_id, job.packages)
         packages["installed"] = "\n".join(environment.installed()) if environment.is_ready else ""

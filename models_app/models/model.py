@@ -17,6 +17,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
@@ -77,6 +78,11 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
+
+    @property
+    def shown_requirements(self) -> str:
+        """Return the packages that it is loaded with, without passwords in addresses."""
+        return masking.without_credentials(self.requirements)
 
     @transition(
         field=state,

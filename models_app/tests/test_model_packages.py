@@ -139,6 +139,24 @@ def test_packages_that_are_given_count_before_all_others(as_alice, uploaded, set
     assert outputs(settled(Model.objects.get(name="other"))) == ["colours-1.0"]
 
 
+def test_passwords_in_addresses_are_not_shown(as_alice, alice, uploaded, tasks):
+    lines = "\n".join(
+        [
+            "x @ https://ann:s3cret@host.test/x-1-py3-none-any.whl",
+            "y @ git+https://t0ken@host.test/y",
+            "z @ git+ssh://git@host.test/z",
+        ]
+    )
+    body = {"name": "net", "src": uploaded("net/predictor.py"), "requirements": lines}
+    answer = as_alice.call("post", "users/alice/models", body)
+    page = visitor(alice).get("/models/net").content.decode()
+    for text in (answer.json()["requirements"], page):
+        assert "s3cret" not in text
+        assert "t0ken" not in text
+        assert "git+ssh://git@host.test/z" in text
+    assert Model.objects.get().requirements.startswith("x @ https://ann:s3cret@host.test/")
+
+
 @pytest.mark.parametrize("lines", ["-r more.txt", "--pre x", "./x", "x\n" * 1001])
 def test_what_is_no_requirement_makes_no_model(as_alice, uploaded, lines):
     body = {"name": "net", "src": uploaded("net/predictor.py"), "requirements": lines}
