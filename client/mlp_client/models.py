@@ -30,6 +30,9 @@ def declare(command) -> None:
     parser.add_argument("source", metavar="JOB[/PATH]", help=tr("output of a job; home/PATH is what was uploaded"))
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
+    parser.add_argument("-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
+    words = tr("package to install: polars>=1.9")
+    parser.add_argument("--package", action="append", metavar="LINE", help=words)
     automation.add_list(models, list_models)
     automation.add_name(models("show", show_model, tr("print a model")), "MODEL")
     parser = automation.add_name(models("pull", pull_model, tr("fetch the files of a model")), "MODEL")
@@ -67,6 +70,7 @@ def create_model(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Make a model and wait until it is ready. Raises Failure where it does not load."""
     source = options.source if options.source.startswith(("home/", "jobs/")) else f"jobs/{options.source}"
     fields = {"name": options.name, "src": source, "title": options.title, "tenant": options.tenant}
+    fields["requirements"] = running.packages_of(options) or None
     model = rest.send("POST", "models", {key: value for key, value in fields.items() if value is not None}).json()
     path = f"models/{quote(options.name, safe='')}"
     while model["state"] == "creating":

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -107,9 +108,15 @@ class Platform:
         return definition
 
     # --- models, applications, datasets ---------------------------------------------------------------------------
-    def create_model(self, name: str, source: str, title: str = "") -> dict[str, Any]:
-        """Make a model of `job`, `job/path` or `home/path`, and wait until it is checked. Raises Failure."""
-        options = argparse.Namespace(name=name, source=source, title=title or None, tenant=None)
+    def create_model(
+        self, name: str, source: str, title: str = "", packages: Sequence[str] = ()
+    ) -> dict[str, Any]:  # fmt: skip
+        """Make a model of `job`, `job/path` or `home/path`, and wait until it is checked; `packages` are requirements
+        in place of those that it comes with. Raises Failure.
+        """
+        options = argparse.Namespace(
+            name=name, source=source, title=title or None, tenant=None, requirements=None, package=packages
+        )
         return models.create_model(self.rest, options, self.note)
 
     def pull_model(self, name: str, folder: str = "") -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import os
 import re
 
@@ -80,16 +81,25 @@ def fields_of(options: argparse.Namespace) -> dict:
         fields["inputs"] = {name: value or "" for name, value in options.input}
     if options.tag:
         fields["tags"] = {tag.partition("=")[0]: tag.partition("=")[2] for tag in options.tag}
+    if packages := packages_of(options):
+        fields["requirements"] = packages
+    return fields
+
+
+def packages_of(options: argparse.Namespace) -> str:
+    """Return the lines of -r and --package, "" without any. Raises Failure for a file that cannot be read."""
     lines = list(options.package or ())
     if options.requirements:
         try:
-            with open(options.requirements, encoding="utf-8-sig") as file:
-                lines.insert(0, file.read().strip())
+            with open(options.requirements, "rb") as file:
+                data = file.read()
+            # As pip does: `pip freeze > requirements.txt` of PowerShell writes UTF-16.
+            is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            text = data.decode("utf-16" if is_wide else "utf-8-sig")
         except (OSError, ValueError) as problem:
             raise Failure(LOCAL, tr("{file} cannot be read: {problem}", file=options.requirements, problem=problem))
-    if lines:
-        fields["requirements"] = "\n".join(lines)
-    return fields
+        lines.insert(0, text.replace("\r\n", "\n").strip())
+    return "\n".join(lines)
 
 
 def run(rest: Rest, options: argparse.Namespace, say):

@@ -125,7 +125,7 @@ def test_schedules_are_created_paused_and_run_at_once(client):
 def test_an_output_is_deployed_and_another_model_takes_its_place(client):
     client.run("run", "src/fit.py", "--name", "fit", "--cpu", "0.1")
     client.run("run", "src/fit.py", "--name", "better", "--cpu", "0.1", "--", "--lr", "0.75")
-    assert client.json("model", "create", "calc", "fit/predictor.py")["state"] == "ready"
+    assert client.json("model", "create", "calc", "fit/predictor.py", "--package", "numpy")["state"] == "ready"
     client.run("model", "create", "calctwo", "better/predictor.py")
     assert "0 B" not in client.run("model", "ls").stdout
     client.run("model", "pull", "calc", "fetched")

@@ -48,6 +48,8 @@ def test_packages_that_a_script_names_are_those_of_its_job(alice_client, alice_d
     assert requirements() == "colours>=1"
     assert requirements("--package", "other") == "other"
     assert requirements("--no-requirements") == ""
+    (alice_client.here / "wide.txt").write_bytes("colours==1.0\r\nhues\r\n".encode("utf-16"))
+    assert requirements("-r", "wide.txt", "--package", "other") == "colours==1.0\nhues\nother"
     write(alice_client.here, {"src/fit.py": "", "requirements.txt": "-e ."})
     refusal = alice_client.refused("run", "src/fit.py", "-d", code=4)
     assert refusal.startswith("requirements: requirements.txt: -e . is not a requirement")
