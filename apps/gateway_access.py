@@ -2,9 +2,9 @@
 
 `route` returns the address of the application and the secret of its run (apps/proof.py), or 403, as does the faster
 `apps/routing.py`, which asks `allowed`, too. For a refused request nginx then gets the response of `refusal`: 401
-without a valid token, 404 for no such application (also for another user's), 503 with a reason while it is not up.
-Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
-second, the caller's token is checked each time.
+without a valid token or key, 404 for no such application (also for another user's), 503 with a reason while it is not
+up. Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
+second, the caller's token or key is checked each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernel import sockets
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import proof
+from . import keys, proof
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
@@ -64,6 +64,7 @@ class Asked(Protocol):
 class Place:
     """The address of an application that is up, and who may call it."""
 
+    app_id: int
     user_id: int
     public: bool
     base: str
@@ -83,10 +84,25 @@ def route(request: HttpRequest) -> HttpResponse:
     return HttpResponse(status=204, headers={"X-App-Base": place.base, proof.HEADER: place.secret})
 
 
-def allowed(request: Asked) -> Place | None:
-    """Return the place of the application that the request is for, None where the caller may not use it."""
+def allowed(request: Asked, times: int = 1) -> Place | None:
+    """Return the place of the application that the request is for, None where the caller may not use it.
+
+    `times` is how many requests like this one have arrived: those with a key are counted.
+    """
     place = _place(request.META.get("HTTP_X_APP_USER", ""), request.META.get("HTTP_X_APP_NAME", ""))
-    return place if place is not None and (place.public or _may(caller(request), place)) else None
+    if place is None:
+        return None
+    key = _key(request)
+    if key is not None and key.app_id == place.app_id:
+        keys.count(key.pk, times)
+        return place
+    return place if place.public or _may(caller(request), place) else None
+
+
+def _key(request: Asked) -> keys.Caller | None:
+    """Return the valid key that the request is sent with."""
+    text = keys.presented(request.META)
+    return keys.lookup(text, throttle.client_address(request)) if text else None
 
 
 def _place(user: str, name: str) -> Place | None:
@@ -97,16 +113,16 @@ def _place(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("user_id", "public", "address", "run_name").first()
+    row = rows.values_list("pk", "user_id", "public", "run_name", "address").first()
     if row is None:
         return None
     try:
-        base = _base(sockets.parse(row[2]))
+        base = _base(sockets.parse(row[-1]))
     except OSError:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    place = _places[key] = Place(row[0], row[1], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
+    place = _places[key] = Place(*row[:3], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
     return place
 
 
@@ -146,9 +162,10 @@ def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
     user, name = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
     app = Application.objects.filter(user__username=user, name=name).select_related("user").first()
     who = caller(request)
-    if app is None or not (app.public or _may(who, app)):
+    if app is None or not (app.public or _may(who, app) or _opens(_key(request), app)):
         if who is None:
-            return 401, _("This needs the token of the application's owner: send Authorization: Bearer {token}."), None
+            return 401, _("This needs a key of the application, or its owner's token: send Authorization: Bearer "
+                          "{key}."), None  # fmt: skip
         return 404, _("There is no application at this address."), None
     if app.state == State.READY:
         return 200, "", app
@@ -167,6 +184,8 @@ def caller(request: Asked) -> tuple[int, bool] | None:
     """
     meta = request.META
     header = meta.get("HTTP_AUTHORIZATION", "")
+    if keys.presented(meta):
+        return None  # a key is nobody's token, and a session does not replace it
     if header:
         try:
             token = bearer(header)
@@ -183,6 +202,10 @@ def caller(request: Asked) -> tuple[int, bool] | None:
         return None
     user = getattr(request, "user", None)
     return (user.pk, user.is_administrator) if user is not None and user.is_authenticated else None
+
+
+def _opens(key: keys.Caller | None, app: Application) -> bool:
+    return key is not None and key.app_id == app.pk
 
 
 def _may(who: tuple[int, bool] | None, app: Application | Place) -> bool:

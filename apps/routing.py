@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 
 ROUTE = "/internal/apps/route"
 # All that an answer depends on: a session is not read here.
-JUDGED = ("HTTP_X_INTERNAL_KEY", "HTTP_AUTHORIZATION", "HTTP_X_APP_USER", "HTTP_X_APP_NAME")
+JUDGED = (
+    *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
+    *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
+)
 REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
@@ -60,25 +63,28 @@ class Listener:
 
     def _answer_waiting(self) -> None:
         requests, self.waiting = self.waiting, []
-        answers: dict[tuple[str | None, ...], tuple[int, bytes]] = {}
-        for connection, path, meta in requests:
-            key = (path, *(meta.get(name) for name in JUDGED))
-            if key not in answers:
-                answers[key] = answer(path, meta)
-            status, text = answers[key]
-            meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
-            if not connection.transport.is_closing():
-                connection.transport.write(text)
+        alike: dict[tuple[str | None, ...], list[tuple[Connection, str, dict[str, str]]]] = {}
+        for request in requests:
+            _connection, path, meta = request
+            alike.setdefault((path, *(meta.get(name) for name in JUDGED)), []).append(request)
+        for group in alike.values():
+            status, text = answer(*group[0][1:], times=len(group))
+            for connection, _path, _meta in group:
+                meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
+                if not connection.transport.is_closing():
+                    connection.transport.write(text)
 
 
-def answer(path: str, meta: dict[str, str]) -> tuple[int, bytes]:
-    """Return the status and the whole response: 204 with where the application is, 403, or 503 after a fault."""
+def answer(path: str, meta: dict[str, str], times: int = 1) -> tuple[int, bytes]:
+    """Return the status and the whole response: 204 with where the application is, 403, or 503 after a fault. `times`
+    is how many requests like this one have arrived together.
+    """
     if path != ROUTE or not has_internal_key(meta):
         return 404, UNKNOWN
     asked = Asked(meta)
     try:
         close_old_connections()
-        place = gateway_access.allowed(asked)
+        place = gateway_access.allowed(asked, times)
     except Exception as problem:
         body = unavailable(asked, problem).content
         head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString, TitleField
+from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, StrictString, TitleField
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
@@ -52,6 +52,34 @@ class AppMoveIn(StrictSerializer):
 
 class AppRestartIn(StrictSerializer):
     may_restart = StrictBool(required=False, help_text="without room for two runs: restart instead of waiting")
+
+
+class AppKeyIn(StrictSerializer):
+    name = StrictString(help_text="1 to 50 letters, digits and . _ -")
+    days = StrictInt(required=False, allow_null=True, default=None, help_text="when it ends; never by default")
+
+
+class AppKeyOut(serializers.Serializer):
+    name = serializers.CharField()
+    by = serializers.CharField(allow_blank=True, help_text="who has made it")
+    created = serializers.DateTimeField()
+    expires = serializers.DateTimeField(allow_null=True)
+    used = serializers.DateTimeField(allow_null=True, help_text="the last use, to within a minute")
+    address = serializers.IPAddressField(allow_null=True, help_text="the address of that use")
+    requests = serializers.IntegerField(help_text="of the last 30 days")
+
+
+class AppKeyMade(AppKeyOut):
+    key = serializers.CharField(help_text="its text, which is not stored and cannot be shown again")
+
+
+class KeyDayOut(serializers.Serializer):
+    day = serializers.DateField(help_text="in UTC")
+    requests = serializers.IntegerField()
+
+
+class AppKeyDetailOut(AppKeyOut):
+    days = KeyDayOut(many=True, help_text="the last 30 days, oldest first")
 
 
 class AppRunOut(serializers.Serializer):

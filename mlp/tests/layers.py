@@ -79,7 +79,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions"},
+    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "keys"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -119,6 +119,8 @@ FILES = (
         "settings_pages",
         "program_pages",
         "token_pages",
+        "key_api",
+        "key_pages",
         "service_api",
         "service_pages",
         "notice_admin",
