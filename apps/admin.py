@@ -57,7 +57,17 @@ class ApplicationAdmin(OwnedAdmin):
         (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason_text")}),
         (_("Rollout"), {"fields": (("alias_link", "may_restart"), "rollout_link")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
-        (_("Run"), {"fields": (("attempt", "failures"), ("run_name", "ordered"), ("port", "address"), ("public",))}),
+        (
+            _("Run"),
+            {
+                "fields": (
+                    ("attempt", "failures"),
+                    ("run_name", "ordered"),
+                    ("port", "address"),
+                    ("public", "address_rate"),
+                )
+            },
+        ),
         (_("When"), {"fields": (("created", "ready_since"), ("not_before", "trashed"))}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
@@ -217,7 +227,7 @@ class AppKeyAdmin(LifecycleAdmin):
     date_hierarchy = "created"
     ordering = ("-id",)
     fieldsets = (
-        (None, {"fields": (("name", "app_link"), ("user_link", "by"), ("created", "expires"))}),
+        (None, {"fields": (("name", "app_link"), ("user_link", "by"), ("created", "expires"), "rate")}),
         (_("Use"), {"fields": (("used", "address"), "recent")}),
     )
     verbs = {

@@ -2,9 +2,9 @@
 
 `route` returns the address of the application and the secret of its run (apps/proof.py), or 403, as does the faster
 `apps/routing.py`, which asks `allowed`, too. For a refused request nginx then gets the response of `refusal`: 401
-without a valid token or key, 404 for no such application (also for another user's), 503 with a reason while it is not
-up. Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
-second, the caller's token or key is checked each time.
+without a valid token or key, 404 for no such application (also for another user's), 429 for too many requests, 503 with
+a reason while it is not up. Since nginx asks for each request it needs no reload when applications come and go. The
+address may be cached for a second, the caller's token or key is checked each time.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from kernel import sockets
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import keys, proof
+from . import keys, proof, request_limits
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
 MAX_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
+WAIT = "X-App-Wait"  # with a refusal: seconds until there may be another request
 CSP = "default-src 'none'; style-src 'self'"
 
 
@@ -67,36 +68,54 @@ class Place:
     app_id: int
     user_id: int
     public: bool
+    address_rate: int | None
     base: str
     secret: str
     until: float  # on the monotonic clock
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Where requests go: `admitted` of them to the place, the others may try again after `wait_s`. Without a place none
+    is admitted: there is no such application, or it is not for this caller.
+    """
+
+    place: Place | None
+    admitted: int = 0
+    wait_s: int = 0
+
+
+REFUSED = Verdict(None)
 _places: dict[tuple[str, str], Place] = {}
 
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
-    place = allowed(request)
-    if place is None:
-        return HttpResponse(status=403)
-    return HttpResponse(status=204, headers={"X-App-Base": place.base, proof.HEADER: place.secret})
+    verdict = allowed(request)
+    if verdict.place is None or not verdict.admitted:
+        return HttpResponse(status=403, headers={WAIT: str(verdict.wait_s)} if verdict.wait_s else {})
+    return HttpResponse(status=204, headers={"X-App-Base": verdict.place.base, proof.HEADER: verdict.place.secret})
 
 
-def allowed(request: Asked, times: int = 1) -> Place | None:
-    """Return the place of the application that the request is for, None where the caller may not use it.
-
-    `times` is how many requests like this one have arrived: those with a key are counted.
-    """
+def allowed(request: Asked, times: int = 1) -> Verdict:
+    """Judge requests that have arrived together; `times` is how many like this one."""
     place = _place(request.META.get("HTTP_X_APP_USER", ""), request.META.get("HTTP_X_APP_NAME", ""))
     if place is None:
-        return None
+        return REFUSED
     key = _key(request)
     if key is not None and key.app_id == place.app_id:
-        keys.count(key.pk, times)
-        return place
-    return place if place.public or _may(caller(request), place) else None
+        limit = (f"key:{key.pk}", key.rate)
+    elif place.public and place.address_rate and not _may(caller(request), place):
+        limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
+    elif place.public or _may(caller(request), place):
+        return Verdict(place, times)
+    else:
+        return REFUSED
+    admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
+    if key is not None and admitted and key.app_id == place.app_id:
+        keys.count(key.pk, admitted)
+    return Verdict(place, admitted, wait_s)
 
 
 def _key(request: Asked) -> keys.Caller | None:
@@ -113,7 +132,7 @@ def _place(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("pk", "user_id", "public", "run_name", "address").first()
+    row = rows.values_list("pk", "user_id", "public", "address_rate", "run_name", "address").first()
     if row is None:
         return None
     try:
@@ -122,7 +141,7 @@ def _place(user: str, name: str) -> Place | None:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    place = _places[key] = Place(*row[:3], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
+    place = _places[key] = Place(*row[:4], base, proof.secret(row[4]), now + PLACE_REMEMBERED_S)
     return place
 
 
@@ -138,7 +157,10 @@ def _base(address: sockets.Address) -> str:
 def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
-    if status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
+    wait = request.headers.get(WAIT, "")
+    if status == 200 and wait.isdigit():
+        status, message = 429, _("Too many requests; try again in %(seconds)s s.") % {"seconds": wait}
+    elif status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
         message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")
         status, message = 503, message % {"seconds": request.headers.get("X-App-Answer-S")}
     elif status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
@@ -146,6 +168,8 @@ def refusal(request: HttpRequest) -> HttpResponse:
     headers = {"Cache-Control": "no-store"}
     if status == 503:
         headers["Retry-After"] = "2"
+    if status == 429:
+        headers["Retry-After"] = wait
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if "text/html" not in request.headers.get("Accept", ""):

@@ -1,4 +1,4 @@
-"""The REST calls for the keys of an application."""
+"""The REST calls about the callers of an application: its keys, and what its owner allows them."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from kernel.effects import ACCOUNT
 from kernel.locking import Missing
 from kernel.views import Call, ContractView
 
-from . import keys
+from . import callers, keys
 from .models import AppKey, Application
-from .serializers import AppKeyDetailOut, AppKeyIn, AppKeyMade, AppKeyOut
+from .serializers import AppAccessIn, AppKeyDetailOut, AppKeyIn, AppKeyMade, AppKeyOut, AppOut
 
 
 class AppKeyView(ContractView):
-    """A call about the keys of one application, for those who may change it. No named token makes it."""
+    """A call about one application, for those who may change it."""
 
     kind = "application"
 
     def application(self, name: str) -> Application:
         """Return the owner's application of that name. Raises Missing."""
-        app = Application.objects.filter(user=self.owner, name=name).select_related("user").first()
+        app = (
+            Application.objects.filter(user=self.owner, name=name)
+            .select_related("user", "tenant", "model", "alias__registered", "rollout__model")
+            .first()
+        )
         if app is None:
             raise Missing("application")
         return app
@@ -32,6 +36,8 @@ class AppKeyView(ContractView):
 
 
 class AppKeys(AppKeyView):
+    """Keys open one application. No named token makes these calls."""
+
     calls = {
         "GET": Call("List the application's keys, newest first", ACCOUNT, out=AppKeyOut, many=True),
         "POST": Call(
@@ -66,3 +72,13 @@ class AppKeyDetail(AppKeyView):
         row = self.key(app, key)
         keys.revoke(app=app, name=key, by=self.by)
         return self.answer(row)
+
+
+class AppAccess(AppKeyView):
+    """Fields that are not given stay as they are. The gateway knows the change within a second."""
+
+    calls = {"PUT": Call("Change what an application's callers may do", body=AppAccessIn, out=AppOut)}
+
+    def put(self, request, user, name):
+        callers.set_access(user=self.owner, name=name, by=self.by, **self.body())
+        return self.answer(self.application(name))

@@ -1,4 +1,4 @@
-"""The page of an application's callers: its keys with their use, a form, and the text of a new key, shown once."""
+"""The page of an application's callers: its keys with their use, forms, and the text of a new key, shown once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from django.views.decorators.http import require_http_methods, require_POST
 from kernel.errors import Refused
 from kernel.pages import app_address, attempt, number_in, problems_of, why_not
 
-from . import keys
+from . import callers, keys, request_limits
 from .models import AppKey, Application
+from .serializers import AppAccessIn
 
 DAYS = (7, 30, 90, 365)
 USUAL_DAYS = 90
-FIELDS = ("name", "days")
+FIELDS = ("name", "days", "rate")
 HEIGHT = 24  # of a chart
 
 
@@ -66,6 +67,23 @@ def access(request, name):
     if request.method == "POST":
         problems = problems_of(lambda: created.append(_create(request, app, given)), FIELDS)
     row, text = created[0] if created else (None, "")
+    return _page(request, app, problems, made=row, key=text, given=given if problems else None)
+
+
+@login_required
+@require_POST
+def change(request, name):
+    """Save what the application's callers may do."""
+    app = _own(request, name)
+    given = {field: request.POST.get(field, "").strip() for field in AppAccessIn().fields if field in request.POST}
+    problems = problems_of(lambda: _change(request, app, given), AppAccessIn().fields)
+    if problems:
+        return _page(request, app, problems, settings=given)
+    messages.success(request, _("The settings are saved."))
+    return redirect("application_access", name=name)
+
+
+def _page(request, app: Application, problems=None, *, given=None, settings=None, **made):
     rows = list(keys.keys_of(app))
     days = keys.days_of(rows)
     for one in rows:
@@ -73,24 +91,37 @@ def access(request, name):
     context = {
         "app": app,
         "base": f"{app_address(request)}/{app.user.username}/{app.name}",
-        "made": row,
-        "key": text,
         "rows": rows,
         "full": why_not(lambda: keys.require_room(app)),
         "days": DAYS,
         "shown_days": keys.SHOWN_DAYS,
-        "given": given if problems else {"days": str(USUAL_DAYS)},
+        "given": given or {"days": str(USUAL_DAYS)},
+        "settings": settings or {"address_rate": app.address_rate},
+        "most_rate": request_limits.MAX,
         "problems": problems,
         "now": timezone.now(),
+        **made,
     }
     return render(request, "apps/access.html", context, status=problems.status if problems else 200)
 
 
 def _create(request, app: Application, given: dict[str, str]) -> tuple[AppKey, str]:
-    days = number_in(given["days"]) if given["days"] else None
-    if given["days"] and days is None:
-        raise Refused("must be a whole number", field="days")
-    return keys.create(app=app, name=given["name"], days=days, by=request.user.username)
+    numbers = {field: _number(field, given[field]) for field in ("days", "rate")}
+    return keys.create(app=app, name=given["name"], by=request.user.username, **numbers)
+
+
+def _number(field: str, text: str) -> int | None:
+    """Return the number in a field of the form, None for an empty one. Raises Refused."""
+    if not text:
+        return None
+    if (number := number_in(text)) is None:
+        raise Refused("must be a whole number", field=field)
+    return number
+
+
+def _change(request, app: Application, given: dict[str, str]) -> None:
+    values = AppAccessIn.read({field: _number(field, text) for field, text in given.items()})
+    callers.set_access(user=app.user, name=app.name, by=request.user.username, **values)
 
 
 @login_required

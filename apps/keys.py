@@ -31,6 +31,7 @@ from kernel.errors import Refused
 from kernel.locking import DELETING, Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 
+from . import request_limits
 from .models import AppKey, AppKeyUse, Application
 
 log = logging.getLogger(__name__)
@@ -41,15 +42,16 @@ CACHE_KEY, CACHE_S = "mlp:app-key:{pk}", 60
 COUNTS = "mlp:app-key-uses"  # a hash in Valkey: `{row}:{day}` > requests
 KEPT = timedelta(days=90)  # of the counts of days
 SHOWN_DAYS = 30
-LOADED = ("nonce", "app_id", "expires")
+LOADED = ("nonce", "app_id", "expires", "rate")
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A valid key, by its row, and the row of the application that it opens."""
+    """A valid key, by its row, the row of the application that it opens, and its requests a minute (None: any)."""
 
     pk: int
     app_id: int
+    rate: int | None = None
 
 
 def derive(row: AppKey) -> str:
@@ -68,8 +70,11 @@ def require_room(app: Application) -> None:
         raise Refused("the application has %(limit)s keys, the most that are allowed", limit=MAX)
 
 
-def create(*, app: Application, name: str, days: int | None = None, by: str) -> tuple[AppKey, str]:
-    """Return a new key's row and its text, which cannot be shown again. It ends after `days`, None for never.
+def create(
+    *, app: Application, name: str, days: int | None = None, rate: int | None = None, by: str
+) -> tuple[AppKey, str]:
+    """Return a new key's row and its text, which cannot be shown again. It ends after `days`, None for never, and is
+    good for `rate` requests a minute, None for any number.
 
     Raises Refused; WrongState while the application is in the trash or being deleted; Missing.
     """
@@ -77,6 +82,8 @@ def create(*, app: Application, name: str, days: int | None = None, by: str) -> 
         raise Refused("must be 1 to 50 letters, digits and . _ -, beginning with a letter or digit", field="name")
     if days is not None and not 1 <= days <= MAX_DAYS:
         raise Refused("must be from 1 to %(last)s", field="days", last=MAX_DAYS)
+    if rate is not None and not 1 <= rate <= request_limits.MAX:
+        raise Refused("must be from 1 to %(last)s", field="rate", last=request_limits.MAX)
     expires = timezone.now() + timedelta(days=days) if days is not None else None
     try:
         with locked(Application, pk=app.pk) as row:
@@ -84,7 +91,7 @@ def create(*, app: Application, name: str, days: int | None = None, by: str) -> 
             if row.state == DELETING:
                 raise WrongState("the %(kind)s is already being deleted", kind=word("application"))
             require_room(row)
-            key = AppKey.objects.create(app=row, name=name, expires=expires, by=by)
+            key = AppKey.objects.create(app=row, name=name, expires=expires, rate=rate, by=by)
             _tell(row, Message("%(by)s made the key %(name)s of the application %(app)s.",
                                by=notices.name_of(by), name=name, app=row.name))  # fmt: skip
     except IntegrityError as problem:
@@ -182,7 +189,7 @@ def lookup(text: str, address: str = "") -> Caller | None:
         return None
     if entry is None:
         AppKey.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
-    return Caller(pk, row["app_id"])
+    return Caller(pk, row["app_id"], row["rate"])
 
 
 def _row_of(text: str) -> int | None:

@@ -64,6 +64,8 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     public = models.BooleanField(_("public"), default=False)
+    # Of callers without a key or token, in one minute; None: no limit.
+    address_rate = models.PositiveIntegerField(_("requests per minute and address"), null=True, blank=True)
     port = models.PositiveIntegerField(_("port"), unique=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)
@@ -247,6 +249,7 @@ class AppKey(models.Model):
     by = models.CharField(_("created by"), max_length=80, blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
     expires = models.DateTimeField(_("expires"), null=True, blank=True)
+    rate = models.PositiveIntegerField(_("requests per minute"), null=True, blank=True)  # None: no limit
     used = models.DateTimeField(_("last used"), null=True, blank=True)  # to within keys.CACHE_S
     address = models.GenericIPAddressField(_("from address"), null=True, blank=True)  # of the last use
 

@@ -18,5 +18,6 @@ urlpatterns = [
     path("apps/<str:name>/delete", apps.delete, name="application_delete"),
     path("apps/<str:name>/change", apps.change, name="application_change"),
     path("apps/<str:name>/access", key_pages.access, name="application_access"),
+    path("apps/<str:name>/access/change", key_pages.change, name="change_access"),
     path("apps/<str:name>/access/revoke", key_pages.revoke, name="revoke_key"),
 ]

@@ -36,7 +36,6 @@ JUDGED = (
     *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
     *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
 )
-REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -68,31 +67,33 @@ class Listener:
             _connection, path, meta = request
             alike.setdefault((path, *(meta.get(name) for name in JUDGED)), []).append(request)
         for group in alike.values():
-            status, text = answer(*group[0][1:], times=len(group))
-            for connection, _path, _meta in group:
+            answered = answers(*group[0][1:], times=len(group))
+            for (connection, _path, _meta), (status, text) in zip(group, answered, strict=True):
                 meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
                 if not connection.transport.is_closing():
                     connection.transport.write(text)
 
 
-def answer(path: str, meta: dict[str, str], times: int = 1) -> tuple[int, bytes]:
-    """Return the status and the whole response: 204 with where the application is, 403, or 503 after a fault. `times`
-    is how many requests like this one have arrived together.
+def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes]]:
+    """Return the status and the whole response to each of `times` requests like this one that have arrived together:
+    204 with where the application is, 403, or 503 after a fault.
     """
     if path != ROUTE or not has_internal_key(meta):
-        return 404, UNKNOWN
+        return [(404, UNKNOWN)] * times
     asked = Asked(meta)
     try:
         close_old_connections()
-        place = gateway_access.allowed(asked, times)
+        verdict = gateway_access.allowed(asked, times)
     except Exception as problem:
         body = unavailable(asked, problem).content
         head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: {len(body)}\r\n\r\n"
-        return 503, head.encode() + body
+        return [(503, head.encode() + body)] * times
+    place, wait = verdict.place, f"{gateway_access.WAIT}: {verdict.wait_s}\r\n" if verdict.wait_s else ""
+    refused = (403, f"HTTP/1.1 403 Forbidden\r\n{wait}Content-Length: 0\r\n\r\n".encode())
     if place is None:
-        return 403, REFUSED
+        return [refused] * times
     head = f"HTTP/1.1 204 No Content\r\nX-App-Base: {place.base}\r\n{proof.HEADER}: {place.secret}\r\n\r\n"
-    return 204, head.encode("latin-1")
+    return [(204, head.encode("latin-1"))] * verdict.admitted + [refused] * (times - verdict.admitted)
 
 
 def start(address: Address | None) -> None:

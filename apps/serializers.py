@@ -10,6 +10,7 @@ from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, St
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
+from . import request_limits
 from .models import Application, AppRun, Rollout, State
 
 
@@ -57,6 +58,9 @@ class AppRestartIn(StrictSerializer):
 class AppKeyIn(StrictSerializer):
     name = StrictString(help_text="1 to 50 letters, digits and . _ -")
     days = StrictInt(required=False, allow_null=True, default=None, help_text="when it ends; never by default")
+    rate = StrictInt(
+        required=False, allow_null=True, default=None, help_text="requests per minute; any number by default"
+    )
 
 
 class AppKeyOut(serializers.Serializer):
@@ -64,6 +68,7 @@ class AppKeyOut(serializers.Serializer):
     by = serializers.CharField(allow_blank=True, help_text="who has made it")
     created = serializers.DateTimeField()
     expires = serializers.DateTimeField(allow_null=True)
+    rate = serializers.IntegerField(allow_null=True, help_text="requests per minute; null for any number")
     used = serializers.DateTimeField(allow_null=True, help_text="the last use, to within a minute")
     address = serializers.IPAddressField(allow_null=True, help_text="the address of that use")
     requests = serializers.IntegerField(help_text="of the last 30 days")
@@ -80,6 +85,16 @@ class KeyDayOut(serializers.Serializer):
 
 class AppKeyDetailOut(AppKeyOut):
     days = KeyDayOut(many=True, help_text="the last 30 days, oldest first")
+
+
+class AppAccessIn(StrictSerializer):
+    address_rate = StrictInt(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=request_limits.MAX,
+        help_text="of a public application: requests per minute from one address; null for any number",
+    )
 
 
 class AppRunOut(serializers.Serializer):
@@ -130,6 +145,9 @@ class AppOut(serializers.Serializer):
     port = serializers.IntegerField()
     state = serializers.ChoiceField(choices=State.choices)
     public = serializers.BooleanField()
+    address_rate = serializers.IntegerField(
+        allow_null=True, help_text="requests per minute from one address; null for any number"
+    )
     reason = serializers.CharField(allow_blank=True)
     failures = serializers.IntegerField()
     created = serializers.DateTimeField()

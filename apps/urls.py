@@ -18,6 +18,7 @@ urlpatterns = [
     path(f"{APP}/runs", api.AppRuns.as_view()),
     path(f"{APP}/uptime", api.AppUptime.as_view()),
     path(f"{APP}/queue", api.AppQueue.as_view()),
+    path(f"{APP}/access", key_api.AppAccess.as_view()),
     path(f"{APP}/keys", key_api.AppKeys.as_view()),
     path(f"{APP}/keys/<seg:key>", key_api.AppKeyDetail.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),

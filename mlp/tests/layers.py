@@ -79,7 +79,8 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "keys"},
+    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
+    | {"keys", "callers"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",

@@ -217,6 +217,7 @@ GET    /users/{user}/apps/{name}/log                                            
 GET    /users/{user}/apps/{name}/log/lines                                        full read submit
 GET    /users/{user}/apps/{name}/log/search                                       full read submit
 GET    /users/{user}/apps/{name}/queue                                            full read submit
+PUT    /users/{user}/apps/{name}/access                                           full
 PUT    /users/{user}/apps/{name}/rollout                                          full
 DELETE /users/{user}/apps/{name}/rollout                                          full
 GET    /users/{user}/apps/{name}/runs                                             full read submit
