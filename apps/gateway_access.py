@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -29,7 +30,7 @@ from kernel import sockets
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import keys, proof, request_limits
+from . import callers, keys, proof, request_limits
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
@@ -61,6 +62,9 @@ class Asked(Protocol):
     META: Mapping[str, str]
 
 
+OF_CALLERS = ("address_rate", "origins", "body_mib", "answer_s")
+
+
 @dataclass(frozen=True)
 class Place:
     """The address of an application that is up, and who may call it."""
@@ -69,6 +73,9 @@ class Place:
     user_id: int
     public: bool
     address_rate: int | None
+    origins: tuple[str, ...]
+    body_mib: int | None
+    answer_s: int | None
     base: str
     secret: str
     until: float  # on the monotonic clock
@@ -95,7 +102,20 @@ def route(request: HttpRequest) -> HttpResponse:
     verdict = allowed(request)
     if verdict.place is None or not verdict.admitted:
         return HttpResponse(status=403, headers={WAIT: str(verdict.wait_s)} if verdict.wait_s else {})
-    return HttpResponse(status=204, headers={"X-App-Base": verdict.place.base, proof.HEADER: verdict.place.secret})
+    return HttpResponse(status=204, headers=headers_of(verdict.place, request.META))
+
+
+def headers_of(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to send a request to an application."""
+    headers = {"X-App-Base": place.base, proof.HEADER: place.secret}
+    if place.body_mib:
+        headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
+    if place.answer_s:
+        headers["X-App-Time"] = str(min(place.answer_s, settings.APP_ANSWER_S))
+    if place.origins:
+        headers["X-App-Vary"] = "" if callers.ANY in place.origins else "Origin"
+        headers["X-App-Origin"] = callers.allowed_origin(place.origins, meta)
+    return {name: value for name, value in headers.items() if value}
 
 
 def allowed(request: Asked, times: int = 1) -> Verdict:
@@ -109,13 +129,21 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
     elif place.public and place.address_rate and not _may(caller(request), place):
         limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
     elif place.public or _may(caller(request), place):
-        return Verdict(place, times)
+        limit = ("", None)
     else:
         return REFUSED
+    if _too_large(request.META, place.body_mib):
+        return Verdict(place)
     admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
     if key is not None and admitted and key.app_id == place.app_id:
         keys.count(key.pk, admitted)
     return Verdict(place, admitted, wait_s)
+
+
+def _too_large(meta: Mapping[str, str], body_mib: int | None) -> bool:
+    """Return whether the body is longer than the application takes, where its length is known beforehand."""
+    length = meta.get("HTTP_X_APP_LENGTH", "")
+    return length.isdigit() and int(length[:20]) > callers.most_bytes(body_mib)
 
 
 def _key(request: Asked) -> keys.Caller | None:
@@ -132,7 +160,7 @@ def _place(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("pk", "user_id", "public", "address_rate", "run_name", "address").first()
+    row = rows.values_list("pk", "user_id", "public", *OF_CALLERS, "run_name", "address").first()
     if row is None:
         return None
     try:
@@ -141,7 +169,9 @@ def _place(user: str, name: str) -> Place | None:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    place = _places[key] = Place(*row[:4], base, proof.secret(row[4]), now + PLACE_REMEMBERED_S)
+    pk, owner, public, rate, origins, body_mib, answer_s, run_name, _address = row
+    limits = (rate, tuple(origins), body_mib, answer_s)
+    place = _places[key] = Place(pk, owner, public, *limits, base, proof.secret(run_name), now + PLACE_REMEMBERED_S)
     return place
 
 
@@ -158,14 +188,16 @@ def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
     wait = request.headers.get(WAIT, "")
-    if status == 200 and wait.isdigit():
+    if status == 200 and _too_large(request.META, app.body_mib):
+        status, message = 413, _("body: too large, at most %(most)s MiB") % {"most": app.body_mib or callers.BODY_MIB}
+    elif status == 200 and wait.isdigit():
         status, message = 429, _("Too many requests; try again in %(seconds)s s.") % {"seconds": wait}
     elif status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
         message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")
         status, message = 503, message % {"seconds": request.headers.get("X-App-Answer-S")}
     elif status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
         status, message = 503, _("The application is not responding and is being restarted.")
-    headers = {"Cache-Control": "no-store"}
+    headers = {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
     if status == 503:
         headers["Retry-After"] = "2"
     if status == 429:
@@ -179,6 +211,26 @@ def refusal(request: HttpRequest) -> HttpResponse:
     for name, value in {**headers, "Content-Security-Policy": CSP}.items():
         response[name] = value
     return response
+
+
+@for_nginx
+def preflight(request: HttpRequest) -> HttpResponse:
+    """Answer what a browser asks before the request of a page of another origin, without asking the application.
+
+    No token or key comes with it, so that it is answered alike for applications that are private, down or unknown.
+    """
+    headers = callers.preflight_headers(_origins(request), request.META)
+    if headers is not None:
+        return HttpResponse(status=204, headers=headers)
+    message = _("Pages of this origin may not call the application: its owner lists the origins that may.")
+    return JsonResponse({"error": message, "msg": message}, status=403, headers={"Vary": "Origin"})
+
+
+def _origins(request: HttpRequest) -> list[str]:
+    """Return the origins that the owner of the application has listed."""
+    names = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
+    rows = Application.kept.filter(user__username=names[0], name=names[1])
+    return rows.values_list("origins", flat=True).first() or []
 
 
 def judge(request: HttpRequest) -> tuple[int, str, Application | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 
+from django.conf import settings as django_settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
@@ -16,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from kernel.errors import Refused
 from kernel.pages import app_address, attempt, number_in, problems_of, why_not
+from kernel.registering import lines_of
 
 from . import callers, keys, request_limits
 from .models import AppKey, Application
@@ -23,6 +25,7 @@ from .serializers import AppAccessIn
 
 DAYS = (7, 30, 90, 365)
 USUAL_DAYS = 90
+NUMBERS = ("address_rate", "body_mib", "answer_s")
 FIELDS = ("name", "days", "rate")
 HEIGHT = 24  # of a chart
 
@@ -96,8 +99,10 @@ def _page(request, app: Application, problems=None, *, given=None, settings=None
         "days": DAYS,
         "shown_days": keys.SHOWN_DAYS,
         "given": given or {"days": str(USUAL_DAYS)},
-        "settings": settings or {"address_rate": app.address_rate},
+        "settings": settings or {field: getattr(app, field) for field in NUMBERS} | {"origins": "\n".join(app.origins)},
         "most_rate": request_limits.MAX,
+        "most_mib": callers.BODY_MIB,
+        "most_s": django_settings.APP_ANSWER_S,
         "problems": problems,
         "now": timezone.now(),
         **made,
@@ -120,7 +125,10 @@ def _number(field: str, text: str) -> int | None:
 
 
 def _change(request, app: Application, given: dict[str, str]) -> None:
-    values = AppAccessIn.read({field: _number(field, text) for field, text in given.items()})
+    values = {field: _number(field, text) for field, text in given.items() if field in NUMBERS}
+    if "origins" in given:
+        values["origins"] = lines_of(given["origins"])
+    values = AppAccessIn.read(values)
     callers.set_access(user=app.user, name=app.name, by=request.user.username, **values)
 
 

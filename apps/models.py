@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
@@ -66,6 +66,9 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     public = models.BooleanField(_("public"), default=False)
     # Of callers without a key or token, in one minute; None: no limit.
     address_rate = models.PositiveIntegerField(_("requests per minute and address"), null=True, blank=True)
+    origins = models.JSONField(_("CORS origins"), default=list, db_default=Value([], models.JSONField()), blank=True)
+    body_mib = models.PositiveSmallIntegerField(_("largest body (MiB)"), null=True, blank=True)
+    answer_s = models.PositiveIntegerField(_("longest answer (s)"), null=True, blank=True)
     port = models.PositiveIntegerField(_("port"), unique=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)

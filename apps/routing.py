@@ -26,7 +26,7 @@ from kernel.dispatch import unavailable
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
-from . import gateway_access, proof
+from . import gateway_access
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ ROUTE = "/internal/apps/route"
 JUDGED = (
     *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
     *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
+    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH"),
 )
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
@@ -92,7 +93,8 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
     refused = (403, f"HTTP/1.1 403 Forbidden\r\n{wait}Content-Length: 0\r\n\r\n".encode())
     if place is None:
         return [refused] * times
-    head = f"HTTP/1.1 204 No Content\r\nX-App-Base: {place.base}\r\n{proof.HEADER}: {place.secret}\r\n\r\n"
+    lines = [f"{name}: {value}\r\n" for name, value in gateway_access.headers_of(place, meta).items()]
+    head = f"HTTP/1.1 204 No Content\r\n{''.join(lines)}\r\n"
     return [(204, head.encode("latin-1"))] * verdict.admitted + [refused] * (times - verdict.admitted)
 
 

@@ -10,7 +10,7 @@ from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, St
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
-from . import request_limits
+from . import callers, request_limits
 from .models import Application, AppRun, Rollout, State
 
 
@@ -95,6 +95,18 @@ class AppAccessIn(StrictSerializer):
         max_value=request_limits.MAX,
         help_text="of a public application: requests per minute from one address; null for any number",
     )
+    origins = serializers.ListField(
+        child=StrictString(max_length=300),
+        required=False,
+        max_length=callers.MAX_ORIGINS,
+        help_text="whose pages may read answers, such as https://shop.example; * alone for all",
+    )
+    body_mib = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=callers.BODY_MIB, help_text="the largest body in MiB"
+    )
+    answer_s = StrictInt(
+        required=False, allow_null=True, min_value=1, help_text="the longest time until an answer in seconds"
+    )
 
 
 class AppRunOut(serializers.Serializer):
@@ -148,6 +160,9 @@ class AppOut(serializers.Serializer):
     address_rate = serializers.IntegerField(
         allow_null=True, help_text="requests per minute from one address; null for any number"
     )
+    origins = serializers.ListField(child=serializers.CharField(), help_text="whose pages may read answers")
+    body_mib = serializers.IntegerField(allow_null=True, help_text="the largest body; null for the platform's limit")
+    answer_s = serializers.IntegerField(allow_null=True, help_text="until an answer; null for the platform's limit")
     reason = serializers.CharField(allow_blank=True)
     failures = serializers.IntegerField()
     created = serializers.DateTimeField()

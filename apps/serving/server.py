@@ -28,6 +28,7 @@ import openapi
 import orjson
 import scoring
 import uvicorn
+from allowance import in_time, most_bytes, too_large
 from batching import Batcher
 from caller import PlatformOnly, take_secret
 from packing import unpacked
@@ -78,7 +79,7 @@ class Application:
         began = time.monotonic()
         scope["taken"] = 0
         try:
-            status, body, headers = await self._route(scope, receive)
+            status, body, headers = await in_time(scope, self._route(scope, receive))
         except Gone:  # nobody hears an answer; neither success nor failure
             return
         except Busy:
@@ -250,7 +251,7 @@ class Application:
 
     async def _body(self, scope, receive) -> bytes:
         """Return the request's body, unpacked. Raises Busy where those of all requests would fill the memory."""
-        pieces = []
+        pieces, most = [], most_bytes(scope, BODY_BYTES)
         coding = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
         while True:
             message = await receive()
@@ -258,14 +259,14 @@ class Application:
                 raise Gone
             pieces.append(message.get("body", b""))
             self._hold(scope, len(pieces[-1]))
-            if scope["taken"] > BODY_BYTES:
-                raise TooLarge(f"body: too large, at most {BODY_BYTES >> 20} MiB")
+            if scope["taken"] > most:
+                raise TooLarge(too_large(most))
             if not message.get("more_body"):
                 break
         if not coding:
             return b"".join(pieces)
         async with self.unpacking:  # one at a time, since its size is known afterwards only
-            body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
+            body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), most)
             self._hold(scope, len(body))
         return body
 
