@@ -2,9 +2,10 @@
 
 `route` returns the address of the application and the secret of its run (apps/proof.py), or 403, as does the faster
 `apps/routing.py`, which asks `allowed`, too. For a refused request nginx then gets the response of `refusal`: 401
-without a valid token or key, 404 for no such application (also for another user's), 429 for too many requests, 503 with
-a reason while it is not up. Since nginx asks for each request it needs no reload when applications come and go. The
-address may be cached for a second, the caller's token or key is checked each time.
+without a valid token or key, 404 for no such application (also for another user's), 413 for a body that is too large,
+503 with a reason while it is not up. Beyond a limit of requests nginx answers itself. Since nginx asks for each request
+it needs no reload when applications come and go. The address may be cached for a second, the caller's token or key is
+checked each time.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from .models import Application, State
 
 MAX_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
-WAIT = "X-App-Wait"  # with a refusal: seconds until there may be another request
 CSP = "default-src 'none'; style-src 'self'"
 
 
@@ -101,7 +101,7 @@ def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     verdict = allowed(request)
     if verdict.place is None or not verdict.admitted:
-        return HttpResponse(status=403, headers={WAIT: str(verdict.wait_s)} if verdict.wait_s else {})
+        return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
     return HttpResponse(status=204, headers=headers_of(verdict.place, request.META))
 
 
@@ -112,9 +112,21 @@ def headers_of(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
         headers["X-App-Time"] = str(min(place.answer_s, settings.APP_ANSWER_S))
-    if place.origins:
-        headers["X-App-Vary"] = "" if callers.ANY in place.origins else "Origin"
-        headers["X-App-Origin"] = callers.allowed_origin(place.origins, meta)
+    return headers | _origin_headers(place, meta)
+
+
+def headers_of_refusal(verdict: Verdict, meta: Mapping[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to answer a request beyond a limit, which nobody else is asked about; nothing for
+    others.
+    """
+    if not verdict.wait_s or verdict.place is None:
+        return {}
+    return {"X-App-Wait": str(verdict.wait_s), **_origin_headers(verdict.place, meta)}
+
+
+def _origin_headers(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
+    vary = "Origin" if place.origins and callers.ANY not in place.origins else ""
+    headers = {"X-App-Vary": vary, "X-App-Origin": callers.allowed_origin(place.origins, meta)}
     return {name: value for name, value in headers.items() if value}
 
 
@@ -187,11 +199,8 @@ def _base(address: sockets.Address) -> str:
 def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
-    wait = request.headers.get(WAIT, "")
     if status == 200 and _too_large(request.META, app.body_mib):
         status, message = 413, _("body: too large, at most %(most)s MiB") % {"most": app.body_mib or callers.BODY_MIB}
-    elif status == 200 and wait.isdigit():
-        status, message = 429, _("Too many requests; try again in %(seconds)s s.") % {"seconds": wait}
     elif status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
         message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")
         status, message = 503, message % {"seconds": request.headers.get("X-App-Answer-S")}
@@ -200,8 +209,6 @@ def refusal(request: HttpRequest) -> HttpResponse:
     headers = {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
     if status == 503:
         headers["Retry-After"] = "2"
-    if status == 429:
-        headers["Retry-After"] = wait
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if "text/html" not in request.headers.get("Accept", ""):

@@ -89,13 +89,17 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
         body = unavailable(asked, problem).content
         head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: {len(body)}\r\n\r\n"
         return [(503, head.encode() + body)] * times
-    place, wait = verdict.place, f"{gateway_access.WAIT}: {verdict.wait_s}\r\n" if verdict.wait_s else ""
-    refused = (403, f"HTTP/1.1 403 Forbidden\r\n{wait}Content-Length: 0\r\n\r\n".encode())
+    place = verdict.place
+    refused = (403, _head("403 Forbidden", {**gateway_access.headers_of_refusal(verdict, meta), "Content-Length": "0"}))
     if place is None:
         return [refused] * times
-    lines = [f"{name}: {value}\r\n" for name, value in gateway_access.headers_of(place, meta).items()]
-    head = f"HTTP/1.1 204 No Content\r\n{''.join(lines)}\r\n"
-    return [(204, head.encode("latin-1"))] * verdict.admitted + [refused] * (times - verdict.admitted)
+    admitted = (204, _head("204 No Content", gateway_access.headers_of(place, meta)))
+    return [admitted] * verdict.admitted + [refused] * (times - verdict.admitted)
+
+
+def _head(status: str, headers: dict[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def start(address: Address | None) -> None:
