@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -110,6 +111,14 @@ def test_what_is_listed_replaces_what_the_application_says(listed, front, make):
     answer = requests.get(f"{front}/alice/{listed.name}/plain", headers=headers)  # which says *
     assert answer.headers["Access-Control-Allow-Origin"] == SHOP
     assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+def test_requests_of_several_origins_at_the_same_time_are_told_apart(listed, make, ask):
+    """Requests that arrive together are judged together; none may get the answer to another."""
+    key, origins = make(), [SHOP, "https://evil.example"]
+    with ThreadPoolExecutor(16) as pool:
+        said = list(pool.map(lambda origin: cors(ask(key, Origin=origin)), origins * 24))
+    assert [one.get("Access-Control-Allow-Origin") for one in said] == [SHOP, None] * 24
 
 
 def test_all_origins_are_allowed_without_credentials(echo, preflight, make, ask):

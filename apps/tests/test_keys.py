@@ -126,12 +126,13 @@ def test_it_is_made_and_revoked_on_the_page(alice, echo, ask):
 
 
 # --- what it opens ---------------------------------------------------------------------------------------------------
-def test_it_opens_its_application_and_nothing_else(service, alice, make, ask, adder):
+def test_it_opens_its_application_and_nothing_else(service, alice, echo, make, ask, adder):
     key = make()
-    other = Application.objects.create(
+    other = Application.objects.create(  # which is up, too: the same process answers
         user=alice, tenant=adder.tenant, model=adder, name=next(NAMES), port=31001, state="ready", reserved=False,
-        run_name="none", address="unix:/nowhere/at-all",
+        run_name=echo.run_name, address=echo.address,
     )  # fmt: skip
+    assert ask(accounts.token_of(alice), name=other.name).status_code == 200
     assert ask(key, name=other.name).status_code == ask(X_Api_Key=key, name=other.name).status_code == 401
     gateway = f"http://127.0.0.1:{service.port}"
     for header in ({"Authorization": f"Bearer {key}"}, {"X-Api-Key": key}):
