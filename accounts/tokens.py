@@ -82,7 +82,7 @@ def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | No
     if pk is None:
         return None
     key = CACHE_KEY.format(pk=pk)
-    entry = _cached(key)
+    entry = cached(key)
     if entry not in (None, RECHECK):
         row = json.loads(entry)
     else:
@@ -90,7 +90,7 @@ def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | No
         if row is None:
             return None
         if entry is None:
-            _fill(key, row)
+            fill(key, row, CACHE_NAMED_S if row["kind"] == Token.Kind.NAMED else CACHE_S)
     if not hmac.compare_digest(_compose(row["kind"], pk, row["nonce"]).encode(), text.encode()):
         return None
     named, scope = row["kind"] == Token.Kind.NAMED, row.get("scope", Scope.FULL)
@@ -132,13 +132,18 @@ def holds(marked: str) -> bool:
 
 
 def forget(pks: list[int]) -> None:
-    """Invalidate the cache of these rows; call it inside the transaction that changes them.
+    """Invalidate the cache of these rows; see `recheck`. Raises Fault."""
+    recheck([CACHE_KEY.format(pk=pk) for pk in pks])
+
+
+def recheck(keys: list[str]) -> None:
+    """Invalidate entries of the cache; call it inside the transaction that changes their rows.
 
     Raises Fault when Valkey does not respond: otherwise a revoked token could stay valid.
     """
     try:
-        for pk in pks:
-            broker().client.set(CACHE_KEY.format(pk=pk), RECHECK, ex=RECHECK_S)
+        for key in keys:
+            broker().client.set(key, RECHECK, ex=RECHECK_S)
     except RedisError as problem:
         raise Fault("the token cache is not available; try again later") from problem
 
@@ -179,7 +184,8 @@ def _load(pk: int) -> dict | None:
     return row
 
 
-def _cached(key: str) -> bytes | None:
+def cached(key: str) -> bytes | None:
+    """Return an entry of the cache: JSON, None where there is none, RECHECK where the database is to be read."""
     try:
         return broker().client.get(key)
     except RedisError:
@@ -187,9 +193,9 @@ def _cached(key: str) -> bytes | None:
         return RECHECK
 
 
-def _fill(key: str, row: dict) -> None:
+def fill(key: str, row: dict, seconds: int) -> None:
+    """Store a row in the cache for so many seconds, unless there is an entry."""
     try:
-        seconds = CACHE_NAMED_S if row["kind"] == Token.Kind.NAMED else CACHE_S
         broker().client.set(key, json.dumps(row), ex=seconds, nx=True)
     except RedisError:
         log.warning("token cache does not respond; nothing cached")

@@ -10,12 +10,12 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
-from kernel.admin_display import badge, link, object_url, short, url_of
+from kernel.admin_display import badge, link, moment, object_url, short, url_of
 from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import translate
 
-from . import lifecycle, logs, rollouts, trash
-from .models import Application, Rollout, State
+from . import keys, lifecycle, logs, rollouts, trash
+from .models import AppKey, Application, Rollout, State
 
 LOG_SHOWN = 16 << 10  # bytes
 
@@ -57,7 +57,17 @@ class ApplicationAdmin(OwnedAdmin):
         (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason_text")}),
         (_("Rollout"), {"fields": (("alias_link", "may_restart"), "rollout_link")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
-        (_("Run"), {"fields": (("attempt", "failures"), ("run_name", "ordered"), ("port", "address"), ("public",))}),
+        (
+            _("Run"),
+            {
+                "fields": (
+                    ("attempt", "failures"),
+                    ("run_name", "ordered"),
+                    ("port", "address"),
+                    ("public", "address_rate"),
+                )
+            },
+        ),
         (_("When"), {"fields": (("created", "ready_since"), ("not_before", "trashed"))}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
@@ -200,3 +210,56 @@ class RolloutAdmin(LifecycleAdmin):
     @display(description=_("reason"))
     def why(self, rollout: Rollout) -> str:
         return short(translate(rollout.reason)) or "-"
+
+
+def revoke(key: AppKey, *, by: str) -> None:
+    keys.revoke(app=key.app, name=key.name, by=by)
+
+
+@admin.register(AppKey)
+class AppKeyAdmin(LifecycleAdmin):
+    """What callers of applications authenticate with. The text of a key is shown once, to whoever makes it."""
+
+    icon = "vpn_key"
+    list_display = ("name", "app_link", "user_link", "created_at", "expires_at", "used_at", "recent")
+    search_fields = ("name", "app__name", "app__user__username")
+    search_help_text = _("Name, application or username")
+    date_hierarchy = "created"
+    ordering = ("-id",)
+    fieldsets = (
+        (None, {"fields": (("name", "app_link"), ("user_link", "by"), ("created", "expires"), "rate")}),
+        (_("Use"), {"fields": (("used", "address"), "recent")}),
+    )
+    verbs = {
+        "revoke": Verb(
+            label=_("Revoke"),
+            run=revoke,
+            question=_("Requests with this key are refused immediately."),
+            icon="key_off",
+            tone="danger",
+            permission="delete",
+        ),
+    }
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("app__user").annotate(requests=keys.recent())
+
+    @display(description=_("application"), ordering="app__name")
+    def app_link(self, key: AppKey) -> str:
+        return link(url_of(key.app), key.app.name)
+
+    @display(description=_("user"), ordering="app__user__username")
+    def user_link(self, key: AppKey) -> str:
+        return link(url_of(key.app.user), key.app.user)
+
+    @display(description=_("expires"), ordering="expires")
+    def expires_at(self, key: AppKey) -> str:
+        return moment(key.expires)
+
+    @display(description=_("last used"), ordering="used")
+    def used_at(self, key: AppKey) -> str:
+        return moment(key.used)
+
+    @display(description=_("requests, last 30 days"), ordering="requests")
+    def recent(self, key: AppKey) -> int:
+        return key.requests

@@ -2,9 +2,10 @@
 
 `route` returns the address of the application and the secret of its run (apps/proof.py), or 403, as does the faster
 `apps/routing.py`, which asks `allowed`, too. For a refused request nginx then gets the response of `refusal`: 401
-without a valid token, 404 for no such application (also for another user's), 503 with a reason while it is not up.
-Since nginx asks for each request it needs no reload when applications come and go. The address may be cached for a
-second, the caller's token is checked each time.
+without a valid token or key, 404 for no such application (also for another user's), 413 for a body that is too large,
+503 with a reason while it is not up. Beyond a limit of requests nginx answers itself. Since nginx asks for each request
+it needs no reload when applications come and go. The address may be cached for a second, the caller's token or key is
+checked each time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -29,7 +31,7 @@ from kernel import sockets
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import proof
+from . import callers, keys, proof, request_limits
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, State
 
@@ -60,33 +62,106 @@ class Asked(Protocol):
     META: Mapping[str, str]
 
 
+OF_CALLERS = ("address_rate", "origins", "body_mib", "answer_s")
+
+
 @dataclass(frozen=True)
 class Place:
     """The address of an application that is up, and who may call it."""
 
+    app_id: int
     user_id: int
     public: bool
+    address_rate: int | None
+    origins: tuple[str, ...]
+    body_mib: int | None
+    answer_s: int | None
     base: str
     secret: str
     until: float  # on the monotonic clock
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """Where requests go: `admitted` of them to the place, the others may try again after `wait_s`. Without a place none
+    is admitted: there is no such application, or it is not for this caller.
+    """
+
+    place: Place | None
+    admitted: int = 0
+    wait_s: int = 0
+
+
+REFUSED = Verdict(None)
 _places: dict[tuple[str, str], Place] = {}
 
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
-    place = allowed(request)
-    if place is None:
-        return HttpResponse(status=403)
-    return HttpResponse(status=204, headers={"X-App-Base": place.base, proof.HEADER: place.secret})
+    verdict = allowed(request)
+    if verdict.place is None or not verdict.admitted:
+        return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
+    return HttpResponse(status=204, headers=headers_of(verdict.place, request.META))
 
 
-def allowed(request: Asked) -> Place | None:
-    """Return the place of the application that the request is for, None where the caller may not use it."""
+def headers_of(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to send a request to an application."""
+    headers = {"X-App-Base": place.base, proof.HEADER: place.secret}
+    if place.body_mib:
+        headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
+    if place.answer_s:
+        headers["X-App-Time"] = str(min(place.answer_s, settings.APP_ANSWER_S))
+    return headers | _origin_headers(place, meta)
+
+
+def headers_of_refusal(verdict: Verdict, meta: Mapping[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to answer a request beyond a limit, which nobody else is asked about; nothing for
+    others.
+    """
+    if not verdict.wait_s or verdict.place is None:
+        return {}
+    return {"X-App-Wait": str(verdict.wait_s), **_origin_headers(verdict.place, meta)}
+
+
+def _origin_headers(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
+    vary = "Origin" if place.origins and callers.ANY not in place.origins else ""
+    headers = {"X-App-Vary": vary, "X-App-Origin": callers.allowed_origin(place.origins, meta)}
+    return {name: value for name, value in headers.items() if value}
+
+
+def allowed(request: Asked, times: int = 1) -> Verdict:
+    """Judge requests that have arrived together; `times` is how many like this one."""
     place = _place(request.META.get("HTTP_X_APP_USER", ""), request.META.get("HTTP_X_APP_NAME", ""))
-    return place if place is not None and (place.public or _may(caller(request), place)) else None
+    if place is None:
+        return REFUSED
+    key = _key(request)
+    if key is not None and key.app_id == place.app_id:
+        limit = (f"key:{key.pk}", key.rate)
+    elif place.public and place.address_rate and not _may(caller(request), place):
+        limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
+    elif place.public or _may(caller(request), place):
+        limit = ("", None)
+    else:
+        return REFUSED
+    if _too_large(request.META, place.body_mib):
+        return Verdict(place)
+    admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
+    if key is not None and admitted and key.app_id == place.app_id:
+        keys.count(key.pk, admitted)
+    return Verdict(place, admitted, wait_s)
+
+
+def _too_large(meta: Mapping[str, str], body_mib: int | None) -> bool:
+    """Return whether the body is longer than the application takes, where its length is known beforehand."""
+    length = meta.get("HTTP_X_APP_LENGTH", "")
+    return length.isdigit() and int(length[:20]) > callers.most_bytes(body_mib)
+
+
+def _key(request: Asked) -> keys.Caller | None:
+    """Return the valid key that the request is sent with."""
+    text = keys.presented(request.META)
+    return keys.lookup(text, throttle.client_address(request)) if text else None
 
 
 def _place(user: str, name: str) -> Place | None:
@@ -97,16 +172,18 @@ def _place(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("user_id", "public", "address", "run_name").first()
+    row = rows.values_list("pk", "user_id", "public", *OF_CALLERS, "run_name", "address").first()
     if row is None:
         return None
     try:
-        base = _base(sockets.parse(row[2]))
+        base = _base(sockets.parse(row[-1]))
     except OSError:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    place = _places[key] = Place(row[0], row[1], base, proof.secret(row[3]), now + PLACE_REMEMBERED_S)
+    pk, owner, public, rate, origins, body_mib, answer_s, run_name, _address = row
+    limits = (rate, tuple(origins), body_mib, answer_s)
+    place = _places[key] = Place(pk, owner, public, *limits, base, proof.secret(run_name), now + PLACE_REMEMBERED_S)
     return place
 
 
@@ -122,12 +199,14 @@ def _base(address: sockets.Address) -> str:
 def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
-    if status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
+    if status == 200 and _too_large(request.META, app.body_mib):
+        status, message = 413, _("body: too large, at most %(most)s MiB") % {"most": app.body_mib or callers.BODY_MIB}
+    elif status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
         message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")
         status, message = 503, message % {"seconds": request.headers.get("X-App-Answer-S")}
     elif status == 200:  # ready in the database, but it did not answer: it has just crashed and will be restarted
         status, message = 503, _("The application is not responding and is being restarted.")
-    headers = {"Cache-Control": "no-store"}
+    headers = {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
     if status == 503:
         headers["Retry-After"] = "2"
     if status == 401:
@@ -141,14 +220,35 @@ def refusal(request: HttpRequest) -> HttpResponse:
     return response
 
 
+@for_nginx
+def preflight(request: HttpRequest) -> HttpResponse:
+    """Answer what a browser asks before the request of a page of another origin, without asking the application.
+
+    No token or key comes with it, so that it is answered alike for applications that are private, down or unknown.
+    """
+    headers = callers.preflight_headers(_origins(request), request.META)
+    if headers is not None:
+        return HttpResponse(status=204, headers=headers)
+    message = _("Pages of this origin may not call the application: its owner lists the origins that may.")
+    return JsonResponse({"error": message, "msg": message}, status=403, headers={"Vary": "Origin"})
+
+
+def _origins(request: HttpRequest) -> list[str]:
+    """Return the origins that the owner of the application has listed."""
+    names = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
+    rows = Application.kept.filter(user__username=names[0], name=names[1])
+    return rows.values_list("origins", flat=True).first() or []
+
+
 def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
     """Return (status, message, the application if the caller may use it)."""
     user, name = request.headers.get("X-App-User", ""), request.headers.get("X-App-Name", "")
     app = Application.objects.filter(user__username=user, name=name).select_related("user").first()
     who = caller(request)
-    if app is None or not (app.public or _may(who, app)):
+    if app is None or not (app.public or _may(who, app) or _opens(_key(request), app)):
         if who is None:
-            return 401, _("This needs the token of the application's owner: send Authorization: Bearer {token}."), None
+            return 401, _("This needs a key of the application, or its owner's token: send Authorization: Bearer "
+                          "{key}."), None  # fmt: skip
         return 404, _("There is no application at this address."), None
     if app.state == State.READY:
         return 200, "", app
@@ -167,6 +267,8 @@ def caller(request: Asked) -> tuple[int, bool] | None:
     """
     meta = request.META
     header = meta.get("HTTP_AUTHORIZATION", "")
+    if keys.presented(meta):
+        return None  # a key is nobody's token, and a session does not replace it
     if header:
         try:
             token = bearer(header)
@@ -183,6 +285,10 @@ def caller(request: Asked) -> tuple[int, bool] | None:
         return None
     user = getattr(request, "user", None)
     return (user.pk, user.is_administrator) if user is not None and user.is_authenticated else None
+
+
+def _opens(key: keys.Caller | None, app: Application) -> bool:
+    return key is not None and key.app_id == app.pk
 
 
 def _may(who: tuple[int, bool] | None, app: Application | Place) -> bool:

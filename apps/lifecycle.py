@@ -28,7 +28,7 @@ from models_app.models import State as ModelState
 from resources import lending, tcc
 from runners import owned
 
-from . import ports, runs
+from . import keys, ports, runs
 from .models import Application, Rollout, State
 
 APPLIER = "am"
@@ -359,6 +359,7 @@ def forget(pk: int) -> None:
     with suppress(Missing), locked(Application, pk=pk) as app:
         if app.state == State.DELETING:
             tcc.release(id=request_id(pk), applier=APPLIER)
+            keys.hold(app)
             app.delete()
             after_commit.changed(app.user.username, "application", app.name)
 

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from accounts.models import new_nonce
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
@@ -63,6 +64,11 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     public = models.BooleanField(_("public"), default=False)
+    # Of callers without a key or token, in one minute; None: no limit.
+    address_rate = models.PositiveIntegerField(_("requests per minute and address"), null=True, blank=True)
+    origins = models.JSONField(_("CORS origins"), default=list, db_default=Value([], models.JSONField()), blank=True)
+    body_mib = models.PositiveSmallIntegerField(_("largest body (MiB)"), null=True, blank=True)
+    answer_s = models.PositiveIntegerField(_("longest answer (s)"), null=True, blank=True)
     port = models.PositiveIntegerField(_("port"), unique=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)
@@ -233,6 +239,48 @@ class AppRun(models.Model):
     def uptime_s(self) -> float:
         """Return for how many seconds it was up, until now if it still is."""
         return ((self.ended or timezone.now()) - self.ready).total_seconds() if self.ready else 0.0
+
+
+class AppKey(models.Model):
+    """What one caller of an application authenticates with. Written only through apps.keys, which says how it is
+    derived: the key itself is never stored.
+    """
+
+    app = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="keys", verbose_name=_("application"))
+    name = models.CharField(_("name"), max_length=50)
+    nonce = models.CharField(max_length=32, default=new_nonce)
+    by = models.CharField(_("created by"), max_length=80, blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    expires = models.DateTimeField(_("expires"), null=True, blank=True)
+    rate = models.PositiveIntegerField(_("requests per minute"), null=True, blank=True)  # None: no limit
+    used = models.DateTimeField(_("last used"), null=True, blank=True)  # to within keys.CACHE_S
+    address = models.GenericIPAddressField(_("from address"), null=True, blank=True)  # of the last use
+
+    class Meta:
+        db_table = "app_key"
+        verbose_name = _("key of an application")
+        verbose_name_plural = _("keys of applications")
+        constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_key_name_once")]
+
+    def __str__(self) -> str:
+        return f"{self.app}: {self.name}"
+
+
+class AppKeyUse(models.Model):
+    """How many requests were made with a key on one day (UTC). Written only through apps.keys."""
+
+    key = models.ForeignKey(AppKey, on_delete=models.CASCADE, related_name="uses", verbose_name=_("key"))
+    day = models.DateField(_("day"))
+    requests = models.PositiveBigIntegerField(_("requests"))
+
+    class Meta:
+        db_table = "app_key_use"
+        verbose_name = _("use of a key")
+        verbose_name_plural = _("uses of keys")
+        constraints = [models.UniqueConstraint(fields=["key", "day"], name="app_key_use_once_a_day")]
+
+    def __str__(self) -> str:
+        return f"{self.key}, {self.day}"
 
 
 class Rollout(models.Model):

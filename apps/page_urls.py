@@ -6,6 +6,7 @@ from django.urls import path
 
 from kernel.page_urls import shared
 
+from . import key_pages
 from . import pages as apps
 
 urlpatterns = [
@@ -16,4 +17,7 @@ urlpatterns = [
     path("apps/<str:name>/title", apps.title, name="application_title"),
     path("apps/<str:name>/delete", apps.delete, name="application_delete"),
     path("apps/<str:name>/change", apps.change, name="application_change"),
+    path("apps/<str:name>/access", key_pages.access, name="application_access"),
+    path("apps/<str:name>/access/change", key_pages.change, name="change_access"),
+    path("apps/<str:name>/access/revoke", key_pages.revoke, name="revoke_key"),
 ]

@@ -183,6 +183,7 @@ def application(request, name):
         "uptime": runs.uptime(latest),
         "models": _models(row.user) if own else [],
         "aliases": _aliases(row.user) if own else [],
+        "keys": row.keys.count() if own else 0,
         "unsteady": row.state in (State.CREATING, State.DELETING),
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from kernel import after_commit, healing
 from runners import owned
 
-from . import launching, queueing, request_rates, switching, trash
+from . import keys, launching, queueing, request_rates, switching, trash
 from .models import Application, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
@@ -38,6 +38,7 @@ def run() -> None:
     for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
+    healing.attempt(keys.collect)
     healing.attempt(trash.purge, timezone.now())
     stopping = Application.objects.filter(state=State.ERROR).exclude(run_name="")
     for pk, run_name in stopping.values_list("pk", "run_name"):

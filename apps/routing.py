@@ -26,14 +26,17 @@ from kernel.dispatch import unavailable
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
-from . import gateway_access, proof
+from . import gateway_access
 
 log = logging.getLogger(__name__)
 
 ROUTE = "/internal/apps/route"
 # All that an answer depends on: a session is not read here.
-JUDGED = ("HTTP_X_INTERNAL_KEY", "HTTP_AUTHORIZATION", "HTTP_X_APP_USER", "HTTP_X_APP_NAME")
-REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+JUDGED = (
+    *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
+    *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
+    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH"),
+)
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -60,33 +63,43 @@ class Listener:
 
     def _answer_waiting(self) -> None:
         requests, self.waiting = self.waiting, []
-        answers: dict[tuple[str | None, ...], tuple[int, bytes]] = {}
-        for connection, path, meta in requests:
-            key = (path, *(meta.get(name) for name in JUDGED))
-            if key not in answers:
-                answers[key] = answer(path, meta)
-            status, text = answers[key]
-            meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
-            if not connection.transport.is_closing():
-                connection.transport.write(text)
+        alike: dict[tuple[str | None, ...], list[tuple[Connection, str, dict[str, str]]]] = {}
+        for request in requests:
+            _connection, path, meta = request
+            alike.setdefault((path, *(meta.get(name) for name in JUDGED)), []).append(request)
+        for group in alike.values():
+            answered = answers(*group[0][1:], times=len(group))
+            for (connection, _path, _meta), (status, text) in zip(group, answered, strict=True):
+                meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
+                if not connection.transport.is_closing():
+                    connection.transport.write(text)
 
 
-def answer(path: str, meta: dict[str, str]) -> tuple[int, bytes]:
-    """Return the status and the whole response: 204 with where the application is, 403, or 503 after a fault."""
+def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes]]:
+    """Return the status and the whole response to each of `times` requests like this one that have arrived together:
+    204 with where the application is, 403, or 503 after a fault.
+    """
     if path != ROUTE or not has_internal_key(meta):
-        return 404, UNKNOWN
+        return [(404, UNKNOWN)] * times
     asked = Asked(meta)
     try:
         close_old_connections()
-        place = gateway_access.allowed(asked)
+        verdict = gateway_access.allowed(asked, times)
     except Exception as problem:
         body = unavailable(asked, problem).content
         head = f"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: {len(body)}\r\n\r\n"
-        return 503, head.encode() + body
+        return [(503, head.encode() + body)] * times
+    place = verdict.place
+    refused = (403, _head("403 Forbidden", {**gateway_access.headers_of_refusal(verdict, meta), "Content-Length": "0"}))
     if place is None:
-        return 403, REFUSED
-    head = f"HTTP/1.1 204 No Content\r\nX-App-Base: {place.base}\r\n{proof.HEADER}: {place.secret}\r\n\r\n"
-    return 204, head.encode("latin-1")
+        return [refused] * times
+    admitted = (204, _head("204 No Content", gateway_access.headers_of(place, meta)))
+    return [admitted] * verdict.admitted + [refused] * (times - verdict.admitted)
+
+
+def _head(status: str, headers: dict[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def start(address: Address | None) -> None:

@@ -6,10 +6,11 @@ from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictBool, StrictSerializer, StrictString, TitleField
+from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, StrictString, TitleField
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
+from . import callers, request_limits
 from .models import Application, AppRun, Rollout, State
 
 
@@ -52,6 +53,60 @@ class AppMoveIn(StrictSerializer):
 
 class AppRestartIn(StrictSerializer):
     may_restart = StrictBool(required=False, help_text="without room for two runs: restart instead of waiting")
+
+
+class AppKeyIn(StrictSerializer):
+    name = StrictString(help_text="1 to 50 letters, digits and . _ -")
+    days = StrictInt(required=False, allow_null=True, default=None, help_text="when it ends; never by default")
+    rate = StrictInt(
+        required=False, allow_null=True, default=None, help_text="requests per minute; any number by default"
+    )
+
+
+class AppKeyOut(serializers.Serializer):
+    name = serializers.CharField()
+    by = serializers.CharField(allow_blank=True, help_text="who has made it")
+    created = serializers.DateTimeField()
+    expires = serializers.DateTimeField(allow_null=True)
+    rate = serializers.IntegerField(allow_null=True, help_text="requests per minute; null for any number")
+    used = serializers.DateTimeField(allow_null=True, help_text="the last use, to within a minute")
+    address = serializers.IPAddressField(allow_null=True, help_text="the address of that use")
+    requests = serializers.IntegerField(help_text="of the last 30 days")
+
+
+class AppKeyMade(AppKeyOut):
+    key = serializers.CharField(help_text="its text, which is not stored and cannot be shown again")
+
+
+class KeyDayOut(serializers.Serializer):
+    day = serializers.DateField(help_text="in UTC")
+    requests = serializers.IntegerField()
+
+
+class AppKeyDetailOut(AppKeyOut):
+    days = KeyDayOut(many=True, help_text="the last 30 days, oldest first")
+
+
+class AppAccessIn(StrictSerializer):
+    address_rate = StrictInt(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=request_limits.MAX,
+        help_text="of a public application: requests per minute from one address; null for any number",
+    )
+    origins = serializers.ListField(
+        child=StrictString(max_length=300),
+        required=False,
+        max_length=callers.MAX_ORIGINS,
+        help_text="whose pages may read answers, such as https://shop.example; * alone for all",
+    )
+    body_mib = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=callers.BODY_MIB, help_text="the largest body in MiB"
+    )
+    answer_s = StrictInt(
+        required=False, allow_null=True, min_value=1, help_text="the longest time until an answer in seconds"
+    )
 
 
 class AppRunOut(serializers.Serializer):
@@ -102,6 +157,12 @@ class AppOut(serializers.Serializer):
     port = serializers.IntegerField()
     state = serializers.ChoiceField(choices=State.choices)
     public = serializers.BooleanField()
+    address_rate = serializers.IntegerField(
+        allow_null=True, help_text="requests per minute from one address; null for any number"
+    )
+    origins = serializers.ListField(child=serializers.CharField(), help_text="whose pages may read answers")
+    body_mib = serializers.IntegerField(allow_null=True, help_text="the largest body; null for the platform's limit")
+    answer_s = serializers.IntegerField(allow_null=True, help_text="until an answer; null for the platform's limit")
     reason = serializers.CharField(allow_blank=True)
     failures = serializers.IntegerField()
     created = serializers.DateTimeField()

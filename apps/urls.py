@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import api
+from . import api, key_api
 
 APP = "users/<seg:user>/apps/<seg:name>"
 
@@ -18,6 +18,9 @@ urlpatterns = [
     path(f"{APP}/runs", api.AppRuns.as_view()),
     path(f"{APP}/uptime", api.AppUptime.as_view()),
     path(f"{APP}/queue", api.AppQueue.as_view()),
+    path(f"{APP}/access", key_api.AppAccess.as_view()),
+    path(f"{APP}/keys", key_api.AppKeys.as_view()),
+    path(f"{APP}/keys/<seg:key>", key_api.AppKeyDetail.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
     path(f"{APP}/log/lines", api.AppLogLines.as_view()),

@@ -29,6 +29,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     shield                   add_header directives of each response that nginx itself gives as the gateway
     shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
     hidden_from_applications proxy_hide_header directives for the responses of applications
+    exposed                  the headers of answers that pages of other origins may read
     apps                     folder of the application gateway's further locations, one file *.conf an application
 """
 
@@ -42,6 +43,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from accounts.throttle import gateway_key
+from apps.callers import EXPOSED
 from datasets.webdav.gate import internal_key
 from kernel import storage
 from kernel.sockets import BACKLOG, Address
@@ -145,6 +147,7 @@ def variables() -> dict[str, str]:
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
+        "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
     }
     parts = {"to_application": "application.conf.tmpl", "app_refusal": "refusal.conf.tmpl"}

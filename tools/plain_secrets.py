@@ -22,7 +22,7 @@ MADE_UP = BASE / "mlp" / "tests" / "upgrade"  # the data of a platform that was 
 # The text before a pattern's first letter class is fixed, so that most lines are ruled out at once.
 FORMS = {
     "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----",
-    "a token of this platform": r"\bmlp_[usj][0-9a-z]+_[A-Za-z0-9_-]{43}\b",
+    "a token of this platform": r"\bmlp_[usjna][0-9a-z]+_[A-Za-z0-9_-]{43}\b",
     "a seed of NATS": r"\bS[AUCNOX][A-Z2-7]{56}\b",
     "an AWS key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
     "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,})",

@@ -152,7 +152,7 @@ class TestToken:
         pk = Token.objects.get(user__username="alice").pk
         old = tokens._load(pk)
         as_alice.call("put", "users/alice/token:rotate")
-        tokens._fill(tokens.CACHE_KEY.format(pk=pk), old)
+        tokens.fill(tokens.CACHE_KEY.format(pk=pk), old, tokens.CACHE_S)
         as_alice.refused("get", "auth")
 
     def test_rotation_is_refused_while_the_cache_is_unavailable(self, as_alice, monkeypatch):

@@ -223,3 +223,21 @@ def _to_json(tensor: dict) -> dict:
         return {"data": [word.decode() for word in words]}
     except UnicodeDecodeError:
         return {"parameters": {"content_type": "base64"}, "data": [base64.b64encode(word).decode() for word in words]}
+
+
+def plain(one: dict) -> list:
+    """Return a tensor as nested lists for JSON."""
+    array = np.asarray(one["data"])
+    return [] if not array.size else _words(array.tolist())
+
+
+def _words(value):
+    """Return values with bytes as text; those that are no UTF-8 are {"b64": …}, as TensorFlow Serving writes them."""
+    if isinstance(value, list):
+        return [_words(one) for one in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"b64": base64.b64encode(value).decode()}

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import importlib.util
 import math
 import os
@@ -25,13 +24,15 @@ from pathlib import Path
 import bodies
 import described
 import numpy as np
+import openapi
 import orjson
 import scoring
 import uvicorn
+from allowance import in_time, most_bytes, too_large
 from batching import Batcher
 from caller import PlatformOnly, take_secret
 from packing import unpacked
-from protocol import joined, read_request, write_response, written
+from protocol import joined, plain, read_request, write_response, written
 from request_counter import Traffic
 from values import BadRequest, TooLarge, fitted
 
@@ -42,6 +43,7 @@ STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
 BACKLOG = 4096  # connections that wait to be accepted; a full queue of a unix socket refuses at once
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
+PUBLIC = "MLP_APP_PUBLIC"  # in the environment: no key is needed
 CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
 
 
@@ -77,7 +79,7 @@ class Application:
         began = time.monotonic()
         scope["taken"] = 0
         try:
-            status, body, headers = await self._route(scope, receive)
+            status, body, headers = await in_time(scope, self._route(scope, receive))
         except Gone:  # nobody hears an answer; neither success nor failure
             return
         except Busy:
@@ -107,6 +109,8 @@ class Application:
         path = path.replace(f"{base}/versions/1", base, 1)
         computing = {f"{base}/infer": self._infer, "/predict": self._predict, "/invocations": self._invocations}
         compute, answer = computing.get(path), self._read(path, base)
+        if path == "/openapi.json":
+            answer = 200, orjson.dumps(self._openapi(scope)), []
         if path == "/v2/repository/index" and method == "POST":
             await self._body(scope, receive)  # only `ready`, which this model is
             return 200, orjson.dumps(described.index(self.name)), []
@@ -140,6 +144,12 @@ class Application:
             return 200, orjson.dumps(self.batcher.statistics.shown(self.name)), []
         return (200, orjson.dumps(self._schema()), []) if path in ("", "/schema") else None
 
+    def _openapi(self, scope) -> dict:
+        """Return the description for callers of the gateway, which says the application's own path there."""
+        prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1")
+        names, public = tuple(one.removeprefix("/v2/models/") for one in self.also), bool(os.environ.get(PUBLIC))
+        return openapi.document(self.name, self.model, also=names, public=public, prefix=prefix)
+
     def _metadata(self) -> dict:
         identity = {"name": self.name, "versions": ["1"], "platform": self.model.format}
         return identity | {"inputs": self.model.inputs, "outputs": self.model.outputs}
@@ -147,7 +157,7 @@ class Application:
     def _schema(self) -> dict:
         names = {spec["name"]: {"type": "array", "description": f"{spec['datatype']} {spec['shape']}"}
                  for spec in self.model.inputs}  # fmt: skip
-        example = {tensor["name"]: _plain(tensor) for tensor in self.model.example()}
+        example = {tensor["name"]: plain(tensor) for tensor in self.model.example()}
         schema = {"type": "object", "properties": names, "description": "POST /predict: name: nested list"}
         return {"model": self._metadata(), "predict": {**schema, "example": example, "takes": bodies.TAKES}}
 
@@ -241,7 +251,7 @@ class Application:
 
     async def _body(self, scope, receive) -> bytes:
         """Return the request's body, unpacked. Raises Busy where those of all requests would fill the memory."""
-        pieces = []
+        pieces, most = [], most_bytes(scope, BODY_BYTES)
         coding = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
         while True:
             message = await receive()
@@ -249,14 +259,14 @@ class Application:
                 raise Gone
             pieces.append(message.get("body", b""))
             self._hold(scope, len(pieces[-1]))
-            if scope["taken"] > BODY_BYTES:
-                raise TooLarge(f"body: too large, at most {BODY_BYTES >> 20} MiB")
+            if scope["taken"] > most:
+                raise TooLarge(too_large(most))
             if not message.get("more_body"):
                 break
         if not coding:
             return b"".join(pieces)
         async with self.unpacking:  # one at a time, since its size is known afterwards only
-            body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), BODY_BYTES)
+            body = await _read(unpacked, b"".join(pieces), coding.decode("latin-1"), most)
             self._hold(scope, len(body))
         return body
 
@@ -302,11 +312,11 @@ async def _write(outputs: list[dict], write, *arguments):
 
 
 def _named(outputs: list[dict]) -> bytes:
-    return written({output["name"]: _plain(output) for output in outputs}, _arrays(outputs))
+    return written({output["name"]: plain(output) for output in outputs}, _arrays(outputs))
 
 
 def _predictions(outputs: list[dict]) -> bytes:
-    predictions = scoring.predictions([(output["name"], _plain(output)) for output in outputs])
+    predictions = scoring.predictions([(output["name"], plain(output)) for output in outputs])
     return written({"predictions": predictions}, _arrays(outputs))
 
 
@@ -342,23 +352,6 @@ def _failed(reason: Exception) -> str:
 
 def _arrays(outputs: list[dict]) -> list[np.ndarray]:
     return [np.asarray(output["data"]) for output in outputs]
-
-
-def _plain(tensor: dict) -> list:
-    array = np.asarray(tensor["data"])
-    return [] if not array.size else _words(array.tolist())
-
-
-def _words(value):
-    """Return values with bytes as text; those that are no UTF-8 are {"b64": …}, as TensorFlow Serving writes them."""
-    if isinstance(value, list):
-        return [_words(item) for item in value]
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"b64": base64.b64encode(value).decode()}
 
 
 def handed_over() -> list[socket.socket] | None:

@@ -26,7 +26,7 @@ def asked(token: str = "", **more: str) -> tuple[int, str]:
     """Return the status of a routing request for alice's application, and the head of the response."""
     meta = {"HTTP_X_APP_USER": "alice", "HTTP_X_APP_NAME": "calc", "HTTP_X_INTERNAL_KEY": internal_key()}
     meta |= {"HTTP_AUTHORIZATION": f"Bearer {token}"} if token else {}
-    status, text = routing.answer(routing.ROUTE, meta | more)
+    [(status, text)] = routing.answers(routing.ROUTE, meta | more)
     assert text.startswith(f"HTTP/1.1 {status} ".encode())
     return status, text.decode()
 
@@ -43,7 +43,7 @@ def test_the_owner_and_staff_are_routed_with_the_secret_of_the_run(app, alice, b
 
 def test_only_nginx_is_answered(app, alice):
     assert asked(accounts.token_of(alice), HTTP_X_INTERNAL_KEY="guessed")[0] == 404
-    assert routing.answer("/internal/apps/refusal", {"HTTP_X_INTERNAL_KEY": internal_key()})[0] == 404
+    assert routing.answers("/internal/apps/refusal", {"HTTP_X_INTERNAL_KEY": internal_key()})[0][0] == 404
 
 
 def test_everybody_is_routed_to_a_public_application(app, bob):

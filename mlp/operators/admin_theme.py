@@ -31,7 +31,7 @@ GROUPS = (
         _("Model registry"),
         (
             *("models_app.registeredmodel", "models_app.modelversion", "models_app.alias"),
-            *("models_app.registrywebhook", "models_app.registrydelivery", "apps.rollout"),
+            *("models_app.registrywebhook", "models_app.registrydelivery", "apps.rollout", "apps.appkey"),
         ),
     ),
     (

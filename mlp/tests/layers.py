@@ -80,7 +80,8 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions"},
+    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
+    | {"keys", "callers"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -120,6 +121,8 @@ FILES = (
         "settings_pages",
         "program_pages",
         "token_pages",
+        "key_api",
+        "key_pages",
         "service_api",
         "service_pages",
         "notice_admin",

@@ -18,7 +18,7 @@ from aiops import logstore
 from aiops.intake import accept
 from aiops.models import Alert, AlertRule, SavedSearch
 from apps import launching
-from apps.models import Application
+from apps.models import AppKey, AppKeyUse, Application
 from datasets.models import Dataset
 from jobs.models import Diagnosis, Job, Metrics, Project, Value
 from kernel import storage
@@ -94,6 +94,7 @@ PAGES = [
     "/apps?state=ready&q=calc",
     "/apps/calc",
     "/apps/calc/log",
+    "/apps/calc/access",
     "/apps/begins",
     "/apps/broken",
     "/sweeps",
@@ -175,11 +176,7 @@ def fill(user, *, evil: bool = False) -> None:
         signature={"inputs": [{"name": words, "datatype": "FP32", "shape": [-1, 4]}, words]},
     )
     Model.objects.filter(user=user, name="broken").update(reason=words)
-    for name, state in (("begins", "creating"), ("calc", "ready"), ("broken", "error")):
-        app = put(Application, user, name, state)
-        launching.log_path(app).parent.mkdir(parents=True)
-        launching.log_path(app).write_text(f"epoch 1\n{words}\n")
-    Application.objects.filter(user=user).exclude(name="calc").update(reason=words)
+    fill_apps(user, words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)
@@ -197,6 +194,17 @@ def fill(user, *, evil: bool = False) -> None:
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
     store_lines(user, words)
+
+
+def fill_apps(user, words: str) -> None:
+    for name, state in (("begins", "creating"), ("calc", "ready"), ("broken", "error")):
+        app = put(Application, user, name, state)
+        launching.log_path(app).parent.mkdir(parents=True)
+        launching.log_path(app).write_text(f"epoch 1\n{words}\n")
+    Application.objects.filter(user=user).exclude(name="calc").update(reason=words)
+    calc = Application.objects.get(user=user, name="calc")
+    key = AppKey.objects.create(app=calc, name="shop", used=timezone.now())
+    AppKeyUse.objects.create(key=key, day=timezone.now().date(), requests=7)
 
 
 def fill_media(folder: Path, words: str, steps: int = 3) -> None:

@@ -39,6 +39,7 @@ UNCOUNTED = {
     "aiops.Template": "the platform's, of stored lines",
     "aiops.TemplateRate": "at most 2,000 of each watched workload",
     "aiops.TrainingRun": "the platform's",
+    "apps.AppKey": "a hundred of an application, with a hundred names at most",
     "apps.AppRun": "the platform's",
     "apps.Rollout": "the platform's",
     "jobs.Block": "made of values, which count",

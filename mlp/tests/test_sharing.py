@@ -45,7 +45,7 @@ MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # Who asks for every address, also in the quick tests: a role of each way to be let in, and one that just is not.
 NEAREST = {"owner", "reader", "link", "ended", "revoked link"}
 thoroughly = pytest.mark.parametrize("thorough", [False, later(True)])
-OF_OWNERS = ("/uses",)  # calls that tell of other objects
+OF_OWNERS = ("/uses", "/keys", "/keys/shop")  # calls that tell of other objects, or of who calls an application
 # What the segments of an address stand for, by the kind of the page.
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
 
@@ -83,7 +83,7 @@ def rest_reads() -> dict[str, list[str]]:
         if "<seg:name>" in str(route.pattern) and "GET" in view.calls:
             kind = view.kind.replace(" ", "")
             address = str(route.pattern).replace("<seg:user>", "alice").replace("<seg:name>", OBJECTS[kind][1])
-            address = address.replace("<int:number>", "1").replace("<seg:alias>", "latest")
+            address = address.replace("<int:number>", "1").replace("<seg:alias>", "latest").replace("<seg:key>", "shop")
             query = next((each for end, each in NEEDS.items() if address.endswith(end)), "")
             found[kind].append("/api/v1/" + address.replace("<anypath:path>", PATHS.get(kind, "")) + query)
     return found

@@ -20,7 +20,7 @@ from aiops.models import (
     TrainingRun,
     WatchedWorkload,
 )
-from apps.models import PORTS, Application, Rollout
+from apps.models import PORTS, AppKey, Application, Rollout
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Dataset
 from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
@@ -92,6 +92,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     put_pipeline(alice, job, name="train")
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     registry(alice, model, app)
+    AppKey.objects.create(app=app, name="shop", by="alice")
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),

@@ -67,7 +67,7 @@ GET    /tenants/{tenant}/usage                                                  
 GET    /tenants/{tenant}/work                                                     full read submit
 PUT    /tenants/{tenant}/work:end                                                 full
 
-# The account, its tokens and its service accounts: no named token.
+# The account, its tokens, its service accounts and the keys of its applications: no named token.
 POST   /program_logins                                                            -
 POST   /program_logins/{code}                                                     -
 GET    /users                                                                     full read submit
@@ -86,6 +86,10 @@ PUT    /users/{user}/token:rotate                                               
 GET    /users/{user}/tokens                                                       -
 POST   /users/{user}/tokens                                                       -
 DELETE /users/{user}/tokens/{name}                                                -
+GET    /users/{user}/apps/{name}/keys                                             -
+POST   /users/{user}/apps/{name}/keys                                             -
+GET    /users/{user}/apps/{name}/keys/{key}                                       -
+DELETE /users/{user}/apps/{name}/keys/{key}                                       -
 
 # Sharing, and the user's tenants: not submission.
 GET    /users/{user}/shared_with_me                                               full read submit
@@ -217,6 +221,7 @@ GET    /users/{user}/apps/{name}/log                                            
 GET    /users/{user}/apps/{name}/log/lines                                        full read submit
 GET    /users/{user}/apps/{name}/log/search                                       full read submit
 GET    /users/{user}/apps/{name}/queue                                            full read submit
+PUT    /users/{user}/apps/{name}/access                                           full
 PUT    /users/{user}/apps/{name}/rollout                                          full
 DELETE /users/{user}/apps/{name}/rollout                                          full
 GET    /users/{user}/apps/{name}/runs                                             full read submit

@@ -1,0 +1,244 @@
+"""Keys of applications: each opens one application at the application gateway, and nothing else.
+
+A key is `mlp_a{row in base 36}_{HMAC}`, derived like a token (accounts.tokens) and cached in the same way, so that a
+revoked one is refused from the commit on by every process of the gateway. It is no token: no other part of the platform
+accepts it. Its requests are counted in Valkey; `collect` moves the counts to the database.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q, Sum
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from accounts import notices, tokens
+from accounts.auth import bearer
+from accounts.named_tokens import MAX_DAYS, NAME
+from kernel import after_commit, clock, trash
+from kernel.broker import broker
+from kernel.database import violated
+from kernel.errors import Refused
+from kernel.locking import DELETING, Missing, WrongState, lock_row, locked
+from kernel.messages import Message, word
+
+from . import request_limits
+from .models import AppKey, AppKeyUse, Application
+
+log = logging.getLogger(__name__)
+
+PREFIX = "mlp_a"
+MAX = 100  # of one application
+CACHE_KEY, CACHE_S = "mlp:app-key:{pk}", 60
+COUNTS = "mlp:app-key-uses"  # a hash in Valkey: `{row}:{day}` > requests
+KEPT = timedelta(days=90)  # of the counts of days
+SHOWN_DAYS = 30
+LOADED = ("nonce", "app_id", "expires", "rate")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A valid key, by its row, the row of the application that it opens, and its requests a minute (None: any)."""
+
+    pk: int
+    app_id: int
+    rate: int | None = None
+
+
+def derive(row: AppKey) -> str:
+    """Return the key's text."""
+    return _compose(row.pk, row.nonce)
+
+
+def _compose(pk: int, nonce: str) -> str:
+    return f"{PREFIX}{tokens.base36(pk)}_{tokens.signature('app key', pk, nonce)}"
+
+
+# --- verbs ---------------------------------------------------------------------------------------------------------
+def require_room(app: Application) -> None:
+    """Raise Refused for an application that has as many keys as are allowed."""
+    if app.keys.count() >= MAX:
+        raise Refused("the application has %(limit)s keys, the most that are allowed", limit=MAX)
+
+
+def create(
+    *, app: Application, name: str, days: int | None = None, rate: int | None = None, by: str
+) -> tuple[AppKey, str]:
+    """Return a new key's row and its text, which cannot be shown again. It ends after `days`, None for never, and is
+    good for `rate` requests a minute, None for any number.
+
+    Raises Refused; WrongState while the application is in the trash or being deleted; Missing.
+    """
+    if not NAME.fullmatch(name):
+        raise Refused("must be 1 to 50 letters, digits and . _ -, beginning with a letter or digit", field="name")
+    if days is not None and not 1 <= days <= MAX_DAYS:
+        raise Refused("must be from 1 to %(last)s", field="days", last=MAX_DAYS)
+    if rate is not None and not 1 <= rate <= request_limits.MAX:
+        raise Refused("must be from 1 to %(last)s", field="rate", last=request_limits.MAX)
+    expires = timezone.now() + timedelta(days=days) if days is not None else None
+    try:
+        with locked(Application, pk=app.pk) as row:
+            trash.require_kept(row)
+            if row.state == DELETING:
+                raise WrongState("the %(kind)s is already being deleted", kind=word("application"))
+            require_room(row)
+            key = AppKey.objects.create(app=row, name=name, expires=expires, rate=rate, by=by)
+            _tell(row, Message("%(by)s made the key %(name)s of the application %(app)s.",
+                               by=notices.name_of(by), name=name, app=row.name))  # fmt: skip
+    except IntegrityError as problem:
+        if violated(problem) == "app_key_name_once":
+            raise Refused("the application already has a key named %(name)s", field="name", name=name)
+        raise
+    return key, derive(key)
+
+
+def revoke(*, app: Application, name: str, by: str) -> None:
+    """Delete a key; requests with it are refused from the commit on. Raises Missing, Fault."""
+    with transaction.atomic():
+        row = lock_row(AppKey, app=app, name=name)
+        if row is None:
+            raise Missing("key")
+        _forget([row.pk])
+        row.delete()
+        _tell(app, Message("%(by)s revoked the key %(name)s of the application %(app)s.",
+                           by=notices.name_of(by), name=name, app=app.name))  # fmt: skip
+
+
+def revoke_all(app: Application) -> None:
+    """Delete the keys of a locked application. Raises Fault."""
+    rows = hold(app)
+    _forget(rows)
+    AppKey.objects.filter(pk__in=rows).delete()
+
+
+def hold(app: Application) -> list[int]:
+    """Lock the keys of an application and return their rows: before the counts of their days, as `collect` does."""
+    return list(app.keys.select_for_update().order_by("pk").values_list("pk", flat=True))
+
+
+def _forget(rows: list[int]) -> None:
+    tokens.recheck([CACHE_KEY.format(pk=pk) for pk in rows])
+
+
+def _tell(app: Application, what: Message) -> None:
+    after_commit.changed(app.user.username, "application", app.name)
+    notices.tell(app.user, what)
+
+
+def keys_of(app: Application):
+    """Return the application's keys, the newest first; `requests` of each are those of the last SHOWN_DAYS days."""
+    return app.keys.order_by("-pk").annotate(requests=recent())
+
+
+def recent() -> Sum:
+    """Return the expression of a key's requests of the last SHOWN_DAYS days."""
+    since = timezone.now().date() - timedelta(days=SHOWN_DAYS - 1)
+    return Sum("uses__requests", filter=Q(uses__day__gte=since), default=0)
+
+
+def days_of(rows: list[AppKey]) -> dict[int, list[tuple[date, int]]]:
+    """Return for each row the requests of each of the last SHOWN_DAYS days (UTC), oldest first."""
+    today = timezone.now().date()
+    days = [today - timedelta(days=ago) for ago in reversed(range(SHOWN_DAYS))]
+    counts = AppKeyUse.objects.filter(key__in=rows, day__gte=days[0]).values_list("key_id", "day", "requests")
+    found = {(key, day): requests for key, day, requests in counts}
+    return {row.pk: [(day, found.get((row.pk, day), 0)) for day in days] for row in rows}
+
+
+# --- callers -------------------------------------------------------------------------------------------------------
+def presented(meta: Mapping[str, str]) -> str:
+    """Return the key that a request is sent with, in X-Api-Key or as a Bearer token; empty without one.
+
+    An X-Api-Key that is none of ours is left to whoever it is for.
+    """
+    given = meta.get("HTTP_X_API_KEY", "").strip()
+    if given.startswith(PREFIX):
+        return given
+    try:
+        token = bearer(meta.get("HTTP_AUTHORIZATION", "")) or ""
+    except Refused:
+        return ""
+    return token if token.startswith(PREFIX) else ""
+
+
+def lookup(text: str, address: str = "") -> Caller | None:
+    """Return whom a valid key identifies, else None. One round trip to Valkey when it is cached. `address` is the
+    client's.
+    """
+    pk = _row_of(text)
+    if pk is None:
+        return None
+    place = CACHE_KEY.format(pk=pk)
+    entry = tokens.cached(place)
+    if entry not in (None, tokens.RECHECK):
+        row = json.loads(entry)
+    else:
+        row = AppKey.objects.filter(pk=pk).values(*LOADED).first()
+        if row is None:
+            return None
+        row["expires"] = row["expires"] and row["expires"].timestamp()
+        if entry is None:
+            tokens.fill(place, row, CACHE_S)
+    if not hmac.compare_digest(_compose(pk, row["nonce"]).encode(), text.encode()):
+        return None
+    if (row["expires"] or float("inf")) <= time.time():
+        return None
+    if entry is None:
+        AppKey.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
+    return Caller(pk, row["app_id"], row["rate"])
+
+
+def _row_of(text: str) -> int | None:
+    if not text.isascii() or len(text) > 100 or not text.startswith(PREFIX):
+        return None
+    number, _, mac = text.removeprefix(PREFIX).partition("_")
+    if len(mac) != 43 or not 1 <= len(number) <= 12 or not number.isalnum():
+        return None
+    pk = int(number, 36)
+    return pk if 0 < pk < 2**63 else None
+
+
+# --- use -----------------------------------------------------------------------------------------------------------
+def count(pk: int, times: int) -> None:
+    """Count requests that were made with a key; while Valkey does not respond they are not counted."""
+    try:
+        broker().client.hincrby(COUNTS, f"{pk}:{timezone.now().date()}", times)
+    except RedisError:
+        log.warning("the requests of keys are not counted: Valkey does not respond")
+
+
+def collect() -> None:
+    """Move the counts to the database, and delete those of days that are over for long. Called by reconcile."""
+    with broker().client.pipeline(transaction=True) as together:
+        counted, _deleted = together.hgetall(COUNTS).delete(COUNTS).execute()
+    if not counted:
+        return
+    try:
+        _store({field.decode(): int(number) for field, number in counted.items()})
+    except Exception:
+        for field, number in counted.items():
+            broker().client.hincrby(COUNTS, field, int(number))
+        raise
+
+
+@transaction.atomic
+def _store(counted: dict[str, int]) -> None:
+    numbers: Counter[tuple[int, date]] = Counter()
+    for field, number in counted.items():
+        pk, _, day = field.partition(":")
+        numbers[int(pk), date.fromisoformat(day)] += number
+    there = AppKey.objects.filter(pk__in={pk for pk, _day in numbers}).order_by("pk").select_for_update(no_key=True)
+    rows = set(there.values_list("pk", flat=True))
+    for (pk, day), number in sorted(numbers.items()):
+        if pk in rows and not AppKeyUse.objects.filter(key=pk, day=day).update(requests=F("requests") + number):
+            AppKeyUse.objects.create(key_id=pk, day=day, requests=number)
+    AppKeyUse.objects.filter(day__lt=(clock.settled(timezone.now()) - KEPT).date()).delete()
