@@ -93,16 +93,17 @@ class Sessions:
         return [pair for pair in self.ordered if first.get(pair[0], -1) > first.get(pair[1], math.inf)]
 
     def reasons(self, events: Iterable[Event]) -> list[tuple[Event, int, int]]:
-        """Return (event, count here, count in the nearest normal session) of each event that
-        differs, the worst first.
+        """Return (event, count here, count in the nearest normal session) of each event that differs and counts, the
+        worst first.
         """
         counts = Counter(events)
         strange = [(event, times, 0) for event, times in counts.items() if event not in self.events]
         nearest = np.rint(np.expm1(self.table[self._distances(counts.items()).argmin()])).astype(int)
+        weights = self._weights(counts)
         differs = [
             (event, counts[event], int(nearest[place]))
             for event, place in self.events.items()
-            if counts[event] != nearest[place]
+            if counts[event] != nearest[place] and weights[place]
         ]
         return strange + sorted(differs, key=lambda one: -abs(math.log1p(one[1]) - math.log1p(one[2])))
 
@@ -151,11 +152,14 @@ class Sessions:
     def _distances(self, counts: Iterable[tuple[Event, int]]) -> np.ndarray:
         """Return the distance to each known session."""
         here = dict(counts)
+        return np.abs(self.table - self._row(here.items())) @ self._weights(here)
+
+    def _weights(self, here: Mapping[Event, int]) -> np.ndarray:
         weights = np.ones(len(self.events), dtype=np.float32)
         for event, (least, most) in self.optional.items():
             if event in self.events and least <= here.get(event, 0) <= most:
                 weights[self.events[event]] = 0
-        return np.abs(self.table - self._row(here.items())) @ weights
+        return weights
 
     def _distance(self, counts: Counts) -> float:
         if counts in self.known:
