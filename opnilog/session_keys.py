@@ -80,7 +80,7 @@ def find(lines: Sequence[tuple[str, Mapping | None]], templates: Sequence[Hashab
 
 def _candidates(text: str, attributes: Mapping | None) -> Iterable[Key]:
     for name, value in (attributes or {}).items():
-        if value and len(str(value)) <= MAX_VALUE:
+        if value and len(str(value)) <= MAX_VALUE and len(str(name)) <= MAX_VALUE:
             yield Key(ATTRIBUTE, str(name))
     tokens = [token.rstrip(".!?") for token in _TOKEN.findall(text)]
     for before, token in pairwise(["", *tokens]):

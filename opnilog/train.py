@@ -251,7 +251,10 @@ def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, dev
 
 
 def train(path: Path, out: Path, progress: Progress, parameters: dict, session_lines: Path | None = None) -> None:
-    """Train and write a model; `session_lines` are the rows of learned_sessions.learn. Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
+    """Train and write a model; `session_lines` has the rows of learned_sessions.learn.
+
+    Raises ValueError where there is nothing to learn from, or a parameter is unknown.
+    """
     known = {field.name for field in fields(Fitting)}
     if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps", "session_quiet_s"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")

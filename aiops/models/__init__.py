@@ -1,5 +1,5 @@
 """The models of AIOps: trainings and versions (`runs`), saved searches and alert rules (`alerts`), log lines and
-related rows (`logs`), how often templates come (`rates`).
+related rows (`logs`), how often templates come (`rates`), lines that belong together (`sessions`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from .alerts import Alert, AlertRule, SavedSearch
 from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Template, WatchedWorkload, Workload
 from .rates import RateAnomaly, RateClock, TemplateRate
 from .runs import ENDED, ModelVersion, State, TrainingRun
+from .sessions import OddSession, SessionClock
 
 __all__ = [
     "ENDED",
@@ -20,9 +21,11 @@ __all__ = [
     "LogLine",
     "LogMinute",
     "ModelVersion",
+    "OddSession",
     "RateAnomaly",
     "RateClock",
     "SavedSearch",
+    "SessionClock",
     "State",
     "Template",
     "TemplateRate",

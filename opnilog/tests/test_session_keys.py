@@ -1,0 +1,91 @@
+"""What ties the lines of a log together is found without being named, and nothing is where nothing does."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+from opnilog.masking import mask
+from opnilog.session_keys import find
+
+WORK = ("accepted request {0} from 10.0.0.{1}", "{0} reads cart {2}", "{0}: charging card", "answered {0} in {2} ms")
+
+
+def number(chance: random.Random, count: int) -> str:
+    return str(4000 + count)
+
+
+KINDS = {
+    "block": ("blk_{}", lambda chance, count: str(chance.randrange(-(10**18), 10**18)), "blk_-?"),
+    "prefix": ("req-{}", number, "req-?"),
+    "uuid": ("{}", lambda chance, count: str(uuid.UUID(int=chance.getrandbits(128))), "{12}"),
+    "named uuid": ("job-{}", lambda chance, count: str(uuid.UUID(int=chance.getrandbits(128))), "job"),
+    "hex": ("{}", lambda chance, count: f"{chance.getrandbits(63):015x}a", "{16}"),
+    "word before": ("session={}", number, "session"),
+    "two numbers": ("job_{}", lambda chance, count: f"2025_{count:04d}", "job_"),
+}
+
+
+def log(kind: str, sessions: int = 200) -> tuple[list[str], list[str]]:
+    """Return the lines of sessions that overlap, with heartbeats between them, and the sessions' ids."""
+    chance = random.Random(7)
+    form, made, _shape = KINDS[kind]
+    rows, ids = [], []
+    for count in range(sessions):
+        ids.append(made(chance, count))
+        for place, text in enumerate(WORK):
+            line = text.format(form.format(ids[-1]), chance.randrange(9), chance.randrange(10**6))
+            rows.append((count * 3 + place * 2 + chance.random(), line))
+        rows.append((count * 3 + 1.5, f"heartbeat {count} ok, load 0.{chance.randrange(10)}"))
+    return [line for _, line in sorted(rows)], ids
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_ids_are_found_by_their_form_or_the_word_before(kind):
+    lines, ids = log(kind)
+    key = find([(line, None) for line in lines], [mask(line).replace(ids[0], "") for line in lines])
+    assert key is not None
+    assert KINDS[kind][2] in key.pattern
+    found = {value for line in lines for value in key.values(line)}
+    assert len(found) == len(ids)
+    assert all(any(id in value for value in found) for id in ids[:20])
+
+
+def test_an_attribute_that_ties_the_lines_is_found():
+    lines, _ids = log("prefix")
+    texts = ["started", "working", "still working", "ended"]
+    rows = [(texts[place % 4], {"trace_id": f"t{place // 4}", "host": f"h{place % 3}"}) for place in range(len(lines))]
+    key = find(rows, [text for text, _ in rows])
+    assert (key.where, key.pattern) == ("attribute", "trace_id")
+    assert key.values("anything", {"trace_id": "x1"}) == ["x1"]
+    assert key.values("anything", None) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "heartbeat {n} ok",  # each value once
+        "user u{few} opens page {n}",  # the same values in all of the log
+        "GET /index from 10.0.0.{few} took {n}.5 ms at 2025-11-{few}",
+        "no value at all",
+    ],
+)
+def test_nothing_is_found_where_nothing_ties_lines_together(line):
+    lines = [line.format(n=n, few=10 + n % 15) + (" again" if n % 2 else "") for n in range(1000)]
+    assert find([(text, None) for text in lines], [mask(text) for text in lines]) is None
+    assert find([], []) is None
+
+
+def test_a_line_of_several_sessions_has_several_values():
+    lines, _ids = log("block")
+    key = find([(line, None) for line in lines], [mask(line) for line in lines])
+    assert key.values("delete blk_-12, blk_44 and /data/blk_-12 of subblk_7") == ["blk_-12", "blk_44"]
+
+
+def test_the_choice_is_the_same_every_time():
+    lines, _ids = log("uuid")
+    rows = [(line, {"b": line.split()[-1], "a": line.split()[-1]}) for line in lines]
+    templates = [mask(line) for line in lines]
+    assert len({find(rows, templates) for _ in range(3)}) == 1
