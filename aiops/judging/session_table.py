@@ -1,31 +1,31 @@
-"""Odd sessions for people: which a user may see, why each is odd, and the search for its lines."""
+"""Unusual sessions for people: which a user may see, why each is odd, and the search for its lines."""
 
 from __future__ import annotations
 
 from django.db.models import QuerySet
 
 from aiops.logstore.base import Names
-from aiops.models import OddSession
+from aiops.models import SessionAnomaly
 from kernel.messages import Message
 
 from . import scope
 from .rate_table import of_clocks
 
-Reason = OddSession.Reason
+Reason = SessionAnomaly.Reason
 
 
 def odd(names: Names) -> QuerySet:
-    """Return the odd sessions of a workload, the newest first."""
-    return of_clocks(OddSession.objects.all(), names).select_related("clock")
+    """Return the unusual sessions of a workload, the newest first."""
+    return of_clocks(SessionAnomaly.objects.all(), names).select_related("clock")
 
 
 def visible(user, names: Names) -> QuerySet:
-    """Return the odd sessions of the workloads that the user may see, of those names ("" is any)."""
+    """Return the unusual sessions of the workloads that the user may see, of those names ("" is any)."""
     rows, mine = odd(names), scope.namespaces(user)
     return rows if mine is None else rows.filter(clock__cluster=scope.LOCAL, clock__namespace__in=mine)
 
 
-def filters(row: OddSession) -> dict[str, str]:
+def filters(row: SessionAnomaly) -> dict[str, str]:
     """Return the filters of a search for the session's lines."""
     found = {"attribute": f"{row.attribute}={row.value}"} if row.attribute else {"q": f'"{row.value}"'}
     clock = row.clock
@@ -34,7 +34,7 @@ def filters(row: OddSession) -> dict[str, str]:
 
 
 def describe(reason: list) -> str:
-    """Return one of OddSession.reasons as a sentence."""
+    """Return one of SessionAnomaly.reasons as a sentence."""
     kind, template, *more = reason
     if kind == Reason.ORDER:
         return Message("out of order: “%(second)s” came before “%(first)s”", first=template, second=more[0])
@@ -48,6 +48,4 @@ def describe(reason: list) -> str:
             "too often: “%(template)s”, %(here)s×, usually %(usual)s×", template=template, here=here, usual=usual
         )
         return words
-    return Message(
-        "too seldom: “%(template)s”, %(here)s×, usually %(usual)s×", template=template, here=here, usual=usual
-    )
+    return Message("too few: “%(template)s”, %(here)s×, usually %(usual)s×", template=template, here=here, usual=usual)

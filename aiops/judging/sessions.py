@@ -18,7 +18,7 @@ from django.db import transaction
 
 from aiops import logstore
 from aiops.logstore.base import Names
-from aiops.models import OddSession, SessionClock
+from aiops.models import SessionAnomaly, SessionClock
 from aiops.wire import folders
 from kernel.database import reachable
 from kernel.errors import Fault
@@ -33,7 +33,7 @@ from . import watching
 
 log = logging.getLogger(__name__)
 
-Reason = OddSession.Reason
+Reason = SessionAnomaly.Reason
 FIELDS = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
 SETTLED_MS = 30_000  # after which lines are stored
 SLICE_MS = 60_000  # of the log, that is read at once
@@ -43,8 +43,8 @@ END_MS = 5_000  # after an event that always ends a session
 MAX_WORKLOADS = 1000
 MAX_OPEN = 20_000  # sessions of a workload; beyond these the one without lines for longest is dropped
 MAX_OPEN_EVENTS = 500_000  # of them together
-CONFIRMED = 100  # odd sessions of a round whose lines are read again
-LEAST_KEPT, KEPT_DAYS = 1000, 30  # odd sessions of a workload; days
+CONFIRMED = 100  # unusual sessions of a round whose lines are read again
+LEAST_KEPT, KEPT_DAYS = 1000, 30  # unusual sessions of a workload; days
 MAX_REASONS = 10
 SHOWN = 500  # characters of a template
 
@@ -127,32 +127,32 @@ def _clocks(watched: Iterable[Names], learned: set[Names], until: int) -> list[S
         if row.until < begin or row.until > until + DAY_MS:  # or the machine's clock was set back
             SessionClock.objects.filter(pk=row.pk).update(since=begin, until=begin)
             row.since = row.until = begin
-    OddSession.objects.filter(last__lt=until - KEPT_DAYS * DAY_MS).delete()
+    SessionAnomaly.objects.filter(last__lt=until - KEPT_DAYS * DAY_MS).delete()
     return rows
 
 
 def _write(row: SessionClock, learned: Learned, odd: list[Session]) -> None:
-    """Write odd sessions, each once: one that was found before and has got more lines since is changed."""
+    """Write unusual sessions, each once: one that was found before and has got more lines since is changed."""
     attribute = learned.key.pattern if learned.key.where == ATTRIBUTE else ""
     for session in odd:
         fields = {
             "attribute": attribute, "since": session.first, "last": session.last, "lines": len(session.events),
             "reasons": reasons(learned, session.events),
         }  # fmt: skip
-        before = row.odd.filter(value=session.value, since__lte=session.last, last__gte=session.first)
+        before = row.anomalies.filter(value=session.value, since__lte=session.last, last__gte=session.first)
         known = list(before.order_by("pk").values_list("pk", flat=True))
-        OddSession.objects.filter(pk__in=known[1:]).delete()
+        SessionAnomaly.objects.filter(pk__in=known[1:]).delete()
         if known:
-            OddSession.objects.filter(pk=known[0]).update(**fields)
+            SessionAnomaly.objects.filter(pk=known[0]).update(**fields)
         else:
-            OddSession.objects.create(clock=row, value=session.value, **fields)
+            SessionAnomaly.objects.create(clock=row, value=session.value, **fields)
     if odd:
-        newest = row.odd.order_by("-since", "-id").values("pk")[:LEAST_KEPT]
-        row.odd.exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()
+        newest = row.anomalies.order_by("-since", "-id").values("pk")[:LEAST_KEPT]
+        row.anomalies.exclude(pk__in=list(newest.values_list("pk", flat=True))).delete()
 
 
 def reasons(learned: Learned, events: list) -> list[list]:
-    """Return why a session is odd, as in OddSession.reasons."""
+    """Return why a session is odd, as in SessionAnomaly.reasons."""
 
     def text(event) -> str:
         return learned.template(event)[:SHOWN]
@@ -162,9 +162,7 @@ def reasons(learned: Learned, events: list) -> list[list]:
     ]
     found = found[:3]
     for event, here, usual in learned.sessions.reasons(events):
-        kind = (
-            Reason.EXTRA if not usual else Reason.OFTEN if here > usual else Reason.SELDOM if here else Reason.MISSING
-        )
+        kind = Reason.EXTRA if not usual else Reason.OFTEN if here > usual else Reason.FEW if here else Reason.MISSING
         found.append([kind, text(event), here, usual])
     return found[:MAX_REASONS]
 

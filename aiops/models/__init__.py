@@ -8,7 +8,7 @@ from .alerts import Alert, AlertRule, SavedSearch
 from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Template, WatchedWorkload, Workload
 from .rates import RateAnomaly, RateClock, TemplateRate
 from .runs import ENDED, ModelVersion, State, TrainingRun
-from .sessions import OddSession, SessionClock
+from .sessions import SessionAnomaly, SessionClock
 
 __all__ = [
     "ENDED",
@@ -21,7 +21,7 @@ __all__ = [
     "LogLine",
     "LogMinute",
     "ModelVersion",
-    "OddSession",
+    "SessionAnomaly",
     "RateAnomaly",
     "RateClock",
     "SavedSearch",

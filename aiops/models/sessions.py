@@ -30,7 +30,7 @@ class SessionClock(models.Model):
         return f"{self.cluster}/{self.namespace}/{self.deployment}"
 
 
-class OddSession(models.Model):
+class SessionAnomaly(models.Model):
     """A session unlike all normal ones: the lines with `value`, from `since` to `last` (ms since 1970).
 
     `attribute`: the name of the attribute that has the value, "" where the text has it. `reasons` are [kind, template,
@@ -41,10 +41,12 @@ class OddSession(models.Model):
         EXTRA = "extra", _("extra")
         MISSING = "missing", _("missing")
         OFTEN = "often", _("too often")
-        SELDOM = "seldom", _("too seldom")
+        FEW = "few", _("too few")
         ORDER = "order", _("out of order")
 
-    clock = models.ForeignKey(SessionClock, on_delete=models.CASCADE, related_name="odd", verbose_name=_("workload"))
+    clock = models.ForeignKey(
+        SessionClock, on_delete=models.CASCADE, related_name="anomalies", verbose_name=_("workload")
+    )
     attribute = models.CharField(_("attribute"), max_length=253, blank=True)
     value = models.CharField(_("value"), max_length=128)
     since = models.BigIntegerField(_("since"))
@@ -53,12 +55,12 @@ class OddSession(models.Model):
     reasons = models.JSONField(_("reasons"), default=list)
 
     class Meta:
-        db_table = "aiops_odd_session"
-        verbose_name = _("odd session")
-        verbose_name_plural = _("odd sessions")
+        db_table = "aiops_session_anomaly"
+        verbose_name = _("unusual session")
+        verbose_name_plural = _("unusual sessions")
         ordering = ["-since", "-id"]
-        constraints = [models.UniqueConstraint(fields=["clock", "value", "since"], name="aiops_odd_session_once")]
-        indexes = [models.Index(fields=["clock", "-since"], name="aiops_odd_session_newest")]
+        constraints = [models.UniqueConstraint(fields=["clock", "value", "since"], name="aiops_session_anomaly_once")]
+        indexes = [models.Index(fields=["clock", "-since"], name="aiops_session_anomaly_newest")]
 
     def __str__(self) -> str:
         return self.value

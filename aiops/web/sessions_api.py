@@ -1,4 +1,4 @@
-"""REST on the odd sessions of watched workloads."""
+"""REST on the unusual sessions of watched workloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from aiops.judging import rules, session_table
 from aiops.judging.rate_minutes import names_of
-from aiops.models import OddSession
+from aiops.models import SessionAnomaly
 from kernel.effects import READ
 from kernel.messages import translate
 from kernel.views import Call, ContractView
@@ -20,7 +20,7 @@ FILTERS = (
 
 
 class ReasonOut(serializers.Serializer):
-    kind = serializers.ChoiceField(choices=OddSession.Reason.choices)
+    kind = serializers.ChoiceField(choices=SessionAnomaly.Reason.choices)
     template_matched = serializers.CharField(allow_blank=True)
     second = serializers.CharField(allow_null=True, help_text="order: the template that came before the other")
     lines = serializers.IntegerField(allow_null=True, help_text="with that template in the session")
@@ -28,7 +28,7 @@ class ReasonOut(serializers.Serializer):
     msg = serializers.CharField()
 
 
-class OddSessionOut(serializers.Serializer):
+class SessionAnomalyOut(serializers.Serializer):
     id = serializers.IntegerField(source="pk")
     workload = serializers.SerializerMethodField()
     attribute = serializers.CharField(allow_blank=True, help_text="that has the value; empty: the line has it")
@@ -52,14 +52,14 @@ class OddSessionOut(serializers.Serializer):
 def _reason(reason: list) -> dict:
     kind, template, *more = reason
     shown = {"kind": kind, "template_matched": template, "second": None, "lines": None, "usual": None}
-    shown |= {"second": more[0]} if kind == OddSession.Reason.ORDER else {"lines": more[0], "usual": more[1]}
+    shown |= {"second": more[0]} if kind == SessionAnomaly.Reason.ORDER else {"lines": more[0], "usual": more[1]}
     return {**shown, "msg": translate(session_table.describe(reason))}
 
 
-class OddSessions(ContractView):
-    kind = "odd session"
+class SessionAnomalies(ContractView):
+    kind = "unusual session"
     calls = {
-        "GET": Call("List sessions that differ from all normal ones, newest first", READ, out=OddSessionOut, many=True,
+        "GET": Call("List sessions that differ from all normal ones, newest first", READ, out=SessionAnomalyOut, many=True,
                     query=FILTERS),
     }  # fmt: skip
 

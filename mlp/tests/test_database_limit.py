@@ -34,7 +34,7 @@ UNCOUNTED = {
     "aiops.FailureRule": "administrators'",
     "aiops.LogLine": "all together: MLP_AIOPS_RETENTION_MIB",
     "aiops.ModelVersion": "the platform's",
-    "aiops.OddSession": "at most 1,000 of each watched workload, removed after 30 days",
+    "aiops.SessionAnomaly": "at most 1,000 of each watched workload, removed after 30 days",
     "aiops.RateAnomaly": "of watched workloads, whose number is limited; removed after 30 days",
     "aiops.RateClock": "one of each watched workload",
     "aiops.SessionClock": "one of each watched workload",

@@ -87,7 +87,12 @@ def test_a_problem_that_is_part_of_normal_life_is_learned():
 def test_nothing_is_learned_of_few_or_irregular_sessions_or_lines_without_a_key():
     assert learned([USUAL] * 30) is None
     chance = random.Random(3)
-    assert learned([tuple(chance.choices(USUAL[1:], k=chance.randrange(3, 40))) for _ in range(300)]) is None
+    irregular = [
+        {"workload": "w", "time": 1000 * (count + place), "log": f"req-{count} {'very ' * chance.randrange(25)}busy"}
+        for count in range(300)
+        for place in range(9)
+    ]
+    assert learn(irregular, 10_000)["workloads"] == {}
     assert learn([{"workload": "w", "time": n, "log": "all is well"} for n in range(500)], 1000)["workloads"] == {}
     assert learn([], 1000)["workloads"] == {}
 

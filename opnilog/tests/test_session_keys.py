@@ -22,7 +22,7 @@ KINDS = {
     "prefix": ("req-{}", number, "req-?"),
     "uuid": ("{}", lambda chance, count: str(uuid.UUID(int=chance.getrandbits(128))), "{12}"),
     "named uuid": ("job-{}", lambda chance, count: str(uuid.UUID(int=chance.getrandbits(128))), "job"),
-    "hex": ("{}", lambda chance, count: f"{chance.getrandbits(63):015x}a", "{16}"),
+    "hex": ("{}", lambda chance, count: f"{chance.getrandbits(59):015x}a", "{16}"),
     "word before": ("session={}", number, "session"),
     "two numbers": ("job_{}", lambda chance, count: f"2025_{count:04d}", "job_"),
 }
