@@ -59,8 +59,8 @@ def _reason(reason: list) -> dict:
 class SessionAnomalies(ContractView):
     kind = "unusual session"
     calls = {
-        "GET": Call("List sessions that differ from all normal ones, newest first", READ, out=SessionAnomalyOut, many=True,
-                    query=FILTERS),
+        "GET": Call("List sessions that differ from all normal ones, newest first", READ,
+                    out=SessionAnomalyOut, many=True, query=FILTERS),
     }  # fmt: skip
 
     def get(self, request):
