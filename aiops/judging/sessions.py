@@ -43,7 +43,8 @@ END_MS = 5_000  # after an event that always ends a session
 MAX_WORKLOADS = 1000
 MAX_OPEN = 20_000  # sessions of a workload; beyond these the one without lines for longest is dropped
 MAX_OPEN_EVENTS = 500_000  # of them together
-CONFIRMED = 100  # unusual sessions of a round whose lines are read again
+CONFIRMED = 100  # odd sessions of a round whose lines are read again
+MAX_STEPS = 10  # back in time, to where a session began
 LEAST_KEPT, KEPT_DAYS = 1000, 30  # unusual sessions of a workload; days
 MAX_REASONS = 10
 SHOWN = 500  # characters of a template
@@ -253,13 +254,8 @@ class Reader:
             asked = {"term": {f"attributes.{key.pattern}": value}}
         else:
             asked = {"query_string": {"query": f'"{value}"', "fields": ["log"], "default_operator": "AND"}}
-        span = session.first - DAY_MS, session.last + self.learned.quiet_ms + 1
-        rows = list(islice(logstore.get().scan(self._query(*span, asked)), 10 * MAX_EVENTS))
-        rows.sort(key=lambda row: row["time"])
         whole = None
-        for row in rows:
-            if value not in key.values(row["log"], row.get("attributes")):
-                continue
+        for row in self._lines(session, asked):
             if whole is None or row["time"] > self._ends_at(whole):
                 if whole is not None and whole.last >= session.first:
                     break
@@ -271,6 +267,20 @@ class Reader:
             self.open[value] = whole
             return None
         return whole
+
+    def _lines(self, session: Session, asked: dict) -> list[dict]:
+        """Return the stored lines of a session and of what was before it without a pause, in order."""
+        quiet, value, key = self.learned.quiet_ms, session.value, self.learned.key
+        begin, rows = session.first, []
+        for _ in range(MAX_STEPS):
+            span = begin - quiet, session.last + quiet + 1
+            found = islice(logstore.get().scan(self._query(*span, asked)), 10 * MAX_EVENTS)
+            rows = [row for row in found if value in key.values(row["log"], row.get("attributes"))]
+            first = min((row["time"] for row in rows), default=begin)
+            if first >= begin:
+                break
+            begin = first
+        return sorted(rows, key=lambda row: row["time"])
 
     def _query(self, since: int, until: int, *conditions: dict) -> dict:
         own = [{"term": {field: name}} for field, name in zip(FIELDS, self.names, strict=True)]

@@ -298,4 +298,4 @@ def test_the_page_of_a_workload_shows_session_anomalies_with_a_link_to_their_lin
     assert "q=%22req-1%22" in page.content.decode()
     assert visitor(bob).get(address).status_code == 404
     SessionAnomaly.objects.all().delete()
-    assert "No session of this workload was odd" in visible_text(visitor(alice).get(address))
+    assert "No session of this workload was unusual" in visible_text(visitor(alice).get(address))
