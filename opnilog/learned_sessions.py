@@ -21,9 +21,10 @@ from .sessions import Sessions
 from .template_learning import WILD, learn_groups, template_of, text_of, words_of
 
 FILE, FORMAT = "sessions.json", 1
-SAMPLE = 50_000  # lines in which the key is looked for
+SAMPLE = 20_000  # lines in which the key is looked for
 MAX_LINES = 200_000  # of a workload
 MAX_TEXTS = 100_000
+MAX_TEMPLATES = 2000  # a log with more of them is not masked well: nothing is learned
 MAX_EVENTS = 2000  # of a session; what comes then is not counted
 MOST_KNOWN = 5000  # distinct counts of a workload
 LEAST_SESSIONS = 50
@@ -69,6 +70,8 @@ def _learn(rows: list[dict], quiet_ms: int) -> dict | None:
     masked = [row.get("masked_log") or mask(row["log"]) for row in rows]
     counts = Counter(masked)
     groups = learn_groups(dict(counts.most_common(MAX_TEXTS)))
+    if len(groups) > MAX_TEMPLATES:
+        return None
     numbers = {text: number for number, group in enumerate(groups) for text in group}
     events = [numbers.get(text, text) for text in masked]
     key = find([(row["log"], row.get("attributes")) for row in rows[:SAMPLE]], events[:SAMPLE])

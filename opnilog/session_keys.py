@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,7 +23,9 @@ LEAST_ALIKE = 0.5  # of the values, whose templates are those of another value
 MOST_OF_ONE = 0.1  # of the lines with a value, that have the same
 MOST_SPAN = 0.25  # of the log, from a value's first line to its last; the median
 ABOUT = 0.95  # of the most tied lines: about as many
-MAX_KINDS = 100  # candidates that are looked at: the most frequent
+MAX_KINDS = 50  # candidates that are looked at: the most frequent
+MAX_COUNTED = 100_000  # candidates that are counted; beyond these, those that came once are dropped
+MAX_TEXT = 8192  # characters of a line
 MAX_VALUES = 20  # of a line
 MAX_VALUE, MAX_NAME = 128, 40  # characters
 
@@ -54,7 +56,7 @@ class Key:
         if self.where == ATTRIBUTE:
             value = str((attributes or {}).get(self.pattern) or "")
             return [value] if value and len(value) <= MAX_VALUE else []
-        found = dict.fromkeys(self._expression.findall(text))
+        found = dict.fromkeys(self._expression.findall(text[:MAX_TEXT]))
         return [value for value in found if len(value) <= MAX_VALUE][:MAX_VALUES]
 
 
@@ -66,10 +68,12 @@ def find(lines: Sequence[tuple[str, Mapping | None]], templates: Sequence[Hashab
     frequent: Counter = Counter()
     for text, attributes in lines:
         frequent.update(dict.fromkeys(_candidates(text, attributes), 1))
-    enough = [(count, key) for key, count in frequent.items() if count >= LEAST_SHARE * len(lines)]
-    enough.sort(key=lambda one: (-one[0], one[1].where, one[1].pattern))
+        if len(frequent) > MAX_COUNTED:
+            frequent = Counter({one: count for one, count in frequent.items() if count > 1})
+    enough = [(-count, one) for one, count in frequent.items() if count >= LEAST_SHARE * len(lines)]
     found = []
-    for _, key in enough[:MAX_KINDS]:
+    for _, one in sorted(enough)[:MAX_KINDS]:
+        key = Key(*one)
         tied, values = _tied(key, lines, templates)
         if tied:
             found.append((tied, values, key))
@@ -78,18 +82,18 @@ def find(lines: Sequence[tuple[str, Mapping | None]], templates: Sequence[Hashab
     return min(best, key=lambda one: (-one[0], one[1].where, one[1].pattern))[1] if best else None
 
 
-def _candidates(text: str, attributes: Mapping | None) -> Iterable[Key]:
+def _candidates(text: str, attributes: Mapping | None) -> Iterator[tuple[str, str]]:
     for name, value in (attributes or {}).items():
         if value and len(str(value)) <= MAX_VALUE and len(str(name)) <= MAX_VALUE:
-            yield Key(ATTRIBUTE, str(name))
-    tokens = [token.rstrip(".!?") for token in _TOKEN.findall(text)]
+            yield ATTRIBUTE, str(name)
+    tokens = [token.rstrip(".!?") for token in _TOKEN.findall(text[:MAX_TEXT])]
     for before, token in pairwise(["", *tokens]):
         if len(token) > MAX_VALUE or not any(map(str.isdigit, token)) or _NO_ID.fullmatch(token):
             continue
         if (form := _form(token)) is not None:
-            yield Key(TEXT, rf"(?<![\w.-])({form})(?![\w-])")
+            yield TEXT, rf"(?<![\w.-])({form})(?![\w-])"
         if _WORD.fullmatch(before) and len(before) <= MAX_NAME:
-            yield Key(TEXT, rf"(?<![\w.-]){re.escape(before)}[\s=:#\[(\"']+([\w-]*\d[\w-]*)(?![\w.-]*[\w-])")
+            yield TEXT, rf"(?<![\w.-]){re.escape(before)}[\s=:#\[(\"']{{1,4}}(?=[\w-]*\d)([\w-]++)(?!\.[\w-])"
 
 
 def _form(token: str) -> str | None:
@@ -101,7 +105,7 @@ def _form(token: str) -> str | None:
     if not _NUMBERED.fullmatch(token):
         return None
     parts = _DIGITS.split(token)
-    return r"-?\d+".join(map(re.escape, parts)) if sum(map(len, parts)) <= MAX_NAME else None
+    return r"-?\d++".join(map(re.escape, parts)) if sum(map(len, parts)) <= MAX_NAME else None
 
 
 def _tied(key: Key, lines: Sequence[tuple[str, Mapping | None]], templates: Sequence[Hashable]) -> tuple[int, int]:

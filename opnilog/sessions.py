@@ -27,7 +27,9 @@ CEILING = math.log(2) - 1e-6  # an event once instead of never
 MAX = 20_000  # distinct counts that are kept: the most frequent
 OPTIONAL_SHARE = 0.1  # of the sessions, whose other events also come with another number of an optional event
 SUPPORTS = (50, 100, 200, 400, 800, 1600)  # sessions with both events, of which the order of the two is known
-MAX_ORDERED = 60  # most frequent events whose order is learned
+MAX_ORDERED = 40  # most frequent events whose order is learned
+ORDERED_SESSIONS = 10_000  # from which it is learned
+MAX_VARIED = 5000  # most frequent distinct counts, by which it is found out which events are optional
 
 Event = Hashable
 Counts = frozenset[tuple[Event, int]]
@@ -74,7 +76,7 @@ class Sessions:
         quantile = distances[int(self.alarms * len(distances))] if distances else CEILING
         self.threshold = min(CEILING, max(FLOOR, quantile))
         self.odd_share = sum(distance > self.threshold for distance in distances) / len(seen)
-        self.ordered = _learn_order([rows[index] for index in order], self.alarms)
+        self.ordered = _learn_order([rows[index] for index in order[:ORDERED_SESSIONS]], self.alarms)
         return self
 
     def score(self, events: Iterable[Event]) -> float:
@@ -133,7 +135,7 @@ class Sessions:
 
     def _remember(self, seen: Sequence[Counts]) -> None:
         counted = Counter(seen)
-        self.optional = _optional(counted)
+        self.optional = _optional(dict(counted.most_common(MAX_VARIED)))
         self._keep([counts for counts, _ in counted.most_common(self.most)])
 
     def _keep(self, most: Sequence[Counts]) -> None:
@@ -169,7 +171,7 @@ class Sessions:
         return float(self._distances(counts).min())
 
 
-def _optional(counted: Counter) -> dict[Event, tuple[int, int]]:
+def _optional(counted: Mapping[Counts, int]) -> dict[Event, tuple[int, int]]:
     """Return the events whose number varies while all others stay as they are, with the least and the most of each."""
     total = sum(counted.values())
     found = {}

@@ -89,3 +89,20 @@ def test_the_choice_is_the_same_every_time():
     rows = [(line, {"b": line.split()[-1], "a": line.split()[-1]}) for line in lines]
     templates = [mask(line) for line in lines]
     assert len({find(rows, templates) for _ in range(3)}) == 1
+
+
+def test_a_line_that_is_made_to_take_long_is_read_like_others():
+    for kind in KINDS:
+        lines, ids = log(kind)
+        key = find([(line, None) for line in lines], [mask(line).replace(ids[0], "") for line in lines])
+        for part in ("1", "1-", "session=1", "a1", "job_1_", "- ", "0f", "session "):
+            assert all(len(value) <= 128 for value in key.values(part * 50_000 + ".x"))
+    rows = [("a1-2-3-4-5-6-7-8-9 b" + "1" * 100 + " session=" + "1" * 5000 + ".x", None)] * 50
+    assert find(rows, ["t"] * 50) is None
+
+
+def test_many_different_words_with_digits_are_no_candidates():
+    lines = [
+        " ".join(f"{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}x{place}y{n}" for place in range(9)) for n in range(2000)
+    ]
+    assert find([(line, {f"a{n}": "x"}) for n, line in enumerate(lines)], [mask(line) for line in lines]) is None
