@@ -45,7 +45,7 @@ MAX_OPEN = 20_000  # sessions of a workload; beyond these the one without lines 
 MAX_OPEN_EVENTS = 500_000  # of them together
 CONFIRMED = 100  # odd sessions of a round whose lines are read again
 MAX_STEPS = 10  # back in time, to where a session began
-LEAST_KEPT, KEPT_DAYS = 1000, 30  # unusual sessions of a workload; days
+LEAST_KEPT, KEPT_DAYS = 1000, 30  # odd sessions of a workload; days
 MAX_REASONS = 10
 SHOWN = 500  # characters of a template
 
@@ -110,6 +110,12 @@ class Judge:
         reader.judged = row.until
 
 
+def forget(names: Names) -> None:
+    """Forget the sessions of a workload whose lines are removed."""
+    cluster, namespace, deployment = names
+    SessionClock.objects.filter(cluster=cluster, namespace=namespace, deployment=deployment).delete()
+
+
 def _clocks(watched: Iterable[Names], learned: set[Names], until: int) -> list[SessionClock]:
     """Return the rows of the workloads whose sessions are judged. Those of workloads that are not watched are deleted;
     of one that nobody has read for a day, the lines of the last day are read.
@@ -133,7 +139,7 @@ def _clocks(watched: Iterable[Names], learned: set[Names], until: int) -> list[S
 
 
 def _write(row: SessionClock, learned: Learned, odd: list[Session]) -> None:
-    """Write unusual sessions, each once: one that was found before and has got more lines since is changed."""
+    """Write odd sessions, each once: one that was found before and has got more lines since is changed."""
     attribute = learned.key.pattern if learned.key.where == ATTRIBUTE else ""
     for session in odd:
         fields = {

@@ -93,6 +93,13 @@ def test_nothing_is_learned_of_few_or_irregular_sessions_or_lines_without_a_key(
         for place in range(9)
     ]
     assert learn(irregular, 10_000)["workloads"] == {}
+    numbers = [
+        {"workload": "w", "time": 1000 * count, "log": f"req-{count} is {'very ' * kind}busy"}
+        for count in range(300)
+        for kind in range(8)
+        for _ in range(int(1.5 ** chance.randrange(9)))
+    ]
+    assert learn(numbers, 10_000)["workloads"] == {}
     assert learn([{"workload": "w", "time": n, "log": "all is well"} for n in range(500)], 1000)["workloads"] == {}
     assert learn([], 1000)["workloads"] == {}
 

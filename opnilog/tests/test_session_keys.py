@@ -78,6 +78,36 @@ def test_nothing_is_found_where_nothing_ties_lines_together(line):
     assert find([], []) is None
 
 
+def found(texts: list[str]):
+    return find([(text, None) for text in texts], [mask(text) for text in texts])
+
+
+def test_values_that_come_in_all_of_the_log_are_no_sessions():
+    """Users, hosts: as many lines and templates as sessions have, but from the first to the last."""
+    assert found([f"{'login' if n // 30 % 2 else 'logout'} of user u{n % 30}" for n in range(3000)]) is None
+    assert found([f"{'login' if n % 2 else 'logout'} of user u{n // 20}" for n in range(3000)]) is not None
+
+
+def test_values_of_which_most_come_once_are_no_sessions():
+    texts = []
+    for n in range(600):
+        texts += [f"started task-{n}"] + [f"task-{n} is done"] * (n % 4 == 0)
+    assert found(texts) is None
+    assert found([text for n in range(600) for text in (f"started task-{n}", f"task-{n} is done")]) is not None
+
+
+def test_a_value_of_much_of_the_log_is_no_session():
+    session = [text for n in range(300) for text in (f"started task-{n}", f"task-{n} is done")]
+    assert found([*session, *["task-0 is the parent"] * 60]) is not None
+    assert found([*session, *["task-0 is the parent"] * 200]) is None
+
+
+def test_values_with_other_templates_each_are_no_sessions():
+    chance, words = random.Random(2), [f"{'so ' * count}done by" for count in range(16)]
+    texts = [f"{text} task-{n}" for n in range(300) for text in chance.sample(words, 6)]
+    assert found(texts) is None
+
+
 def test_a_line_of_several_sessions_has_several_values():
     lines, _ids = log("block")
     key = find([(line, None) for line in lines], [mask(line) for line in lines])

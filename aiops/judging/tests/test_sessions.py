@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.http import urlencode
 
 from aiops import logstore
+from aiops.intake.forgetting import forget_log
 from aiops.judging import sessions
 from aiops.judging.sessions import Judge
 from aiops.models import SessionAnomaly, SessionClock, WatchedWorkload
@@ -55,7 +56,7 @@ def moment(second: int) -> datetime:
     return datetime.fromtimestamp(BASE + second + sessions.SETTLED_MS / 1000, UTC)
 
 
-def serve(*workloads: str, attribute: str = "") -> None:
+def serve(*workloads: str, attribute: str = "", quiet: int = QUIET) -> None:
     """Let a model version serve that has learned the sessions of the workloads."""
     rows = []
     for workload in workloads:
@@ -70,7 +71,7 @@ def serve(*workloads: str, attribute: str = "") -> None:
     for name in NEEDED:
         (folder / name).write_text("{}")
     rows.sort(key=lambda row: (row["workload"], row["time"]))
-    learned = learned_sessions.learn(rows, QUIET * 1000)
+    learned = learned_sessions.learn(rows, quiet * 1000)
     assert set(learned["workloads"]) == set(workloads)
     (folder / learned_sessions.FILE).write_text(json.dumps(learned))
     versions = Versions(folders.models())
@@ -116,6 +117,16 @@ def test_a_session_is_judged_when_it_has_been_quiet_in_the_time_of_the_log(shop)
     shop.advance(moment(12 + QUIET))
     assert found() == [], "more lines may come"
     shop.advance(moment(14 + QUIET))
+    assert found() == [("req-1", ["missing"])]
+
+
+def test_an_id_that_is_used_again_is_another_session(shop, monkeypatch):
+    monkeypatch.setattr(sessions, "CONFIRMED", 0)
+    serve("local/alice/shop", quiet=15)
+    send(0, "req-1", USUAL[:3])
+    send(22, "req-1")
+    send(45, "req-1")
+    shop.advance(moment(300))
     assert found() == [("req-1", ["missing"])]
 
 
@@ -256,6 +267,15 @@ def test_an_unwatched_workload_is_forgotten(shop):
     shop.advance(moment(301))
     assert not SessionAnomaly.objects.exists()
     assert not SessionClock.objects.exists()
+
+
+def test_the_sessions_of_removed_lines_are_removed(shop):
+    send(10, "req-1", ("open",))
+    shop.advance(moment(300))
+    forget_log("jobs", "alice", "shop")
+    assert not SessionAnomaly.objects.exists()
+    shop.advance(moment(301))
+    assert not SessionAnomaly.objects.exists()
 
 
 def test_the_service_reads_while_it_is_active(shop):
