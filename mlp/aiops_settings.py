@@ -49,7 +49,7 @@ AIOPS_SESSION_QUIET_S = LOGS.integer(
     10,
     86_400,
     unit="s",
-    help="how long no line of a session (a request, a job's run) comes before the session has ended; for models that "
+    help="how long no line of a session (a request, a trace) comes before the session has ended; for models that "
     "are trained from then on",
 )
 AIOPS_TRAINING_CPU = LOGS.integer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db.models import QuerySet
 
 from aiops.logstore.base import Names
-from aiops.models import SessionAnomaly
+from aiops.models import SessionAnomaly, SessionClock
 from kernel.messages import Message
 
 from . import scope
@@ -23,6 +23,12 @@ def visible(user, names: Names) -> QuerySet:
     """Return the unusual sessions of the workloads that the user may see, of those names ("" is any)."""
     rows, mine = odd(names), scope.namespaces(user)
     return rows if mine is None else rows.filter(clock__cluster=scope.LOCAL, clock__namespace__in=mine)
+
+
+def is_judged(names: Names) -> bool:
+    """Return whether the workload's sessions have been judged."""
+    fields = zip(("cluster", "namespace", "deployment"), names, strict=True)
+    return SessionClock.objects.filter(**dict(fields)).exists()
 
 
 def filters(row: SessionAnomaly) -> dict[str, str]:

@@ -52,6 +52,7 @@ class SessionAnomaly(models.Model):
     since = models.BigIntegerField(_("since"))
     last = models.BigIntegerField(_("last line"))
     lines = models.PositiveIntegerField(_("lines"))
+    found = models.DateTimeField(_("found"), auto_now_add=True)
     reasons = models.JSONField(_("reasons"), default=list)
 
     class Meta:

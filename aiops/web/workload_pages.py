@@ -67,6 +67,7 @@ def _fill(request, context: dict, given: dict, times: dict) -> None:
     context["rows"] = [_row(row) for row in rate_table.templates(request.user, names)]
     context["chosen"] = next((row for row in context["rows"] if str(row["number"]) == given.get("template")), None)
     context["anomalies"] = [_anomaly(row) for row in rate_table.anomalies(names)[:ANOMALIES_SHOWN]]
+    context["judges_sessions"] = session_table.is_judged(names)
     context["sessions"] = [_session(row) for row in session_table.odd(names)[:SESSIONS_SHOWN]]
 
 

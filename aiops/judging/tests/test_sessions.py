@@ -9,11 +9,12 @@ import pytest
 from django.utils import timezone
 from django.utils.http import urlencode
 
+from accounts.models import Notice
 from aiops import logstore
 from aiops.intake.forgetting import forget_log
-from aiops.judging import sessions
+from aiops.judging import alerts, sessions
 from aiops.judging.sessions import Judge
-from aiops.models import SessionAnomaly, SessionClock, WatchedWorkload
+from aiops.models import Alert, AlertRule, SessionAnomaly, SessionClock, WatchedWorkload
 from aiops.services.sessions import Sessions
 from aiops.wire import folders
 from kernel.errors import Fault
@@ -319,3 +320,27 @@ def test_the_page_of_a_workload_shows_session_anomalies_with_a_link_to_their_lin
     assert visitor(bob).get(address).status_code == 404
     SessionAnomaly.objects.all().delete()
     assert "No session of this workload was unusual" in visible_text(visitor(alice).get(address))
+    SessionClock.objects.all().delete()
+    assert "No training has found an id yet" in visible_text(visitor(alice).get(address))
+
+
+def test_a_rule_notifies_of_unusual_sessions_once(shop, alice, bob):
+    for name, fields in {"one": {"threshold": 1}, "many": {"threshold": 3}, "other": {"deployment": "other"}}.items():
+        given = {"threshold": 1, "namespace": "alice", "cluster": "local", **fields}
+        now = timezone.now()
+        AlertRule.objects.create(name=name, kind="session", owner=alice, created=now, checked=now, quiet_s=0, **given)
+    assert alerts.check(timezone.now()) == 0
+    send(10, "req-1", ("open", "read", "write"))
+    send(20, "req-2", ("open", "read", "write"))
+    shop.advance(moment(300))
+    for _ in range(2):
+        AlertRule.objects.update(next_check=None)
+        alerts.check(timezone.now())
+    alert = Alert.objects.get()
+    assert (alert.rule.name, alert.workload, alert.count) == ("one", "local/alice/shop", 2)
+    assert alert.words.startswith("2 unusual sessions within 300 s, for example req-2: missing: “request")
+    assert [sample["log"] for sample in alert.samples] == [TEXTS[event].format("req-2") for event in USUAL[2::-1]]
+    assert alert.link == "/aiops/workload?cluster=local&namespace=alice&deployment=shop"
+    assert visitor(alice).get(alert.link).status_code == 200
+    assert Notice.objects.get(user=alice, kind="alert").reason.startswith("local/alice/shop: 2 unusual sessions")
+    assert not Notice.objects.filter(user=bob).exists()
