@@ -26,6 +26,9 @@ MAX_LINES = 200_000  # of a workload
 MAX_TEXTS = 100_000
 MAX_TEMPLATES = 2000  # a log with more of them is not masked well: nothing is learned
 MAX_EVENTS = 2000  # of a session; what comes then is not counted
+MAX_NEW, NEW = 5, "…"  # events of a session that are kept by their text; what stands for others
+MAX_CACHED, LONGEST_CACHED = 20_000, 1024  # texts, characters
+SHOWN = 200  # characters of a new text
 MOST_KNOWN = 5000  # distinct counts of a workload
 LEAST_SESSIONS = 50
 MAX_ODD = 0.02  # share of the sessions held out; of more nothing is learned: they have no usual form
@@ -47,6 +50,8 @@ class Session:
 
     def add(self, time: int, event) -> None:
         self.last = max(self.last, time)
+        if isinstance(event, str) and sum(isinstance(one, str) for one in self.events) >= MAX_NEW:
+            event = NEW
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
 
@@ -165,14 +170,15 @@ class Learned:
         self.texts: OrderedDict[str, int | str] = OrderedDict()
 
     def event(self, masked: str) -> int | str:
-        """Return the number of the text's template; the text itself where it is of none."""
-        try:
+        """Return the number of the text's template; the beginning of the text where it is of none."""
+        if masked in self.texts:
             return self.texts[masked]
-        except KeyError:
-            found = self.texts[masked] = self._find(masked)
-            if len(self.texts) > MAX_TEXTS:
+        found = self._find(masked)
+        if len(masked) <= LONGEST_CACHED:
+            self.texts[masked] = found
+            if len(self.texts) > MAX_CACHED:
                 self.texts.popitem(last=False)
-            return found
+        return found
 
     def template(self, event: int | str) -> str:
         """Return the text of an event's template."""
@@ -181,7 +187,7 @@ class Learned:
 
     def _find(self, masked: str) -> int | str:
         words = words_of(masked)
-        best, most = masked, SIMILAR
+        best, most = masked[:SHOWN], SIMILAR
         for number in self.by_length.get(len(words), ()):
             same = wild = 0
             for mine, other in zip(self.templates[number], words, strict=True):

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from opnilog import learned_sessions
-from opnilog.learned_sessions import Learned, learn
+from opnilog.learned_sessions import Learned, Session, learn
 from opnilog.masking import mask
 
 TEXTS = {
@@ -64,6 +64,19 @@ def test_the_event_of_a_new_text_is_its_nearest_template(known):
     assert known.template(known.event("request <token_with_digit> opened by <ip>")).startswith("request")
     assert known.event("kernel panic") == "kernel panic"
     assert known.template("kernel panic") == "kernel panic"
+
+
+def test_of_many_new_texts_some_are_kept():
+    session = Session("v", 0, 0)
+    for number in range(5000):
+        session.add(number, f"text {'x' * 100}{number}" if number % 2 else 7)
+    assert len(session.events) == learned_sessions.MAX_EVENTS
+    assert len(set(session.events)) == learned_sessions.MAX_NEW + 2
+    assert session.last == 4999
+
+
+def test_a_new_text_is_cut(known):
+    assert len(known.event("kernel " + "panic " * 5000)) == learned_sessions.SHOWN
 
 
 def test_sessions_with_a_rare_line_that_names_a_problem_are_not_learned():
