@@ -37,6 +37,7 @@ Reason = SessionAnomaly.Reason
 FIELDS = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
 SETTLED_MS = 30_000  # after which lines are stored
 SLICE_MS = 60_000  # of the log, that is read at once
+HOUR_MS, LOOK_MS = 3_600_000, 60_000  # hours are read again if lines have come late; how often that is looked for
 DAY_MS = 86_400_000  # whose lines are read of a workload that is new here; the longest session
 LINES_A_ROUND = 50_000  # of a workload
 END_MS = 5_000  # after an event that always ends a session
@@ -97,6 +98,8 @@ class Judge:
         reader = self.readers.get(clock.pk)
         if reader is None or reader.judged != clock.until:  # the other replica has read on
             reader = self.readers[clock.pk] = Reader(clock, self.learned[str(clock)])
+        else:
+            reader.look_back(until)
         ended = reader.read(until)
         odd = reader.odd(ended)
         with transaction.atomic():
@@ -177,13 +180,18 @@ def reasons(learned: Learned, events: list) -> list[list]:
 class Reader:
     """The open sessions of one workload.
 
-    `position`: up to which time its lines are in memory, `judged`: up to which time all sessions are judged.
+    `position`: up to which time its lines are in memory, `judged`: up to which time they were read before; of sessions
+    that ended before `judge_from` nothing is found.
     """
 
     def __init__(self, clock: SessionClock, learned: Learned):
         self.names = clock.cluster, clock.namespace, clock.deployment
         self.learned = learned
         self.position, self.judged = clock.since, clock.until
+        self.judge_from = clock.until
+        self.looked = 0
+        self.lines: dict[int, int] = {}  # of each hour, when it was read
+        self.seen: dict[int, int] = {}  # of each hour, at the last look
         self.open: dict[str, Session] = {}
         self.ended: list[Session] = []
 
@@ -205,6 +213,23 @@ class Reader:
             self._end()
         ended, self.ended = self.ended, []
         return ended
+
+    def look_back(self, until: int) -> None:
+        """Return to the first hour of the last day whose lines have become more, once they become no more: lines that
+        come late, a log that is sent again. Raises Fault.
+        """
+        if self.position < self.judged or until - self.looked < LOOK_MS:
+            return
+        self.looked, end = until, self.position // HOUR_MS * HOUR_MS
+        begin = end - DAY_MS
+        bars = logstore.get().histogram(self._query(begin, end), begin, HOUR_MS, DAY_MS // HOUR_MS)
+        now = {begin + place * HOUR_MS: sum(bar.values()) for place, bar in enumerate(bars)}
+        late = [hour for hour, lines in now.items() if self.lines.get(hour, lines) < lines == self.seen.get(hour)]
+        read = {hour: min(lines, self.lines.get(hour, lines)) for hour, lines in now.items()}
+        self.lines, self.seen = {**read, **{hour: now[hour] for hour in late}}, now
+        if late:
+            self.position = self.judge_from = min(*late, self.since())
+            self.open = {}
 
     def odd(self, ended: list[Session]) -> list[Session]:
         """Return the odd ones of ended sessions. Their lines are read again first, since some may have come late."""
@@ -250,7 +275,7 @@ class Reader:
 
     def _close(self, value: str) -> None:
         session = self.open.pop(value)
-        if self._ends_at(session) >= self.judged:
+        if self._ends_at(session) >= self.judge_from:
             self.ended.append(session)
 
     def _whole(self, session: Session) -> Session | None:

@@ -164,6 +164,20 @@ def test_a_late_line_after_an_odd_session_was_found_changes_nothing(shop):
     assert found() == [("req-1", ["missing", "missing"]), ("req-1", ["missing", "missing", "missing"])]
 
 
+def test_a_log_that_is_sent_later_is_judged_once_it_is_complete(shop):
+    hours = 2 * 3600 + 1800
+    send(hours - 10, "req-9", USUAL[:2])
+    for minute in range(3):
+        shop.advance(moment(hours + 60 * minute))
+    for id, events in (("req-1", USUAL[:3]), ("req-2", USUAL), ("req-3", USUAL[:2])):
+        send(10, id, events)
+        shop.advance(moment(hours + 200 + 65 * int(id[-1])))
+    assert [value for value, _reasons in found()] == ["req-9"], "more may come"
+    for minute in range(8, 12):
+        shop.advance(moment(hours + 60 * minute))
+    assert [value for value, _reasons in found()] == ["req-1", "req-3", "req-9"]
+
+
 @pytest.mark.parametrize("restart", [True, False])
 def test_a_restarted_replica_goes_on_with_the_open_sessions(shop, restart):
     send(10, "req-1", ("open", "read"))
