@@ -43,6 +43,15 @@ AIOPS_TRAINING_WINDOW_S = LOGS.integer(
     unit="s",
     help="how far back from the request the logs go that a log model is trained on",
 )
+AIOPS_SESSION_QUIET_S = LOGS.integer(
+    "MLP_AIOPS_SESSION_QUIET_S",
+    300,
+    10,
+    86_400,
+    unit="s",
+    help="how long no line of a session (a request, a trace) comes before the session has ended; for models that "
+    "are trained from then on",
+)
 AIOPS_TRAINING_CPU = LOGS.integer(
     "MLP_AIOPS_TRAINING_CPU",
     2,

@@ -27,7 +27,7 @@ import torch
 
 from opnilog.masking import mask
 
-from . import opni, usual_values, weighing
+from . import learned_sessions, opni, usual_values, weighing
 from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save
 from .score import KIND, TEXTS, Scorer
@@ -41,6 +41,7 @@ KEPT = 1000  # texts kept to find the nearest
 MAX_SHARED = 1000  # texts that Opni's network is tried on
 OPNI_WORK = 8  # a step of Opni's network in steps of ours
 REPORT_EVERY_S = 1.0
+SESSION_QUIET_S = 300
 
 
 @dataclass
@@ -191,8 +192,10 @@ def rows(path: Path) -> Iterator[dict]:
         yield from (json.loads(text) for text in file if text.strip())
 
 
-def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, values: dict, facts: dict) -> None:
-    """Write everything into the folder, which must exist."""
+def write(
+    folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, learned: dict[str, dict], facts: dict
+) -> None:
+    """Write everything into the folder, which must exist. learned: what else was learned, by the name of its file."""
     keys = sorted(weighing.key_of(text) for text in lines.counts)
     feedback = {weighing.key_of(text): normal for text, normal in lines.feedback.items()}
     extras = {
@@ -204,10 +207,9 @@ def write(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, val
     tokenizer.save(folder / VOCAB)
     kept = [text for text, _ in lines.counts.most_common(KEPT)]
     (folder / TEXTS).write_text(json.dumps(kept, ensure_ascii=False), encoding="utf-8", errors="replace")
-    (folder / usual_values.FILE).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8", errors="replace")
-    there = [folder / name for name in (MODEL, VOCAB, TEXTS, usual_values.FILE)] + sorted(
-        (folder / opni.FOLDER).glob("*")
-    )
+    for name, state in learned.items():
+        (folder / name).write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8", errors="replace")
+    there = [folder / name for name in (MODEL, VOCAB, TEXTS, *learned)] + sorted((folder / opni.FOLDER).glob("*"))
     digests = {path.relative_to(folder).as_posix(): digest_of(path) for path in there}
     facts = {**facts, "scripts_apart": tokenizer.apart}
     manifest = {"kind": KIND, "shape": model.shape.as_dict(), **facts, "files": digests}
@@ -248,10 +250,13 @@ def check(folder: Path, model: LogModel, tokenizer: Tokenizer, lines: Lines, dev
             raise ValueError("the verdict on a labelled line would differ from its label")
 
 
-def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
-    """Train and write a model. Raises ValueError where there is nothing to learn from, or a parameter is unknown."""
+def train(path: Path, out: Path, progress: Progress, parameters: dict, session_lines: Path | None = None) -> None:
+    """Train and write a model; `session_lines` has the rows of learned_sessions.learn.
+
+    Raises ValueError where there is nothing to learn from, or a parameter is unknown.
+    """
     known = {field.name for field in fields(Fitting)}
-    if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps"}):
+    if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps", "session_quiet_s"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
     how = Fitting(**{name: value for name, value in parameters.items() if name in known})
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -268,6 +273,8 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     threshold = weighing.threshold_of(unseen, lines.lines, alarms)
     model, tokenizer = learn(lines.counts, how, progress.step, device)
     values = usual_values.learn(rows(path))
+    quiet_ms = int(parameters.get("session_quiet_s", SESSION_QUIET_S) * 1000)
+    sessions = learned_sessions.learn(rows(session_lines) if session_lines else (), quiet_ms)
     odd = sum(count for score, count in unseen if score > threshold)
     facts = {
         "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.feedback),
@@ -275,6 +282,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
         "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
         "loss": progress.loss, "device": device,
         "judged_values": sum(len(template["positions"]) for template in values["templates"]),
+        "judged_sessions": len(sessions["workloads"]),
     }  # fmt: skip
     draft = out.with_name(f".{out.name}.part")
     shutil.rmtree(draft, ignore_errors=True)
@@ -282,7 +290,8 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict) -> None:
     if for_opni:
         facts["opni_normal_share"] = export(draft / opni.FOLDER, lines, for_opni, progress, device)
     facts["seconds"] = round(time.monotonic() - progress.begin, 1)
-    write(draft, model, tokenizer, lines, values, facts)
+    learned = {usual_values.FILE: values, learned_sessions.FILE: sessions}
+    write(draft, model, tokenizer, lines, learned, facts)
     check(draft, model, tokenizer, lines, device)
     shutil.rmtree(out, ignore_errors=True)
     draft.rename(out)
@@ -295,13 +304,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m opnilog.train", description="Trains the log model.")
     for name in ("lines", "out", "progress"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--sessions", type=Path, help="the lines from which the sessions are learned")
     parser.add_argument("--parameters", type=Path, help="a JSON object: width, layers, passes, alarms, …")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
     progress = Progress(asked.progress)
     try:
         parameters = json.loads(asked.parameters.read_bytes()) if asked.parameters else {}
-        train(asked.lines, asked.out, progress, parameters)
+        train(asked.lines, asked.out, progress, parameters, asked.sessions)
     except Exception as problem:  # whatever it is, the progress file gets the reason
         progress.write(stage="failed", error=str(problem) or type(problem).__name__)
         print(f"training failed: {problem!r}", file=sys.stderr)

@@ -21,7 +21,7 @@ from kernel.errors import Fault, Refused
 from kernel.locking import lock_row
 from kernel.messages import Message, under, with_lines
 
-from . import log_search, rate_alerts, rules, watching
+from . import log_search, rate_alerts, rules, session_alerts, watching
 from .findings import Finding
 
 log = logging.getLogger(__name__)
@@ -220,4 +220,5 @@ LOOKS = {
     "search": _search,
     "change": _change,
     "template_rate": rate_alerts.find,
+    "session": session_alerts.find,
 }

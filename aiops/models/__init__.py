@@ -1,5 +1,5 @@
 """The models of AIOps: trainings and versions (`runs`), saved searches and alert rules (`alerts`), log lines and
-related rows (`logs`), how often templates come (`rates`).
+related rows (`logs`), how often templates come (`rates`), lines that belong together (`sessions`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from .alerts import Alert, AlertRule, SavedSearch
 from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Template, WatchedWorkload, Workload
 from .rates import RateAnomaly, RateClock, TemplateRate
 from .runs import ENDED, ModelVersion, State, TrainingRun
+from .sessions import SessionAnomaly, SessionClock
 
 __all__ = [
     "ENDED",
@@ -23,6 +24,8 @@ __all__ = [
     "RateAnomaly",
     "RateClock",
     "SavedSearch",
+    "SessionAnomaly",
+    "SessionClock",
     "State",
     "Template",
     "TemplateRate",

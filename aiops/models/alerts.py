@@ -60,6 +60,7 @@ class AlertRule(models.Model):
         SEARCH = "search", _("many lines of a search")
         CHANGE = "change", _("a changed number of lines")
         TEMPLATE_RATE = "template_rate", _("a template too often or silent")
+        SESSION = "session", _("unusual sessions")
 
     class Direction(models.TextChoices):
         UP = "up", _("more lines")

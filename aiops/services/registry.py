@@ -13,6 +13,7 @@ SERVICES = {
     "write-back": "aiops.services.writeback.WriteBack",
     "housekeeping": "aiops.services.housekeeping.Housekeeping",
     "rates": "aiops.services.rates.Rates",
+    "sessions": "aiops.services.sessions.Sessions",
     "gateway": "aiops.services.gateway.Gateway",
     "preprocessing": "aiops.services.preprocess.Preprocessing",
     "drain": "aiops.services.drain.WorkloadDrain",

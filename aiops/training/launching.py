@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -31,7 +32,7 @@ from kernel.messages import Message, message_of
 from opnilog.store import verify
 from runners import RunSpec, RunStatus, owned
 
-from . import decisions, requests, training_data, versions
+from . import decisions, requests, session_data, training_data, versions
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
 OPNI_STEPS = 600  # at most, of the network for Opni's services
 PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
-LINES, CODE = "lines.jsonl", "code"  # in the training's folder
+LINES, SESSIONS, CODE = "lines.jsonl", "sessions.jsonl", "code"  # in the training's folder
 BY = "runner"
 OWNER = 0  # of no user: the number of none
 
@@ -110,7 +111,8 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
     def discard(self, run: TrainingRun) -> None:
         folder = folders.training(run.uuid)
         kernel_storage.remove_tree(folder / CODE)
-        (folder / LINES).unlink(missing_ok=True)
+        for name in (LINES, SESSIONS):
+            (folder / name).unlink(missing_ok=True)
         if run.state == State.COMPLETED:
             kernel_storage.remove_tree(folder / f"out-{run.attempt}")
 
@@ -155,12 +157,19 @@ def settle(pk: int, follow: bool = True) -> None:
 def _fetch(run: TrainingRun) -> int:
     """Write the lines of the query to a file and return their number; a later attempt reuses the file."""
     path = folders.training(run.uuid) / LINES
+    payload = run.payload["payload"]
     if not path.exists():
-        payload = run.payload["payload"]
         most = payload.get("max_size") or training_data.most_lines(path)
         documents = logstore.get().scan(payload["query"])
         training_data.write(_beating(run.pk, documents), path, most, feedback.labels(), feedback.examples())
-    return _count_lines(run)
+    lines = _count_lines(run)
+    sessions = path.with_name(SESSIONS)
+    if lines and not sessions.exists():
+        window = payload["query"]["query"]["bool"]["filter"][0]["range"]["time"]
+        most = training_data.most_lines(path) // 2
+        beating = partial(_beating, run.pk)
+        session_data.write(sessions, run.workloads, window, most, feedback.labels(), beating)
+    return lines
 
 
 def _count_lines(run: TrainingRun) -> int:
@@ -191,11 +200,11 @@ def _spec(run: TrainingRun) -> RunSpec:
     folder, runner = folders.training(run.uuid), runners.get()
     command = [runner.python, "-u", "-m", "opnilog.train", "--lines", LINES]
     command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
-    chosen = {**({"opni_steps": OPNI_STEPS} if settings.AIOPS_S3_BUCKET else {}), **settings.AIOPS_TRAINING_PARAMETERS}
-    if chosen:
-        parameters = json.dumps(chosen).encode()
-        kernel_storage.write_atomic(folder / "parameters.json", parameters)
-        command += ["--parameters", "parameters.json"]
+    command += ["--sessions", SESSIONS]
+    chosen = {"session_quiet_s": settings.AIOPS_SESSION_QUIET_S}
+    chosen |= {**({"opni_steps": OPNI_STEPS} if settings.AIOPS_S3_BUCKET else {}), **settings.AIOPS_TRAINING_PARAMETERS}
+    kernel_storage.write_atomic(folder / "parameters.json", json.dumps(chosen).encode())
+    command += ["--parameters", "parameters.json"]
     _copy_code(folder)
     amounts = lifecycle.held(run)
     return RunSpec(

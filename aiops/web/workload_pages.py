@@ -1,4 +1,6 @@
-"""The page of a workload: its templates with how often they usually come, the counts of one, and unusual times."""
+"""The page of a workload: its templates with how often they usually come, the counts of one, unusual times, and odd
+sessions.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,11 @@ from datetime import UTC, datetime
 from django.contrib.auth.decorators import login_required
 from django.http import Http404
 from django.shortcuts import render
+from django.utils.http import urlencode
 from django.views.decorators.http import require_GET
 
 from aiops.judging import insights as charts
-from aiops.judging import log_search, rate_table, scope
+from aiops.judging import log_search, rate_table, scope, session_table
 from kernel.errors import Fault, Refused
 from kernel.messages import translate
 from kernel.pages import number_in
@@ -18,6 +21,8 @@ from kernel.pages import number_in
 from .pages import SPANS, USUAL_HOURS
 
 ANOMALIES_SHOWN = 50
+SESSIONS_SHOWN = 50
+REASONS_SHOWN = 3  # of a session
 
 
 @login_required
@@ -36,7 +41,15 @@ def workload(request):
     asked = request.GET.get("hours", "")
     hours = asked if asked in dict(SPANS) else USUAL_HOURS
     times = {name: request.GET[name] for name in ("since", "until") if request.GET.get(name)}
-    context = {"given": given, "hours": hours, "spans": SPANS, "rows": [], "anomalies": [], "status": 200}
+    context = {
+        "given": given,
+        "hours": hours,
+        "spans": SPANS,
+        "rows": [],
+        "anomalies": [],
+        "sessions": [],
+        "status": 200,
+    }
     try:
         _fill(request, context, given, times)
     except Refused as refusal:
@@ -54,6 +67,8 @@ def _fill(request, context: dict, given: dict, times: dict) -> None:
     context["rows"] = [_row(row) for row in rate_table.templates(request.user, names)]
     context["chosen"] = next((row for row in context["rows"] if str(row["number"]) == given.get("template")), None)
     context["anomalies"] = [_anomaly(row) for row in rate_table.anomalies(names)[:ANOMALIES_SHOWN]]
+    context["judges_sessions"] = session_table.is_judged(names)
+    context["sessions"] = [_session(row) for row in session_table.odd(names)[:SESSIONS_SHOWN]]
 
 
 def _row(row: dict) -> dict:
@@ -63,3 +78,13 @@ def _row(row: dict) -> dict:
 def _anomaly(row) -> dict:
     since = datetime.fromtimestamp(row.since / 1000, UTC)
     return {"row": row, "since": since, "until": row.until and datetime.fromtimestamp(row.until / 1000, UTC)}
+
+
+def _session(row) -> dict:
+    return {
+        "row": row,
+        "since": datetime.fromtimestamp(row.since / 1000, UTC),
+        "search": urlencode(session_table.filters(row)),
+        "reasons": [translate(session_table.describe(reason)) for reason in row.reasons[:REASONS_SHOWN]],
+        "more": max(0, len(row.reasons) - REASONS_SHOWN),
+    }

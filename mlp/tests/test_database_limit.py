@@ -36,6 +36,8 @@ UNCOUNTED = {
     "aiops.ModelVersion": "the platform's",
     "aiops.RateAnomaly": "of watched workloads, whose number is limited; removed after 30 days",
     "aiops.RateClock": "one of each watched workload",
+    "aiops.SessionAnomaly": "at most 1,000 of each watched workload, removed after 30 days",
+    "aiops.SessionClock": "one of each watched workload",
     "aiops.Template": "the platform's, of stored lines",
     "aiops.TemplateRate": "at most 2,000 of each watched workload",
     "aiops.TrainingRun": "the platform's",

@@ -15,7 +15,7 @@ import torch
 from django.conf import settings
 
 from mlp.tests.tiers import few
-from opnilog import train, weighing
+from opnilog import learned_sessions, train, weighing
 from opnilog.masking import mask
 from opnilog.score import Scorer
 from opnilog.store import MANIFEST, Versions
@@ -47,6 +47,12 @@ def lines() -> list[dict]:
     return documents
 
 
+def session_lines() -> list[dict]:
+    texts = ("request req-{0} opened", "req-{0} is worked on by 10.0.0.7", "answered req-{0} in 5 ms")
+    rows = [(1000 * (n + 2 * at), text.format(n)) for n in range(300) for at, text in enumerate(texts)]
+    return [{"workload": "c/n/d", "time": time, "log": text} for time, text in sorted(rows)]
+
+
 def order(folder: Path, rows: list[dict], **parameters) -> list[str]:
     (folder / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "parameters.json").write_text(json.dumps({**QUICK, **parameters}))
@@ -63,6 +69,8 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("training")
     labelled = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
     command = [sys.executable, "-m", "opnilog.train", *order(folder, [*lines(), *labelled])]
+    command += ["--sessions", str(folder / "sessions.jsonl")]
+    (folder / "sessions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in session_lines()))
     done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return folder
@@ -134,6 +142,15 @@ def test_the_usual_values_are_among_the_files(trained):
     assert manifest["files"].keys() >= {FILE}
     assert json.loads((trained / "out" / FILE).read_text())["templates"] == []
     assert manifest["judged_values"] == 0
+
+
+def test_the_sessions_of_workloads_are_among_the_files(trained):
+    manifest = json.loads((trained / "out" / MANIFEST).read_text())
+    assert manifest["files"].keys() >= {learned_sessions.FILE}
+    assert manifest["judged_sessions"] == 1
+    known = learned_sessions.load(trained / "out")["c/n/d"]
+    assert known.key.values("is req-77 there?") == ["req-77"]
+    assert known.quiet_ms == train.SESSION_QUIET_S * 1000
 
 
 def test_verdicts_keep_their_order_and_equal_lines_get_equal_verdicts(scorer):

@@ -37,6 +37,7 @@ GET    /aiops/versions                                                          
 PUT    /aiops/versions/{version}:serve                                            full
 GET    /aiops/rates                                                               full read submit
 GET    /aiops/rate_anomalies                                                      full read submit
+GET    /aiops/session_anomalies                                                   full read submit
 GET    /aiops/watched                                                             full read submit
 POST   /aiops/watched                                                             full
 GET    /aiops/watched/{id}                                                        full read submit
