@@ -36,7 +36,7 @@ QUERIES = {
     "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 12, "/start": 8, "/connect": 6,
     "/datasets": 7, "/datasets/digits": 23, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 19,
     "/jobs?from=done": 21, "/jobs/fit": 8, "/models": 9, "/models/net": 10, "/apps": 9, "/apps?model=net": 10,
-    "/apps/calc": 9, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 13,
+    "/apps/calc": 10, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 13,
 }  # fmt: skip
 
 
