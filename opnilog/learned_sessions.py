@@ -50,7 +50,7 @@ class Session:
 
     def add(self, time: int, event) -> None:
         self.last = max(self.last, time)
-        if isinstance(event, str) and sum(isinstance(one, str) for one in self.events) >= MAX_NEW:
+        if isinstance(event, str) and sum(isinstance(known, str) for known in self.events) >= MAX_NEW:
             event = NEW
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)

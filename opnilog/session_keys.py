@@ -69,17 +69,17 @@ def find(lines: Sequence[tuple[str, Mapping | None]], templates: Sequence[Hashab
     for text, attributes in lines:
         frequent.update(dict.fromkeys(_candidates(text, attributes), 1))
         if len(frequent) > MAX_COUNTED:
-            frequent = Counter({one: count for one, count in frequent.items() if count > 1})
-    enough = [(-count, one) for one, count in frequent.items() if count >= LEAST_SHARE * len(lines)]
+            frequent = Counter({candidate: count for candidate, count in frequent.items() if count > 1})
+    enough = [(-count, candidate) for candidate, count in frequent.items() if count >= LEAST_SHARE * len(lines)]
     found = []
-    for _, one in sorted(enough)[:MAX_KINDS]:
-        key = Key(*one)
+    for _, candidate in sorted(enough)[:MAX_KINDS]:
+        key = Key(*candidate)
         tied, values = _tied(key, lines, templates)
         if tied:
             found.append((tied, values, key))
     most = max((tied for tied, _, _ in found), default=0)
     best = [(values, key) for tied, values, key in found if tied >= ABOUT * most]
-    return min(best, key=lambda one: (-one[0], one[1].where, one[1].pattern))[1] if best else None
+    return min(best, key=lambda choice: (-choice[0], choice[1].where, choice[1].pattern))[1] if best else None
 
 
 def _candidates(text: str, attributes: Mapping | None) -> Iterator[tuple[str, str]]:

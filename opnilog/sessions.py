@@ -206,9 +206,9 @@ def _learn_order(rows: Sequence[tuple], alarms: float) -> list[Pair]:
     out are in another order; none if there is no such support.
     """
     first = [_firsts(row) for row in rows]
-    frequent = Counter(event for one in first for event in one)
+    frequent = Counter(event for places in first for event in places)
     kept = {event for event, _ in frequent.most_common(MAX_ORDERED)}
-    first = [{event: place for event, place in one.items() if event in kept} for one in first]
+    first = [{event: place for event, place in places.items() if event in kept} for places in first]
     parts = [_pairs(first[fold::FOLDS]) for fold in range(FOLDS)]
     both, before = sum((part[0] for part in parts), Counter()), sum((part[1] for part in parts), Counter())
     for support in SUPPORTS:
@@ -218,7 +218,7 @@ def _learn_order(rows: Sequence[tuple], alarms: float) -> list[Pair]:
             broken = [
                 pair for pair, count in others.items() if count >= support and count == before[pair] - ahead[pair]
             ]
-            wrong += sum(_is_broken(one, broken) for one in first[fold::FOLDS])
+            wrong += sum(_is_broken(places, broken) for places in first[fold::FOLDS])
         if wrong <= alarms * len(rows):
             return sorted((pair for pair in both if both[pair] >= support and both[pair] == before[pair]), key=str)
     return []
@@ -228,8 +228,8 @@ def _pairs(first: Sequence[dict[Event, int]]) -> tuple[Counter, Counter]:
     """Return in how many sessions two events are, and in how many the first of them is before the second."""
     both: Counter = Counter()
     before: Counter = Counter()
-    for one in first:
-        order = sorted(one, key=one.__getitem__)
+    for places in first:
+        order = sorted(places, key=places.__getitem__)
         for place, event in enumerate(order):
             for later in order[place + 1 :]:
                 both[event, later] += 1
@@ -239,4 +239,4 @@ def _pairs(first: Sequence[dict[Event, int]]) -> tuple[Counter, Counter]:
 
 
 def _is_broken(first: Mapping[Event, int], pairs: Iterable[Pair]) -> bool:
-    return any(first.get(one, -1) > first.get(other, math.inf) for one, other in pairs)
+    return any(first.get(before, -1) > first.get(after, math.inf) for before, after in pairs)

@@ -264,7 +264,7 @@ class Reader:
         """Take out what has ended, and what there is no room for."""
         for value in [value for value, session in self.open.items() if self._ends_at(session) < self.position]:
             self._close(value)
-        for value in [value for value, one in self.open.items() if self.position - one.first > DAY_MS]:
+        for value in [value for value, session in self.open.items() if self.position - session.first > DAY_MS]:
             del self.open[value]
         events = sum(len(session.events) for session in self.open.values())
         if len(self.open) > MAX_OPEN or events > MAX_OPEN_EVENTS:

@@ -119,9 +119,9 @@ def test_nothing_is_learned_of_few_or_irregular_sessions_or_lines_without_a_key(
 
 def test_workloads_are_learned_apart_from_others():
     state = learn([*rows([USUAL] * 200, "a"), *rows([USUAL[:3]] * 200, "b")], 10_000)
-    one, other = (Learned(state["workloads"][name]) for name in ("a", "b"))
+    first, other = (Learned(state["workloads"][name]) for name in ("a", "b"))
     assert is_odd(other, *USUAL)
-    assert not is_odd(one, *USUAL)
+    assert not is_odd(first, *USUAL)
 
 
 def test_a_model_without_sessions_has_none_and_a_damaged_one_is_refused(tmp_path):

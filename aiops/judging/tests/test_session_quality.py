@@ -107,10 +107,10 @@ def test_sessions_of_hdfs_are_judged_as_well_as_by_the_library(alice, monkeypatc
         judge.advance(datetime.fromtimestamp(NOW / 1000 + sessions.SETTLED_MS / 1000, UTC))
         rounds += 1
     took = time.process_time() - begun
-    found = {value.removeprefix("blk_").removeprefix("-") for value in odd()}
+    found = {value.removeprefix("blk_").removeprefix("-") for value in listed()}
     assert not {f"7{count:08d}" for count in range(200, len(normal) - 200)} & found, "learned from"
     results = [(f"8{count:08d}" in found, label) for count, (_, label) in enumerate(tried)]
-    hits, false = sum(one and label for one, label in results), sum(one and not label for one, label in results)
+    hits, false = sum(odd and label for odd, label in results), sum(odd and not label for odd, label in results)
     recall, alarms = hits / sum(label for _, label in tried), false / sum(not label for _, label in tried)
     precision = ABNORMAL * recall / (ABNORMAL * recall + NORMAL * alarms)
     score = 2 * precision * recall / (precision + recall)
@@ -118,5 +118,5 @@ def test_sessions_of_hdfs_are_judged_as_well_as_by_the_library(alice, monkeypatc
     assert score >= LEAST_F1
 
 
-def odd() -> list[str]:
+def listed() -> list[str]:
     return list(SessionAnomaly.objects.values_list("value", flat=True))

@@ -62,8 +62,8 @@ def serve(*workloads: str, attribute: str = "", quiet: int = QUIET) -> None:
     rows = []
     for workload in workloads:
         for count in range(400):
-            for one in lines(-9000 + count, f"req-{count}", USUAL):
-                row = {"workload": workload, "time": one["time"], "log": one["log"]}
+            for line in lines(-9000 + count, f"req-{count}", USUAL):
+                row = {"workload": workload, "time": line["time"], "log": line["log"]}
                 if attribute:
                     row |= {"log": row["log"].replace(f"req-{count}", "it"), "attributes": {attribute: f"t{count}"}}
                 rows.append(row)
@@ -88,7 +88,10 @@ def shop(alice):
 
 
 def found() -> list[tuple[str, list[str]]]:
-    return [(one.value, [reason[0] for reason in one.reasons]) for one in SessionAnomaly.objects.order_by("since")]
+    return [
+        (session.value, [reason[0] for reason in session.reasons])
+        for session in SessionAnomaly.objects.order_by("since")
+    ]
 
 
 def test_session_anomalies_are_found_with_their_reasons(shop):
@@ -317,7 +320,9 @@ def test_users_list_the_session_anomalies_of_their_own_workloads(shop, alice, as
     assert second["reasons"][0]["msg"].startswith("out of order: “")
     rows = as_alice.call("get", f"aiops/logs?{urlencode(first['filters'])}").json()
     assert [row["log"] for row in rows] == [TEXTS[event].format("req-1") for event in ("write", "read", "open")]
-    assert [one["value"] for one in as_alice.call("get", "aiops/session_anomalies?value=req-2").json()] == ["req-2"]
+    assert [session["value"] for session in as_alice.call("get", "aiops/session_anomalies?value=req-2").json()] == [
+        "req-2"
+    ]
     assert as_alice.call("get", "aiops/session_anomalies?deployment=other").json() == []
     assert as_bob.call("get", "aiops/session_anomalies").json() == []
 
