@@ -23,16 +23,16 @@ from .token_pages import DAYS, USUAL_DAYS
 @require_http_methods(["GET", "POST"])
 def confirm(request):
     """Ask for the code; show what asks; make the token that the user allows."""
-    found: list[ProgramLogin] = []
+    logins: list[ProgramLogin] = []
     problems, done = None, ""
     if request.method == "POST":
-        problems = problems_of(lambda: found.append(_waiting(request)), ("code",))
-        if found and request.POST.get("do") in ("allow", "deny"):
-            problems = problems_of(lambda: _answer(request, found[0]), ("scope", "days"))
+        problems = problems_of(lambda: logins.append(_waiting(request)), ("code",))
+        if logins and request.POST.get("do") in ("allow", "deny"):
+            problems = problems_of(lambda: _answer(request, logins[0]), ("scope", "days"))
             done = "" if problems else request.POST["do"]
     context = {
-        "login": found[0] if found else None,
-        "at": datetime.fromtimestamp(found[0].at, UTC) if found else None,
+        "login": logins[0] if logins else None,
+        "at": datetime.fromtimestamp(logins[0].at, UTC) if logins else None,
         "done": done,
         "typed": request.POST.get("code", ""),
         "scopes": [(value, words) for value, words in Scope.choices if value in program_logins.SCOPES],

@@ -12,11 +12,13 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
+from jobs.packages import building, using
 from kernel import after_commit, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
-from models_app.launching import LOADERS, LOADING, MODEL, PROGRAM
+from models_app import packages
+from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM, ensure_packages
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
 from . import lifecycle, proof, rollouts
@@ -56,6 +58,17 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
     model, prefix = Application, "app-"
 
     order = staticmethod(lifecycle.note_order)
+
+    def prepare(self, app: Application) -> bool:
+        """Return whether the packages of the model are installed; `poll` asks again while they are not."""
+        try:
+            ready = has_packages(app)
+        except building.Failed as problem:
+            _end(app, problem.reason)
+            return False
+        if not ready:
+            lifecycle.note_wait(app, INSTALLING, again=True)
+        return ready
 
     def spec(self, app: Application) -> RunSpec:
         return spec_of(app)
@@ -159,13 +172,19 @@ def erase(pk: int, follow: bool = True) -> None:
     lifecycle.forget(pk)
 
 
+def has_packages(app: Application) -> bool:
+    """Return whether the packages of the application's model are installed. Raises building.Failed."""
+    since = app.ordered
+    return ensure_packages(app.model, app.tenant, app.cpu, app.ram, since)
+
+
 def spec_of(app: Application) -> RunSpec:
     """Return the run that serves the application."""
-    runner, place = runners.get(), folder(app)
+    runner, place, tree = runners.get(), folder(app), packages.tree_of(app.model)
     (place / "log").mkdir(parents=True, exist_ok=True)
     files = storage.model_dir(app.user.username, app.model.name)
     program = runner.place(SERVING, SERVING_SEEN)
-    command = [runner.python, "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
+    command = [using.python_of(runner, tree), "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
     command += ["--name", app.served_name]
     if app.model.name != app.served_name:
         command += ["--also", app.model.name]
@@ -178,6 +197,7 @@ def spec_of(app: Application) -> RunSpec:
         cwd=place,
         environment={
             **runner.environment(seen),
+            **using.variables_of(runner, tree),
             "PYTHONDONTWRITEBYTECODE": "1",
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
             "MLP_TRAFFIC": f"{seen}/{traffic_name(app)}",
@@ -195,7 +215,7 @@ def spec_of(app: Application) -> RunSpec:
         kind="service",
         port=app.port,
         runtime="serve",
-        mounts=(*LOADERS, Mount(SERVING, SERVING_SEEN), Mount(files, MODEL)),
+        mounts=(*LOADERS, Mount(SERVING, SERVING_SEEN), Mount(files, MODEL), *using.mounts_of(tree)),
         owner=app.user_id,
         disk_mib=DISK_MIB,
         network=app.tenant.network_policy,

@@ -61,7 +61,7 @@ def create_app(
     broker.require()
     try:
         with transaction.atomic():
-            held = members.hold(user, tenant)
+            tenant_row = members.hold(user, tenant)
             alias = alias_named(user, follows) if follows else None
             model_name = alias.version.model.name if alias and not model_name else model_name
             model = lock_row(Model, user=user, name=model_name)  # so that it is not deleted meanwhile
@@ -79,9 +79,9 @@ def create_app(
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
             values = {"gpu": gpu, "cpu": cpu, "ram": ram}
-            tcc.never_fits(held, user.username, **values)
+            tcc.never_fits(tenant_row, user.username, **values)
             app = _insert(
-                user=user, tenant=held, model=model, name=name, title=title, public=public, alias=alias,
+                user=user, tenant=tenant_row, model=model, name=name, title=title, public=public, alias=alias,
                 may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
             )  # fmt: skip
             record_created(app, by=by)
@@ -173,14 +173,14 @@ def note_order(pk: int) -> Application | None:
         return app
 
 
-def note_wait(app: Application, waits_for: str) -> None:
-    """Record what the run of an application waits for before it starts."""
+def note_wait(app: Application, waits_for: str, again: bool = False) -> None:
+    """Record what the run of an application waits for before it starts; `again`: its time begins again."""
     reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else app.reason
-    if app.reason != reason:
+    if app.reason != reason or again:
         with suppress(Missing), locked(Application, pk=app.pk) as row:
             if row.state == State.CREATING and row.run_name == app.run_name:
-                row.reason = reason
-                row.save(update_fields=["reason"])
+                row.reason, row.ordered = reason, timezone.now() if again else row.ordered
+                row.save(update_fields=["reason", "ordered"])
                 after_commit.changed(row.user.username, "application", row.name)
 
 

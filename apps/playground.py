@@ -68,21 +68,21 @@ def inputs_of(signature) -> list[dict]:
 def example_of(signature) -> Example:
     """Return an example made from the inputs' names, types and shapes; a variable dimension becomes 1."""
     inputs = inputs_of(signature)
-    values = {one["name"]: (_sides(one), _value(one)) for one in inputs}
+    values = {spec["name"]: (_sides(spec), _value(spec)) for spec in inputs}
     count = sum(math.prod(sides) for sides, _value in values.values())
     whole = {name: _nested(sides, value) for name, (sides, value) in values.items()} if count <= MAX_NUMBERS else None
     pairs = (f"{name!r}: {_expression(sides, value)}" for name, (sides, value) in values.items())
     return Example(json.dumps(whole) if whole is not None else "", "{" + ", ".join(pairs) + "}")
 
 
-def _sides(one: dict) -> list[int]:
-    shape = one.get("shape")
+def _sides(spec: dict) -> list[int]:
+    shape = spec.get("shape")
     sides = [side if type(side) is int and side > 0 else 1 for side in shape] if isinstance(shape, list) else [1]
     return sides if math.prod(sides) <= 1 << 24 and len(sides) <= 8 else [1]
 
 
-def _value(one: dict):
-    kind = str(one.get("datatype", ""))
+def _value(spec: dict):
+    kind = str(spec.get("datatype", ""))
     if kind == "BYTES":
         return "text"
     if kind == "BOOL":
@@ -167,7 +167,7 @@ def _scores(value) -> tuple[tuple[int, float, int], ...]:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     plain = isinstance(value, list) and 2 <= len(value) <= MAX_SCORES
-    if not plain or not all(type(one) in (int, float) and abs(one) <= LARGEST_SCORE for one in value):
+    if not plain or not all(type(score) in (int, float) and abs(score) <= LARGEST_SCORE for score in value):
         return ()
     least, span = min(value), (max(value) - min(value)) or 1
-    return tuple((at, one, round(100 * (one - least) / span)) for at, one in enumerate(value))
+    return tuple((at, score, round(100 * (score - least) / span)) for at, score in enumerate(value))

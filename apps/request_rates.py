@@ -73,7 +73,7 @@ def read(app: Application) -> Traffic | None:
         data = file.read(MAX_BYTES)
     try:
         counts = json.loads(data)
-        series = [tuple(_number(one) for one in entry) for entry in counts["series"][-KEPT:]]
+        series = [tuple(_number(value) for value in entry) for entry in counts["series"][-KEPT:]]
         if any(len(entry) != 3 for entry in series):
             return None
         requests, errors = int(_number(counts["requests"])), int(_number(counts["errors"]))

@@ -248,6 +248,14 @@ def switch(pk: int, run_name: str, address: str, alias: str) -> None:
         _end(rollout)
 
 
+def note_installing(pk: int, run_name: str) -> None:
+    """Let the time of the new run begin again: the packages of its model are being installed."""
+    with locked_rollout(pk) as (_app, rollout):
+        if rollout is not None and rollout.phase == Phase.STARTING and rollout.run_name == run_name:
+            rollout.ordered = timezone.now()
+            rollout.save(update_fields=["ordered"])
+
+
 def fail(pk: int, run_name: str, reason: str) -> None:
     """Record that the new run did not come up: it is stopped, and the application serves what it served before."""
     with locked_rollout(pk) as (app, rollout):

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db.models import F, Q
 
 import runners
+from jobs.packages import building
 from kernel import after_commit, sockets, storage
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
@@ -50,7 +51,7 @@ def follow_all() -> None:
 
 def step(pk: int, follow: bool = True) -> None:
     """Do what is next for a rollout; look at it again soon if `follow`."""
-    rollout = Rollout.objects.select_related("app__user", "app__tenant", "model").filter(pk=pk).first()
+    rollout = Rollout.objects.select_related("app__user", "app__tenant", "model__user").filter(pk=pk).first()
     if rollout is None or rollout.app.state == State.DELETING:
         return
     with contextlib.suppress(Missing):
@@ -64,6 +65,7 @@ def as_rolled_out(rollout: Rollout) -> Application:
     """Return the application as it will be: with the model, the run and the files of the rollout. Not to be saved."""
     app = copy.copy(rollout.app)
     app.model, app.run_name, app.slot = rollout.model, rollout.run_name, 1 - app.slot
+    app.ordered = rollout.ordered
     return app
 
 
@@ -73,9 +75,14 @@ def _starting(rollout: Rollout) -> None:
     too_old = owned.seconds_run(status, rollout.ordered) > settings.APP_START_S
     if status.state == "unknown" and not too_old:
         try:
+            if not launching.has_packages(coming):
+                rollouts.note_installing(rollout.pk, rollout.run_name)
+                return
             earlier = launching.log_path(coming)
             storage.clear(earlier.parent, only={earlier.name})  # the old run may have put a link in the folder's place
             runner.start(launching.spec_of(coming))
+        except building.Failed as problem:
+            rollouts.fail(rollout.pk, rollout.run_name, problem.reason)
         except (Refused, ValueError) as problem:
             rollouts.fail(rollout.pk, rollout.run_name, _not_started(problem))
         except (Fault, runners.RunnerError, OSError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from datasets import sources, versions
 from datasets.models import Dataset
-from datasets.uses import Use
+from datasets.uses import Target, Use
 from kernel.locking import WrongState
 
 from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleState, Step, StepState, Sweep
@@ -14,21 +15,26 @@ from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleSta
 LOOKED_AT = 500  # of a kind, the newest: what a row submits is in its JSON
 
 
-def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, WrongState]:
-    """Return what would use each of the datasets of one owner, or names that version of it: an open sweep, a waiting
+def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
+    """Return what would use each of the datasets of one owner, or names that version of one: an open sweep, a waiting
     step, an active schedule.
     """
-    owner, found = datasets[0].user, {}
-    named = {dataset.name: dataset for dataset in datasets}
+    owner, refusals = targets[0][0].user, {}
+    named: dict[str, list[Target]] = defaultdict(list)
+    for target in targets:
+        named[target[0].name].append(target)
     for users in (_sweeps, _steps, _schedules):
         for refusal, jobs in users(owner.pk):
-            for one in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
-                dataset = named.get(one.name) if one.owner == owner.username else None
-                if dataset is None or dataset.pk in found:
-                    continue
-                if version is None or (one.version and versions.find(dataset, one.version) == version):
-                    found[dataset.pk] = refusal
-    return found
+            for reference in (sources.parse(owner, each) for job in jobs for each in job.get("datasets", ())):
+                for target in named[reference.name] if reference.owner == owner.username else ():
+                    if target not in refusals and _names(reference, target):
+                        refusals[target] = refusal
+    return refusals
+
+
+def _names(reference: sources.Reference, target: Target) -> bool:
+    dataset, version = target
+    return version is None or bool(reference.version and versions.find(dataset, reference.version) == version)
 
 
 User = Iterator[tuple[WrongState, list[dict]]]  # why a dataset must stay that one of these jobs reads
@@ -94,4 +100,4 @@ def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
 
 def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
-    return any((one.owner, one.name) == (dataset.user.username, dataset.name) for one in references)
+    return any((reference.owner, reference.name) == (dataset.user.username, dataset.name) for reference in references)

@@ -44,12 +44,12 @@ SELECT kind, sum(bytes)::bigint FROM (
 
 
 def source(folder: str | None) -> tuple[str, list[str]]:
-    found = sorted(path for path in Path(folder or "/nowhere").rglob("*") if path.name.endswith((".log", ".log.gz")))
+    paths = sorted(path for path in Path(folder or "/nowhere").rglob("*") if path.name.endswith((".log", ".log.gz")))
     lines: list[str] = []
-    for path in found:
+    for path in paths:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", errors="replace") as file:
             lines += [line for line in file.read().splitlines()[:20_000] if line]
-    return (f"{len(found)} real logs", lines) if lines else ("a generated service log", aiops_model.made(20_000))
+    return (f"{len(paths)} real logs", lines) if lines else ("a generated service log", aiops_model.made(20_000))
 
 
 class Clock:
@@ -184,9 +184,9 @@ def search(count: int) -> bool:
                     raise SystemExit(f"{name}: {answer.status_code} {answer.content[:300]!r}")
             times[kind] = statistics.median(took)
             if kind == "REST":
-                found = answer["X-Total-Count"] + ("+" if "X-Total-Count-At-Least" in answer else "")
-                found += ", ended early" if "X-Searched-Since" in answer else ""
-        print(f"  {name:<30} {times['REST']:>7.3f}s {times['page']:>7.3f}s   {found}", flush=True)
+                total = answer["X-Total-Count"] + ("+" if "X-Total-Count-At-Least" in answer else "")
+                total += ", ended early" if "X-Searched-Since" in answer else ""
+        print(f"  {name:<30} {times['REST']:>7.3f}s {times['page']:>7.3f}s   {total}", flush=True)
         for kind, took in times.items():
             good &= bars.note(f"{name}, {kind}", took, "s", most=BAR_S)
     return good

@@ -115,9 +115,9 @@ def posted(path: str, kind: str, make: Callable[[], bytes], **headers: str) -> A
 
 
 def unread_logs(world: World) -> str:
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(4):
-            link = held.enter_context(world.connect())
+            link = stack.enter_context(world.connect())
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             path = f"/api/v1/users/bench/jobs/{JOB}/log?follow=1"
             login = f"Authorization: Bearer {world.platform.token}"
@@ -140,9 +140,9 @@ def many_parts() -> bytes:
 
 
 def long_headers(world: World) -> str:
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(600):
-            link = held.enter_context(world.connect())
+            link = stack.enter_context(world.connect())
             with contextlib.suppress(OSError):
                 link.sendall(b"GET / HTTP/1.1\r\n" + b"".join(b"X-%d: %s\r\n" % (n, b"x" * 30_000) for n in range(9)))
         time.sleep(3)
@@ -150,8 +150,8 @@ def long_headers(world: World) -> str:
 
 
 def slow_headers(world: World) -> str:
-    with contextlib.ExitStack() as held:
-        links = [held.enter_context(world.connect()) for _ in range(1500)]
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(world.connect()) for _ in range(1500)]
         for link in links:
             link.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
         time.sleep(20)
@@ -170,9 +170,9 @@ def _has_ended(link: socket.socket) -> bool:
 
 
 def many_requests(world: World) -> str:
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(1000):
-            link = held.enter_context(world.connect())
+            link = stack.enter_context(world.connect())
             link.sendall(b"POST /api/v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
         time.sleep(1)
         return world.post("/api/v1/users", b"{}", "application/json")
@@ -180,8 +180,8 @@ def many_requests(world: World) -> str:
 
 def many_websockets(world: World) -> str:
     """Open more than a user may have at a time: those beyond the limit are closed with 4429."""
-    with contextlib.ExitStack() as held:
-        links = [held.enter_context(world.websocket()) for _ in range(WEBSOCKETS + 50)]
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(world.websocket()) for _ in range(WEBSOCKETS + 50)]
         time.sleep(2)
         refused = sum(_was_closed(link) for link in links)
     return f"{len(links) - refused} were open at the same time, {refused} were closed"
@@ -198,13 +198,13 @@ def _was_closed(link: socket.socket) -> bool:
 def nats_flood(world: World) -> str:
     """Publish as fast as a job can, without waiting for acknowledgements, on both of its subjects."""
     log = world.platform.request("GET", f"/api/v1/users/bench/jobs/{JOB}/log").decode(errors="replace")
-    found = re.search(r"nats \w+://([^:]+):([^@]+)@", log)
-    if found is None:
+    match = re.search(r"nats \w+://([^:]+):([^@]+)@", log)
+    if match is None:
         return "the job has no address of NATS"
     with world.connect(world.platform.base + 10) as link:
         link.settimeout(10)
         heard = link.recv(1 << 16)  # the greeting; who speaks first is taken to speak TLS
-        options = {"user": found[1], "pass": found[2], "verbose": False, "pedantic": False}
+        options = {"user": match[1], "pass": match[2], "verbose": False, "pedantic": False}
         link.sendall(b"CONNECT %s\r\nPING\r\n" % json.dumps(options).encode())
         while b"PONG" not in heard and b"-ERR" not in heard:
             heard += link.recv(1 << 16) or b"-ERR disconnected"

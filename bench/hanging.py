@@ -52,7 +52,7 @@ def main() -> int:
         try:
             print(f"started after {platform.start():.1f} s {instance.load()}", flush=True)
             visitor = Visitor(platform)
-            good = [one for server in SERVERS for one in measure(platform, visitor, server)]
+            good = [result for server in SERVERS for result in measure(platform, visitor, server)]
         finally:
             if platform.process is not None and platform.process.poll() is None:
                 platform.stop()

@@ -79,5 +79,5 @@ class Watch:
     @property
     def growth(self) -> tuple[str, float]:
         """The part that grew most, and by how many MiB."""
-        part = max(self.peak, key=lambda one: self.peak[one] - self.before[one])
+        part = max(self.peak, key=lambda part: self.peak[part] - self.before[part])
         return part, (self.peak[part] - self.before[part]) / MIB

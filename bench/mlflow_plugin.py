@@ -87,12 +87,12 @@ def pytest_collection(session):
 
 
 def _rules() -> list[tuple[str, str]]:
-    found = []
+    rules = []
     for line in NOT_SERVED.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             reason, patterns = line.split(":", 1)
-            found += [(pattern, reason) for pattern in patterns.split()]
-    return found
+            rules += [(pattern, reason) for pattern in patterns.split()]
+    return rules
 
 
 def pytest_collection_modifyitems(config, items):

@@ -54,7 +54,7 @@ def main() -> int:
     files = (
         []
         if any(option.startswith("tests/") for option in options)
-        else [one for one in FILES if (given.source / one).is_file()]
+        else [file for file in FILES if (given.source / file).is_file()]
     )
     with instance.running() as platform, tempfile.NamedTemporaryFile("w", suffix=".tokens") as tokens:
         said = platform.manage("shell", "-c", MAKE_USERS % USERS)

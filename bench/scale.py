@@ -75,15 +75,15 @@ def main() -> int:
                 home.mkdir(parents=True, exist_ok=True)
                 (home / "train.py").write_text("print(1)\n")
             without_reconcile(platform)
-            found = measured(platform, settings, url)
-    waits = [one["seconds"] for one in found if one["phase"] == "start"]
-    return report({one["phase"]: one for one in found}, waits)
+            phases = measured(platform, settings, url)
+    waits = [phase["seconds"] for phase in phases if phase["phase"] == "start"]
+    return report({phase["phase"]: phase for phase in phases}, waits)
 
 
 def report(phases: dict[str, dict], waits: list[float | None]) -> int:
     rounds = phases["rounds"]["rounds"]
-    totals = sorted(sum(wall for wall, _busy in one.values()) for one in rounds)
-    busy = sorted(sum(used for _wall, used in one.values()) for one in rounds)
+    totals = sorted(sum(wall for wall, _busy in calls.values()) for calls in rounds)
+    busy = sorted(sum(used for _wall, used in calls.values()) for calls in rounds)
     idle = phases["idle"]
     per_s = sum(idle["calls"].values()) / idle["seconds"]
     lists = {kind: count for kind, count in idle["calls"].items() if kind.startswith("list")}
@@ -91,7 +91,7 @@ def report(phases: dict[str, dict], waits: list[float | None]) -> int:
     print(f"  round             {totals[len(totals) // 2]:.2f} s, of which {busy[len(busy) // 2]:.2f} s processor time")
     print(f"  API calls idle    {per_s:.1f} a second; lists in {idle['seconds']:.0f} s: {lists or 'none'}")
     print(f"  memory            {idle['mib']} MiB")
-    print(f"  room to start     {', '.join('-' if one is None else f'{one:.1f} s' for one in waits)}")
+    print(f"  room to start     {', '.join('-' if wait is None else f'{wait:.1f} s' for wait in waits)}")
     good = all(
         [
             bars.note("scale: a round of reconcile", totals[len(totals) // 2], "s", most=ROUND_S),

@@ -154,9 +154,9 @@ class ScaleHandler(Handler):
     def kind_of(self, path: str) -> str:
         parts = path.strip("/").split("/")
         at = parts.index("namespaces") + 2 if "namespaces" in parts else len(parts) - 1
-        one = len(parts) > at + 1
+        named = len(parts) > at + 1
         what = parts[at] if at < len(parts) else parts[-1]
-        if self.command != "GET" or one:
+        if self.command != "GET" or named:
             return f"{self.command} {what}"
         selected = self.query.get("labelSelector", "").startswith("mlp.platform/run=")
         watching = self.query.get("watch", "").lower() in {"1", "true"}

@@ -60,8 +60,8 @@ def seed() -> None:
     Job.objects.bulk_create(rows, 1000)
     asked = {"applier": "jm", "request_type": "request", "tenant": tenant, "state": "confirmed", "settled": moment}
     asked |= {"cpu": 1, "ram": 512, "gpu": 0, "rom": 0}
-    held = [ResourceRequest(id=f"job:{row.pk}", owner=row.user.username, **asked) for row in rows[:RUNNING]]
-    ResourceRequest.objects.bulk_create(held, 1000)
+    requests = [ResourceRequest(id=f"job:{row.pk}", owner=row.user.username, **asked) for row in rows[:RUNNING]]
+    ResourceRequest.objects.bulk_create(requests, 1000)
     Tenant.objects.filter(pk=tenant.pk).update(cpu_inuse=RUNNING, ram_inuse=512 * RUNNING)
     config = runners.get().config
     bodies = []
@@ -78,14 +78,14 @@ def seed() -> None:
 
 def one_round() -> dict:
     """Run every step once; return wall and processor seconds by app."""
-    found = {}
+    seconds = {}
     for step in STEPS:
         close_old_connections()
         begun, busy = time.monotonic(), time.process_time()
         step()
         app = step.__module__.partition(".")[0]
-        found[app] = [round(time.monotonic() - begun, 3), round(time.process_time() - busy, 3)]
-    return found
+        seconds[app] = [round(time.monotonic() - begun, 3), round(time.process_time() - busy, 3)]
+    return seconds
 
 
 def memory_mib() -> int:

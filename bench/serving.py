@@ -88,8 +88,8 @@ def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[i
 async def send(port: int, request: bytes, connections: int, seconds: float) -> list[float]:
     """Return the seconds of each request; each connection sends one after the other."""
     end = time.perf_counter() + seconds
-    found = await asyncio.gather(*(_connection(port, request, end) for _ in range(connections)))
-    return [one for times in found for one in times]
+    by_connection = await asyncio.gather(*(_connection(port, request, end) for _ in range(connections)))
+    return [duration for times in by_connection for duration in times]
 
 
 async def _connection(port: int, request: bytes, end: float) -> list[float]:

@@ -72,7 +72,7 @@ def listing(request, row: Dataset) -> dict:
     above = "/".join((*parts, "")) if parts else ""
     below = folders.sums(row, number, inside)
     rows = [_entry(name, above, info, below) for name, info in entries]
-    rows.sort(key=lambda one: not one["folder"])
+    rows.sort(key=lambda row: not row["folder"])
     images = [row for row in rows if row["picture"]]
     gallery = bool(images) and request.GET.get("view") == "gallery"
     trail = [{"name": part, "path": "/".join(parts[: at + 1])} for at, part in enumerate(parts)]

@@ -55,13 +55,13 @@ def _count(row: Dataset, number: int, inside: str, most: int) -> dict[str, Sum]:
     sums = {"": Sum()}
     for number, (path, info) in enumerate(storage.files(base / inside if inside else base)):
         if number >= most:
-            for one in (sums[""], sums.get(path.partition("/")[0])):
-                if one is not None:
-                    one.whole = False
+            for total in (sums[""], sums.get(path.partition("/")[0])):
+                if total is not None:
+                    total.whole = False
             break
         folder, slash, _rest = path.partition("/")
         for name in ("", folder) if slash else ("",):
-            one = sums.setdefault(name, Sum())
-            one.files += 1
-            one.size += info.st_size
+            total = sums.setdefault(name, Sum())
+            total.files += 1
+            total.size += info.st_size
     return sums

@@ -36,14 +36,14 @@ def create_dataset(*, user, name: str, size: int, title: str = "", tenant: str |
     names.dataset_name(name)
     try:
         with transaction.atomic():
-            held = members.hold(user, tenant)
-            dataset = Dataset.objects.create(user=user, tenant=held, name=name, title=title, size=size)
+            tenant_row = members.hold(user, tenant)
+            dataset = Dataset.objects.create(user=user, tenant=tenant_row, name=name, title=title, size=size)
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),
                 applier=APPLIER,
                 request_type="request",
-                tenant=held.name,
+                tenant=tenant_row.name,
                 owner=user.username,
                 rom=size,
             )

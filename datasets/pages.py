@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache, partial
+from functools import cache
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.sharing.access import shareable
 from kernel import notes
+from kernel.messages import sentences
 from kernel.models import history_of
 from kernel.pages import (
     Listing,
@@ -129,8 +130,9 @@ def dataset(request, name):
 def _versions(row: Dataset, refused: str) -> list[Version]:
     """Return the newest versions. Where something uses the dataset, `undeletable` says what uses the version."""
     rows = list(row.versions.filter(erased=False, number__lte=row.version).order_by("-number")[:VERSIONS_SHOWN])
-    for each in rows if refused else ():
-        each.undeletable = why_not(partial(uses.require_unused, row, each.number))
+    used = uses.refusals_of_versions(row, [each.number for each in rows]) if refused else {}
+    for each in rows:
+        each.undeletable = sentences(used[each.number].problem) if each.number in used else ""
     return rows
 
 

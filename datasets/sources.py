@@ -44,28 +44,31 @@ def spellings(dataset: Dataset, version: int | None = None) -> tuple[list[str], 
     """Return how jobs of the owner may name the dataset, and how those of others do: all, or a version. A job that
     names no version may read an earlier one, which was current when it started.
     """
-    return all_spellings([dataset], version)[dataset]
+    return all_spellings([(dataset, version)])[dataset, version]
 
 
-def all_spellings(datasets: Sequence[Dataset], version: int | None) -> dict[Dataset, tuple[list[str], list[str]]]:
-    """Return the spellings of several datasets."""
-    found = {}
-    rows = Version.objects.filter(dataset__in=datasets) if version is None else Version.objects.none()
-    numbers = defaultdict(list, {} if version is None else {datasets[0].pk: [version]})
-    for pk, number in rows.values_list("dataset", "number"):
+def all_spellings(
+    targets: Sequence[tuple[Dataset, int | None]],
+) -> dict[tuple[Dataset, int | None], tuple[list[str], list[str]]]:
+    """Return the spellings of several datasets, or versions."""
+    by_target = {}
+    numbers = defaultdict(list)
+    whole = [dataset for dataset, version in targets if version is None]
+    for pk, number in Version.objects.filter(dataset__in=whole).values_list("dataset", "number") if whole else ():
         numbers[pk].append(number)
-    for dataset in datasets:
-        own = [dataset.name, *(f"{dataset.name}@{number}" for number in numbers[dataset.pk])]
+    for dataset, version in targets:
+        known = numbers[dataset.pk] if version is None else [version]
+        own = [dataset.name, *(f"{dataset.name}@{number}" for number in known)]
         shared = [f"{dataset.user.username}/{name}" for name in own]
-        found[dataset] = own + shared, shared
-    return found
+        by_target[dataset, version] = own + shared, shared
+    return by_target
 
 
 def missing(user: User, references: Iterable[str]) -> list[str]:
     """Return the datasets, and the versions, that a job of the user cannot read now."""
     references = list(references)
     named = {each: parse(user, each) for each in references}
-    own = {one.name for each, one in named.items() if "/" not in each}
+    own = {reference.name for each, reference in named.items() if "/" not in each}
     rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY) if own else []
     there = {row.name: row for row in rows}
 
@@ -180,8 +183,8 @@ def offered(user: User) -> list[dict]:
     rows = []
     for row in own:
         rows.append({"name": row.name, "title": row.title, "size": row.size})
-        old = (one for one in earlier.get(row.pk, ()) if one.number < row.version)
-        rows += [{"name": f"{row.name}@{one.number}", "title": row.title, "size": one.size} for one in old]
+        old = (version for version in earlier.get(row.pk, ()) if version.number < row.version)
+        rows += [{"name": f"{row.name}@{version.number}", "title": row.title, "size": version.size} for version in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
     ready = Dataset.kept.filter(pk__in=[share.object_id for share in shares], state=State.READY)
     described = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}

@@ -40,7 +40,8 @@ class Use:
         return KINDS[self.kind]
 
 
-Finder = Callable[[Sequence[Dataset], int | None], dict[int, WrongState]]
+Target = tuple[Dataset, int | None]  # a dataset, or the version of it with that number
+Finder = Callable[[Sequence[Target]], dict[Target, WrongState]]
 Lister = Callable[[Dataset, int], Iterable[Use]]
 
 _finders: list[Finder] = []
@@ -48,7 +49,7 @@ _listers: list[Lister] = []
 
 
 def register(finder: Finder) -> None:
-    """Add a function that returns why datasets of one owner, or a version of one, must stay, by primary key."""
+    """Add a function that returns why datasets of one owner, or versions of one, must stay."""
     if finder not in _finders:
         _finders.append(finder)
 
@@ -64,21 +65,30 @@ def require_unused(dataset: Dataset, version: int | None = None) -> None:
 
     Call it with the dataset's row locked: a job that is created meanwhile waits for that lock (`sources.hold`).
     """
-    if (refusal := refusals([dataset], version).get(dataset.pk)) is not None:
+    if (refusal := _refusals([(dataset, version)]).get((dataset, version))) is not None:
         raise refusal
 
 
-def refusals(datasets: Sequence[Dataset], version: int | None = None) -> dict[int, WrongState]:
+def refusals(datasets: Sequence[Dataset]) -> dict[int, WrongState]:
     """Return why datasets of one owner must stay, by primary key: one question to each kind of user for all of them."""
-    found = {}
-    for dataset in datasets:
+    return {dataset.pk: refusal for (dataset, _), refusal in _refusals([(each, None) for each in datasets]).items()}
+
+
+def refusals_of_versions(dataset: Dataset, numbers: Sequence[int]) -> dict[int, WrongState]:
+    """Return why versions of a dataset must stay, by number."""
+    return {number: refusal for (_, number), refusal in _refusals([(dataset, each) for each in numbers]).items()}
+
+
+def _refusals(targets: Sequence[Target]) -> dict[Target, WrongState]:
+    reasons: dict[Target, WrongState] = {}
+    for dataset, version in targets:
         if version is None and dataset.incoming_id is not None:
             refusal = WrongState("another version of the dataset %(name)s is being published", name=dataset.name)
-            found[dataset.pk] = refusal
+            reasons[dataset, version] = refusal
     for finder in _finders:
-        if left := [dataset for dataset in datasets if dataset.pk not in found]:
-            found |= finder(left, version)
-    return found
+        if left := [target for target in targets if target not in reasons]:
+            reasons |= finder(left)
+    return reasons
 
 
 def newest(dataset: Dataset, most: int) -> list[Use]:

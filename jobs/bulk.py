@@ -38,7 +38,7 @@ def chunks(runs: QuerySet) -> Iterator[list[int]]:
 
 
 @contextmanager
-def held(keys: list[int]) -> Iterator[QuerySet]:
+def locked_jobs(keys: list[int]) -> Iterator[QuerySet]:
     """Open a transaction with these runs locked."""
     with transaction.atomic():
         rows = Job.objects.filter(pk__in=keys)
@@ -51,7 +51,7 @@ def each_chunk(runs: QuerySet, user, change: Callable[[QuerySet, list[int]], int
     changed = total = 0
     for keys in chunks(runs):
         total += len(keys)
-        with held(keys) as rows:
+        with locked_jobs(keys) as rows:
             changed += change(rows, keys)
             after_commit.changed(user.username, "job", "")
     return Done(changed, total - changed)

@@ -57,7 +57,7 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
         if blob is None:
             return None
         with blob:
-            return blob.read(MAX_SCRIPT_BYTES).decode("utf-8-sig", errors="replace")
+            return text.decoded(blob.read(MAX_SCRIPT_BYTES))
 
     if find and not wanted.strip():
         wanted = finding.found(entry, read)

@@ -19,7 +19,8 @@ from snapshots import tree
 from .auth import job_token, message_prefix, nats_address, nats_inbox
 from .code import capture
 from .models import Job
-from .packages.store import ENVIRONMENT, Environment
+from .packages import using
+from .packages.store import Environment
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
@@ -82,8 +83,7 @@ def run_spec(job: Job, user) -> RunSpec:
     if job.snapshot:
         mounts.append(Mount(home, HOME))
     packages = Environment(user.pk, job.packages).tree if job.requirements else None
-    if packages:
-        mounts.append(Mount(packages, ENVIRONMENT))
+    mounts += using.mounts_of(packages)
     if runner.place(links, DATASETS) == str(links):
         _link(links, datasets)
         mounts.append(Mount(links, DATASETS))
@@ -94,9 +94,9 @@ def run_spec(job: Job, user) -> RunSpec:
         mounts.append(Mount(trusted().parent, TRUST))
     return RunSpec(
         name=job.run_name,
-        command=[_python(runner, packages), "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
+        command=[using.python_of(runner, packages), "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
         cwd=workspace,
-        environment=_environment(job, user, runner, workspace, links) | _packages(runner, packages),
+        environment=_environment(job, user, runner, workspace, links) | using.variables_of(runner, packages),
         log=log_path(job),
         cpu=job.cpu,
         gpu=job.gpu,
@@ -141,18 +141,6 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         **(tracing.environment() if tracing.VARIABLE not in job.env else {}),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
-
-
-def _python(runner: Runner, packages: Path | None) -> str:
-    return f"{runner.place(packages, ENVIRONMENT)}/bin/python" if packages else runner.python
-
-
-def _packages(runner: Runner, packages: Path | None) -> dict[str, str]:
-    """Return the variables of a job with an environment of its own, as `activate` sets them."""
-    if packages is None:
-        return {}
-    place = runner.place(packages, ENVIRONMENT)
-    return {"VIRTUAL_ENV": place, "PATH": f"{place}/bin:{runner.environment('')['PATH']}"}
 
 
 def trusted() -> Path:

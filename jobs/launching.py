@@ -64,7 +64,7 @@ class JobRuns(owned.OwnedRuns[Job]):
         if not job.requirements:
             return True
         try:
-            return building.ensure(job) is not None
+            return building.ensure_for_job(job) is not None
         except building.Failed as problem:
             self.fail(job.pk, problem.reason)
             return False

@@ -10,8 +10,11 @@ from . import file_pages as job_files
 from . import pages as jobs
 from .code import pages as code_pages
 from .log import pages as job_logs
+from .packages import pages as packages
 
 urlpatterns = [
+    path("environments", packages.environments, name="environments"),
+    path("environments/<seg:digest>/delete", packages.delete, name="environment_delete"),
     *shared("jobs/<str:name>", jobs.job, name="job"),
     *shared("jobs/<str:name>/log", job_logs.job_log, name="job_log"),
     *shared("jobs/<str:name>/log/download", job_logs.job_log_file, name="job_log_file"),

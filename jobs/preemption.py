@@ -158,9 +158,9 @@ def _victims(waiting: Job, entry: QueuedJob, room: Room, pool: list[Job], entrie
         pool.remove(best)
         chosen.append(best.pk)
     for pk in chosen[:-1]:
-        trial, others = room.fresh(), [one for one in chosen if one != pk]
-        for one in others:
-            trial.give_back(entries[one], waiting.tenant_id)
+        trial, others = room.fresh(), [other for other in chosen if other != pk]
+        for other in others:
+            trial.give_back(entries[other], waiting.tenant_id)
         if trial.refusal(entry) is None:
             chosen = others
     return chosen

@@ -86,8 +86,8 @@ def _remove_metrics(job: Job) -> None:
 def _remove_output(job: Job) -> None:
     storage.clear(storage.job_dir(job.user.username, job.name), keep={"log", "metrics"})
     if ArtifactSpace.objects.filter(pk=job.pk, stored__gt=0).exists():
-        with suppress(Missing), space.writing(job) as held:
-            held.charge(-held.row.stored)
+        with suppress(Missing), space.writing(job) as writing:
+            writing.charge(-writing.row.stored)
 
 
 REMOVED: dict[str, Callable[[Job], None]] = {

@@ -59,15 +59,15 @@ def apply_limits(now: datetime, *, often: bool = False) -> None:
     _looked[:] = [moment]
     running = Job.objects.filter(state=State.RUNNING, origin=Origin.JOB).exclude(run_name="")
     numbers = Counter(running.values_list("user_id", flat=True))
-    most, held = outputs.limits_of(numbers), outputs.held(numbers)
+    most, stored = outputs.limits_of(numbers), outputs.usage_of(numbers)
     each = settings.JOB_DISK_MIB << 20  # which an attempt does not exceed: the others are far from their limit
-    near = {user for user, number in numbers.items() if held[user] + number * each >= most[user]}
+    near = {user for user, number in numbers.items() if stored[user] + number * each >= most[user]}
     jobs = list(running.filter(user__in=near))
     sizes = {job.pk: _grown(job) for job in jobs}
-    held, before = outputs.held(near), dict(_within)
+    stored, before = outputs.usage_of(near), dict(_within)
     _within.clear()
     for job in jobs:
-        size, total, limit = sizes[job.pk], held.get(job.user_id, 0), most[job.user_id]
+        size, total, limit = sizes[job.pk], stored.get(job.user_id, 0), most[job.user_id]
         is_new = job.started is not None and now - AGAIN_AFTER <= job.started <= now
         _within[job.pk] = size if total <= limit else before.get(job.pk, 0 if is_new else job.output_bytes or 0)
         if size >= _within[job.pk] + GROWN:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from django.db import connection
@@ -9,7 +10,7 @@ from django.db.models import Q
 
 from datasets import sources
 from datasets.models import Dataset
-from datasets.uses import Use
+from datasets.uses import Target, Use
 from kernel.locking import WrongState
 
 from .models import Job, State
@@ -23,36 +24,40 @@ WHERE job.state = ANY(%s) AND job.datasets ?| %s AND reference = ANY(%s) GROUP B
 """
 
 
-def of_datasets(datasets: Sequence[Dataset], version: int | None) -> dict[int, WrongState]:
-    """Return which datasets of one owner a job uses, or may read that version of. A job of another user counts as long
-    as the dataset is shared with them.
+def of_datasets(targets: Sequence[Target]) -> dict[Target, WrongState]:
+    """Return which datasets of one owner, or versions of one, a job uses or may read. A job of another user counts as
+    long as the dataset is shared with them.
     """
-    own, shared = {}, {}
-    for dataset, spelled in sources.all_spellings(datasets, version).items():
-        own |= dict.fromkeys(spelled[0], dataset)
-        shared |= dict.fromkeys(spelled[1], dataset)
+    own, shared, owner = defaultdict(list), defaultdict(list), targets[0][0].user_id
+    for target, spelled in sources.all_spellings(targets).items():
+        for known, names in ((own, spelled[0]), (shared, spelled[1])):
+            for name in names:
+                known[name].append(target)
     with connection.cursor() as cursor:
         names = [*own, *shared]
         cursor.execute(FIRST_READERS, [list(LIVE), names, names])
         readers = cursor.fetchall()
     jobs = Job.objects.select_related("user").in_bulk([pk for pk, _user, _name in readers])
-    found: dict[int, WrongState] = {}
+    refusals: dict[Target, WrongState] = {}
     readable: dict[tuple[int, str], bool] = {}
     for pk, user, name in readers:
-        is_own, job = user == datasets[0].user_id, jobs.get(pk)
-        dataset = (own if is_own else shared).get(name)
-        if dataset is None or dataset.pk in found or job is None:
+        is_own, job = user == owner, jobs.get(pk)
+        used = [target for target in (own if is_own else shared).get(name, ()) if target not in refusals]
+        if not used or job is None:
             continue
         if is_own:
-            found[dataset.pk] = WrongState(
+            refusal = WrongState(
                 "the job %(name)s uses this dataset; cancel it or wait until it has ended", name=job.name
             )
-        elif _is_readable(job, dataset, readable):
-            found[dataset.pk] = WrongState(
+        elif _is_readable(job, used[0][0], readable):
+            refusal = WrongState(
                 "the job %(name)s of %(user)s uses this dataset; stop sharing it or wait until the job has ended",
                 name=job.name, user=job.user.username,
             )  # fmt: skip
-    return found
+        else:
+            continue
+        refusals |= dict.fromkeys(used, refusal)
+    return refusals
 
 
 def _is_readable(job: Job, dataset: Dataset, known: dict[tuple[int, str], bool]) -> bool:

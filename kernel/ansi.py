@@ -52,7 +52,7 @@ def restyle(style: int, codes: str) -> int:
         elif code in BITS:
             style |= BITS[code]
         elif code in ENDS:
-            style &= ~sum(BITS[one] for one in ENDS[code])
+            style &= ~sum(BITS[ended] for ended in ENDS[code])
         elif code in (38, 48):
             colour, at = _given(numbers, at)
             style = _put(style, FORE if code == 38 else BACK, colour)
@@ -182,7 +182,7 @@ def markup(text: str, spans: Iterable[Span]) -> SafeString:
     """Return a drawn line as HTML."""
     at, parts = 0, []
     for start, end, name in spans:
-        classes = " ".join(f"t-{RGB_NAME.sub(_nearest, one)}" for one in name.split())
+        classes = " ".join(f"t-{RGB_NAME.sub(_nearest, word)}" for word in name.split())
         parts += [escape(text[at:start]), f'<span class="{classes}">{escape(text[start:end])}</span>']
         at = end
     return mark_safe("".join([*parts, escape(text[at:])]))

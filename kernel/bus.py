@@ -277,7 +277,7 @@ async def _refused(client: Client, messages: list[tuple[str, bytes, str]]) -> li
         await complete.wait()
     finally:
         await subscription.unsubscribe()
-    return [one for number, one in enumerate(messages) if _is_refused(answers[number])]
+    return [message for number, message in enumerate(messages) if _is_refused(answers[number])]
 
 
 def _is_refused(answer) -> bool:

@@ -163,6 +163,15 @@ class Section:
         """Return the parts of a value that is separated by commas."""
         return [part.strip() for part in self.text(name, help=help, shown=shown).split(",") if part.strip()]
 
+    def urls(self, name: str, schemes: Sequence[str], *, help: str) -> list[str]:
+        """Return URLs of the schemes, separated by commas. The error shows none of them: they may have passwords."""
+        parts = self.items(name, help=help)
+        for part in parts:
+            pieces = urlsplit(part)
+            if pieces.scheme not in schemes or not pieces.hostname or " " in part:
+                raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port, separated by commas")
+        return parts
+
     def networks(self, name: str, *, help: str) -> list[str]:
         """Return the IP addresses and networks of a value that is separated by commas."""
         try:

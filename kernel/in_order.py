@@ -30,7 +30,8 @@ class Reader:
     async def take(self, messages: list) -> None:
         """Acknowledge the messages once they are handled; have them delivered again when that fails."""
         new = sorted(
-            (delivery(message) for message in messages if not self._is_known(message)), key=lambda one: one.sequence
+            (delivery(message) for message in messages if not self._is_known(message)),
+            key=lambda message: message.sequence,
         )
         try:
             if new:
@@ -65,7 +66,7 @@ class Reader:
             while (
                 not deliveries or deliveries[-1].sequence < end
             ):  # the one at the end is in the stream: it was delivered
-                deliveries += [delivery(one) for one in await pull.fetch(500, timeout=READ_AGAIN_S)]
+                deliveries += [delivery(message) for message in await pull.fetch(500, timeout=READ_AGAIN_S)]
         finally:
             name = (await pull.consumer_info()).name
             await pull.unsubscribe()

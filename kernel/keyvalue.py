@@ -28,7 +28,7 @@ class Conflict(Exception):
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredValue:
     value: bytes
     revision: int
 
@@ -43,15 +43,15 @@ def ensure(buckets: Iterable[str]) -> None:
     bus.call(work, 2 * TIMEOUT_S)
 
 
-def get(bucket: str, key: str) -> Entry | None:
+def get(bucket: str, key: str) -> StoredValue | None:
     """Return the value and its revision; None when the key, or the whole bucket, is missing."""
 
-    async def work(client: Client) -> Entry | None:
+    async def work(client: Client) -> StoredValue | None:
         try:
             entry = await _bucket(client, bucket).get(key)
         except KeyNotFoundError:
             return None
-        return Entry(entry.value or b"", entry.revision)
+        return StoredValue(entry.value or b"", entry.revision)
 
     return bus.call(work, TIMEOUT_S)
 

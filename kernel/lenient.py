@@ -47,10 +47,10 @@ def text_of(value: object) -> str:
 def listed(owner: dict, *names: str) -> list:
     """Return what is there by any of the names, as one list; an object or another value counts as a list of it."""
     values = [value for name in names if (value := owner.get(name)) is not None]
-    return [one for value in values for one in (value if isinstance(value, list) else [value])]
+    return [item for value in values for item in (value if isinstance(value, list) else [value])]
 
 
 def beside(owner: dict, *names: str) -> list:
     """Return the objects under all other names: they may hold records, which are counted as such that are not read."""
     others = [name for name in owner if name not in names]
-    return [one for one in listed(owner, *others) if isinstance(one, dict | list) and one]
+    return [item for item in listed(owner, *others) if isinstance(item, dict | list) and item]

@@ -24,8 +24,8 @@ from .errors import Refused
 from .messages import word
 
 KINDS = (  # of objects that a refusal names, for the catalogue
-    _("job"), _("dataset"), _("model"), _("application"), _("artifact"), _("user"), _("tenant"), _("limit"),
-    _("version"), _("service"), _("project"), _("view"), _("diagnosis"), _("registered model"), _("alias"),
+    _("job"), _("dataset"), _("model"), _("application"), _("artifact"), _("environment"), _("user"), _("tenant"),
+    _("limit"), _("version"), _("service"), _("project"), _("view"), _("diagnosis"), _("registered model"), _("alias"),
     _("comparison"), _("webhook"), _("upload"), _("sweep"), _("trial"), _("schedule"), _("pipeline"),
     _("pipelinerun"), _("run"), _("step"), _("service account"), _("member"),
 )  # fmt: skip

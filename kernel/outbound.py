@@ -20,8 +20,8 @@ from . import sockets
 # Of the IPv6 addresses only these are assigned to hosts of the internet, and of them not those below.
 UNICAST = ipaddress.ip_network("2000::/3")
 NOT_PUBLIC = [
-    ipaddress.ip_network(one)
-    for one in (
+    ipaddress.ip_network(network)
+    for network in (
         "192.88.99.0/24",  # relays of 6to4
         "2001::/23",  # protocols: Teredo, ORCHID, benchmarks
         "2001:db8::/32",  # examples, as the next but one

@@ -218,7 +218,7 @@ def free_name(rows, name: str, otherwise: str = "") -> str:
         return ""
     taken = set(rows.filter(name__startswith=stem).values_list("name", flat=True))
     letters = "bcdefghijklmnopqrstuvwxyz"
-    more = (stem + one + two for one in ("", *letters) for two in letters)
+    more = (stem + first + second for first in ("", *letters) for second in letters)
     return next((free for free in (stem, *more) if free not in taken), "")
 
 

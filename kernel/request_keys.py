@@ -50,26 +50,26 @@ def once(request: Request, rows: QuerySet[Row], create: Callable[[Within], Row])
             return None
         if noted.digest != digest:
             raise Refused("another request had this key", field=HEADER)
-        made = rows.filter(pk=noted.object_id).first()
-        if made is None:  # it was deleted since
+        row = rows.filter(pk=noted.object_id).first()
+        if row is None:  # it was deleted since
             noted.delete()
-        return made
+        return row
 
-    def note(made: Row) -> None:
+    def note(row: Row) -> None:
         now = timezone.now()
         # Rows that another request removes just now are left to it: to wait for them might end in a deadlock.
         old = RequestKey.objects.select_for_update(skip_locked=True).filter(at__lt=now - KEPT)
         RequestKey.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE])).delete()
-        RequestKey.objects.create(user_id=request.user.pk, key=key, digest=digest, object_id=made.pk, at=now)
+        RequestKey.objects.create(user_id=request.user.pk, key=key, digest=digest, object_id=row.pk, at=now)
 
-    if (made := earlier()) is not None:
-        return made
+    if (row := earlier()) is not None:
+        return row
     try:
         return create(note)
     except (Refused, IntegrityError):
-        if (made := earlier()) is None:  # else it was sent again while the first one was worked on
+        if (row := earlier()) is None:  # else it was sent again while the first one was worked on
             raise
-        return made
+        return row
 
 
 def _digest(request: Request) -> str:

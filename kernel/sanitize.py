@@ -64,10 +64,10 @@ def _check(value, depth: int) -> None:
     elif isinstance(value, dict | list):
         if not depth:
             raise ValueError("it is nested too deeply")
-        for one in value:
-            _check(one, depth - 1)
-        for one in value.values() if isinstance(value, dict) else ():
-            _check(one, depth - 1)
+        for item in value:
+            _check(item, depth - 1)
+        for item in value.values() if isinstance(value, dict) else ():
+            _check(item, depth - 1)
 
 
 def no_constant(word: str):

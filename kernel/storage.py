@@ -167,12 +167,12 @@ def shown(path: str) -> str:
     """Return a path on disk as interfaces show it: each control character, and each byte that is not UTF-8, as `\\x1b`.
     `on_disk` is the inverse.
     """
-    return ODD.sub(lambda found: f"\\x{ord(found[0]) & 0xFF:02x}", path)
+    return ODD.sub(lambda match: f"\\x{ord(match[0]) & 0xFF:02x}", path)
 
 
 def on_disk(path: str) -> str:
     """Return the path on disk of a path that `shown` has returned."""
-    return ESCAPE.sub(lambda found: bytes.fromhex(found[1]).decode(errors="surrogateescape"), path)
+    return ESCAPE.sub(lambda match: bytes.fromhex(match[1]).decode(errors="surrogateescape"), path)
 
 
 def open_listed(base: Path, path: str) -> BinaryIO | None:

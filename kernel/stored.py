@@ -91,7 +91,9 @@ def counted() -> list[Counted]:
     """Return the tables whose rows count."""
     size = f"octet_length(r::text) + {ROW}"
     models = [(model, getattr(model, "stored_by", None)) for model in apps.get_models()]
-    return [Counted(one._meta.db_table, owner, getattr(one, "stored_size", size)) for one, owner in models if owner]
+    return [
+        Counted(model._meta.db_table, owner, getattr(model, "stored_size", size)) for model, owner in models if owner
+    ]
 
 
 def make_triggers(**_options) -> None:
@@ -105,9 +107,9 @@ def make_triggers(**_options) -> None:
             return
         cursor.execute(MADE)
         existing = dict(cursor.fetchall())
-        wanted = {one.table: one for one in counted() if one.table in there}
+        wanted = {entry.table: entry for entry in counted() if entry.table in there}
         if {table.strip('"'): mark for table, mark in existing.items()} == {
-            name: one.mark for name, one in wanted.items()
+            name: entry.mark for name, entry in wanted.items()
         }:
             return
         for table in {table.strip('"') for table in existing} | wanted.keys():
@@ -115,11 +117,11 @@ def make_triggers(**_options) -> None:
                 cursor.execute(DROP.format(event=event, table=table))
         cursor.execute("DELETE FROM stored_bytes")
         cursor.execute("SET LOCAL statement_timeout = 0")  # large tables are counted
-        for one in wanted.values():
-            names = one._asdict()
+        for entry in wanted.values():
+            names = entry._asdict()
             cursor.execute(FUNCTION.format(**names))
             cursor.execute(TRIGGERS.format(**names))  # which locks the table against writers
-            cursor.execute(f"COMMENT ON TRIGGER stored_insert ON \"{one.table}\" IS '{one.mark}'")
+            cursor.execute(f"COMMENT ON TRIGGER stored_insert ON \"{entry.table}\" IS '{entry.mark}'")
             cursor.execute(COUNT.format(**names))
 
 

@@ -130,7 +130,7 @@ def orders(given: Iterable[str]) -> list[Order]:
         if not isinstance(tree, Compare) or tree.key.statistic:
             raise WrongField(f"Invalid order_by clause '{clause[:200]}'. Could not be parsed.")
         kind, name = _identifier(tree.key)
-        if any((kind, name) == one[:2] for one in order_list):
+        if any((kind, name) == order[:2] for order in order_list):
             raise WrongField("`order_by` contains duplicate fields")
         order_list.append(Order(kind, name, (direction or "asc").lower() == "asc"))
     return order_list

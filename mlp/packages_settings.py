@@ -12,6 +12,15 @@ PIP_INDEX_URL = PACKAGES.url(
     help="where pip finds packages: an index, or `file:///folder` with wheels, for a platform without internet. "
     "Runs can read it, also a password in it",
 )
+PIP_EXTRA_INDEX_URL = PACKAGES.urls(
+    "MLP_PIP_EXTRA_INDEX_URL",
+    ("https", "http"),
+    help="further indexes, separated by commas. Pip takes the newest version of all of them: a name of your own that "
+    "nobody has taken on PyPI can be taken by others. Runs can read them, also a password in them",
+)
+PIP_PROXY = PACKAGES.url(
+    "MLP_PIP_PROXY", ("http", "https"), help="the proxy by which pip reaches the indexes. Runs can read it"
+)
 PACKAGES_MIB = PACKAGES.integer(
     "MLP_PACKAGES_MIB", 20480, 64, unit="MiB", help="the disk space of the packages of one job"
 )

@@ -45,7 +45,7 @@ class ModelAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason_text", "served")}),
         (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
-        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "trashed")}),
+        (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "requirements", "trashed")}),
     )
     verbs = {
         "end": Verb(

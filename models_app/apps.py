@@ -22,6 +22,9 @@ class ModelsConfig(AppConfig):
 
         deregistered.connect(end_models, weak=False, dispatch_uid="models_app.end_models")
         import_module("datasets.uses").register_lister(import_module("models_app.uses").newest)
+        using, packages = import_module("jobs.packages.using"), import_module("models_app.packages")
+        using.register(packages.in_use)
+        using.register_lister(packages.uses)
         is_registered = import_module("models_app.mlflow.rights").is_registered
         import_module("tracking.mlflow.lookup").READABLE.append(is_registered)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")

@@ -9,19 +9,22 @@ only, and no process of the platform ever reads a pickle.
 from __future__ import annotations
 
 import os
+from datetime import datetime
 from pathlib import Path
 
 from django.conf import settings
 
 import runners
 from jobs.models import Job
+from jobs.packages import building, using
 from kernel import after_commit, disk, sanitize, storage
 from kernel.errors import Refused
 from kernel.messages import Message, message_of, storable
 from kernel.singleton import Holder
+from resources.models import Tenant
 from runners import Mount, RunSpec, RunStatus, owned
 
-from . import copying, lifecycle
+from . import copying, lifecycle, packages
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
@@ -33,6 +36,7 @@ UNSEEN_S = (
     60  # a check is looked at every few seconds: after more than that the platform was down, or its clock was set
 )
 CHECK_CPU, CHECK_RAM_MIB, CHECK_DISK_MIB, CHECK_LOG = 1, 2048, 256, 1 << 20
+INSTALLING = Message("its packages are being installed")
 RESULT_BYTES = 256 << 10
 DISK_WAS_FULL = os.EX_TEMPFAIL  # the exit code of loading.py
 
@@ -73,12 +77,13 @@ def _copy(pk: int, follow: bool) -> None:
             lifecycle.measure_again(pk, copying.size(origin))
             model.refresh_from_db(fields=["size"])
         checksums = copying.copy(origin, folder(model), model.size)
+        requirements = packages.of_files(folder(model), checksums)
     except (Refused, disk.DiskFull, OSError) as problem:
         refused = not isinstance(problem, OSError)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
         lifecycle.fail(pk, reason, by="copy")
         return
-    lifecycle.note_copy(pk, checksums)
+    lifecycle.note_copy(pk, checksums, requirements)
 
 
 def _unended(model: Model) -> Job | None:
@@ -101,6 +106,20 @@ class CheckRuns(owned.OwnedRuns[Model]):
             return model
         return self.fail(pk, Message("the load check could not be started"))
 
+    def prepare(self, model: Model) -> bool:
+        """Return whether the model's packages are installed; `check` asks again while they are not."""
+        if not model.requirements and not model.packages:
+            return True
+        try:
+            ready = ensure_packages(model, model.tenant, CHECK_CPU, CHECK_RAM_MIB, model.created)
+        except building.Failed as problem:
+            self.fail(model.pk, problem.reason)
+            return False
+        if not ready:
+            lifecycle.note_wait(model, INSTALLING)
+            lifecycle.note_order(model.pk, again=True)
+        return ready
+
     def spec(self, model: Model) -> RunSpec:
         return _spec(model)
 
@@ -118,7 +137,8 @@ class CheckRuns(owned.OwnedRuns[Model]):
             after_commit.enqueue("models.check", model.pk, delay_ms=owned.look_again_ms(status, LOOK_AGAIN_MS))
 
     def unknown(self, model: Model, status: RunStatus, follow: bool) -> None:
-        if self.launch(model.pk) and follow:
+        launched = self.launch(model.pk)
+        if follow and (launched or model.requirements):
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
 
     def ended(self, model: Model, status: RunStatus) -> None:
@@ -133,7 +153,7 @@ class CheckRuns(owned.OwnedRuns[Model]):
             except ValueError as problem:
                 reason = message_of(problem)
             else:
-                lifecycle.complete(model.pk, result, by="check")
+                lifecycle.complete(model.pk, result, by="check", requirements=packages.pinned(model))
                 return after_commit.enqueue("models.clean", model.pk, queue="files")
         self.fail(
             model.pk,
@@ -147,6 +167,20 @@ class CheckRuns(owned.OwnedRuns[Model]):
 
 RUNS = CheckRuns()
 sweep = RUNS.sweep
+
+
+def ensure_packages(model: Model, tenant: Tenant, cpu: float, ram: int, since: datetime | None) -> bool:
+    """Return whether the packages of a model are installed; start, or look at, their installation, which may use
+    `cpu` cores and `ram` MiB. A failure before `since` is tried again. Raises building.Failed; RunnerError, OSError.
+    """
+    if not model.requirements and not model.packages:
+        return True
+
+    def note(digest: str) -> None:
+        lifecycle.note_packages(model.pk, digest)
+        model.packages = digest
+
+    return packages.ensure(model, note, cpu=cpu, ram=ram, tenant=tenant, since=since) is not None
 
 
 def check(pk: int, follow: bool = True) -> None:
@@ -189,12 +223,14 @@ def erase(pk: int, follow: bool = True) -> None:
 def _spec(model: Model) -> RunSpec:
     runner, place = runners.get(), work_folder(model)
     place.mkdir(parents=True, exist_ok=True)
-    seen = runner.place(place, WORK)
+    seen, tree = runner.place(place, WORK), packages.tree_of(model)
+    python = using.python_of(runner, tree)
+    variables = {**runner.environment(seen), **using.variables_of(runner, tree)}
     return RunSpec(
         name=model.run_name,
-        command=[runner.python, "-u", runner.place(PROGRAM, LOADING), runner.place(folder(model), MODEL), seen],
+        command=[python, "-u", runner.place(PROGRAM, LOADING), runner.place(folder(model), MODEL), seen],
         cwd=place,
-        environment={**runner.environment(seen), "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"},
+        environment={**variables, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"},
         log=place / "check.log",
         cpu=CHECK_CPU,
         ram_mib=CHECK_RAM_MIB,
@@ -202,7 +238,7 @@ def _spec(model: Model) -> RunSpec:
         log_limit=CHECK_LOG,
         labels={"user": model.user.username, "model": model.name},
         runtime="serve",
-        mounts=(*LOADERS, Mount(folder(model), MODEL)),
+        mounts=(*LOADERS, Mount(folder(model), MODEL), *using.mounts_of(tree)),
         owner=model.user_id,
         disk_mib=CHECK_DISK_MIB,
         processes=settings.MODEL_CHECK_TASKS,
@@ -243,4 +279,4 @@ def _result(model: Model) -> dict:
 
 
 def _model(pk: int, state: str) -> Model | None:
-    return Model.objects.select_related("user").filter(pk=pk, state=state).first()
+    return Model.objects.select_related("user", "tenant").filter(pk=pk, state=state).first()

@@ -32,7 +32,7 @@ from resources import tcc
 from resources.models import Tenant
 from tracking.metrics.series import MEASURED
 
-from . import copying
+from . import copying, packages
 from .models import Model, State
 
 APPLIER = "mm"
@@ -47,11 +47,15 @@ def request_id(pk: int) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """The files that a model is to be made of: their source, the job they are from, their bytes."""
+    """The files that a model is to be made of: their source, the job they are from, their bytes, and the packages that
+    the job had: its requirements and its environment.
+    """
 
     src: str
     job: Job | None
     size: int
+    requirements: str = ""
+    packages: str = ""
 
 
 def create_model(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Model:
@@ -66,8 +70,8 @@ def create_model(*, user, name: str, src: str, title: str = "", tenant: str | No
     origin = measured(user, src, job)
     broker.require()
     with transaction.atomic():
-        held = members.hold(user, tenant)
-        return add_model(user=user, tenant=held, name=name, title=title, origin=origin, by=by)
+        tenant_row = members.hold(user, tenant)
+        return add_model(user=user, tenant=tenant_row, name=name, title=title, origin=origin, by=by)
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:
@@ -81,7 +85,7 @@ def measured(user, src: str, job: Job | None = None) -> Origin:
     if not size:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     disk.require(size)  # a file with holes may be longer than the disk
-    return Origin(src, job, size)
+    return Origin(src, job, size, *packages.of_job(job))
 
 
 def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origin, by: str) -> Model:
@@ -90,7 +94,7 @@ def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origi
         with transaction.atomic():
             model = Model.objects.create(
                 user=user, tenant=tenant, name=name, title=title, src=origin.src, size=origin.size,
-                lineage=_lineage(origin.job),
+                lineage=_lineage(origin.job), requirements=origin.requirements, packages=origin.packages,
             )  # fmt: skip
             record_created(model, by=by)
             tcc.try_(
@@ -116,14 +120,21 @@ def measure_again(pk: int, size: int) -> None:
     """Reserve space for files that have changed before they are copied. Raises Refused where there is not enough."""
     with suppress(Missing), locked(Model, pk=pk) as model:
         if model.state == State.CREATING and not model.copied and model.size != size:
-            held = {"id": request_id(pk), "applier": APPLIER, "tenant": model.tenant_id, "owner": model.user.username}
-            tcc.resize(**held, rom=size)
+            request = {
+                "id": request_id(pk),
+                "applier": APPLIER,
+                "tenant": model.tenant_id,
+                "owner": model.user.username,
+            }
+            tcc.resize(**request, rom=size)
             model.size = size
             model.save(update_fields=["size"])
 
 
-def note_copy(pk: int, checksums: dict) -> None:
-    """Record the copied files, so that the check may start; fail if their size is not the reserved one."""
+def note_copy(pk: int, checksums: dict, requirements: str = "") -> None:
+    """Record the copied files, so that the check may start, and the packages that they name, unless a job has brought
+    some; fail if their size is not the reserved one.
+    """
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING or model.copied:
             return
@@ -131,7 +142,9 @@ def note_copy(pk: int, checksums: dict) -> None:
             _fail(model, copying.CHANGED, by="copy")
             return
         model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
-        model.save(update_fields=["copied", "checksums", "run_name"])
+        if not model.packages:
+            model.requirements = requirements
+        model.save(update_fields=["copied", "checksums", "run_name", "requirements"])
         after_commit.enqueue("models.check", model.pk)
 
 
@@ -147,6 +160,13 @@ def note_order(pk: int, again: bool = False) -> Model | None:
         return model
 
 
+def note_packages(pk: int, digest: str) -> None:
+    """Record which environment has a model's packages."""
+    with suppress(Missing), locked(Model, pk=pk) as model:
+        model.packages = digest
+        model.save(update_fields=["packages"])
+
+
 def note_wait(model: Model, waits_for: str) -> None:
     """Record what the check of a model waits for before it starts; an empty text when it has."""
     reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else ""
@@ -158,13 +178,16 @@ def note_wait(model: Model, waits_for: str) -> None:
                 after_commit.changed(row.user.username, "model", row.name)
 
 
-def complete(pk: int, result: dict, by: str) -> None:
-    """Move a model from creating to ready. `result` is what the check wrote: format, inputs, outputs."""
+def complete(pk: int, result: dict, by: str, requirements: str = "") -> None:
+    """Move a model from creating to ready. `result` is what the check wrote (format, inputs, outputs), `requirements`
+    are the packages with which it was checked.
+    """
     with locked(Model, pk=pk) as model:
         if model.state != State.CREATING:
             return
         model.complete(by=by)
         model.reason, model.format = "", str(result.get("format", ""))[:20]
+        model.requirements = requirements
         model.signature = {key: result[key] for key in ("inputs", "outputs") if isinstance(result.get(key), list)}
         model.save()
         tcc.confirm(id=request_id(model.pk), applier=APPLIER)

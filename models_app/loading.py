@@ -107,7 +107,7 @@ class Loaded:
 
     def example(self) -> list[dict]:
         """Return the smallest input of the signature: zeros, empty strings, 1 for each variable dimension."""
-        return [_zeros(one) for one in self.inputs]
+        return [_zeros(spec) for spec in self.inputs]
 
 
 def load(folder: Path) -> Loaded:
@@ -127,15 +127,15 @@ def _signature(text: bytes, loaded: Loaded) -> tuple[list[dict], list[dict]]:
     try:
         declared = json.loads(text)
         return tuple(
-            [_described(one) for one in declared.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
+            [_described(entry) for entry in declared.get(side, getattr(loaded, side))] for side in ("inputs", "outputs")
         )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise NotAModel(f"signature.json: must be inputs and outputs, lists of name, datatype, shape ({problem!r})")
 
 
-def _described(one: dict) -> dict:
+def _described(spec: dict) -> dict:
     """Check a tensor's description and return it. Raises ValueError, KeyError or TypeError."""
-    name, kind, shape = str(one["name"]), one.get("datatype", "FP32"), list(one.get("shape", [-1]))
+    name, kind, shape = str(spec["name"]), spec.get("datatype", "FP32"), list(spec.get("shape", [-1]))
     if kind not in DATATYPES:
         raise ValueError(f"{name}: {kind} is no datatype of the protocol")
     if not all(type(side) is int and side >= -1 for side in shape):
@@ -143,11 +143,11 @@ def _described(one: dict) -> dict:
     return {"name": name, "datatype": kind, "shape": shape}
 
 
-def _zeros(one: dict) -> dict:
-    shape = [1 if side == -1 else side for side in one["shape"]]
-    kind = one["datatype"]
+def _zeros(spec: dict) -> dict:
+    shape = [1 if side == -1 else side for side in spec["shape"]]
+    kind = spec["datatype"]
     data = np.full(shape, b"", np.object_) if kind == "BYTES" else np.zeros(shape, DATATYPES[kind])
-    return {"name": one["name"], "datatype": kind, "shape": shape, "data": data}
+    return {"name": spec["name"], "datatype": kind, "shape": shape, "data": data}
 
 
 @contextlib.contextmanager
@@ -172,8 +172,8 @@ def _torch_call(module, device):
         named = result.items() if isinstance(result, dict) else None
         if named is None:
             many = result if isinstance(result, tuple | list) else [result]
-            named = ((f"output__{index}", one) for index, one in enumerate(many))
-        return [tensor(name, one.detach().cpu().numpy()) for name, one in named]
+            named = ((f"output__{index}", value) for index, value in enumerate(many))
+        return [tensor(name, value.detach().cpu().numpy()) for name, value in named]
 
     return call
 
@@ -211,7 +211,7 @@ def _exported(kind: str, path: Path) -> Loaded:
     signature = program.graph_signature
     inputs = [_fake(name, seen.get(name)) for name in signature.user_inputs if isinstance(name, str)]
     outputs = [_fake(f"output__{at}", seen.get(name)) for at, name in enumerate(signature.user_outputs)]
-    open_ended = bool(inputs) and all(one["shape"][:1] == [-1] for one in inputs)
+    open_ended = bool(inputs) and all(spec["shape"][:1] == [-1] for spec in inputs)
     call = _torch_call(program.module().to(device), device)
     return Loaded(kind, call, inputs, outputs, batches=open_ended, certain=True)
 
@@ -223,9 +223,9 @@ def _fake(name: str, value) -> dict:
     return {"name": name, "datatype": TYPES.get(kind, "FP32"), "shape": shape}
 
 
-def _onnx_value(one) -> dict:
-    shape = [side if isinstance(side, int) else -1 for side in one.shape]
-    return {"name": one.name, "datatype": ONNX_TYPES.get(one.type, "FP32"), "shape": shape}
+def _onnx_value(spec) -> dict:
+    shape = [side if isinstance(side, int) else -1 for side in spec.shape]
+    return {"name": spec.name, "datatype": ONNX_TYPES.get(spec.type, "FP32"), "shape": shape}
 
 
 def _onnx(kind: str, path: Path) -> Loaded:
@@ -242,7 +242,7 @@ def _onnx(kind: str, path: Path) -> Loaded:
         arrays = session.run(names, {tensor["name"]: tensor["data"] for tensor in tensors}) if names else []
         return [tensor(name, array) for name, array in zip(names, arrays, strict=True)]
 
-    open_ended = all(one["shape"] and one["shape"][0] == -1 for one in inputs)
+    open_ended = all(spec["shape"] and spec["shape"][0] == -1 for spec in inputs)
     return Loaded(kind, call, inputs, outputs, batches=open_ended, certain=True)
 
 
@@ -267,15 +267,15 @@ def _only_input(tensors: list[dict]) -> np.ndarray:
     return texts(tensors[0])
 
 
-def texts(one: dict) -> np.ndarray:
+def texts(given: dict) -> np.ndarray:
     """Return the data of a tensor, bytes as text. Raises WrongInput where they are no UTF-8."""
-    data = np.asarray(one["data"])
+    data = np.asarray(given["data"])
     if data.dtype != np.object_ or not data.size:
         return data
     try:
         return np.vectorize(lambda word: word.decode() if isinstance(word, bytes) else word, "O")(data)
     except UnicodeDecodeError as problem:
-        raise WrongInput(f"{one['name']}: the model takes text in UTF-8 ({problem})")
+        raise WrongInput(f"{given['name']}: the model takes text in UTF-8 ({problem})")
 
 
 def exact(name: str, data, kind: str) -> np.ndarray:
@@ -351,14 +351,14 @@ def _predictor(kind: str, path: Path) -> Loaded:
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         given = [{**each, "data": each["data"] if arrays else each["data"].ravel().tolist()} for each in tensors]
-        return [_as_tensor(one, kinds) for one in predictor.predict(given)]
+        return [_as_tensor(output, kinds) for output in predictor.predict(given)]
 
     try:
-        inputs, outputs = ([_described(one) for one in getattr(predictor, side, None) or []]
+        inputs, outputs = ([_described(entry) for entry in getattr(predictor, side, None) or []]
                            for side in ("inputs", "outputs"))  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise NotAModel(f"Predictor: inputs and outputs must be lists of name, datatype, shape ({problem!r})")
-    kinds = {str(one["name"]): one.get("datatype") for one in getattr(predictor, "outputs", None) or []}
+    kinds = {str(entry["name"]): entry.get("datatype") for entry in getattr(predictor, "outputs", None) or []}
     loaded = Loaded(kind, call, inputs, outputs, batches=getattr(predictor, "batches", False) is True)
     loaded.concurrency = getattr(predictor, "concurrency", 1)
     if type(loaded.concurrency) is not int or loaded.concurrency < 1:
@@ -366,13 +366,13 @@ def _predictor(kind: str, path: Path) -> Loaded:
     return loaded
 
 
-def _as_tensor(one: dict, declared: dict[str, str]) -> dict:
-    kind = one.get("datatype") or declared.get(one["name"]) or _kind_of(one["data"])
+def _as_tensor(output: dict, declared: dict[str, str]) -> dict:
+    kind = output.get("datatype") or declared.get(output["name"]) or _kind_of(output["data"])
     if kind not in DATATYPES:
         raise ValueError(f"{kind} is no datatype of the protocol")
-    array = exact(one["name"], one["data"], kind)
-    shape = one.get("shape") or list(array.shape)
-    return {"name": one["name"], "datatype": kind, "shape": shape, "data": array.reshape(shape)}
+    array = exact(output["name"], output["data"], kind)
+    shape = output.get("shape") or list(array.shape)
+    return {"name": output["name"], "datatype": kind, "shape": shape, "data": array.reshape(shape)}
 
 
 AGAIN = os.EX_TEMPFAIL  # the exit code when the disk is full, which says nothing about the model

@@ -34,11 +34,11 @@ class Features:
 
     def __init__(self, declared: list[dict], kit: SimpleNamespace):
         self.kit = kit
-        self.table = bool(declared) and all(one.get("type") != "tensor" for one in declared)
+        self.table = bool(declared) and all(entry.get("type") != "tensor" for entry in declared)
         self.inputs = _described(declared, kit.NotAModel)
         of_table = list(zip(self.inputs, declared, strict=True)) if self.table else []
-        self.columns = {one["name"]: column["type"] for one, column in of_table}
-        self.optional = frozenset(one["name"] for one, column in of_table if column.get("required") is False)
+        self.columns = {spec["name"]: column["type"] for spec, column in of_table}
+        self.optional = frozenset(spec["name"] for spec, column in of_table if column.get("required") is False)
         self.frames = False  # whether the model takes data frames, in which a text may be missing
 
     def of_estimator(self, estimator):
@@ -73,7 +73,7 @@ class Features:
         if not self.table:
             return self.kit.texts(tensors[0])
         columns = self._columns(tensors)
-        missing = [one["name"] for one in self.inputs if one["name"] not in columns]
+        missing = [spec["name"] for spec in self.inputs if spec["name"] not in columns]
         if missing:
             raise self.kit.WrongInput(f"{missing[0]}: this model needs the column, though it is optional")
         if any(column.dtype == np.object_ for column in columns.values()):
@@ -98,43 +98,44 @@ class Features:
         if len(counts) != 1:
             raise self.kit.WrongInput(f"inputs: the columns {', '.join(given)} must be of the same length")
         (rows,) = counts
-        for one in self.inputs:
-            if one["name"] not in given and one["datatype"].startswith("FP"):
-                given[one["name"]] = np.full(rows, np.nan, self.kit.DATATYPES[one["datatype"]])
-            elif one["name"] not in given and one["datatype"] == "BYTES" and self.frames:
-                given[one["name"]] = np.full(rows, None, np.object_)
-        return {one["name"]: given[one["name"]] for one in self.inputs if one["name"] in given}
+        for spec in self.inputs:
+            if spec["name"] not in given and spec["datatype"].startswith("FP"):
+                given[spec["name"]] = np.full(rows, np.nan, self.kit.DATATYPES[spec["datatype"]])
+            elif spec["name"] not in given and spec["datatype"] == "BYTES" and self.frames:
+                given[spec["name"]] = np.full(rows, None, np.object_)
+        return {spec["name"]: given[spec["name"]] for spec in self.inputs if spec["name"] in given}
 
-    def _cells(self, one: dict) -> np.ndarray:
-        shape = list(one["shape"])
+    def _cells(self, tensor: dict) -> np.ndarray:
+        shape = list(tensor["shape"])
         if len(shape) > 2 or not shape or shape[1:] not in ([], [1]):
-            raise self.kit.WrongInput(f"{one['name']}: a column must have the shape [-1], given was {shape}")
-        binary = self.columns.get(one["name"]) == "binary"
-        return (np.asarray(one["data"]) if binary else self.kit.texts(one)).reshape(-1)
+            raise self.kit.WrongInput(f"{tensor['name']}: a column must have the shape [-1], given was {shape}")
+        binary = self.columns.get(tensor["name"]) == "binary"
+        return (np.asarray(tensor["data"]) if binary else self.kit.texts(tensor)).reshape(-1)
 
 
 def _described(declared: list[dict], wrong: type[Exception]) -> list[dict]:
     """Return inputs or outputs of a signature; several without names are called by their position, as MLflow does."""
-    table = bool(declared) and all(one.get("type") != "tensor" for one in declared)
+    table = bool(declared) and all(entry.get("type") != "tensor" for entry in declared)
     named = [
-        {**one, "name": str(one.get("name", at if len(declared) > 1 else "input"))} for at, one in enumerate(declared)
+        {**entry, "name": str(entry.get("name", at if len(declared) > 1 else "input"))}
+        for at, entry in enumerate(declared)
     ]
-    return [_column(one, wrong) if table else _tensor(one, wrong) for one in named]
+    return [_column(entry, wrong) if table else _tensor(entry, wrong) for entry in named]
 
 
-def _column(one: dict, wrong: type[Exception]) -> dict:
-    kind = COLUMNS.get(one.get("type"))
+def _column(entry: dict, wrong: type[Exception]) -> dict:
+    kind = COLUMNS.get(entry.get("type"))
     if kind is None:
-        raise wrong(f"MLmodel: a column of type {one.get('type')} cannot be served; tables have simple columns")
-    return {"name": one["name"], "datatype": kind, "shape": [-1]}
+        raise wrong(f"MLmodel: a column of type {entry.get('type')} cannot be served; tables have simple columns")
+    return {"name": entry["name"], "datatype": kind, "shape": [-1]}
 
 
-def _tensor(one: dict, wrong: type[Exception]) -> dict:
-    spec = one.get("tensor-spec", {})
+def _tensor(entry: dict, wrong: type[Exception]) -> dict:
+    spec = entry.get("tensor-spec", {})
     kind = TENSORS.get(spec.get("dtype"))
     if kind is None:
         raise wrong(f"MLmodel: a tensor of type {spec.get('dtype')} cannot be served")
-    return {"name": one["name"], "datatype": kind, "shape": [int(side) for side in spec["shape"]]}
+    return {"name": entry["name"], "datatype": kind, "shape": [int(side) for side in spec["shape"]]}
 
 
 def load(path: Path, kit: SimpleNamespace):
@@ -165,7 +166,7 @@ def load(path: Path, kit: SimpleNamespace):
     loaded.columns, loaded.optional = features.columns, features.optional
     loaded.certain = loaded.certain or bool(features.inputs and not features.table)
     if len(outputs) == len(loaded.outputs):
-        loaded.outputs = [{**one, "name": known["name"]} for one, known in zip(outputs, loaded.outputs, strict=True)]
+        loaded.outputs = [{**spec, "name": known["name"]} for spec, known in zip(outputs, loaded.outputs, strict=True)]
     return loaded
 
 

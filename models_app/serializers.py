@@ -46,6 +46,9 @@ class ModelOut(serializers.Serializer):
     signature = serializers.JSONField()
     checksums = serializers.JSONField(help_text="size and sha256 by path")
     lineage = serializers.JSONField()
+    requirements = serializers.CharField(
+        allow_blank=True, help_text="packages that it is loaded with, beside those that the platform has"
+    )
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")

@@ -210,8 +210,8 @@ def mask(line: str) -> str:
 
 def mask_many(lines: Iterable[str]) -> list[str]:
     """Return `mask` of each line, in order."""
-    one = _SHAPES.mask
-    return [one(line) for line in lines]
+    mask_line = _SHAPES.mask
+    return [mask_line(line) for line in lines]
 
 
 class HiddenValues(_ByShape):

@@ -133,12 +133,12 @@ class Scorer:
         asked, hits = [0] * len(texts), [0] * len(texts)
         missed: list[list[int]] = [[] for _ in texts]
         for group in buckets(map(len, samples), OPNI_TOKENS):
-            numbers = torch.tensor(pad([samples[one] for one in group], self.model.shape.longest)).to(self.device)
+            numbers = torch.tensor(pad([samples[sample] for sample in group], self.model.shape.longest)).to(self.device)
             logits = self.model.from_start(numbers)
             likeliest = logits.topk(min(TOP, logits.shape[1]), dim=1).indices
-            true = torch.tensor([origin[one][2] for one in group], device=self.device)
-            for one, hit in zip(group, (likeliest == true[:, None]).any(1).tolist(), strict=True):
-                index, place, _ = origin[one]
+            true = torch.tensor([origin[sample][2] for sample in group], device=self.device)
+            for sample, hit in zip(group, (likeliest == true[:, None]).any(1).tolist(), strict=True):
+                index, place, _ = origin[sample]
                 asked[index] += 1
                 hits[index] += hit
                 if not hit:

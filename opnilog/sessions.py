@@ -48,11 +48,11 @@ class Sessions:
         random.Random(seed).shuffle(order)
         distances: list[float] = []
         for fold in range(FOLDS):
-            held = [seen[index] for place, index in enumerate(order) if place % FOLDS == fold]
+            held_out = [seen[index] for place, index in enumerate(order) if place % FOLDS == fold]
             rest = [seen[index] for place, index in enumerate(order) if place % FOLDS != fold]
             if rest:
                 self._remember(rest)
-                distances += [self._distance(counts) for counts in held]
+                distances += [self._distance(counts) for counts in held_out]
         self._remember(seen)
         distances.sort(reverse=True)
         quantile = distances[int(self.alarms * len(distances))] if distances else CEILING
@@ -79,13 +79,17 @@ class Sessions:
             for event, place in self.events.items()
             if counts[event] != nearest[place]
         ]
-        return strange + sorted(differs, key=lambda one: -abs(math.log1p(one[1]) - math.log1p(one[2])))
+        return strange + sorted(
+            differs, key=lambda difference: -abs(math.log1p(difference[1]) - math.log1p(difference[2]))
+        )
 
     def _remember(self, seen: Sequence[Counts]) -> None:
         most = [counts for counts, _ in Counter(seen).most_common(MAX)]
         self.known = set(most)
-        self.events = {event: place for place, event in enumerate(dict.fromkeys(e for one in most for e, _ in one))}
-        self.table = np.stack([self._row(one) for one in most])
+        self.events = {
+            event: place for place, event in enumerate(dict.fromkeys(e for counts in most for e, _ in counts))
+        }
+        self.table = np.stack([self._row(counts) for counts in most])
 
     def _row(self, counts: Iterable[tuple[Event, int]]) -> np.ndarray:
         row = np.zeros(len(self.events), dtype=np.float32)

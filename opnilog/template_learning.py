@@ -29,7 +29,7 @@ def words_of(masked: str) -> tuple[str, ...]:
     spaces is divided into its characters.
     """
     if "_" in masked:
-        kept = MASK.sub(lambda found: found[0].replace("_", "\0"), masked).replace("_", " ")
+        kept = MASK.sub(lambda match: match[0].replace("_", "\0"), masked).replace("_", " ")
         masked = kept.replace("\0", "_")
     if masked.isascii():
         return tuple(masked.split())

@@ -106,10 +106,10 @@ class Position:
             if not small or once > few or (constant and len(numbers) < LEAST_CONSTANT):
                 return None
             kept, left = dict(counts), few
-            for one, count in sorted(counts.items(), key=lambda item: item[1]):
+            for number, count in sorted(counts.items(), key=lambda item: item[1]):
                 if (left := left - count) < 0:
                     break
-                del kept[one]
+                del kept[number]
             return cls(unit, tuple(sorted(kept)))
         order = sorted(numbers)[few : len(numbers) - few]
         low, high = order[0], order[-1]
@@ -117,7 +117,7 @@ class Position:
             wide = high - low
             return cls(unit, (), low, high, low - wide, high + wide)
         if high <= 0:
-            return cls(unit, (), low, high, -_limit([-one for one in reversed(order)]), 0.0)
+            return cls(unit, (), low, high, -_limit([-number for number in reversed(order)]), 0.0)
         return cls(unit, (), low, high, 0.0, _limit(order))
 
     def ratio(self, number: float) -> float:
@@ -289,7 +289,7 @@ class UsualValues:
             if learned is not None and learned["format"] != FORMAT:
                 raise ValueError(f"format {learned['format']}")
             for row in (learned or {"templates": ()})["templates"]:
-                positions = {place: Position.load(one) for place, one in row["positions"].items()}
+                positions = {place: Position.load(position) for place, position in row["positions"].items()}
                 self.by_length[len(row["words"])].append((tuple(row["words"]), positions))
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not learned values: {error!r}")
@@ -316,7 +316,7 @@ class UsualValues:
             ratio = known.ratio(number[0])
             if not known.is_muted(ratio > 1) and ratio > 1:
                 result.append(Unusual(position, values[index], known.shown(), ratio))
-        return sorted(result, key=lambda one: -one.ratio)
+        return sorted(result, key=lambda value: -value.ratio)
 
     def _judged(self, masked: str) -> list[tuple[int, int, Position]] | None:
         """Return (number of the value, word of the masked text, what is usual) for each judged value of a text."""

@@ -39,7 +39,7 @@ class Source:
     def claims(self, tenant: Tenant) -> dict[str, Claim]:
         """Return what the objects use in the tenant, by the ids of their requests."""
         using = self.model._default_manager.filter(self.using, tenant=tenant).select_related("user")
-        return {f"{self.prefix}:{one.pk}": Claim(self.applier, one.user.username, self.amounts(one)) for one in using}
+        return {f"{self.prefix}:{row.pk}": Claim(self.applier, row.user.username, self.amounts(row)) for row in using}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
         if not seen:
             return
         with transaction.atomic():
-            suspects = sorted({one.id for one in seen if one.id})
+            suspects = sorted({difference.id for difference in seen if difference.id})
             _lock_objects(suspects, sources)
             locked = _lock_tenants()[tenant.pk]
             list(
@@ -91,13 +91,17 @@ def repair(tenant: Tenant, sources: Iterable[Source]) -> None:
                 .order_by("pk")
             )
             claims = _claims(locked, sources)
-            for one in _row_differences(locked, claims, sources):
-                if one.id in suspects:
-                    _repair_row(locked, one.id, claims.get(one.id))
+            for difference in _row_differences(locked, claims, sources):
+                if difference.id in suspects:
+                    _repair_row(locked, difference.id, claims.get(difference.id))
             _repair_sums(locked, sources)
-        for one in seen:
+        for difference in seen:
             log.warning(
-                "accounting of tenant %s: corrected %s from %s to %s", one.tenant, one.what, one.recorded, one.expected
+                "accounting of tenant %s: corrected %s from %s to %s",
+                difference.tenant,
+                difference.what,
+                difference.recorded,
+                difference.expected,
             )
 
 
@@ -138,9 +142,9 @@ def _described(applier: str, owner: str, amounts: dict) -> str:
 
 def _outside(tenant: Tenant, sources: list[Source]) -> dict:
     """Return the sum of the rows that came over REST; negative only if the accounting is damaged."""
-    held = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
+    requested = tcc.add_up(ResourceRequest.objects.filter(HELD | _checkable(sources), tenant=tenant))
     total = tcc.allocated(tenant)
-    return {kind: total[kind] - held[kind] for kind in KINDS}
+    return {kind: total[kind] - requested[kind] for kind in KINDS}
 
 
 def _sum_differences(tenant: Tenant, claims: dict[str, Claim], sources: list[Source]) -> list[Difference]:

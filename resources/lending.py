@@ -81,7 +81,7 @@ class Ledger:
             if kind not in LENDABLE or not missing:
                 continue
             _add(tenant, f"{kind}_borrowed", missing)
-            for lender in sorted(self._lenders(pk, kind, closed), key=lambda one: (-one.left(kind), one.pk)):
+            for lender in sorted(self._lenders(pk, kind, closed), key=lambda lender: (-lender.left(kind), lender.pk)):
                 part = min(missing, lender.left(kind))
                 self._lend(lender, pk, kind, part)
                 missing -= part
@@ -113,7 +113,9 @@ class Ledger:
         back = max(tenant.borrowed(kind) - over, zero(kind))
         _add(tenant, f"{kind}_borrowed", -back)
         lenders = [self.tenants[lender] for lender, borrower in self.loans if borrower == pk]
-        for lender in sorted(lenders, key=lambda one: (one.pk != to, one.lends_now, one.left(kind), one.pk)):
+        for lender in sorted(
+            lenders, key=lambda lender: (lender.pk != to, lender.lends_now, lender.left(kind), lender.pk)
+        ):
             part = min(back, self.lent_to(lender.pk, pk)[kind])
             if part:
                 self._lend(lender, pk, kind, -part)
@@ -129,7 +131,7 @@ class Ledger:
             for tenant in self.tenants.values()
             if tenant.lends_now and tenant.pk != pk and tenant.pk not in closed
         )
-        return [one for one in others if not one.borrowed(kind) and one.left(kind) > 0]
+        return [tenant for tenant in others if not tenant.borrowed(kind) and tenant.left(kind) > 0]
 
     def _lend(self, lender: Tenant, borrower: int, kind: str, by) -> None:
         _add(lender, f"{kind}_lent", by)

@@ -70,8 +70,8 @@ def overview(tenant_id: int, most: int = 200) -> list[dict]:
     """
     own = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id)}
     everybody = own.pop("", None)
-    held = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner__gt="").values("owner").order_by()
-    sums = held.annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
+    requests = ResourceRequest.objects.filter(LIVE, tenant_id=tenant_id, owner__gt="").values("owner").order_by()
+    sums = requests.annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
     used = {row["owner"]: kinds_of(row, "_sum") for row in sums}
     nothing = {kind: zero(kind) for kind in KINDS}
     return [

@@ -68,13 +68,13 @@ def usage(request):
         tenant = Tenant.objects.filter(name=wanted.replace("\x00", "")).first()
     tenant = tenant or Tenant.objects.get(pk=request.user.tenant_id)
     manages = request.user.administers(tenant.pk)
-    held = ResourceRequest.objects.filter(
+    requests = ResourceRequest.objects.filter(
         tenant=tenant,
         owner=request.user.username,
         request_type=RequestType.REQUEST,
         state__in=[State.TRIED, State.CONFIRMED],
     ).order_by("-created")
-    rows = list(held)
+    rows = list(requests)
     totals = {kind: sum(getattr(row, kind) for row in rows) for kind in KINDS}
     context = {
         "tenant": tenant,

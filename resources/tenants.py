@@ -54,7 +54,7 @@ def delete(*, name: str, by: str) -> Tenant:
     """Delete a tenant in which nothing is left; its capacity returns to `default`. Raises Missing, and Refused."""
     if name == DEFAULT:
         raise Refused("the tenant default cannot be deleted", field="tenant")
-    tenant = next((one for one in lock_all() if one.name == name), None)
+    tenant = next((tenant for tenant in lock_all() if tenant.name == name), None)
     if tenant is None:
         raise Missing("tenant")
     require_empty(tenant)

@@ -60,25 +60,25 @@ def _kind_and_number(row: ResourceRequest) -> tuple[str, str]:
     return ("application" if kind == "app" else kind), number
 
 
-def with_objects(held: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
+def with_objects(requests: list[ResourceRequest]) -> list[tuple[ResourceRequest, str, str]]:
     """Return each request with the kind and the name of its object, as far as the history has them.
 
     The history is used because the objects' apps import this one.
     """
-    keys = {row.pk: _kind_and_number(row) for row in held}
+    keys = {row.pk: _kind_and_number(row) for row in requests}
     ids = [int(number) for _kind, number in keys.values() if number.isdigit()]
     changes = StateChange.objects.filter(
         transition="create", kind__in={kind for kind, _number in keys.values()}, object_id__in=ids
     )
     names = {(kind, str(pk)): name for kind, pk, name in changes.values_list("kind", "object_id", "name")}
-    return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in held]
+    return [(row, keys[row.pk][0], names.get(keys[row.pk], "")) for row in requests]
 
 
 def record(now: datetime | None = None) -> int:
     """Store a snapshot of every tenant that has changed or has no recent one; return how many were stored."""
-    now, held, taken = now or timezone.now(), holders(), 0
+    now, by_tenant, taken = now or timezone.now(), holders(), 0
     for pk in Tenant.objects.values_list("pk", flat=True):
-        snapshot = held.get(pk, {})
+        snapshot = by_tenant.get(pk, {})
         last = UsageSample.objects.filter(tenant_id=pk).order_by("-at").values_list("at", flat=True).first()
         if last is not None and (last >= now or (now - last < SNAPSHOT_AFTER and _snapshot(pk, last) == snapshot)):
             continue

@@ -42,7 +42,7 @@ def ensure(user: str, snapshot, live: str) -> Path:
             return place
         draft = place.with_name(f".{place.name}.{secrets.token_hex(6)}")
         try:
-            _make(draft, user, from_data(snapshot.manifest), live)
+            _write_tree(draft, user, from_data(snapshot.manifest), live)
             with contextlib.suppress(FileExistsError):
                 try:
                     draft.rename(place)
@@ -61,7 +61,7 @@ def digest_of(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _make(draft: Path, user: str, manifest: Manifest, live: str) -> None:
+def _write_tree(draft: Path, user: str, manifest: Manifest, live: str) -> None:
     draft.mkdir(parents=True)
     names: dict[str, set[str]] = {"": set()}  # by folder
 

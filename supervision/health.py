@@ -97,14 +97,14 @@ def ask(questions: dict[str, Callable[[], None]]) -> dict[str, str]:
     """Run all checks at once; one that has not finished in time is left running in its thread."""
     results: dict[str, str] = {}
 
-    def one(name: str, check: Callable[[], None]) -> None:
+    def run_check(name: str, check: Callable[[], None]) -> None:
         try:
             check()
             results[name] = "ok"
         except Exception as problem:  # any kind of failure is reported
             results[name] = words(problem)
 
-    threads = [threading.Thread(target=one, args=pair, daemon=True) for pair in questions.items()]
+    threads = [threading.Thread(target=run_check, args=pair, daemon=True) for pair in questions.items()]
     for thread in threads:
         thread.start()
     end = time.monotonic() + LIMIT_S

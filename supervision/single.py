@@ -38,7 +38,7 @@ def become(name: str) -> None:
     embedded = [server for server, embedded in settings.EMBEDDED.items() if embedded]
     if embedded and settings.INSTANCE_DIR is not None:
         needed = ", ".join(
-            {"database": "DATABASE_URL", "nats": "NATS_URL", "valkey": "REDIS_URL"}[one] for one in embedded
+            {"database": "DATABASE_URL", "nats": "NATS_URL", "valkey": "REDIS_URL"}[server] for server in embedded
         )
         sys.exit(f"a part by itself has no embedded servers beside it: set {needed}")
     make_root()

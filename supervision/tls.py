@@ -81,7 +81,7 @@ def load() -> Pair:
             "machine's clock right?"
         )
     form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    text = private.private_bytes(*form) + b"".join(one.public_bytes(form[0]) for one in chain)
+    text = private.private_bytes(*form) + b"".join(certificate.public_bytes(form[0]) for certificate in chain)
     return Pair(text.decode(), _names(leaf), begins, ends)
 
 
@@ -138,7 +138,7 @@ def _write_trusted() -> None:
     own = _certificates("MLP_TLS_CA", settings.TLS.ca)
     public = ssl.get_default_verify_paths().cafile
     text = Path(public).read_text(errors="replace").rstrip("\n") + "\n" if public else ""
-    text += "".join(one.public_bytes(serialization.Encoding.PEM).decode() for one in own)
+    text += "".join(certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in own)
     path = trust_path()
     path.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.parent.mkdir(mode=0o755, exist_ok=True)

@@ -28,18 +28,18 @@ AT_ONCE = 500
 
 def vulnerabilities(purls: list[str], database: str) -> dict[str, list[str]]:
     """Return the ids of the known vulnerabilities of each component that has any. Raises OSError."""
-    found: dict[str, list[str]] = {}
+    by_purl: dict[str, list[str]] = {}
     for first in range(0, len(purls), AT_ONCE):
         part = purls[first : first + AT_ONCE]
-        results = _ask(f"{database}/v1/querybatch", {"queries": [{"package": {"purl": one}} for one in part]})[
+        results = _ask(f"{database}/v1/querybatch", {"queries": [{"package": {"purl": purl}} for purl in part]})[
             "results"
         ]
         if len(results) != len(part):
             raise OSError(f"{database} answered {len(results)} of {len(part)} queries")
         for purl, result in zip(part, results, strict=True):
             if ids := [vuln["id"] for vuln in result.get("vulns", [])]:
-                found[purl] = sorted(ids)
-    return found
+                by_purl[purl] = sorted(ids)
+    return by_purl
 
 
 def _ask(url: str, body: dict) -> dict:
@@ -56,14 +56,14 @@ def purls() -> list[str]:
 def main() -> int:
     database, asked = os.environ.get("OSV_URL", DATABASE).rstrip("/"), purls()
     try:
-        found = vulnerabilities(asked, database)
+        vulnerable = vulnerabilities(asked, database)
     except (OSError, ValueError, KeyError) as problem:
         print(f"make audit: NOT CHECKED: {database} cannot be reached ({problem})", file=sys.stderr)
         return 2
-    for purl, ids in found.items():
-        print(f"{purl}: {', '.join(f'https://osv.dev/{one}' for one in ids)}")
-    print(f"{len(asked)} components checked, {len(found)} with known vulnerabilities")
-    return 1 if found else 0
+    for purl, ids in vulnerable.items():
+        print(f"{purl}: {', '.join(f'https://osv.dev/{vulnerability}' for vulnerability in ids)}")
+    print(f"{len(asked)} components checked, {len(vulnerable)} with known vulnerabilities")
+    return 1 if vulnerable else 0
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ def of_code() -> dict[Path, str]:
     }
     return {
         CHART / "files" / f"{name}.yaml": HEAD
-        + "---\n".join(yaml.safe_dump(plain(one), sort_keys=False) for one in objects if one["kind"] in wanted)
+        + "---\n".join(
+            yaml.safe_dump(plain(manifest), sort_keys=False) for manifest in objects if manifest["kind"] in wanted
+        )
         for name, wanted in kinds.items()
     }
 

@@ -48,16 +48,16 @@ def secrets_in(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         if EXCUSED in line:
             continue
-        if found := KNOWN.search(line):
-            yield number, list(FORMS)[int(found.lastgroup.removeprefix("form"))]
-        elif (found := NAMED.search(line)) and looks_random(found["value"]):
+        if match := KNOWN.search(line):
+            yield number, list(FORMS)[int(match.lastgroup.removeprefix("form"))]
+        elif (match := NAMED.search(line)) and looks_random(match["value"]):
             yield number, "a random value with the name of a secret"
 
 
 def looks_random(value: str) -> bool:
     counts = Counter(value).values()
     entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
-    return entropy >= ENTROPY and any(one.isdigit() for one in value) and any(one.isalpha() for one in value)
+    return entropy >= ENTROPY and any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
 def tracked() -> list[Path]:
@@ -67,21 +67,21 @@ def tracked() -> list[Path]:
 
 def findings(files: list[Path]) -> list[str]:
     """Return `file:line: what it looks like` for all of the files; binary and very large ones are left out."""
-    found = []
+    problems = []
     for path in files:
         if path.name in HASHES or MADE_UP in path.parents or not path.is_file() or path.stat().st_size > LARGEST:
             continue
         data = path.read_bytes()
         if b"\0" not in data:
             lines = secrets_in(data.decode("utf-8", "replace"))
-            found += [f"{path.relative_to(BASE)}:{number}: {what}" for number, what in lines]
-    return found
+            problems += [f"{path.relative_to(BASE)}:{number}: {what}" for number, what in lines]
+    return problems
 
 
 def main() -> int:
-    found = findings(tracked())
-    print("\n".join(found) or "no secrets found")
-    return 1 if found else 0
+    problems = findings(tracked())
+    print("\n".join(problems) or "no secrets found")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

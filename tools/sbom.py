@@ -77,8 +77,10 @@ def requirements(file: str) -> list[Requirement]:
 def locked() -> list[Requirement]:
     """Return the pins of the lock file, and those that it leaves out."""
     pins = requirements("requirements.lock")
-    known = {canonicalize_name(one.name) for one in pins}
-    return pins + [one for one in requirements(FILES[0]) if canonicalize_name(one.name) not in known]
+    known = {canonicalize_name(pin.name) for pin in pins}
+    return pins + [
+        requirement for requirement in requirements(FILES[0]) if canonicalize_name(requirement.name) not in known
+    ]
 
 
 def package(pin: Requirement) -> Component:
@@ -98,7 +100,11 @@ def licence(name: str) -> list:
         about = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return []
-    classifiers = [one.rpartition(" :: ")[2] for one in about.get_all("Classifier", []) if one.startswith("License ::")]
+    classifiers = [
+        classifier.rpartition(" :: ")[2]
+        for classifier in about.get_all("Classifier", [])
+        if classifier.startswith("License ::")
+    ]
     stated = (about.get("License-Expression") or about.get("License") or "").strip()
     if (not stated or "\n" in stated) and classifiers:
         stated = classifiers[0]
@@ -112,7 +118,11 @@ def needs(name: str) -> set[str]:
     except metadata.PackageNotFoundError:
         return set()
     wanted = [Requirement(line) for line in lines]
-    return {canonicalize_name(one.name) for one in wanted if not one.marker or one.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(requirement.name)
+        for requirement in wanted
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    }
 
 
 def servers(name: str) -> Iterator[Component]:
@@ -123,8 +133,8 @@ def servers(name: str) -> Iterator[Component]:
             yield part(server.title, version, purl, cpe)
             if server is binaries.NGINX:
                 done = subprocess.run([program, "-V"], capture_output=True, text=True, timeout=LIMIT_S, check=True)
-                if found := re.search(r"built with OpenSSL (\S+)", done.stderr):
-                    yield part("OpenSSL", found[1], "pkg:generic/openssl", "openssl:openssl")
+                if match := re.search(r"built with OpenSSL (\S+)", done.stderr):
+                    yield part("OpenSSL", match[1], "pkg:generic/openssl", "openssl:openssl")
 
 
 def part(title: str, version: str, purl: str, cpe: str) -> Component:

@@ -54,12 +54,12 @@ class Half:
 
 def failures(report: Path) -> dict[str, str]:
     """Return the failures and errors in a report of pytest: the name of each test, and its message."""
-    found: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         for kind in ("failure", "error"):
             if (child := case.find(kind)) is not None:
-                found.setdefault(_name(case), child.get("message") or (child.text or "").strip()[-500:])
-    return found
+                failed.setdefault(_name(case), child.get("message") or (child.text or "").strip()[-500:])
+    return failed
 
 
 def passes(report: Path) -> set[str]:

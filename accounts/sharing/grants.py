@@ -204,7 +204,7 @@ def tenants_to_share_with(owner: User, row: Model) -> list[Model]:
 
 
 def _tenant_of(owner: User, row: Model, name: str | None) -> Model:
-    tenants = [one for one in tenants_to_share_with(owner, row) if name in (None, one.name)]
+    tenants = [tenant for tenant in tenants_to_share_with(owner, row) if name in (None, tenant.name)]
     if not tenants:
         raise Missing("tenant")
     return tenants[0]

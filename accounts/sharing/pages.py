@@ -33,7 +33,7 @@ def share(request, kind, name):
     problems, created = Problems(), []
     if request.method == "POST":
         problems = problems_of(
-            lambda: created.append(_make(request, row)), ("user", "tenant", "expires", "right", "audience")
+            lambda: created.append(_create_share(request, row)), ("user", "tenant", "expires", "right", "audience")
         )
     token = created[0][1] if created else ""
     tenants = grants.tenants_to_share_with(request.user, row)
@@ -63,7 +63,7 @@ def share(request, kind, name):
     return response
 
 
-def _make(request, row) -> tuple[Share, str]:
+def _create_share(request, row) -> tuple[Share, str]:
     given = {name: request.POST.get(name, "").strip() for name in ("audience", "user", "tenant", "right", "expires")}
     return grants.make(
         row=row,
@@ -108,8 +108,8 @@ def _list(request, shares, tab: str):
     kind = request.GET.get("kind", "") if request.GET.get("kind") in KINDS else ""
     page = page_of(request, shares.filter(kind=kind) if kind else shares)
     rows = [
-        {"share": one, "url": access.address_of(_owner(request, one), KINDS[one.kind].page, one.name)}
-        for one in page.object_list
+        {"share": row, "url": access.address_of(_owner(request, row), KINDS[row.kind].page, row.name)}
+        for row in page.object_list
     ]
     kinds = [each for each in KINDS if each in there or each == kind]
     return render(
@@ -117,5 +117,5 @@ def _list(request, shares, tab: str):
     )
 
 
-def _owner(request, one: Share) -> str | None:
-    return None if one.owner_id == request.user.pk else one.owner.username
+def _owner(request, row: Share) -> str | None:
+    return None if row.owner_id == request.user.pk else row.owner.username

@@ -108,7 +108,7 @@ def _entry(link, row, username: str, who: str) -> dict | None:
         link.search(row.user_base, query, attributes=wanted, size_limit=2)
     else:
         link.search(who, "(objectClass=*)", ldap3.BASE, attributes=wanted)
-    entries = [one for one in link.response or [] if one["type"] == "searchResEntry"]
+    entries = [entry for entry in link.response or [] if entry["type"] == "searchResEntry"]
     if len(entries) > 1:
         raise Refused("the directory has several users of this name; tell an administrator")
     return entries[0] if entries else None
@@ -122,7 +122,7 @@ def _person(link, row, username: str, entry: dict) -> Person:
         issuer=row.issuer,
         subject=subject[:255],
         username=username,
-        email=next((one for one in _texts(entry, "mail") if "@" in one), ""),
+        email=next((address for address in _texts(entry, "mail") if "@" in address), ""),
         groups=_groups(link, row, username, entry),
     )
 
@@ -137,13 +137,13 @@ def _groups(link, row, username: str, entry: dict) -> list[str]:
         query = row.group_filter.replace("{dn}", escape_filter_chars(entry["dn"]))
         query = query.replace("{username}", escape_filter_chars(username))
         link.search(row.group_base, query, attributes=["cn"], size_limit=MAX_GROUPS)
-        for group in (one for one in link.response or [] if one["type"] == "searchResEntry"):
+        for group in (result for result in link.response or [] if result["type"] == "searchResEntry"):
             groups += [group["dn"], group_names.first_value(group["dn"]), *_texts(group, "cn")]
     return [name for name in dict.fromkeys(groups) if name]
 
 
 def _texts(entry: dict, attribute: str) -> list[str]:
-    return [one.decode("utf-8", "replace") for one in entry["raw_attributes"].get(attribute, [])]
+    return [value.decode("utf-8", "replace") for value in entry["raw_attributes"].get(attribute, [])]
 
 
 @contextlib.contextmanager

@@ -63,8 +63,8 @@ def _unescaped(value: str) -> str:
     if len(bare) > 1 and bare[0] == bare[-1] == '"':
         bare = bare[1:-1]
 
-    def plain(found: re.Match) -> bytes:
-        return bytes.fromhex(found[1].decode()) if len(found[1]) == 2 else found[1]
+    def plain(match: re.Match) -> bytes:
+        return bytes.fromhex(match[1].decode()) if len(match[1]) == 2 else match[1]
 
     return ESCAPED.sub(plain, bare.encode()).decode("utf-8", "replace")
 

@@ -120,7 +120,9 @@ def _check_metadata(client, provider) -> dict:
                       provider=provider.label, told=told, expected=provider.issuer)  # fmt: skip
     offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
     # never "none", and no key that the client shares: a public client's would be known to everybody
-    metadata["id_token_signing_alg_values_supported"] = [one for one in offered if one in SAFE_ALGORITHMS]
+    metadata["id_token_signing_alg_values_supported"] = [
+        algorithm for algorithm in offered if algorithm in SAFE_ALGORITHMS
+    ]
     metadata.setdefault("_jwks_at", time.monotonic())
     if time.monotonic() - metadata["_jwks_at"] > SKEW_S:
         metadata.pop("jwks", None)  # a key with the same id may have been replaced
@@ -149,7 +151,7 @@ def _groups(provider, claims: dict) -> list[str]:
     if isinstance(groups, str):
         groups = [groups]
     listed = list(groups) if isinstance(groups, list | dict) else []  # Zitadel writes {role: …}: the names are keys
-    named = [one for one in listed if isinstance(one, str)]
+    named = [name for name in listed if isinstance(name, str)]
     if groups is not None and not (isinstance(groups, list | dict) and len(named) == len(listed)):
         log.warning("sign-in at %s: what is no text in %s is left out", provider.issuer, provider.groups_claim)
     rules = provider.rules

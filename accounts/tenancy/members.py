@@ -132,7 +132,7 @@ def _remove(membership: Membership, people: list[User], by: str) -> None:
     require_other(membership)
     others = Membership.objects.filter(user=member).exclude(pk=membership.pk).order_by("pk")
     if member.tenant_id == membership.tenant_id:
-        best = next((one for one in others if one.role in SUBMITTING), others[0])
+        best = next((other for other in others if other.role in SUBMITTING), others[0])
         _move(member, best.tenant_id)
     key = membership.pk
     membership.delete()
@@ -181,12 +181,12 @@ def follow_groups(user: User, roles: Sequence[tuple[str, str]], by: str) -> None
             have = rows.get(tenant)
             if have is None or have.by_groups or order.index(role) > order.index(have.role):
                 put(tenant=tenant, user=member.username, role=role, by=by, by_groups=True)
-        gone = [one for name, one in rows.items() if one.by_groups and name not in given]
+        gone = [membership for name, membership in rows.items() if membership.by_groups and name not in given]
         if gone and not given and all(row.by_groups for row in rows.values()):
             put(tenant="default", user=member.username, role=Role.MEMBER, by=by)
-        for one in gone:
-            one.user = member
-            _remove(one, people, by)
+        for membership in gone:
+            membership.user = member
+            _remove(membership, people, by)
 
 
 def forget_first(user: User, tenants: Sequence[str]) -> None:

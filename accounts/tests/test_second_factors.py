@@ -176,7 +176,9 @@ def test_an_administrator_removes_them_for_who_has_lost_them(secured, alice, sta
 def test_the_key_and_the_codes_are_not_stored_as_they_are(secured):
     row = Factor.objects.get()
     assert secured[0] not in row.secret
-    assert not set(RecoveryCode.objects.values_list("digest", flat=True)) & {one.replace("-", "") for one in secured[1]}
+    assert not set(RecoveryCode.objects.values_list("digest", flat=True)) & {
+        code.replace("-", "") for code in secured[1]
+    }
 
 
 @pytest.mark.parametrize(

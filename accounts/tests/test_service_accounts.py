@@ -32,13 +32,13 @@ def test_its_owner_makes_it_and_its_tokens_by_rest(alice, as_alice):
     made = as_alice.call("post", HOME, {"name": "builder"})
     assert made.status_code == 201
     assert (made.json()["name"], made.json()["state"]) == ("builder", "Actived")
-    assert [one["name"] for one in as_alice.call("get", HOME).json()] == ["builder"]
+    assert [account["name"] for account in as_alice.call("get", HOME).json()] == ["builder"]
     answer = as_alice.call("post", f"{HOME}/builder/tokens", {"name": "ci", "scope": "submit"})
     assert answer.status_code == 201
     program = Api(answer.json()["token"])
     assert program.call("get", "users/builder/jobs").json() == []
     assert program.refused("get", "users/alice/jobs")
-    assert [one["name"] for one in as_alice.call("get", f"{HOME}/builder/tokens").json()] == ["ci"]
+    assert [token["name"] for token in as_alice.call("get", f"{HOME}/builder/tokens").json()] == ["ci"]
     assert as_alice.call("delete", f"{HOME}/builder/tokens/ci").status_code == 200
     assert program.refused("get", "users/builder/jobs") == "token: not valid"
     assert as_alice.call("get", f"{HOME}/builder").json()["name"] == "builder"

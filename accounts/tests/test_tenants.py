@@ -128,8 +128,8 @@ def test_what_is_submitted_uses_the_tenant_that_is_named(research, alice, as_ali
     job = {"name": "fit", "entry": "train.py", "tenant": "research", "cpu": 3}
     assert as_alice.call("post", "users/alice/jobs", job).json()["tenant"] == "research"
     assert as_alice.call("post", "users/alice/datasets", {"name": "two", "size": 1}).json()["tenant"] == "default"
-    held = sorted(ResourceRequest.objects.values_list("applier", "tenant__name"))
-    assert held == [("dm", "default"), ("dm", "research"), ("jm", "research")]
+    requests = sorted(ResourceRequest.objects.values_list("applier", "tenant__name"))
+    assert requests == [("dm", "default"), ("dm", "research"), ("jm", "research")]
     research.refresh_from_db()
     assert (research.cpu_inuse, research.rom_inuse) == (3, 10)
 
@@ -191,7 +191,7 @@ class TestWork:
         return job
 
     def test_its_administrator_sees_and_ends_members_work(self, lead, fit, alice):
-        assert [one["name"] for one in lead.call("get", "tenants/research/work").json()] == ["fit"]
+        assert [item["name"] for item in lead.call("get", "tenants/research/work").json()] == ["fit"]
         assert lead.call("get", "tenants/research/work?of=bob").json() == []
         assert lead.call("get", "users/alice/jobs/fit").json()["state"] == "running"
         ended = lead.call("put", "tenants/research/work:end", {"kind": "job", "user": "alice", "name": "fit"})
@@ -227,7 +227,7 @@ class TestWork:
         put(Application, alice, "calc", "ready")
         put_sweep(alice, put(Job, alice, "done", "finished"))
         put_schedule(alice)
-        found = {(one["kind"], one["name"]) for one in lead.call("get", "tenants/research/work").json()}
+        found = {(item["kind"], item["name"]) for item in lead.call("get", "tenants/research/work").json()}
         assert found == {("dataset", "coming"), ("application", "calc"), ("sweep", "tune"), ("schedule", "night")}
         for kind, name in found:
             body = {"kind": kind, "user": "alice", "name": name}

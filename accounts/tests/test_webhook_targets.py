@@ -171,7 +171,7 @@ def test_the_machines_own_public_address_is_refused(alice, resolve, connected, m
 
 def test_the_addresses_of_this_machine_are_known():
     own = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), 80, socket.AF_INET)} | {"127.0.0.1"}
-    assert all(outbound._is_own(outbound.ipaddress.ip_address(one)) for one in own)
+    assert all(outbound._is_own(outbound.ipaddress.ip_address(address)) for address in own)
     assert not outbound._is_own(outbound.ipaddress.ip_address(PUBLIC))
 
 
@@ -234,10 +234,10 @@ def test_a_redirect_to_an_internal_service_is_not_followed(alice, inside, settin
 
     def redirect():
         for status in (301, 302, 303, 307, 308):
-            one, _ = link.accept()
-            with one:
-                one.recv(65536)
-                one.sendall(
+            connection, _ = link.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(
                     f"HTTP/1.1 {status} Elsewhere\r\nLocation: http://127.0.0.1:{inside.port}/\r\n"
                     f"Refresh: 0; url=http://127.0.0.1:{inside.port}/\r\nContent-Length: 0\r\n\r\n".encode()
                 )

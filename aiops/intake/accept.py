@@ -120,7 +120,7 @@ def append(lines: Sequence[dict]) -> list[dict]:
     new = set(logstore.get().append(lines))
     first = {line["_id"]: line for line in reversed(lines) if line["_id"] in new}
     fresh = list(reversed(first.values()))
-    workload = sum(one["log_type"] == subjects.WORKLOAD for one in fresh)
+    workload = sum(line["log_type"] == subjects.WORKLOAD for line in fresh)
     meters.LOG_LINES.labels(subjects.WORKLOAD).inc(workload)
     meters.LOG_LINES.labels("other").inc(len(fresh) - workload)
     return fresh
@@ -139,11 +139,11 @@ def foreign_ids(lines: Sequence[dict]) -> dict[int, Refused]:
     who may send any line and choose its id. Raises Fault while the log store is unavailable.
     """
     stored, _more = logstore.get().search({"query": {"ids": {"values": [line["_id"] for line in lines]}}}, len(lines))
-    owners = {one["_id"]: owner(one) for one in stored}
+    owners = {line["_id"]: owner(line) for line in stored}
     return {
-        place: Refused("%(id)s is a line of another namespace", field="_id", id=one["_id"])
-        for place, one in enumerate(lines)
-        if owners.setdefault(one["_id"], owner(one)) != owner(one)
+        place: Refused("%(id)s is a line of another namespace", field="_id", id=line["_id"])
+        for place, line in enumerate(lines)
+        if owners.setdefault(line["_id"], owner(line)) != owner(line)
     }
 
 

@@ -104,7 +104,7 @@ class Groups:
     def _try(self, lines: list[dict], group: list[_Call]) -> None:
         self._check()
         fresh = accept.append(lines)
-        left = {one["_id"] for one in fresh}
+        left = {line["_id"] for line in fresh}
         for call in group:
             ids = {line["_id"] for line in call.lines} & left
             call.new, call.problem = len(ids), None

@@ -78,7 +78,9 @@ def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
 
     def read(data: bytes, reading: Reading) -> Iterator[dict]:
         records = otlp_records.read_json(data) if reading.is_json else otlp_records.read_protobuf(data)
-        return reading.lines(records, lambda one: _line(one.text, one.names, reading.user, one.at, reading.ids))
+        return reading.lines(
+            records, lambda record: _line(record.text, record.names, reading.user, record.at, reading.ids)
+        )
 
     answer, reading = _take(request, read, store, "ExportLogsServiceRequest")
     if answer is not None:
@@ -98,11 +100,11 @@ def loki_push(request: HttpRequest, store: Store | None = None) -> HttpResponse:
 
     def entries(data: bytes, reading: Reading) -> Iterator[loki.Entry | None]:
         for labels, some in loki.read_json(data) if reading.is_json else loki.read_protobuf(_unsnap(data)):
-            yield from (one and (one[0], one[1], labels | one[2]) for one in some)
+            yield from (entry and (entry[0], entry[1], labels | entry[2]) for entry in some)
 
     def read(data: bytes, reading: Reading) -> Iterator[dict]:
         return reading.lines(
-            entries(data, reading), lambda one: _line(one[1], one[2], reading.user, one[0], reading.ids)
+            entries(data, reading), lambda entry: _line(entry[1], entry[2], reading.user, entry[0], reading.ids)
         )
 
     answer, reading = _take(request, read, store, "push request")
@@ -161,14 +163,14 @@ def _store(lines: Iterator[dict], reading: Reading, store: Store) -> None:
     while more:
         chunk: list[dict] = []
         try:
-            for one in islice(lines, CHUNK):
-                chunk.append(one)
+            for line in islice(lines, CHUNK):
+                chunk.append(line)
         except ValueError as odd:
             problem = Unreadable(str(odd))
         more = len(chunk) == CHUNK
         quota.count(reading.user, chunk)
         reading.taken += len(chunk)
-        store([one for one in chunk if one["log"]])
+        store([line for line in chunk if line["log"]])
     if problem is not None:
         raise problem
 

@@ -61,8 +61,8 @@ def send(documents: Sequence[dict], may: Callable[[], bool] = may_send_lines) ->
     """Send lines that were stored, once that is committed."""
     if not documents or not may():
         return
-    some = sorted(documents, key=lambda one: (one.get("anomaly_level") == "Anomaly", one["time"]))[-MAX_LINES:]
-    rows = [{name: one[name] for name in SENT if one.get(name) is not None} for one in some]
+    some = sorted(documents, key=lambda line: (line.get("anomaly_level") == "Anomaly", line["time"]))[-MAX_LINES:]
+    rows = [{name: line[name] for name in SENT if line.get(name) is not None} for line in some]
     for row in rows:
         row["log"] = str(row.get("log") or "")[:TEXT]
     send_to_group(EVERYBODY, {"type": "lines", "rows": rows})
@@ -76,7 +76,7 @@ def send_verdicts(verdicts: Iterable[tuple[str, str]]) -> None:
     """Send lines that were judged, given as (id, level): they are read again for their current fields."""
     if not may_send_verdicts():
         return
-    ids = [id for id, _level in sorted(verdicts, key=lambda one: one[1] == "Anomaly")][-MAX_LINES:]
+    ids = [id for id, _level in sorted(verdicts, key=lambda verdict: verdict[1] == "Anomaly")][-MAX_LINES:]
     try:
         rows, _more = logstore.get().search({"query": {"ids": {"values": ids}}}, MAX_LINES)
     except Fault:

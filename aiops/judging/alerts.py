@@ -141,7 +141,7 @@ def _rate(rule: AlertRule, now: datetime) -> Finding | None:
 def _new_template(rule: AlertRule, now: datetime) -> Finding | None:
     after, until = _ms(rule.checked), _ms(now - SETTLED)
     fresh = Template.objects.filter(first__gt=after, first__lte=until)
-    texts = {int(one.template_id): one.text for one in fresh if one.template_id.isdigit()}
+    texts = {int(template.template_id): template.text for template in fresh if template.template_id.isdigit()}
     if not texts:
         return None
     watched = watching.triples()
@@ -194,7 +194,9 @@ def _change(rule: AlertRule, now: datetime) -> Finding | None:
     window = timedelta(seconds=rule.window_s)
     spans = _filters(rule, now - window, now), _filters(rule, now - 2 * window, now - window)
     count, before = (logstore.get().count(log_search.body(rule.owner, **filters)) for filters in spans)
-    up, down = (rule.direction in (one, rule.Direction.BOTH) for one in (rule.Direction.UP, rule.Direction.DOWN))
+    up, down = (
+        rule.direction in (direction, rule.Direction.BOTH) for direction in (rule.Direction.UP, rule.Direction.DOWN)
+    )
     rose = up and count > before and count * 100 >= before * (100 + rule.percent)
     fell = down and count < before and count * 100 <= before * (100 - rule.percent)
     if max(count, before) < rule.threshold or not (rose or fell):

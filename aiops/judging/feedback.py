@@ -69,13 +69,13 @@ def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
         ): document
         for document in documents
     }
-    texts = {key: one for key, one in texts.items() if key[1]}
+    texts = {key: document for key, document in texts.items() if key[1]}
     if not texts:
         raise Refused("must not be empty", field="log")
     with transaction.atomic():
         if not user.is_administrator:
             hold_active(user)
-        rows = [_put(key, one, level, user) for key, one in texts.items()]
+        rows = [_put(key, document, level, user) for key, document in texts.items()]
         _require_count(user, _count(user))
         after_commit.enqueue("aiops.feedback")
         after_commit.enqueue("aiops.feedback", delay_ms=1000 * (IN_FLIGHT.seconds + 2))
@@ -139,10 +139,10 @@ def _rejudge(rows: Sequence[Feedback]) -> None:
     """Write the verdicts of namespaces to their stored lines."""
     words = {(row.namespace, row.masked): row.level for row in rows}
     store, changes = logstore.get(), []
-    for one in store.with_texts(sorted({masked for _namespace, masked in words})) if words else ():
-        level = words.get((one.get("namespace_name", ""), one.get("masked_log", "")))
-        if level is not None and one.get("cluster_id") == LOCAL and one.get("anomaly_level") != level:
-            changes.append(_change(one, level))
+    for line in store.with_texts(sorted({masked for _namespace, masked in words})) if words else ():
+        level = words.get((line.get("namespace_name", ""), line.get("masked_log", "")))
+        if level is not None and line.get("cluster_id") == LOCAL and line.get("anomaly_level") != level:
+            changes.append(_change(line, level))
         if len(changes) >= SETTLED_AT_ONCE:
             store.update_many(changes)
             changes = []

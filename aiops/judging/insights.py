@@ -44,7 +44,7 @@ def chart(user, given: dict, hours: str) -> dict:
     begin, width = span(given, hours)
     counts = logstore.get().histogram(body, begin, width, BARS)
     top = max(sum(count.values()) for count in counts)
-    bars = [_bar(one, place, top, begin, width) for place, one in enumerate(counts)]
+    bars = [_bar(count, place, top, begin, width) for place, count in enumerate(counts)]
     sums = {name: sum(bar[name] for bar in bars) for name in ("normal", "unjudged", "anomalies")}
     ends = {"begin": _at(begin), "end": _at(begin + width * BARS), "wider": wider(begin, width)}
     ends["estimated"] = getattr(counts, "estimated", False)

@@ -50,11 +50,11 @@ def templates(user, names: Names) -> list[dict]:
     return [_row(row, known.get(row["template_cluster_id"]), open_now) for row in counted]
 
 
-def _row(found: dict, rate: TemplateRate | None, open_now: set[tuple[int, str]]) -> dict:
-    number = found["template_cluster_id"]
-    text = found["newest"].get("template_matched", "")
-    shown = {"number": number, "template": text, "log": found["newest"]["log"]}
-    shown |= {"lines": found["lines"], "last": found["last"], "minutes": WINDOW}
+def _row(template: dict, rate: TemplateRate | None, open_now: set[tuple[int, str]]) -> dict:
+    number = template["template_cluster_id"]
+    text = template["newest"].get("template_matched", "")
+    shown = {"number": number, "template": text, "log": template["newest"]["log"]}
+    shown |= {"lines": template["lines"], "last": template["last"], "minutes": WINDOW}
     shown |= dict.fromkeys(("low", "high", "most", "gap", "silent_after"))
     shown["kinds"] = sorted(kind for other, kind in open_now if other == number)
     if rate is None:

@@ -137,17 +137,17 @@ def _end_bursts() -> None:
     bursts = RateAnomaly.objects.filter(kind=Kind.OFTEN, until__isnull=True).select_related("clock")
     over = bursts.filter(last__lte=(F("clock__minute") - OVER) * MINUTE_MS)
     lasting = bursts.filter(since__lte=(F("clock__minute") - DAY) * MINUTE_MS)
-    for one in over | lasting:
-        recovered = one.last <= (one.clock.minute - OVER) * MINUTE_MS
+    for burst in over | lasting:
+        recovered = burst.last <= (burst.clock.minute - OVER) * MINUTE_MS
         with transaction.atomic():
-            if rate := TemplateRate.objects.filter(clock=one.clock, template_id=one.template_id).first():
+            if rate := TemplateRate.objects.filter(clock=burst.clock, template_id=burst.template_id).first():
                 usual = Usual.of(rate.state)
-                usual.remember(one.since // MINUTE_MS, one.lines)
+                usual.remember(burst.since // MINUTE_MS, burst.lines)
                 if not recovered:
-                    usual.accept(one.lines)
+                    usual.accept(burst.lines)
                 rate.state = usual.dump()
                 rate.save(update_fields=["state"])
-            RateAnomaly.objects.filter(pk=one.pk).update(until=one.last, recovered=recovered)
+            RateAnomaly.objects.filter(pk=burst.pk).update(until=burst.last, recovered=recovered)
 
 
 def _clean(until: int) -> None:

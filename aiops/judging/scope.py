@@ -48,8 +48,8 @@ def clauses(user: User) -> list[dict]:
     names = namespaces(user)
     if names is None:
         return []
-    one = {"term": {NAMESPACE: next(iter(names))}} if len(names) == 1 else {"terms": {NAMESPACE: sorted(names)}}
-    return [{"term": {CLUSTER: LOCAL}}, one]  # a namespace of that name in another cluster is not the user's
+    within = {"term": {NAMESPACE: next(iter(names))}} if len(names) == 1 else {"terms": {NAMESPACE: sorted(names)}}
+    return [{"term": {CLUSTER: LOCAL}}, within]  # a namespace of that name in another cluster is not the user's
 
 
 def share_a_tenant(one: User, other: User) -> bool:

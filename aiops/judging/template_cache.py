@@ -186,7 +186,7 @@ class TemplateCache:
         before, self.clusters, self.tree = self.clusters, {}, Tree()
         changed = [self._adopt(group, numbers.get(id(group)), before) for group in groups]
         self.regroup_at = max(FIRST_REGROUP, 2 * len(self.texts))
-        return [one for one in changed if one.changed]
+        return [template for template in changed if template.changed]
 
     def _adopt(self, group: list[str], number: int | None, before: dict[int, Cluster]) -> Learned:
         """Make the texts a template with this number, or with a new one."""
@@ -309,15 +309,16 @@ class TemplateCache:
             del self.clusters[cluster.number]
             self.tree.remove(cluster.words, cluster.number)
         elif cluster.most == masked:
-            cluster.most = max(cluster.texts, key=lambda one: self.texts[one].count, default="")
+            cluster.most = max(cluster.texts, key=lambda text: self.texts[text].count, default="")
 
     def dump(self) -> bytes:
         """Return the whole cache as compressed JSON, to be loaded after a restart."""
         clusters = [[cluster.number, list(cluster.words), cluster.most] for cluster in self.clusters.values()]
         texts = [
-            [masked, one.cluster, one.level, one.sample, one.count, one.from_feedback, one.confidence, one.unexpected]
-            for masked, one in self.texts.items()
-        ]
+            [masked, text.cluster, text.level, text.sample, text.count,
+             text.from_feedback, text.confidence, text.unexpected]
+            for masked, text in self.texts.items()
+        ]  # fmt: skip
         state = {"format": FORMAT, "next": self.next_number, "regroup_at": self.regroup_at}
         state |= {"clusters": clusters, "texts": texts}
         return zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 1)

@@ -75,7 +75,7 @@ class Usual:
         """Count the lines of a minute, which is the workload's active minute of that number. Without `learn` neither
         the gap nor the window becomes usual.
         """
-        self.recent = [*(one for one in self.recent if minute - WINDOW < one[0] < minute), [minute, lines]]
+        self.recent = [*(entry for entry in self.recent if minute - WINDOW < entry[0] < minute), [minute, lines]]
         self.close(minute)
         if learn:
             if active > self.last:

@@ -136,10 +136,10 @@ class LogStore(ABC):
     def rejudge(self, words: Mapping[str, str]) -> int:
         """Write verdicts to all stored lines with exactly these masked texts; return how many had another, or none."""
         changed, batch = 0, []
-        for one in self.with_texts(list(words)):
-            level = words.get(one.get("masked_log", ""))
-            if level is not None and one.get("anomaly_level") != level:
-                batch.append((one["_id"], {"anomaly_level": level}))
+        for line in self.with_texts(list(words)):
+            level = words.get(line.get("masked_log", ""))
+            if level is not None and line.get("anomaly_level") != level:
+                batch.append((line["_id"], {"anomaly_level": level}))
             if len(batch) >= REJUDGE_BATCH:
                 self.update_many(batch)
                 changed, batch = changed + len(batch), []

@@ -58,12 +58,12 @@ def known(node, into: Known | None = None) -> Known:
     return result
 
 
-def _narrow(found: Known, bounds) -> None:
+def _narrow(result: Known, bounds) -> None:
     for bound, value in bounds:
         if bound in {"gte", "gt"}:
-            found.since = max(found.since, value + (bound == "gt"))
+            result.since = max(result.since, value + (bound == "gt"))
         else:
-            found.until = min(found.until, value + (bound == "lte"))
+            result.until = min(result.until, value + (bound == "lte"))
 
 
 def has_text(node) -> bool:
@@ -139,8 +139,8 @@ def with_ids(ids) -> Q:
     return Q(time__in=sorted(set(times)), pk__in=lines, line_id__in=ids)
 
 
-def _not(one: Q) -> Q:
-    return ~one if one else NOTHING
+def _not(clause: Q) -> Q:
+    return ~clause if clause else NOTHING
 
 
 def _any_of(conditions) -> Q:

@@ -200,14 +200,14 @@ class DatabaseStore(LogStore):
         now = int(time.time() * 1000)
         created = [
             Template(
-                template_id=str(one["_id"]),
-                text=clean(one.get("template_matched")),
-                sample=clean(one.get("log")),
-                log_type=str(one.get("log_type") or ""),
+                template_id=str(template["_id"]),
+                text=clean(template.get("template_matched")),
+                sample=clean(template.get("log")),
+                log_type=str(template.get("log_type") or ""),
                 first=now,
                 last=now,
             )
-            for one in {str(template["_id"]): template for template in templates}.values()
+            for template in {str(template["_id"]): template for template in templates}.values()
         ]
         changed = ["text", "sample", "last"]
         Template.objects.bulk_create(

@@ -115,14 +115,14 @@ class OpenSearchStore(LogStore):
             return
         if not self.client.indices.exists_alias(name=LOGS) and not self.client.indices.exists(index=LOGS):
             body = {"mappings": {"properties": MAPPING}, "aliases": {LOGS: {"is_write_index": True}}}
-            self._make(FIRST, body)
+            self._create_index(FIRST, body)
         else:  # made by an older release, or by Opni
             self.client.indices.put_mapping(index=LOGS, body={"properties": {"attributes": KEYWORD}})
         if not self.client.indices.exists(index=TEMPLATES):
-            self._make(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
+            self._create_index(TEMPLATES, {"mappings": {"properties": TEMPLATE_MAPPING}})
         self.prepared = True
 
-    def _make(self, name: str, body: dict) -> None:
+    def _create_index(self, name: str, body: dict) -> None:
         try:
             self.client.indices.create(index=name, body=body)
         except RequestError as problem:
@@ -220,7 +220,7 @@ class OpenSearchStore(LogStore):
     @_available
     def silent_workloads(self, names: Names, begin_ms: int, since_ms: int, until_ms: int) -> list[Names]:
         within = [{"range": {"time": {"gte": begin_ms, "lt": until_ms}}}]
-        within += [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True) if name]
+        within += [{"term": {term["field"]: name}} for term, name in zip(WORKLOAD, names, strict=True) if name]
         workloads = self._by_workload({"bool": {"filter": within}}, {"newest": {"max": {"field": "time"}}})
         return sorted(names for names, bucket in workloads if bucket["newest"]["value"] < since_ms)
 
@@ -253,7 +253,7 @@ class OpenSearchStore(LogStore):
         for bucket in self._buckets(
             query, {"date_histogram": {**spans, "min_doc_count": 1}, "aggs": {"level": LEVELS}}
         ):
-            levels = {one["key"]: one["doc_count"] for one in bucket["level"]["buckets"]}
+            levels = {level["key"]: level["doc_count"] for level in bucket["level"]["buckets"]}
             bars[(int(bucket["key"]) - begin_ms) // width_ms] = levels
         return bars
 
@@ -277,16 +277,16 @@ class OpenSearchStore(LogStore):
     @_available
     def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
         """Return those of the TEMPLATES_COUNTED most frequent templates only."""
-        wanted = [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True)]
+        wanted = [{"term": {term["field"]: name}} for term, name in zip(WORKLOAD, names, strict=True)]
         wanted += [{"range": {"time": {"gte": since_ms, "lt": until_ms}}}, {"term": {"log_type": "workload"}}]
         minutes = {"date_histogram": {"field": "time", "fixed_interval": "1m", "min_doc_count": 1}}
         asked = {
             "terms": {"field": "template_cluster_id", "size": TEMPLATES_COUNTED}, "aggs": {"minute": minutes}
         }  # fmt: skip
         counts = [
-            (bucket["key"], int(one["key"]) // MINUTE_MS, one["doc_count"])
+            (bucket["key"], int(minute["key"]) // MINUTE_MS, minute["doc_count"])
             for bucket in self._buckets({"bool": {"filter": wanted}}, asked)
-            for one in bucket["minute"]["buckets"]
+            for minute in bucket["minute"]["buckets"]
         ]
         without = {"bool": {"filter": wanted, "must_not": [{"exists": {"field": "template_cluster_id"}}]}}
         counts += [
@@ -300,7 +300,7 @@ class OpenSearchStore(LogStore):
 
     @_available
     def forget(self, names: Names) -> int:
-        wanted = [{"term": {one["field"]: name}} for one, name in zip(WORKLOAD, names, strict=True)]
+        wanted = [{"term": {term["field"]: name}} for term, name in zip(WORKLOAD, names, strict=True)]
         body = {"query": {"bool": {"filter": wanted}}}
         answer = self.client.delete_by_query(index=LOGS, body=body, conflicts="proceed", refresh=True)
         return answer["deleted"]
@@ -367,7 +367,7 @@ def _creation(line: dict) -> dict:
 
 
 def _template(bucket: dict) -> dict:
-    levels = {one["key"]: one["doc_count"] for one in bucket["level"]["buckets"]}
+    levels = {level["key"]: level["doc_count"] for level in bucket["level"]["buckets"]}
     return {
         "template_cluster_id": bucket["key"],
         "lines": bucket["doc_count"],
@@ -375,7 +375,7 @@ def _template(bucket: dict) -> dict:
         "first": int(bucket["first"]["value"]),
         "last": int(bucket["last"]["value"]),
         "newest": _document(bucket["newest"]["hits"]["hits"][0]),
-        "workloads": [tuple(one["key"]) for one in bucket["workloads"]["buckets"]],
+        "workloads": [tuple(workload["key"]) for workload in bucket["workloads"]["buckets"]],
     }
 
 

@@ -52,7 +52,7 @@ def listed() -> list[Partition]:
         partitions = [
             Partition(name, *_bounds(bound), size, indexed) for name, bound, size, indexed in cursor.fetchall()
         ]
-    return sorted(partitions, key=lambda one: -1 if one.since is None else one.since, reverse=True)
+    return sorted(partitions, key=lambda partition: -1 if partition.since is None else partition.since, reverse=True)
 
 
 def _bounds(text: str) -> tuple[int | None, int | None]:
@@ -100,21 +100,23 @@ def build_indexes() -> int:
     Beside what reads and writes the partition, except in a transaction.
     """
     built = 0
-    for one in listed():
-        if one.until is not None and not one.indexed and has_trigrams():
-            _build(one)
+    for partition in listed():
+        if partition.until is not None and not partition.indexed and has_trigrams():
+            _build(partition)
             built += 1
     return built
 
 
-def _build(one: Partition) -> None:
+def _build(partition: Partition) -> None:
     beside = "" if connection.in_atomic_block else "CONCURRENTLY"
     with connection.cursor() as cursor:
         try:
             cursor.execute("SELECT set_config('statement_timeout', '0', false), current_setting('statement_timeout')")
-            cursor.execute(f"DROP INDEX {beside} IF EXISTS {one.name}_text")  # of an attempt that was broken off
-            cursor.execute(f"CREATE INDEX {beside} {one.name}_text ON {one.name} USING gin (log gin_trgm_ops)")
-            cursor.execute(f"ANALYZE {one.name}")
+            cursor.execute(f"DROP INDEX {beside} IF EXISTS {partition.name}_text")  # of an attempt that was broken off
+            cursor.execute(
+                f"CREATE INDEX {beside} {partition.name}_text ON {partition.name} USING gin (log gin_trgm_ops)"
+            )
+            cursor.execute(f"ANALYZE {partition.name}")
         finally:
             if connection.connection is not None and not connection.needs_rollback:
                 cursor.execute("RESET statement_timeout")

@@ -63,9 +63,9 @@ def _bool(given: Any, depth: int) -> Any:
     for name in given:
         if name not in {"filter", "must", "must_not", "should", "minimum_should_match", "boost"}:
             raise ValueError(under(f"bool.{name}", Message("unknown")))
-    parts = [_node(one, depth) for name in ("filter", "must") for one in _listed(given.get(name))]
-    parts += [Not(_node(one, depth)) for one in _listed(given.get("must_not"))]
-    should = tuple(_node(one, depth) for one in _listed(given.get("should")))
+    parts = [_node(clause, depth) for name in ("filter", "must") for clause in _listed(given.get(name))]
+    parts += [Not(_node(clause, depth)) for clause in _listed(given.get("must_not"))]
+    should = tuple(_node(clause, depth) for clause in _listed(given.get("should")))
     least = given.get("minimum_should_match", 0 if parts else 1)
     if type(least) is not int:
         raise ValueError(under("bool.minimum_should_match", Message("must be a whole number")))

@@ -93,7 +93,7 @@ def _token(match: re.Match, begin: int) -> Token:
     if phrase is not None:
         return Token("phrase", re.sub(r'\\(["\\])', r"\1", phrase[1:-1]), source, position)
     if not colon and WILDCARD.search(word):
-        literally = re.sub(r"\\(.)", lambda found: " " if found[1] in "*?" else found[1], word)
+        literally = re.sub(r"\\(.)", lambda match: " " if match[1] in "*?" else match[1], word)
         return Token("pattern", literally, source, position)
     return Token("field" if colon else "word", re.sub(r"\\(.)", r"\1", word), source, position)
 

@@ -179,16 +179,16 @@ def _whole(before: int, excess: int, limit: int) -> tuple[int, int]:
     """
     removed = freed = 0
     oldest = partitions.listed()[::-1]
-    for place, one in enumerate(oldest[:-1]):  # the newest takes lines
-        held = size(one.name) if one.bytes and _has_lines(one.name) else 0
-        if held and one.until > before and not (excess - freed > 0 and held <= limit // WHOLE):
+    for place, partition in enumerate(oldest[:-1]):  # the newest takes lines
+        occupied = size(partition.name) if partition.bytes and _has_lines(partition.name) else 0
+        if occupied and partition.until > before and not (excess - freed > 0 and occupied <= limit // WHOLE):
             break
         try:
-            removed, freed = removed + (_empty(one.name) if one.bytes else 0), freed + held
+            removed, freed = removed + (_empty(partition.name) if partition.bytes else 0), freed + occupied
             if place:
                 partitions.replace_oldest()
         except OperationalError as problem:  # locked, by a backup for example
-            log.info("the partition %s was not removed now: %s", one.name, str(problem).strip())
+            log.info("the partition %s was not removed now: %s", partition.name, str(problem).strip())
             break
     return removed, freed
 

@@ -92,11 +92,11 @@ def _parts(cursor, span: tuple[int, int]) -> Iterator[tuple[int, int, bool, bool
         return
     edge = row[0] + 1
     yield edge, until, False, True
-    for one in partitions.listed():
-        low = since if one.since is None else max(since, one.since)
-        high = edge if one.until is None else min(edge, one.until)
-        if low < high and one.bytes:
-            yield low, high, one.indexed, False
+    for partition in partitions.listed():
+        low = since if partition.since is None else max(since, partition.since)
+        high = edge if partition.until is None else min(edge, partition.until)
+        if low < high and partition.bytes:
+            yield low, high, partition.indexed, False
 
 
 @contextmanager

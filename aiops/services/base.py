@@ -50,7 +50,7 @@ def explanation(item, unexpected: Sequence) -> dict:
     value, (position, value, usual ones).
     """
     names = {"cluster_id": item.cluster_id, "namespace_name": item.namespace_name}
-    words = [list(one) for one in unexpected]
+    words = [list(entry) for entry in unexpected]
     return {"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words}
 
 
@@ -58,10 +58,10 @@ def read_explanations(data: bytes) -> list[dict]:
     """Return the rows of a message of EXPLANATIONS; of a wrong one those before the fault, which is logged."""
     rows: list[dict] = []
     try:
-        for one in sanitize.read_json(data):
-            words = [[int(position), *map(str, said[:2])] for position, *said in one["unexpected"] if said]
-            names = {name: str(one[name]) for name in ("_id", "cluster_id", "namespace_name")}
-            rows.append({**names, "masked_log": str(one.get("masked_log", "")), "unexpected": words})
+        for row in sanitize.read_json(data):
+            words = [[int(position), *map(str, said[:2])] for position, *said in row["unexpected"] if said]
+            names = {name: str(row[name]) for name in ("_id", "cluster_id", "namespace_name")}
+            rows.append({**names, "masked_log": str(row.get("masked_log", "")), "unexpected": words})
     except (ValueError, TypeError, KeyError) as problem:
         log.warning("%s: a wrong payload is dropped: %s", subjects.EXPLANATIONS, problem)
     return rows

@@ -123,7 +123,9 @@ class WorkloadDrain:
             if unusual := self.values.unusual(item.masked_log, item.log):
                 item.anomaly_level = subjects.ANOMALY
                 item.opnilog_confidence = max(weighing.confidence_of(unusual[0].ratio, 1.0), LEAST)
-                reasons.append((item, [(one.position, one.value, one.usual) for one in unusual]))
+                reasons.append(
+                    (item, [(deviation.position, deviation.value, deviation.usual) for deviation in unusual])
+                )
         return reasons
 
     def stop(self) -> None:

@@ -120,19 +120,19 @@ class TrainingController:
             self.busy = True
             lease.acquire("", "another training controller", lease.FOREIGN_S)
         elif data == subjects.JOB_END:
-            held = lease.current()
-            if lease.is_live(held) and lifecycle.find(held.get("uuid") or "") is None:
-                lease.end(held.get("uuid") or "")
+            current = lease.current()
+            if lease.is_live(current) and lifecycle.find(current.get("uuid") or "") is None:
+                lease.end(current.get("uuid") or "")
             self.busy = lease.is_live(lease.current())
         else:
             raise ValueError(f"{data[:40]!r} is neither JobStart nor JobEnd")
 
     def model_update(self, data: bytes) -> None:
         """Record that a trainer that is not ours has taken an order: ours has a row before it announces itself."""
-        held = lease.current()
-        mine = lifecycle.find(held.get("uuid") or "") is not None
-        if base.read_json(data).get("status") == subjects.TRAINING and lease.is_live(held) and not mine:
-            lease.renew(held.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
+        current = lease.current()
+        mine = lifecycle.find(current.get("uuid") or "") is not None
+        if base.read_json(data).get("status") == subjects.TRAINING and lease.is_live(current) and not mine:
+            lease.renew(current.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
 
     # --- facts -----------------------------------------------------------------------------------------------------
     def poll(self) -> None:
@@ -140,16 +140,18 @@ class TrainingController:
 
         Another trainer reports nothing while it fetches: that its GPU controller answers keeps its lease.
         """
-        held = lease.current()
-        if lease.is_fetching(held) and self.gpu_runs(LOOK_TIMEOUT_S):
-            lease.renew(held.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
-            held = lease.current()
-        if lease.is_overdue(held) and lifecycle.find(held.get("uuid") or "") is None:
-            if lease.end(held.get("uuid") or ""):
+        current = lease.current()
+        if lease.is_fetching(current) and self.gpu_runs(LOOK_TIMEOUT_S):
+            lease.renew(current.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
+            current = lease.current()
+        if lease.is_overdue(current) and lifecycle.find(current.get("uuid") or "") is None:
+            if lease.end(current.get("uuid") or ""):
                 self.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
-                requests.failed(held.get("uuid") or "", Message("the trainer stopped reporting and its lease expired"))
-            held = {}
-        self.busy = lease.is_live(held)
+                requests.failed(
+                    current.get("uuid") or "", Message("the trainer stopped reporting and its lease expired")
+                )
+            current = {}
+        self.busy = lease.is_live(current)
         self.gpu_ready = gpu_info.has_gpus() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:

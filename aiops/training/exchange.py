@@ -39,8 +39,8 @@ def update(message: dict) -> None:
 
 
 def _take(message: dict) -> None:
-    held = lease.current()
-    uuid, foreign = str(held.get("uuid") or ""), _is_foreign(held)
+    current = lease.current()
+    uuid, foreign = str(current.get("uuid") or ""), _is_foreign(current)
     try:
         store = bucket.get()
         if store is None:
@@ -69,11 +69,11 @@ def _take(message: dict) -> None:
     log.info("version %s, trained by another service, serves", version)
 
 
-def _is_foreign(held: dict) -> bool:
+def _is_foreign(current: dict) -> bool:
     """Return whether the last training was not ours, and we have announced no version since."""
-    if not held or lifecycle.find(held.get("uuid") or "") is not None:
+    if not current or lifecycle.find(current.get("uuid") or "") is not None:
         return False
-    return float(kv.exchange().get("announced") or 0) < float(held.get("until") or 0)
+    return float(kv.exchange().get("announced") or 0) < float(current.get("until") or 0)
 
 
 def fetch(store: bucket.Bucket, message: dict, tags: dict[str, str]) -> str:

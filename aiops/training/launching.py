@@ -290,11 +290,11 @@ def _keep_lease(run: TrainingRun) -> None:
     if run.lease_until < timezone.now():
         return
     owner = run.run_name or "platform"
-    held = lease.current()
-    if not lease.is_live(held):
+    current = lease.current()
+    if not lease.is_live(current):
         lease.acquire(str(run.uuid), owner)
-    elif held.get("uuid") in {"", str(run.uuid)}:
-        lease.renew(held.get("uuid") or "", owner)
+    elif current.get("uuid") in {"", str(run.uuid)}:
+        lease.renew(current.get("uuid") or "", owner)
 
 
 def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
@@ -339,10 +339,10 @@ def free_lease() -> None:
     """End the lease of a training that has ended and announced it, where that was not done at once."""
     if not TrainingRun.objects.filter(ended__gt=timezone.now() - RECENT).exists():
         return
-    held = lease.current()
-    run = lifecycle.find(held["uuid"]) if lease.is_live(held) and held.get("uuid") else None
+    current = lease.current()
+    run = lifecycle.find(current["uuid"]) if lease.is_live(current) and current.get("uuid") else None
     if run is not None and run.has_ended and run.job_end_sent:
-        lease.end(held["uuid"])
+        lease.end(current["uuid"])
 
 
 def _announce(run: TrainingRun) -> None:

@@ -86,7 +86,7 @@ class Odd:
         counts = {name: count for name in ("refused", "changed") if (count := getattr(self, name))}
         problems = [
             {"line": number, "msg": writable(translate(problem)), **({"stored": True} if stored else {})}
-            for number, problem, stored in sorted(self.first, key=lambda one: one[0])
+            for number, problem, stored in sorted(self.first, key=lambda entry: entry[0])
         ]
         return {**counts, "problems": problems} if problems else counts
 

@@ -45,7 +45,7 @@ def _with_attributes(data: dict) -> dict:
     known = {name: value for name, value in data.items() if name in KNOWN}
     others = {name: value for name, value in data.items() if name not in KNOWN}
     for name, also in ALSO.items():
-        attribute = next((one for one in also if name not in known and one in others), None)
+        attribute = next((alias for alias in also if name not in known and alias in others), None)
         if attribute is not None:
             known[name] = others.pop(attribute)
     given = known.get("attributes", {})

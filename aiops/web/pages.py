@@ -164,8 +164,8 @@ def line(request):
     if template is not None:
         alike = store.count(log_search.body(request.user, **workload, template=str(template)))
     said = document.get("unexpected") or []
-    words = {str(one[1]) for one in said if len(one) == 2}
-    values = [{"position": one[0], "value": one[1], "usual": one[2]} for one in said if len(one) > 2]
+    words = {str(entry[1]) for entry in said if len(entry) == 2}
+    values = [{"position": entry[0], "value": entry[1], "usual": entry[2]} for entry in said if len(entry) > 2]
     context = {
         "line": _rows([document])[0],
         "words": list(_marked(document.get("masked_log") or "", words, {value["position"] for value in values})),

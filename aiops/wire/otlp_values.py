@@ -60,7 +60,7 @@ def of_protobuf(value) -> object:
         case "bytes_value":
             return text_of_bytes(value.bytes_value)
         case "array_value":
-            return [of_protobuf(one) for one in value.array_value.values]
+            return [of_protobuf(item) for item in value.array_value.values]
         case "kvlist_value":
             return pairs_of_protobuf(value.kvlist_value.values)
         case "bool_value" | "int_value" | "double_value" as kind:
@@ -102,7 +102,7 @@ def pairs_of_json(pairs: object) -> dict[str, object]:
     if isinstance(pairs, dict):
         return {name: of_json(value) for name, value in pairs.items()}
     some = [pair for pair in pairs if isinstance(pair, dict)] if isinstance(pairs, list) else []
-    return {text_of(one.get("key")): of_json(one.get("value")) for one in some}
+    return {text_of(pair.get("key")): of_json(pair.get("value")) for pair in some}
 
 
 def _number(value: object, kind: type) -> object:

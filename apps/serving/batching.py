@@ -96,7 +96,7 @@ class Batcher:
         if not done.cancelled() or self.model.format not in INTERRUPTED:
             return
         for computation in self.running:
-            futures = [one for *_, one in computation.batch]
+            futures = [future for *_, future in computation.batch]
             if done in futures and all(future.cancelled() for future in futures):
                 computation.interrupt()
 
@@ -122,16 +122,17 @@ class Batcher:
 
     def _take(self) -> list:
         """Return the requests that are computed next, none if none wait."""
-        self.waiting = [one for one in self.waiting if not one[2].cancelled()]
+        self.waiting = [request for request in self.waiting if not request[2].cancelled()]
         if not self.waiting:
             return []
         first = self.waiting[0]
         if self.together is False:
             return [self.waiting.pop(0)]
         kind = _alike(first[0])
-        chosen = [one for one in self.waiting if one[1] == first[1] and _alike(one[0]) == kind][:MAX_AT_ONCE]
-        taken = {id(one) for one in chosen}
-        self.waiting = [one for one in self.waiting if id(one) not in taken]
+        alike = [request for request in self.waiting if request[1] == first[1] and _alike(request[0]) == kind]
+        chosen = alike[:MAX_AT_ONCE]
+        taken = {id(request) for request in chosen}
+        self.waiting = [request for request in self.waiting if id(request) not in taken]
         return chosen
 
     def _compute(self, batch: list) -> list:
@@ -175,9 +176,9 @@ class Batcher:
     def _at_once(self, batch: list) -> list:
         counts = [tensors[0]["shape"][0] for tensors, *_ in batch]
         joined = []
-        for index, one in enumerate(batch[0][0]):
+        for index, tensor in enumerate(batch[0][0]):
             data = np.concatenate([tensors[index]["data"] for tensors, *_ in batch])
-            joined.append({**one, "shape": list(data.shape), "data": data})
+            joined.append({**tensor, "shape": list(data.shape), "data": data})
         outputs = self.model.predict(joined, batch[0][1])
         if any(not output["shape"] or output["shape"][0] != sum(counts) for output in outputs):
             raise ValueError("an output has not one row for each row of the inputs")

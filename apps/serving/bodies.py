@@ -52,7 +52,7 @@ def read(body: bytes, content_type: str, inputs: list[dict], features: tuple[str
     """Return the tensors in the body; `inputs` are those that the model declares, `features` the names of the columns
     of the only one. Raises BadRequest.
     """
-    declared = {one["name"]: {**one, "features": features} for one in inputs} or {"input": ANY}
+    declared = {spec["name"]: {**spec, "features": features} for spec in inputs} or {"input": ANY}
     kind = media_type(content_type)
     given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
     return [values.tensor(_input(declared, name), array) for name, array in given.items()]
@@ -91,18 +91,18 @@ def _json(body: bytes, declared: dict[str, dict]) -> dict[str, np.ndarray]:
     return {name: values.from_json(name, _input(declared, name)["datatype"], data) for name, data in given.items()}
 
 
-def _file(body: bytes, kind: str, one: dict) -> np.ndarray:
+def _file(body: bytes, kind: str, spec: dict) -> np.ndarray:
     if kind == "application/x-npy":
-        return values.from_array(one["name"], one["datatype"], _npy(body))
-    if one["datatype"] == "BYTES":
-        return _bytes(body, one)
+        return values.from_array(spec["name"], spec["datatype"], _npy(body))
+    if spec["datatype"] == "BYTES":
+        return _bytes(body, spec)
     if kind.startswith("image/"):
-        return values.from_array(one["name"], one["datatype"], pictures.pixels(body, one))
-    raise Unsupported(f"Content-Type: {kind} cannot become {one['name']} ({one['datatype']}); see /schema")
+        return values.from_array(spec["name"], spec["datatype"], pictures.pixels(body, spec))
+    raise Unsupported(f"Content-Type: {kind} cannot become {spec['name']} ({spec['datatype']}); see /schema")
 
 
-def _bytes(body: bytes, one: dict) -> np.ndarray:
-    array = np.empty([1] * max(1, len(one["shape"])), np.object_)
+def _bytes(body: bytes, spec: dict) -> np.ndarray:
+    array = np.empty([1] * max(1, len(spec["shape"])), np.object_)
     array.flat[0] = body
     return array
 
@@ -203,18 +203,18 @@ def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict[str
     given: dict[str, np.ndarray] = {}
     parts = _parts(body, content_type)
     for name, file_name, content_kind, content in parts:
-        one = declared.get(name) or (next(iter(declared.values())) if len(declared) == len(parts) == 1 else None)
-        if one is None:
+        spec = declared.get(name) or (next(iter(declared.values())) if len(declared) == len(parts) == 1 else None)
+        if spec is None:
             raise BadRequest(f"{name}: the model's inputs are {', '.join(declared)}")
-        if one["name"] in given:
+        if spec["name"] in given:
             raise BadRequest(f"{name}: the form has several parts of this name")
         kind = media_type(content_kind)
         if file_name and kind in ("", BINARY):
             kind = BY_ENDING.get(_ending(file_name), BINARY)
-        if not file_name and one["datatype"] == "BYTES":
-            given[one["name"]] = _bytes(content, one)
+        if not file_name and spec["datatype"] == "BYTES":
+            given[spec["name"]] = _bytes(content, spec)
         else:
-            given |= _one(content, kind, {one["name"]: one})
+            given |= _one(content, kind, {spec["name"]: spec})
     if not given:
         raise BadRequest("body: the form has no parts")
     return given

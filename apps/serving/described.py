@@ -55,17 +55,17 @@ def config(name: str, model) -> dict:
         "backend": "mlp-serving",
         "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": 0,
-        "input": [_tensor(one) for one in model.inputs],
+        "input": [_tensor(spec) for spec in model.inputs],
         "output": [_tensor(output) for output in model.outputs],
         "instance_group": [{"name": name, "count": model.concurrency}],
     }
 
 
-def _tensor(one: dict) -> dict:
+def _tensor(spec: dict) -> dict:
     return {
-        "name": one["name"],
-        "data_type": KINDS.get(one["datatype"], f"TYPE_{one['datatype']}"),
-        "dims": list(one["shape"]),
+        "name": spec["name"],
+        "data_type": KINDS.get(spec["datatype"], f"TYPE_{spec['datatype']}"),
+        "dims": list(spec["shape"]),
     }
 
 

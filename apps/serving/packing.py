@@ -11,7 +11,7 @@ GZIP, RAW = 16 + zlib.MAX_WBITS, -zlib.MAX_WBITS
 
 def unpacked(body: bytes, coding: str, most: int) -> bytes:
     """Return a body without its encoding. Raises BadRequest, TooLarge beyond `most` bytes, UnknownCoding."""
-    codings = [one.strip().lower() for one in coding.split(",")]
+    codings = [name.strip().lower() for name in coding.split(",")]
     codings = [coding for coding in codings if coding not in ("", "identity")]
     if not codings:
         return body

@@ -27,16 +27,16 @@ MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK",
 WHITE_IS_ZERO, PHOTOMETRIC = 0, 262  # of TIFF
 
 
-def pixels(body: bytes, one: dict) -> np.ndarray:
+def pixels(body: bytes, spec: dict) -> np.ndarray:
     """Return the pixels of a picture in the shape that the input declares. Raises BadRequest."""
-    shape = one["shape"]
+    shape = spec["shape"]
     sides = shape[1:] if len(shape) == 4 else shape
     if len(sides) not in (2, 3) or (len(sides) == 2 and (sides[0] == -1) != (sides[1] == -1)):  # -1, 5: rows of five
-        raise BadRequest(f"{one['name']}: an image does not fit the shape {shape}")
+        raise BadRequest(f"{spec['name']}: an image does not fit the shape {shape}")
     first = len(sides) == 3 and sides[0] in (1, 3, 4)  # channels first, as in PyTorch
     channels = 1 if len(sides) == 2 else sides[0] if first else sides[2] if sides[2] in (1, 3, 4) else 3
     height, width = sides[1:] if first else sides[:2]
-    floats = one["datatype"].startswith("FP")
+    floats = spec["datatype"].startswith("FP")
     try:
         image = _opened(body, channels, floats)
     except BadRequest:
@@ -45,7 +45,7 @@ def pixels(body: bytes, one: dict) -> np.ndarray:
         raise BadRequest(f"body: not an image that can be read ({problem or type(problem).__name__})")
     size = (image.width if width == -1 else width, image.height if height == -1 else height)
     if 0 in size or math.prod(size) > MAX_PIXELS:
-        raise BadRequest(f"{one['name']}: an image does not fit the shape {shape}")
+        raise BadRequest(f"{spec['name']}: an image does not fit the shape {shape}")
     values = np.asarray(image if image.size == size else image.resize(size))
     values = values.reshape(size[1], size[0], channels)
     if len(sides) == 2:
@@ -53,7 +53,7 @@ def pixels(body: bytes, one: dict) -> np.ndarray:
     elif first:
         values = values.transpose(2, 0, 1)
     if floats:
-        values = np.divide(values, 255, dtype=np.float64 if one["datatype"] == "FP64" else np.float32)
+        values = np.divide(values, 255, dtype=np.float64 if spec["datatype"] == "FP64" else np.float32)
         values = np.clip(values, 0, 1, out=values)
     return values[np.newaxis] if len(shape) == 4 else values
 

@@ -77,18 +77,18 @@ def read_request(body: bytes, header_length: str | None) -> tuple[dict, list[dic
     outputs = request.get("outputs") or []
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         raise BadRequest("outputs: must be a list of objects")
-    for one in outputs:
-        if not isinstance(one.get("name"), str):
+    for output in outputs:
+        if not isinstance(output.get("name"), str):
             raise BadRequest("outputs: each must have a name")
-        _parameters(one, one["name"])
+        _parameters(output, output["name"])
     tensors, names = [], set()
     for given in inputs:
-        one, used = _read_tensor(given, binary)
+        tensor, used = _read_tensor(given, binary)
         binary = binary[used:]
-        if one["name"] in names:
-            raise BadRequest(f"{one['name']}: is there twice")
-        names.add(one["name"])
-        tensors.append(one)
+        if tensor["name"] in names:
+            raise BadRequest(f"{tensor['name']}: is there twice")
+        names.add(tensor["name"])
+        tensors.append(tensor)
     if binary:
         raise BadRequest(f"body: binary data that belongs to no input, bytes: {len(binary)}")
     return request, tensors
@@ -151,7 +151,7 @@ def _read_tensor(given, binary: bytes) -> tuple[dict, int]:
 
 def _from_base64(name: str, array: np.ndarray) -> np.ndarray:
     try:
-        strings = [binascii.a2b_base64(one, strict_mode=True) for one in array.ravel()]
+        strings = [binascii.a2b_base64(text, strict_mode=True) for text in array.ravel()]
     except binascii.Error as problem:
         raise BadRequest(f"{name}: its content type is base64 ({problem})")
     return values.from_json(name, "BYTES", strings).reshape(array.shape)
@@ -185,17 +185,17 @@ def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[byte
         raise BadRequest(f"outputs: the model gives no {', '.join(sorted(missing))}")
     all_binary = (request.get("parameters") or {}).get("binary_data_output") is True
     entries, blobs = [], []
-    for one in outputs:
-        if wanted and one["name"] not in wanted:
+    for output in outputs:
+        if wanted and output["name"] not in wanted:
             continue
-        asked = (wanted.get(one["name"], {}).get("parameters") or {}).get("binary_data", all_binary)
-        entry = {"name": one["name"], "datatype": one["datatype"], "shape": list(one["shape"])}
+        asked = (wanted.get(output["name"], {}).get("parameters") or {}).get("binary_data", all_binary)
+        entry = {"name": output["name"], "datatype": output["datatype"], "shape": list(output["shape"])}
         if asked:
-            blob = _to_bytes(one)
+            blob = _to_bytes(output)
             blobs.append(blob)
             entry["parameters"] = {"binary_data_size": len(blob)}
         else:
-            entry |= _to_json(one)
+            entry |= _to_json(output)
         entries.append(entry)
     response = {"model_name": model, "model_version": "1", "outputs": entries}
     if request.get("id") is not None:
@@ -204,19 +204,19 @@ def write_response(request: dict, model: str, outputs: list[dict]) -> tuple[byte
     return b"".join([head, *blobs]), len(head) if blobs else None
 
 
-def _to_bytes(one: dict) -> bytes:
-    if one["datatype"] != "BYTES":
-        return np.ascontiguousarray(one["data"]).tobytes()
-    words = [word if isinstance(word, bytes) else str(word).encode() for word in one["data"].ravel()]
+def _to_bytes(tensor: dict) -> bytes:
+    if tensor["datatype"] != "BYTES":
+        return np.ascontiguousarray(tensor["data"]).tobytes()
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in tensor["data"].ravel()]
     return b"".join(LENGTH.pack(len(word)) + word for word in words)
 
 
-def _to_json(one: dict) -> dict:
+def _to_json(tensor: dict) -> dict:
     """Return the data of an output for JSON. Strings of which one is no UTF-8 are in base64, which MLServer's content
     type says.
     """
-    flat = one["data"].ravel().tolist()
-    if one["datatype"] != "BYTES":
+    flat = tensor["data"].ravel().tolist()
+    if tensor["datatype"] != "BYTES":
         return {"data": flat}
     words = [word if isinstance(word, bytes) else str(word).encode() for word in flat]
     try:
@@ -225,16 +225,16 @@ def _to_json(one: dict) -> dict:
         return {"parameters": {"content_type": "base64"}, "data": [base64.b64encode(word).decode() for word in words]}
 
 
-def plain(one: dict) -> list:
+def plain(tensor: dict) -> list:
     """Return a tensor as nested lists for JSON."""
-    array = np.asarray(one["data"])
+    array = np.asarray(tensor["data"])
     return [] if not array.size else _words(array.tolist())
 
 
 def _words(value):
     """Return values with bytes as text; those that are no UTF-8 are {"b64": …}, as TensorFlow Serving writes them."""
     if isinstance(value, list):
-        return [_words(one) for one in value]
+        return [_words(item) for item in value]
     if not isinstance(value, bytes):
         return value
     try:

@@ -44,7 +44,7 @@ class Traffic:
             requests, errors = self.requests, self.errors
         self.quiet = 0 if times else self.quiet + 1
         at = [1000 * times[int(share * (len(times) - 1))] for share in (0.5, 0.95)] if times else [0, 0]
-        self.series.append([round((requests - before) / EVERY_S, 2), *(round(one, 3) for one in at)])
+        self.series.append([round((requests - before) / EVERY_S, 2), *(round(latency, 3) for latency in at)])
         if self.quiet <= KEPT:
             self.write({"requests": requests, "errors": errors, "series": list(self.series)})
         return requests

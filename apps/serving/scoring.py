@@ -37,7 +37,7 @@ def read(body: bytes, content_type: str, model) -> list[dict]:
     """Return the tensors of a request to a model (loading.Loaded). Raises BadRequest."""
     kind = media_type(content_type)
     if kind == "text/csv":
-        rows = csv_rows(body, model.columns or {one["name"] for one in model.inputs})
+        rows = csv_rows(body, model.columns or {spec["name"] for spec in model.inputs})
         if len(rows) < 2:
             raise BadRequest("body: the CSV needs a heading and a row")
         return _table(Table([word.strip() for word in rows[0]], rows[1:], words=True), model)
@@ -111,35 +111,35 @@ def _table(table: Table, model, named: bool = False) -> list[dict]:
         return [_whole(ordered, inputs[0] if inputs else ANY)]
     if not inputs:
         inputs = [{**ANY, "name": name} for name in columns]
-    only_once(columns, [one["name"] for one in inputs])
+    only_once(columns, [spec["name"] for spec in inputs])
     series = []
-    for one in inputs:
-        if one["name"] in columns:
-            at = columns.index(one["name"])
-            series.append(_column(one, [row[at] for row in table.rows], model, table.words))
-        elif one["name"] not in model.optional:
-            raise BadRequest(f"body: the column {one['name']} is missing; the model has {_names(inputs)}")
+    for spec in inputs:
+        if spec["name"] in columns:
+            at = columns.index(spec["name"])
+            series.append(_column(spec, [row[at] for row in table.rows], model, table.words))
+        elif spec["name"] not in model.optional:
+            raise BadRequest(f"body: the column {spec['name']} is missing; the model has {_names(inputs)}")
     if not series:
         raise BadRequest(f"body: no column of the model is there; it has {_names(inputs)}")
     return series
 
 
-def _whole(table: Table, one: dict) -> dict:
+def _whole(table: Table, spec: dict) -> dict:
     """Return a table as the only input of a model: rows of numbers."""
     flat = [value for row in table.rows for value in row]
-    shape = [len(table.rows)] if one["shape"] == [-1] and len(table.columns) == 1 else [len(table.rows), -1]
+    shape = [len(table.rows)] if spec["shape"] == [-1] and len(table.columns) == 1 else [len(table.rows), -1]
     if table.words:
         shape = [side if side != -1 else len(table.columns) for side in shape]
-        return values.tensor(one, values.from_words(one["name"], one["datatype"], flat, shape, table.columns))
+        return values.tensor(spec, values.from_words(spec["name"], spec["datatype"], flat, shape, table.columns))
     if ABSENT in flat:
         raise BadRequest("body: each record must have the same columns")
     data = flat if len(shape) == 1 else table.rows
-    return values.tensor(one, values.from_json(one["name"], one["datatype"], data))
+    return values.tensor(spec, values.from_json(spec["name"], spec["datatype"], data))
 
 
-def _column(one: dict, cells: list, model, words: bool) -> dict:
+def _column(spec: dict, cells: list, model, words: bool) -> dict:
     """Return a column as a tensor. A missing number is NaN, a missing text None if the model takes data frames."""
-    name, kind = one["name"], one["datatype"]
+    name, kind = spec["name"], spec["datatype"]
     if not words:
         missing = next((number for number, cell in enumerate(cells) if cell is ABSENT), None)
         if missing is not None and name not in model.optional:
@@ -147,7 +147,7 @@ def _column(one: dict, cells: list, model, words: bool) -> dict:
         cells = [None if cell is ABSENT else cell for cell in cells] if missing is not None else cells
     if kind != "BYTES":
         read = values.from_words(name, kind, cells, [len(cells)]) if words else values.from_json(name, kind, cells)
-        return values.tensor(one, read)
+        return values.tensor(spec, read)
     empty = [cell is None or (words and not cell) for cell in cells] if model.frames else []
     if True in empty:
         cells = ["" if gone else cell for gone, cell in zip(empty, cells, strict=True)]
@@ -159,7 +159,7 @@ def _column(one: dict, cells: list, model, words: bool) -> dict:
     array = values.from_json(name, kind, cells)
     if True in empty:
         array[np.array(empty)] = None
-    return values.tensor(one, array)
+    return values.tensor(spec, array)
 
 
 def _binary(name: str, number: int, cell):
@@ -174,17 +174,17 @@ def _tensors(data, model) -> list[dict]:
     """Return tensors by name, or a tensor alone, of `inputs`, or rows of `instances`."""
     inputs = model.inputs
     if not isinstance(data, dict):
-        if model.columns or (len(inputs) > 1 and all(len(one["shape"]) == 1 for one in inputs)):
-            return _table(Table([one["name"] for one in inputs], _rows(data, inputs)), model)
-        one = inputs[0] if inputs else ANY
-        return [values.tensor(one, values.from_json(one["name"], one["datatype"], data))]
+        if model.columns or (len(inputs) > 1 and all(len(spec["shape"]) == 1 for spec in inputs)):
+            return _table(Table([spec["name"] for spec in inputs], _rows(data, inputs)), model)
+        only = inputs[0] if inputs else ANY
+        return [values.tensor(only, values.from_json(only["name"], only["datatype"], data))]
     if model.columns:
         return _table(_by_column(data, inputs), model)
-    declared = {one["name"]: one for one in inputs}
+    declared = {spec["name"]: spec for spec in inputs}
     if len(inputs) > 1 and set(data) != set(declared):
         raise BadRequest(f"inputs: the model takes {_names(inputs)}; given were {', '.join(map(str, data))}")
     chosen = [(declared.get(name, {**ANY, "name": name}), value) for name, value in data.items()]
-    return [values.tensor(one, values.from_json(one["name"], one["datatype"], value)) for one, value in chosen]
+    return [values.tensor(spec, values.from_json(spec["name"], spec["datatype"], value)) for spec, value in chosen]
 
 
 def _rows(data, inputs: list[dict]) -> list[list]:
@@ -207,4 +207,4 @@ def _by_column(data: dict, inputs: list[dict]) -> Table:
 
 
 def _names(inputs: list[dict]) -> str:
-    return ", ".join(one["name"] for one in inputs)
+    return ", ".join(spec["name"] for spec in inputs)

@@ -68,7 +68,7 @@ class Application:
 
     def __init__(self, model, name: str, also: tuple[str, ...] = ()):
         self.model, self.name, self.batcher = model, name, Batcher(model)
-        self.also = [f"/v2/models/{one}" for one in also]  # addresses of the same model
+        self.also = [f"/v2/models/{other}" for other in also]  # addresses of the same model
         self.traffic: Traffic | None = None
         self.in_flight = 0  # bytes of bodies
         self.unpacking = asyncio.Lock()
@@ -155,15 +155,15 @@ class Application:
         return identity | {"inputs": self.model.inputs, "outputs": self.model.outputs}
 
     def _schema(self) -> dict:
-        names = {one["name"]: {"type": "array", "description": f"{one['datatype']} {one['shape']}"}
-                 for one in self.model.inputs}  # fmt: skip
-        example = {one["name"]: plain(one) for one in self.model.example()}
+        names = {spec["name"]: {"type": "array", "description": f"{spec['datatype']} {spec['shape']}"}
+                 for spec in self.model.inputs}  # fmt: skip
+        example = {tensor["name"]: plain(tensor) for tensor in self.model.example()}
         schema = {"type": "object", "properties": names, "description": "POST /predict: name: nested list"}
         return {"model": self._metadata(), "predict": {**schema, "example": example, "takes": bodies.TAKES}}
 
     def _arranged(self, tensors: list[dict]) -> list[dict]:
         """Return the tensors in the order of the model's inputs. A model with one input accepts any name for it."""
-        names = [one["name"] for one in self.model.inputs]
+        names = [spec["name"] for spec in self.model.inputs]
         if self.model.format == "predictor" or not names:
             return tensors
         given = {tensor["name"]: tensor for tensor in tensors}
@@ -172,10 +172,10 @@ class Application:
         missing = set(names) - set(given)
         if len(given) != len(tensors) or set(given) - set(names) or missing - self.model.optional:
             raise BadRequest(f"inputs: the model takes {', '.join(names)}; given were {', '.join(given)}")
-        taken = [(given[one["name"]], one) for one in self.model.inputs if one["name"] in given]
-        for each, one in taken if self.model.certain else ():
-            _check(each, one, kinds=self.model.format in CERTAIN)
-        return [fitted(each, one) if self.model.columns else each for each, one in taken]
+        taken = [(given[spec["name"]], spec) for spec in self.model.inputs if spec["name"] in given]
+        for each, spec in taken if self.model.certain else ():
+            _check(each, spec, kinds=self.model.format in CERTAIN)
+        return [fitted(each, spec) if self.model.columns else each for each, spec in taken]
 
     async def _computed(self, receive, tensors: list[dict], wanted: tuple[str, ...] = ()) -> list[dict]:
         """Return the outputs. A model that fails on what does not fit its inputs did not fail: BadRequest."""
@@ -195,13 +195,13 @@ class Application:
         """Raise BadRequest where a model has failed on what does not fit its inputs."""
         if isinstance(problem, self.model.wrong_input):
             raise BadRequest(str(problem))
-        declared = {one["name"]: one for one in self.model.inputs}
+        declared = {spec["name"]: spec for spec in self.model.inputs}
         if declared and set(declared) - {tensor["name"] for tensor in tensors} - self.model.optional:
             given = ", ".join(tensor["name"] for tensor in tensors)
             raise BadRequest(f"inputs: the model takes {', '.join(declared)}; given were {given}{_failed(problem)}")
-        for one in tensors:
-            if one["name"] in declared:
-                _check(one, declared[one["name"]], kinds="torch" in self.model.format, reason=problem)
+        for tensor in tensors:
+            if tensor["name"] in declared:
+                _check(tensor, declared[tensor["name"]], kinds="torch" in self.model.format, reason=problem)
         if self.model.format != "predictor" and isinstance(problem, ValueError):  # its own code may fail on anything
             odd = next(filter(None, map(_odd, tensors)), None)
             if odd:
@@ -288,7 +288,7 @@ class Application:
             print(f"not warmed up: {type(problem).__name__}: {problem}", flush=True)
             return
         if not self.model.outputs:
-            several = all(one["shape"][:1] == [-1] for one in self.model.inputs)
+            several = all(spec["shape"][:1] == [-1] for spec in self.model.inputs)
             self.model.outputs = [
                 {"name": output["name"], "datatype": output["datatype"], "shape": _open(output["shape"], several)}
                 for output in outputs
@@ -324,27 +324,26 @@ def _open(shape: list[int], several: bool) -> list[int]:
     return [-1, *shape[1:]] if several and list(shape[:1]) == [1] else list(shape)
 
 
-def _check(given: dict, one: dict, kinds: bool, reason: Exception | None = None) -> None:
+def _check(given: dict, spec: dict, kinds: bool, reason: Exception | None = None) -> None:
     """Raise BadRequest where a tensor has not the shape that the model declares, or with `kinds` the datatype."""
-    name, shape, had = one["name"], one["shape"], given["shape"]
+    name, shape, had = spec["name"], spec["shape"], given["shape"]
     failed = _failed(reason) if reason else ""
-    if kinds and given["datatype"] != one["datatype"]:
-        raise BadRequest(f"{name}: must be {one['datatype']}, given was {given['datatype']}{failed}")
+    if kinds and given["datatype"] != spec["datatype"]:
+        raise BadRequest(f"{name}: must be {spec['datatype']}, given was {given['datatype']}{failed}")
     if len(had) == len(shape) and all(side in (-1, size) for size, side in zip(had, shape, strict=True)):
         return
-    rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1 and one["datatype"] != "BYTES"
+    rows = shape[:1] == [-1] and -1 not in shape[1:] and len(shape) > 1 and spec["datatype"] != "BYTES"
     many = f"expected {math.prod(shape[1:])} numbers in each row, ".replace(" 1 numbers", " 1 number")
     raise BadRequest(f"{name}: {many * rows}must have the shape {shape}, given was {list(had)}{failed}")
 
 
-def _odd(one: dict) -> str:
+def _odd(tensor: dict) -> str:
     """Return in words what many models do not take of a tensor."""
-    data = np.asarray(one["data"])
+    data = np.asarray(tensor["data"])
     if not data.size:
-        return f"{one['name']}: has no values"
-    return (
-        f"{one['name']}: has NaN or infinite numbers" if data.dtype.kind == "f" and not np.isfinite(data).all() else ""
-    )
+        return f"{tensor['name']}: has no values"
+    odd = data.dtype.kind == "f" and not np.isfinite(data).all()
+    return f"{tensor['name']}: has NaN or infinite numbers" if odd else ""
 
 
 def _failed(reason: Exception) -> str:

@@ -71,9 +71,9 @@ def is_number(word: str) -> bool:
     return True
 
 
-def tensor(one: dict, array: np.ndarray) -> dict:
+def tensor(spec: dict, array: np.ndarray) -> dict:
     """Return an array as a tensor of the declared input."""
-    return {"name": one["name"], "datatype": one["datatype"], "shape": list(array.shape), "data": array}
+    return {"name": spec["name"], "datatype": spec["datatype"], "shape": list(array.shape), "data": array}
 
 
 def from_json(name: str, kind: str, data) -> np.ndarray:
@@ -112,11 +112,11 @@ def from_array(name: str, kind: str, array: np.ndarray) -> np.ndarray:
     return _checked(_cast, name, kind, array.ravel(), list(array.shape))
 
 
-def fitted(given: dict, one: dict) -> dict:
+def fitted(given: dict, spec: dict) -> dict:
     """Return a tensor of a request as one of a column's datatype. Raises BadRequest."""
-    if given["datatype"] == one["datatype"]:
+    if given["datatype"] == spec["datatype"]:
         return given
-    return tensor(one, from_array(one["name"], one["datatype"], given["data"]))
+    return tensor(spec, from_array(spec["name"], spec["datatype"], given["data"]))
 
 
 def _checked(read, name: str, kind: str, flat, shape: list[int], columns: list[str] | None = None) -> np.ndarray:

@@ -53,7 +53,7 @@ def several(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
+def url_of(tmp_path_factory):
     """Return the address of a model with one input of this type and shape; each is started once."""
     started, stack = {}, []
 
@@ -85,8 +85,8 @@ def sent(url: str, body, kind: str = "") -> requests.Response:
         (npy(np.array([[1, 2]], np.int64)), "application/x-npy", [[1, 2]]),
     ],
 )
-def test_numbers(one, body, kind, value):
-    answer = sent(one("FP32", [-1, 2]), body, kind)
+def test_numbers(url_of, body, kind, value):
+    answer = sent(url_of("FP32", [-1, 2]), body, kind)
     assert (answer.status_code, answer.json()) == (200, {"x": value})
 
 
@@ -106,11 +106,11 @@ def test_numbers(one, body, kind, value):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_values_that_do_not_fit_are_refused_with_the_reason(one, body, kind, words):
-    answer = sent(one("FP32", [-1, 2]), body, kind)
+def test_values_that_do_not_fit_are_refused_with_the_reason(url_of, body, kind, words):
+    answer = sent(url_of("FP32", [-1, 2]), body, kind)
     assert answer.status_code == 400
     assert words in answer.json()["error"]
-    other = sent(one("FP32", [-1, 2]), b"%PDF", "application/pdf")
+    other = sent(url_of("FP32", [-1, 2]), b"%PDF", "application/pdf")
     assert (other.status_code, "cannot become" in other.json()["error"]) == (415, True)
 
 
@@ -121,23 +121,23 @@ def test_whole_numbers_stay_whole_and_in_range(several):
     assert requests.post(several, json={"count": [-7]}).json() == {"count": [-7]}
 
 
-def test_an_image_becomes_the_models_pixels(one):
+def test_an_image_becomes_the_models_pixels(url_of):
     red = [channel / 255 for channel in RED]
-    first = sent(one("FP32", [-1, 3, 2, 4]), png((8, 8)), "image/png").json()["x"]
+    first = sent(url_of("FP32", [-1, 3, 2, 4]), png((8, 8)), "image/png").json()["x"]
     assert np.array(first).shape == (1, 3, 2, 4)
     assert np.allclose(np.array(first)[0, :, 0, 0], red)
-    broken = sent(one("FP32", [-1, 3, 2, 4]), b"no picture", "image/png")
+    broken = sent(url_of("FP32", [-1, 3, 2, 4]), b"no picture", "image/png")
     assert (broken.status_code, "not an image" in broken.json()["error"]) == (400, True)
-    last = sent(one("UINT8", [-1, -1, 3]), png(), "image/png").json()["x"]
+    last = sent(url_of("UINT8", [-1, -1, 3]), png(), "image/png").json()["x"]
     assert np.array(last).shape == (2, 4, 3)
     assert last[0][0] == list(RED)
 
 
-def test_a_file_reaches_an_input_of_bytes_unchanged(one):
+def test_a_file_reaches_an_input_of_bytes_unchanged(url_of):
     for kind in ("application/octet-stream", "image/png", "application/pdf"):
-        assert sent(one("BYTES", [-1]), b"as it is", kind).json() == {"x": ["as it is"]}
-    assert sent(one("BYTES", [-1]), b"one\ntwo\n", "text/csv").json() == {"x": ["one", "two"]}
-    form = requests.post(one("BYTES", [-1]), files={"upload": ("a.bin", b"\r\n--\n")})
+        assert sent(url_of("BYTES", [-1]), b"as it is", kind).json() == {"x": ["as it is"]}
+    assert sent(url_of("BYTES", [-1]), b"one\ntwo\n", "text/csv").json() == {"x": ["one", "two"]}
+    form = requests.post(url_of("BYTES", [-1]), files={"upload": ("a.bin", b"\r\n--\n")})
     assert form.json() == {"x": ["\r\n--\n"]}
 
 

@@ -77,10 +77,10 @@ def test_what_the_model_refuses_of_a_value_is_the_requests_mistake(url):
 
 
 def test_ids_and_shapes_as_mlserver_takes_them(url):
-    one = {"name": "input", "datatype": "FP64", "shape": [1.0, 2.0], "data": [2, 1]}
+    tensor = {"name": "input", "datatype": "FP64", "shape": [1.0, 2.0], "data": [2, 1]}
     for given, wanted in ((None, None), ("a", "a"), (7, "7")):
-        status, answer = post(f"{url}/v2/models/double/infer", {"id": given, "inputs": [one]})
+        status, answer = post(f"{url}/v2/models/double/infer", {"id": given, "inputs": [tensor]})
         assert (status, answer.get("id")) == (200, wanted), answer
     for given in (True, [1], 1.5):
-        status, answer = post(f"{url}/v2/models/double/infer", {"id": given, "inputs": [one]})
+        status, answer = post(f"{url}/v2/models/double/infer", {"id": given, "inputs": [tensor]})
         assert (status, answer["error"]) == (400, "id: must be a string")

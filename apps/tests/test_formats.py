@@ -160,8 +160,8 @@ def test_a_classifier_returns_the_requested_outputs(files):
         both = client.infer("net", [tensor])
         assert both.as_numpy("predict").tolist() == [b"no", b"yes"]
         assert np.allclose(both.as_numpy("predict_proba").sum(axis=1), 1)
-        one = client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("predict")])
-        assert [output["name"] for output in one.get_response()["outputs"]] == ["predict"]
+        result = client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("predict")])
+        assert [output["name"] for output in result.get_response()["outputs"]] == ["predict"]
         with pytest.raises(triton.InferenceServerException, match="gives no other"):
             client.infer("net", [tensor], outputs=[triton.InferRequestedOutput("other")])
         client.close()
@@ -181,7 +181,7 @@ def infer(front: str, headers: dict, app, datatype: str, name: str, *, binary: b
         assert client.is_server_ready(headers=headers)
         assert client.is_model_ready("net", headers=headers)
         metadata = client.get_model_metadata("net", headers=headers)
-        assert [(one["name"], one["datatype"], one["shape"]) for one in metadata["inputs"]] == [
+        assert [(spec["name"], spec["datatype"], spec["shape"]) for spec in metadata["inputs"]] == [
             (name, datatype, [-1, 2])
         ]
         (output,) = metadata["outputs"]

@@ -104,7 +104,7 @@ class Echo(BaseHTTPRequestHandler):
         self.end_headers()
         length = self.rfile.read(2)[1] & 127
         mask = self.rfile.read(4)
-        said = bytes(one ^ mask[at % 4] for at, one in enumerate(self.rfile.read(length)))
+        said = bytes(byte ^ mask[at % 4] for at, byte in enumerate(self.rfile.read(length)))
         self.wfile.write(bytes([0x81, length]) + said)
         self.close_connection = True
 
@@ -166,7 +166,7 @@ def test_only_the_owners_token_reaches_the_application(front, deploy, ready, ali
         answer = requests.post(f"{address}/v2/models/adder/infer", json={"inputs": [TENSOR]}, headers=bearer_of(user))
         assert answer.json()["outputs"][0]["data"] == [2, 3]
     assert requests.get(f"{address}/v2").status_code == 401
-    other, nothing = (requests.get(f"{front}/alice/{one}/v2", headers=bearer_of(bob)) for one in (name, "no"))
+    other, nothing = (requests.get(f"{front}/alice/{target}/v2", headers=bearer_of(bob)) for target in (name, "no"))
     assert (other.status_code, other.content) == (nothing.status_code, nothing.content) == (404, nothing.content)
     assert as_alice.call("delete", f"users/alice/apps/{name}").status_code == 200
     until(lambda: not Application.objects.exists())

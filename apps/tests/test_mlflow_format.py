@@ -224,7 +224,10 @@ def test_invocations(folders):
             else:
                 assert (answer.status_code, answer.json()["error"][-500:].count(said)) == (400, 1), answer.text
         metadata = requests.get(f"{url}/v2/models/double", timeout=LIMIT_S).json()
-        assert [(one["name"], one["datatype"]) for one in metadata["inputs"]] == [("height", "FP64"), ("age", "INT64")]
+        assert [(tensor["name"], tensor["datatype"]) for tensor in metadata["inputs"]] == [
+            ("height", "FP64"),
+            ("age", "INT64"),
+        ]
 
 
 @pytest.mark.long

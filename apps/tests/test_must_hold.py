@@ -75,7 +75,7 @@ def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, d
     with ExitStack() as stack:
         path, headers = "v2/models/adder/infer", bearer_of(alice)
         on_it, on_other = (
-            stack.enter_context(Load(f"{front}/alice/{one.name}/{path}", headers)) for one in (app, other)
+            stack.enter_context(Load(f"{front}/alice/{served.name}/{path}", headers)) for served in (app, other)
         )
         until(lambda: len(on_it.seen) > 20 and len(on_other.seen) > 20)
         killed = time.monotonic()
@@ -86,12 +86,12 @@ def test_after_a_kill_under_load_it_recovers_and_others_lose_no_request(front, d
             return app.attempt == 2 and any(at > killed and right for at, _, right in on_it.seen[-1:])
 
         until(is_back)
-        until(lambda: len([one for one in on_other.seen if one[0] > killed]) > 20)
+        until(lambda: len([answer for answer in on_other.seen if answer[0] > killed]) > 20)
     assert all(right for _, _, right in on_other.seen)
     wrong = [status for _, status, right in on_it.seen if not right]
     assert set(wrong) <= {503, CUT}
     assert wrong.count(CUT) <= 1  # the one that was on its way
-    assert [one for one in on_it.seen if one[0] < killed and not one[2]] == []
+    assert [answer for answer in on_it.seen if answer[0] < killed and not answer[2]] == []
     assert app.attempt == 2, "the first new start is enough"
 
 

@@ -74,7 +74,7 @@ def test_a_killed_process_is_restarted(cluster, deploy, ready, until):
     assert only(cluster, "ingresses")["metadata"]["labels"]["mlp.platform/public"] == "true"
     (process,) = cluster.node.processes.values()
     os.killpg(process.pid, signal.SIGKILL)
-    until(lambda: any(one is not process for one in cluster.node.processes.values()))
+    until(lambda: any(other is not process for other in cluster.node.processes.values()))
 
     def answers() -> bool:
         app.refresh_from_db()

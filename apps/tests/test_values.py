@@ -162,13 +162,19 @@ def test_cells_that_do_not_fit_are_refused_by_name(url, text, where):
 def test_strings_of_content_type_base64_are_bytes(url):
     """Send what JSON has no other way to send, as MLServer's codec for BYTES does."""
     for text, status in (("/+8=", 200), ("/+8", 400)):
-        one = {"name": "s", "datatype": "BYTES", "shape": [1], "parameters": {"content_type": "base64"}, "data": [text]}
-        body = {"inputs": [one], "parameters": {"binary_data_output": True}}
+        tensor = {
+            "name": "s",
+            "datatype": "BYTES",
+            "shape": [1],
+            "parameters": {"content_type": "base64"},
+            "data": [text],
+        }
+        body = {"inputs": [tensor], "parameters": {"binary_data_output": True}}
         answer = requests.post(f"{url}/v2/models/double/infer", json=body, timeout=LIMIT_S)
         assert (answer.status_code, answer.content.endswith(b"\2\0\0\0\xff\xef")) == (status, status == 200)
-    one |= {"data": ["/+8=", "YQ=="], "shape": [2]}
-    answer = requests.post(f"{url}/v2/models/double/infer", json={"inputs": [one]}, timeout=LIMIT_S).json()
-    assert answer["outputs"] == [one], "what is no UTF-8 comes back in base64, and says so"
+    tensor |= {"data": ["/+8=", "YQ=="], "shape": [2]}
+    answer = requests.post(f"{url}/v2/models/double/infer", json={"inputs": [tensor]}, timeout=LIMIT_S).json()
+    assert answer["outputs"] == [tensor], "what is no UTF-8 comes back in base64, and says so"
     assert predict(url, files={"s": ("a.bin", b"\xff\xef")}) == (200, {"s": [{"b64": "/+8="}]})
     for length in ("\xb2", "9" * 5000, "-1", ""):
         headers = {"Inference-Header-Content-Length": length.encode("latin-1")}
@@ -250,7 +256,7 @@ def test_an_output_without_a_datatype_has_that_of_its_values(tmp_path):
 
     with serving(tmp_path) as (address, _process):
         had = [ask(place).json()["outputs"][0] for place in range(len(OWN))]
-        assert [(one["datatype"], one["data"]) for one in had] == OWN
+        assert [(tensor["datatype"], tensor["data"]) for tensor in had] == OWN
         assert [ask(-5).json()["outputs"][0][key] for key in ("name", "datatype", "data")] == ["z", "INT64", [1, 2]]
         for place, why in (
             (9, "complex128 has no datatype"),
@@ -283,8 +289,8 @@ def test_tritons_client_reads_configuration_index_and_statistics(url):
     assert listed == [{"name": "double", "version": "1", "state": "READY", "reason": ""}]
     wanted = {"name": "f32", "data_type": "TYPE_FP32"}
     assert (config["name"], config["max_batch_size"]) == ("double", 0)
-    assert [{key: one[key] for key in wanted} for one in config["input"] if one["name"] == "f32"] == [wanted]
-    assert {one["data_type"] for one in config["input"] if one["name"] == "s"} == {"TYPE_STRING"}
+    assert [{key: tensor[key] for key in wanted} for tensor in config["input"] if tensor["name"] == "f32"] == [wanted]
+    assert {tensor["data_type"] for tensor in config["input"] if tensor["name"] == "s"} == {"TYPE_STRING"}
     assert after["inference_count"] == before["inference_count"] + 1
     assert after["execution_count"] == before["execution_count"] + 1
     assert after["last_inference"] > 0

@@ -46,10 +46,10 @@ def steps_of(job: Job) -> dict[str, dict]:
     jobs: dict[str, Job] = {}
     left = [job]
     while left and len(jobs) < MAX:
-        one = left.pop(0)
-        jobs.pop(one.name, None)  # it comes before all that use it
-        jobs[one.name] = one
-        names = {source.partition("/")[0] for source in one.job_inputs.values()}
+        step = left.pop(0)
+        jobs.pop(step.name, None)  # it comes before all that use it
+        jobs[step.name] = step
+        names = {source.partition("/")[0] for source in step.job_inputs.values()}
         left += Job.objects.filter(user=job.user_id, name__in=sorted(names)).order_by("pk")
     return {job.name[:40]: _step(job) for job in reversed(jobs.values())}
 

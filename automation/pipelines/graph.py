@@ -107,7 +107,7 @@ def filled(step: dict, params: Mapping) -> dict:
         return step
 
     def fill(text: str) -> str:
-        return PARAM.sub(lambda found: "${" if found[1] is None else _text(params[found[1]]), text)
+        return PARAM.sub(lambda match: "${" if match[1] is None else _text(params[match[1]]), text)
 
     job = dict(step["job"])
     job |= {"args": [fill(text) for text in job["args"]]} if "args" in job else {}

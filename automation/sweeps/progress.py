@@ -47,7 +47,7 @@ def _work(pk: int) -> None:
         _forget(sweep)
     elif sweep.is_open and not _over(sweep) and sweep.state == SweepState.RUNNING:
         try:
-            _make(sweep)
+            _add_trials(sweep)
         except SearchFailed as problem:
             _fail(sweep, problem)
         else:
@@ -211,7 +211,7 @@ def gpu_seconds_of(sweeps: Sequence[Sweep]) -> dict[int, float]:
 
 
 # --- what comes next --------------------------------------------------------------------------------------------------
-def _make(sweep: Sweep) -> None:
+def _add_trials(sweep: Sweep) -> None:
     """Ask for new trials, as many as may run; and for what users have left open in theirs."""
     everything = list(_trials(sweep))
     live = sum(trial.is_live for trial in everything)

@@ -73,7 +73,7 @@ def test_what_is_sent_again_with_its_key_creates_nothing(send, what):
 def test_what_is_sent_again_while_the_first_is_worked_on_creates_nothing(send, what, alice):
     before, together, token = created(), Barrier(4), accounts.token_of(alice)
 
-    def one(_):
+    def send_again(_):
         together.wait()
         try:
             return send(what, "k1", Api(token))
@@ -81,7 +81,7 @@ def test_what_is_sent_again_while_the_first_is_worked_on_creates_nothing(send, w
             connections.close_all()
 
     with ThreadPoolExecutor(4) as threads:
-        first, *others = threads.map(one, range(4))
+        first, *others = threads.map(send_again, range(4))
     assert [same(first, other) for other in others] == [True] * 3, [other.content for other in others]
     alone = created() - before
     assert RequestKey.objects.count() == 1

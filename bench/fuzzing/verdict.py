@@ -56,8 +56,8 @@ def _logs(home: World, ledger: Ledger) -> None:
             ledger.find("the end", f"the part {part} was started {times} times", str(logs / part))
     for path in sorted(logs.glob("*/*")):
         text = path.read_text(errors="replace")
-        for found in FAULTY.finditer(text):
-            around = text[text.rfind("\n", 0, found.start()) + 1 : found.start() + 1500]
+        for match in FAULTY.finditer(text):
+            around = text[text.rfind("\n", 0, match.start()) + 1 : match.start() + 1500]
             if EXPECTED.search(around.split("\n")[0]):
                 continue
             ledger.find(f"log of {path.parent.name}", around.split("\n")[0][:200], str(path), around)

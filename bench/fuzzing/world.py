@@ -81,9 +81,9 @@ class World:
         return left
 
     def _remove(self, user: str, kind: str, row: dict, age: float) -> int:
-        made = datetime.fromisoformat(row["created"])
+        created = datetime.fromisoformat(row["created"])
         kept = row["name"] == KEPT and user == USERS[0] and not self.ended.is_set()
-        if kept or (datetime.now(UTC) - made).total_seconds() < age:
+        if kept or (datetime.now(UTC) - created).total_seconds() < age:
             return 0
         at = f"/users/{user}/{kind}/{row['name']}"
         if kind == "datasets" and row["state"] == "creating":

@@ -22,11 +22,11 @@ JSON = {"Content-Type": "application/json"}
 
 def declare(command) -> None:
     """Add the verbs."""
-    made = command("login", login, tr("log in and save the token"), connects=False)
-    made.add_argument("address", metavar="URL", help=tr("address of the platform, such as http://host:30001"))
-    made.add_argument("--token-stdin", action="store_true", help=tr("read the token from standard input"))
-    made.add_argument("--browser", action="store_true", help=tr("confirm it in a browser (default on a terminal)"))
-    made.add_argument("--password", action="store_true", help=tr("ask for username and password"))
+    parser = command("login", login, tr("log in and save the token"), connects=False)
+    parser.add_argument("address", metavar="URL", help=tr("address of the platform, such as http://host:30001"))
+    parser.add_argument("--token-stdin", action="store_true", help=tr("read the token from standard input"))
+    parser.add_argument("--browser", action="store_true", help=tr("confirm it in a browser (default on a terminal)"))
+    parser.add_argument("--password", action="store_true", help=tr("ask for username and password"))
     command("logout", logout, tr("remove the saved token"), connects=False)
     command("whoami", whoami, tr("print the user, the address and the profile"))
 

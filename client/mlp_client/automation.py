@@ -50,8 +50,10 @@ def add_follow(made: argparse.ArgumentParser) -> None:
 
 def add_list(group, run) -> None:
     """Add the verb `ls` to a group."""
-    made = group("ls", run, tr("list them, newest first"))
-    made.add_argument("-n", "--limit", type=objects.count, default=20, metavar="N", help=tr("at most N (default: 20)"))
+    parser = group("ls", run, tr("list them, newest first"))
+    parser.add_argument(
+        "-n", "--limit", type=objects.count, default=20, metavar="N", help=tr("at most N (default: 20)")
+    )
 
 
 def add_calls(group, kind: str, what: str, verbs: dict) -> None:

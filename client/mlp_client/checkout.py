@@ -73,15 +73,15 @@ class Checkout:
         listed = _git(where, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         if listed is None:
             return None
-        found = []
+        paths = []
         for name in filter(None, set(listed.split(b"\0"))):
             path = folder + os.fsdecode(name)
             whole = os.path.join(self.root, path)
             if os.path.isdir(whole) and not os.path.islink(whole):  # a submodule, or another repository
-                found += (self._by_git(path.rstrip("/") + "/") or []) if os.path.exists(whole + "/.git") else []
+                paths += (self._by_git(path.rstrip("/") + "/") or []) if os.path.exists(whole + "/.git") else []
             else:
-                found.append(path)
-        return sorted(found)
+                paths.append(path)
+        return sorted(paths)
 
     def _by_walking(self, rules: ignoring.Rules):
         """Yield the paths that the ignore files of all folders leave."""
@@ -92,10 +92,10 @@ class Checkout:
             rules.of[folder] = of_git + rules.of.get(folder, [])  # .mlpignore counts more
             try:
                 with os.scandir(os.path.join(self.root, folder)) as entries:
-                    found = sorted(entries, key=lambda entry: entry.name)
+                    ordered = sorted(entries, key=lambda entry: entry.name)
             except OSError as problem:
                 raise Failure(LOCAL, f"{os.path.join(self.root, folder)}: {problem.strerror}")
-            for entry in found:
+            for entry in ordered:
                 path, is_folder = (folder + "/" if folder else "") + entry.name, entry.is_dir(follow_symlinks=False)
                 if rules.excludes(path, is_folder):
                     continue
@@ -152,19 +152,19 @@ class Checkout:
         if not head or top != b"\n":
             return {}
         branch = _git(self.root, "symbolic-ref", "-q", "HEAD")
-        made = {".git/HEAD": b"ref: " + branch if branch else head}
+        files = {".git/HEAD": b"ref: " + branch if branch else head}
         if branch:
-            made[".git/packed-refs"] = head.strip() + b" " + branch
+            files[".git/packed-refs"] = head.strip() + b" " + branch
         index = self._index(launchers)
         if index:
-            made[".git/index"] = index
+            files[".git/index"] = index
         diff = _git(self.root, "diff", "--binary", "--no-ext-diff", "--no-color", "HEAD") or b""
         if len(diff) > DIFF_BYTES:
             much = size(len(diff))
             self.say(tr("the uncommitted changes have {size}; the files are sent, no diff of them", size=much))
         elif diff:
-            made[DIFF] = diff
-        return made
+            files[DIFF] = diff
+        return files
 
     def _index(self, launchers: dict):
         """Return an index with the files of the commit that are sent: by it the platform tells whether some differ."""

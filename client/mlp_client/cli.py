@@ -53,18 +53,18 @@ def codes() -> str:
 
 def _common(default) -> argparse.ArgumentParser:
     """Return the options that may come before or after the verb; only those before it have a default."""
-    made = argparse.ArgumentParser(add_help=False, argument_default=default)
-    group = made.add_argument_group(tr("connection (or MLP_URL, MLP_TOKEN, MLP_PROFILE, MLP_CACERT)"))
+    common = argparse.ArgumentParser(add_help=False, argument_default=default)
+    group = common.add_argument_group(tr("connection (or MLP_URL, MLP_TOKEN, MLP_PROFILE, MLP_CACERT)"))
     group.add_argument("--profile", metavar="NAME", help=tr("saved login to use (default: the last one)"))
     group.add_argument("--url", help=tr("address of the platform"))
     group.add_argument("--token", help=tr("token; other users of the machine can see it while the command runs"))
     group.add_argument("--user", help=tr("owner of the objects (default: the user of the token)"))
     group.add_argument("--cacert", metavar="FILE", help=tr("certificates to trust instead of the system's"))
-    group = made.add_argument_group(tr("output and retries"))
+    group = common.add_argument_group(tr("output and retries"))
     group.add_argument("--patience", type=_seconds, metavar="S", help=tr("retry for S seconds (default: 300)"))
     group.add_argument("--json", action="store_const", const=True, help=tr("print the result as JSON"))
     group.add_argument("--quiet", action="store_const", const=True, help=tr("print only results and errors"))
-    return made
+    return common
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,14 +90,14 @@ class Verbs:
         """Add a verb and return its parser."""
         texts = {"help": help_text, "description": help_text, "epilog": codes()}
         raw = argparse.RawDescriptionHelpFormatter
-        made = self.verbs.add_parser(name, parents=[self.common], formatter_class=raw, **texts, **options)
-        made.set_defaults(run=run, connects=connects, takes_args=False)
-        return made
+        subparser = self.verbs.add_parser(name, parents=[self.common], formatter_class=raw, **texts, **options)
+        subparser.set_defaults(run=run, connects=connects, takes_args=False)
+        return subparser
 
     def group(self, name: str, help_text: str) -> Verbs:
         """Add a first word and return where the second ones are declared."""
-        made = self.verbs.add_parser(name, help=help_text, description=help_text)
-        verbs = made.add_subparsers(dest="second", metavar="VERB", parser_class=Parser)
+        subparser = self.verbs.add_parser(name, help=help_text, description=help_text)
+        verbs = subparser.add_subparsers(dest="second", metavar="VERB", parser_class=Parser)
         verbs.required = True
         return Verbs(verbs, self.common)
 

@@ -38,11 +38,11 @@ WORDS = "words"  # what the scripts ask for
 
 def declare(command) -> None:
     """Add the verb."""
-    made = command("completion", completion, tr("print what makes a shell complete commands"), connects=False)
-    made.description = tr('Bash: eval "$(mlp completion bash)" in ~/.bashrc; zsh: the same with zsh in ~/.zshrc')
-    made.add_argument("shell", choices=[*SCRIPTS, WORDS], metavar="SHELL", help="bash, zsh")
-    made.add_argument("place", type=int, nargs="?", help=argparse.SUPPRESS)
-    made.set_defaults(takes_args=True)
+    parser = command("completion", completion, tr("print what makes a shell complete commands"), connects=False)
+    parser.description = tr('Bash: eval "$(mlp completion bash)" in ~/.bashrc; zsh: the same with zsh in ~/.zshrc')
+    parser.add_argument("shell", choices=[*SCRIPTS, WORDS], metavar="SHELL", help="bash, zsh")
+    parser.add_argument("place", type=int, nargs="?", help=argparse.SUPPRESS)
+    parser.set_defaults(takes_args=True)
 
 
 def completion(_rest, options: argparse.Namespace, say) -> dict:

@@ -98,14 +98,14 @@ class Rest:
 
     def rows(self, path: str, limit: int, **query) -> list:
         """Return the newest `limit` objects of a list."""
-        found: list = []
-        while len(found) < limit:
-            most = min(1000, limit - len(found))
-            page = self.get(path, limit=most, offset=len(found), **query)
-            found += page
+        rows: list = []
+        while len(rows) < limit:
+            most = min(1000, limit - len(rows))
+            page = self.get(path, limit=most, offset=len(rows), **query)
+            rows += page
             if len(page) < most:
                 break
-        return found
+        return rows
 
     def send(self, method: str, path: str, body=None, expect=()) -> Response:
         """Send JSON; return the response. Raises Failure.

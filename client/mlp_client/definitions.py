@@ -49,7 +49,7 @@ class Definition:
         if self.is_json:
             self.text = json.dumps({**json.loads(self.text), "name": name})
         elif NAME.search(self.text):
-            self.text = NAME.sub(lambda found: found.group("key") + name, self.text, count=1)
+            self.text = NAME.sub(lambda match: match.group("key") + name, self.text, count=1)
         elif self.text.lstrip()[:1] == "{":
             raise Failure(USAGE, tr("{file}: --name needs YAML without braces, or JSON", file=self.path))
         else:
@@ -65,17 +65,17 @@ class Definition:
     def _name(self) -> str:
         if self.is_json:
             return str(json.loads(self.text).get("name") or "")
-        found = NAME.search(self.text)
-        return unquoted(found.group("value")) if found else ""
+        match = NAME.search(self.text)
+        return unquoted(match.group("value")) if match else ""
 
     def scripts(self) -> dict:
         """Return the scripts that are files of this machine, beside the definition: {what it calls them: path}."""
-        beside, found = os.path.dirname(self.path), {}
+        beside, paths = os.path.dirname(self.path), {}
         for match in self._entries().finditer(self.text):
             entry = unquoted(match.group("value"))
             if os.path.isfile(os.path.join(beside, entry)):
-                found[entry] = os.path.join(beside, entry)
-        return found
+                paths[entry] = os.path.join(beside, entry)
+        return paths
 
     def send(self, rest: Rest, options, say) -> None:
         """Send the checkout that the scripts are in, and name them as they are there. A script that is no file here is

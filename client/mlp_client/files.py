@@ -24,24 +24,26 @@ from .transfer.upload import upload
 
 def declare(command) -> None:
     """Add the verbs."""
-    made = command("pull", pull, tr("fetch the output of a job, or a dataset; continues where it was interrupted"))
-    made.add_argument("name", metavar="NAME", help=tr("a job; with --dataset a dataset, or owner/name"))
-    made.add_argument("dir", metavar="DIR", nargs="?", help=tr("folder to write to (default: NAME)"))
-    made.add_argument("--dataset", action="store_true", help=tr("NAME is a dataset"))
-    made.add_argument("--only", action="append", metavar="PATTERN", help=tr("only files that match, such as 'ckpt/*'"))
-    _parallel(made)
-    made = command("push", push, tr("send a folder as a dataset; continues where it was interrupted"))
-    made.add_argument("dir", metavar="DIR")
-    made.add_argument("--name", required=True, help=tr("name of the dataset: letters a to z and dots"))
-    made.add_argument("--title", default="", help=tr("what pages call it"))
-    made.add_argument("--replace", action="store_true", help=tr("replace a dataset of that name"))
-    made.add_argument("--follow", action="store_true", help=tr("follow symbolic links"))
-    made.add_argument("--all", action="store_true", help=tr("send .DS_Store, Thumbs.db, .git and the like, too"))
-    _parallel(made)
+    parser = command("pull", pull, tr("fetch the output of a job, or a dataset; continues where it was interrupted"))
+    parser.add_argument("name", metavar="NAME", help=tr("a job; with --dataset a dataset, or owner/name"))
+    parser.add_argument("dir", metavar="DIR", nargs="?", help=tr("folder to write to (default: NAME)"))
+    parser.add_argument("--dataset", action="store_true", help=tr("NAME is a dataset"))
+    parser.add_argument(
+        "--only", action="append", metavar="PATTERN", help=tr("only files that match, such as 'ckpt/*'")
+    )
+    _parallel(parser)
+    parser = command("push", push, tr("send a folder as a dataset; continues where it was interrupted"))
+    parser.add_argument("dir", metavar="DIR")
+    parser.add_argument("--name", required=True, help=tr("name of the dataset: letters a to z and dots"))
+    parser.add_argument("--title", default="", help=tr("what pages call it"))
+    parser.add_argument("--replace", action="store_true", help=tr("replace a dataset of that name"))
+    parser.add_argument("--follow", action="store_true", help=tr("follow symbolic links"))
+    parser.add_argument("--all", action="store_true", help=tr("send .DS_Store, Thumbs.db, .git and the like, too"))
+    _parallel(parser)
 
 
-def _parallel(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
+def _parallel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "-j", "--jobs", type=_threads, default=4, metavar="N", help=tr("transfers at a time (default: 4)")
     )
 
@@ -60,7 +62,7 @@ def pull(rest: Rest, options: argparse.Namespace, say) -> dict:
         return downloads.download(rest.data, options, say)
     outputs = Outputs(rest, options.name)
     wanted = [Pattern(text) for text in options.only or ()]
-    files = [each for each in outputs.listed() if not wanted or any(_matches(one, each.path) for one in wanted)]
+    files = [each for each in outputs.listed() if not wanted or any(_matches(pattern, each.path) for pattern in wanted)]
     total, received = sum(file.size for file in files), 0
     drafts = Path(folder) / downloads._free_name(files)
     try:

@@ -32,15 +32,15 @@ class Pattern:
 
 def read(text: str, defaults=()) -> list:
     """Return the patterns of an ignore file. A line that is no valid pattern matches nothing, as for git."""
-    found = []
+    patterns = []
     for line in [*defaults, *text.splitlines()]:
         line = re.sub(r"(?<!\\) +$", "", line)
         if line and not line.startswith("#") and line.strip("!/"):
             try:
-                found.append(Pattern(line))
+                patterns.append(Pattern(line))
             except re.error:
                 continue
-    return found
+    return patterns
 
 
 class Rules:
@@ -88,12 +88,12 @@ def _expression(glob: str) -> str:
         elif char == "?":
             out, index = out + "[^/]", index + 1
         elif char == "[":
-            found = re.compile(r"\[([!^]?)(\]?(?:\\.|\[:\w+:\]|[^\]\\])*)\]").match(glob, index)
-            if found is None:
+            match = re.compile(r"\[([!^]?)(\]?(?:\\.|\[:\w+:\]|[^\]\\])*)\]").match(glob, index)
+            if match is None:
                 raise re.error("no end of the brackets")
-            inside = re.sub(r"\[:(\w+):\]", lambda name: CLASSES.get(name[1], ""), found[2])
+            inside = re.sub(r"\[:(\w+):\]", lambda name: CLASSES.get(name[1], ""), match[2])
             inside = re.sub(r"(?<!\\)([\[\]&~|])", r"\\\1", inside)
-            out, index = out + "(?!/)[" + ("^" if found[1] else "") + inside + "]", found.end()
+            out, index = out + "(?!/)[" + ("^" if match[1] else "") + inside + "]", match.end()
         elif char == "\\" and index + 1 < len(glob):
             out, index = out + re.escape(glob[index + 1]), index + 2
         else:

@@ -21,29 +21,29 @@ RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority",
 
 def declare(command) -> None:
     """Add the verbs."""
-    made = command("ps", ps, tr("list jobs, newest first"))
-    made.add_argument("--state", choices=("creating", "running", "finished", "error"), help=tr("only those"))
-    made.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
-    made = command("logs", logs, tr("print the log of a job"))
-    made.add_argument("name", metavar="JOB")
-    made.add_argument("-f", "--follow", action="store_true", help=tr("follow it to the end; exit as the job did"))
-    interrupting.options_of(made)
-    made = command("metrics", metrics, tr("print what a job has reported"))
-    made.add_argument("name", metavar="JOB")
-    made.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
-    made = command("cancel", cancel, tr("cancel jobs"))
-    made.add_argument("names", metavar="JOB", nargs="+")
-    made = command("rerun", rerun, tr("run a job again, with its code as it was"))
-    made.add_argument("job", metavar="JOB")
-    made.add_argument(
+    parser = command("ps", ps, tr("list jobs, newest first"))
+    parser.add_argument("--state", choices=("creating", "running", "finished", "error"), help=tr("only those"))
+    parser.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
+    parser = command("logs", logs, tr("print the log of a job"))
+    parser.add_argument("name", metavar="JOB")
+    parser.add_argument("-f", "--follow", action="store_true", help=tr("follow it to the end; exit as the job did"))
+    interrupting.options_of(parser)
+    parser = command("metrics", metrics, tr("print what a job has reported"))
+    parser.add_argument("name", metavar="JOB")
+    parser.add_argument("-n", "--limit", type=count, default=20, metavar="N", help=tr("at most N (default: 20)"))
+    parser = command("cancel", cancel, tr("cancel jobs"))
+    parser.add_argument("names", metavar="JOB", nargs="+")
+    parser = command("rerun", rerun, tr("run a job again, with its code as it was"))
+    parser.add_argument("job", metavar="JOB")
+    parser.add_argument(
         "--set", action="append", default=[], metavar="ARG=VALUE", help=tr("replace an argument: lr=0.01")
     )
-    running.job_options(made, RERUN)
-    interrupting.options_of(made)
-    made.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
+    running.job_options(parser, RERUN)
+    interrupting.options_of(parser)
+    parser.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
     command("queue", queue, tr("list your queued jobs and why they wait"))
-    made = command("open", open_page, tr("open the page of a job in the browser"))
-    made.add_argument("name", metavar="JOB", nargs="?")
+    parser = command("open", open_page, tr("open the page of a job in the browser"))
+    parser.add_argument("name", metavar="JOB", nargs="?")
 
 
 def ps(rest: Rest, options: argparse.Namespace, say) -> list:
@@ -139,19 +139,19 @@ def rerun(rest: Rest, options: argparse.Namespace, say):
 
 def replaced(args: list, name: str, value: str) -> list:
     """Return the arguments with another value of one, in the form that it has there: `--lr 1`, `--lr=1` or `lr=1`."""
-    made, index, found = list(args), 0, False
-    while index < len(made):
-        given = re.fullmatch(r"(--?|\+)?" + re.escape(name) + r"(=.*)?", made[index], re.DOTALL)
+    edited, index, found = list(args), 0, False
+    while index < len(edited):
+        given = re.fullmatch(r"(--?|\+)?" + re.escape(name) + r"(=.*)?", edited[index], re.DOTALL)
         if given and given.group(2) is not None:
-            made[index], found = (given.group(1) or "") + f"{name}={value}", True
+            edited[index], found = (given.group(1) or "") + f"{name}={value}", True
         elif given and given.group(1) in ("-", "--"):
             end = index + 1
-            while end < len(made) and (end == index + 1 or _is_number(made[end])) and not _is_option(made[end]):
+            while end < len(edited) and (end == index + 1 or _is_number(edited[end])) and not _is_option(edited[end]):
                 end += 1
-            made[index + 1 : end], found = [value], True
+            edited[index + 1 : end], found = [value], True
             index += 1
         index += 1
-    return made if found else [*made, f"--{name}", value]
+    return edited if found else [*edited, f"--{name}", value]
 
 
 def _is_number(text: str) -> bool:
@@ -178,7 +178,7 @@ def queue(rest: Rest, options: argparse.Namespace, say) -> list:
         (tr("NAME"), lambda row: row["name"]),
         (tr("REASON"), lambda row: row["reason"]),
     )
-    options.show = lambda found: shown.table(found, columns)
+    options.show = lambda rows: shown.table(rows, columns)
     return sorted(rows, key=lambda row: row["position"])
 
 
@@ -189,7 +189,7 @@ def open_page(rest: Rest, options: argparse.Namespace, say) -> dict:
     address = f"{rest.web.url}/jobs" + (f"/{quote(options.name, safe='')}" if options.name else "")
     if not webbrowser.open(address):
         say(tr("no browser was found; open the address yourself"))
-    options.show = lambda found: shown.line(found["url"])
+    options.show = lambda page: shown.line(page["url"])
     return {"url": address}
 
 

@@ -18,29 +18,31 @@ from .transfer.errors import LOCAL, USAGE, Failure
 def declare(command) -> None:
     """Add the verbs."""
     pipelines = command.group("pipeline", tr("run a graph of jobs"))
-    made = pipelines("run", run_pipeline, tr("run a pipeline, of a file or of the platform, and follow the run"))
-    made.add_argument("file", metavar="FILE|PIPELINE", help=tr("YAML or JSON; or the name of a stored pipeline"))
-    automation.add_sending(made)
-    made.add_argument(
+    parser = pipelines("run", run_pipeline, tr("run a pipeline, of a file or of the platform, and follow the run"))
+    parser.add_argument("file", metavar="FILE|PIPELINE", help=tr("YAML or JSON; or the name of a stored pipeline"))
+    automation.add_sending(parser)
+    parser.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help=tr("value of a parameter of the pipeline")
     )
-    made.add_argument("--fresh", action="store_true", help=tr("run unchanged steps, too"))
-    automation.add_following(made)
+    parser.add_argument("--fresh", action="store_true", help=tr("run unchanged steps, too"))
+    automation.add_following(parser)
     automation.add_list(pipelines, list_pipelines)
-    made = automation.add_name(pipelines("show", show_run, tr("print a run of a pipeline with its steps")), "PIPELINE")
-    _run(made)
-    automation.add_follow(made)
+    parser = automation.add_name(
+        pipelines("show", show_run, tr("print a run of a pipeline with its steps")), "PIPELINE"
+    )
+    _run(parser)
+    automation.add_follow(parser)
     _run(automation.add_name(pipelines("cancel", cancel_run, tr("cancel a run and its jobs")), "PIPELINE"))
     for verb, text in (("approve", tr("approve a step that waits for it")), ("reject", tr("reject such a step"))):
-        made = automation.add_name(pipelines(verb, answer_step, text), "PIPELINE")
-        made.add_argument("step", metavar="STEP")
-        _run(made)
-        made.set_defaults(verb=verb)
+        parser = automation.add_name(pipelines(verb, answer_step, text), "PIPELINE")
+        parser.add_argument("step", metavar="STEP")
+        _run(parser)
+        parser.set_defaults(verb=verb)
     automation.add_removal(pipelines, "pipelines", "PIPELINE", tr("delete a pipeline with its runs; its jobs stay"))
 
 
-def _run(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--run", type=int, metavar="N", dest="number", help=tr("number of the run (default: the last)"))
+def _run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", type=int, metavar="N", dest="number", help=tr("number of the run (default: the last)"))
 
 
 def run_pipeline(rest: Rest, options: argparse.Namespace, say):

@@ -22,13 +22,13 @@ PLAIN += ("priority", "workers", "network")
 def declare(command) -> None:
     """Add the verb."""
     usage = tr("mlp run [options] FILE [-- ARGS]")
-    made = command("run", run, tr("run a script of this machine as a job"), usage=usage)
-    made.add_argument("script", metavar="FILE", help=tr("the script; its git checkout, or its folder, is sent"))
-    made.set_defaults(takes_args=True)
-    made.add_argument("--root", metavar="DIR", help=tr("send this folder in place of the whole checkout"))
-    job_options(made)
-    interrupting.options_of(made)
-    made.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
+    parser = command("run", run, tr("run a script of this machine as a job"), usage=usage)
+    parser.add_argument("script", metavar="FILE", help=tr("the script; its git checkout, or its folder, is sent"))
+    parser.set_defaults(takes_args=True)
+    parser.add_argument("--root", metavar="DIR", help=tr("send this folder in place of the whole checkout"))
+    job_options(parser)
+    interrupting.options_of(parser)
+    parser.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
 
 
 def job_options(made: argparse.ArgumentParser, only=None) -> None:
@@ -111,7 +111,7 @@ def follow_new(rest: Rest, job: dict, options: argparse.Namespace, say):
     """Follow a job that was submitted just now, or with --detach return it."""
     say(tr("job {name}: {url}/jobs/{name}", name=job["name"], url=rest.web.url))
     if options.detach:
-        options.show = lambda made: shown.line(made["name"])
+        options.show = lambda job: shown.line(job["name"])
         return job
     return follow(rest, job["name"], options, say)
 
@@ -179,15 +179,15 @@ def _pair(text: str):
 
 def memory(text: str) -> int:
     """Return MiB. Raises ValueError, KeyError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    return round(float(found.group(1)) * UNITS[found.group(2)]) if found else int(text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    return round(float(match.group(1)) * UNITS[match.group(2)]) if match else int(text)
 
 
 def _duration(text: str) -> int:
-    found = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
-    if not text.strip() or not found:
+    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip().lower())
+    if not text.strip() or not match:
         raise ValueError
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 

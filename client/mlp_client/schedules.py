@@ -16,8 +16,8 @@ def declare(command) -> None:
     schedules = command.group("schedule", tr("submit at certain times, or when something happens"))
     automation.add_definition(schedules("create", create_schedule, tr("create the schedule of a file")))
     automation.add_list(schedules, list_schedules)
-    made = schedules("show", show_schedule, tr("print the next times of a schedule and what it has done"))
-    automation.add_name(made, "SCHEDULE")
+    parser = schedules("show", show_schedule, tr("print the next times of a schedule and what it has done"))
+    automation.add_name(parser, "SCHEDULE")
     automation.add_calls(schedules, "schedules", "SCHEDULE", {
         "pause": tr("submit nothing until it is resumed"),
         "resume": tr("let a paused schedule go on"),

@@ -115,8 +115,8 @@ class Sent:
     def _header(self, entry: str) -> str:
         """Return the script's header (PEP 723), "" without one: what starts the script needs the same packages."""
         with open(os.path.join(self.checkout.root, entry), encoding="utf-8", errors="replace") as file:
-            found = HEADER.search(file.read())
-        return found.group(0) if found else ""
+            match = HEADER.search(file.read())
+        return match.group(0) if match else ""
 
     def _folder(self, fresh: bool) -> str:
         project = os.environ.get("GITHUB_REPOSITORY") or os.environ.get("CI_PROJECT_PATH") or ""
@@ -143,9 +143,9 @@ class Sent:
     def send(self) -> None:
         """Send what differs, and delete what the checkout no longer has. Raises Failure, _Stale."""
         with tempfile.TemporaryDirectory(prefix="mlp-") as drafts:
-            made = {**self.checkout.git_files(self.launchers), **self.launchers}
+            generated = {**self.checkout.git_files(self.launchers), **self.launchers}
             files = dict(self.checkout.files)
-            for number, (path, data) in enumerate(made.items()):
+            for number, (path, data) in enumerate(generated.items()):
                 draft = os.path.join(drafts, str(number))
                 with open(draft, "wb") as file:
                     file.write(data)
@@ -173,7 +173,7 @@ class Sent:
         with Progress(tr("sending"), total, len(files), self.quiet) as progress:
             work = Upload(self.rest.data, HOME, there, progress, False)
 
-            def one(local: Local) -> None:
+            def send_file(local: Local) -> None:
                 """Send one file unless it is there; remember its checksum."""
                 remote = there.get(f"{self.folder}/{local.path}")
                 self.sums[local.path] = digest = _sum(local)
@@ -184,7 +184,7 @@ class Sent:
                 info = SimpleNamespace(st_size=local.size, st_mtime_ns=local.mtime_ns)
                 work.one(Local(f"{self.folder}/{local.path}", local.source, info))
 
-            each(one, list(files.values()), THREADS, self.rest.web)
+            each(send_file, list(files.values()), THREADS, self.rest.web)
             self.moved = progress.moved
         self.say(tr("sent {moved} of {total} bytes, {count} files", moved=self.moved, count=len(files), total=total))
 

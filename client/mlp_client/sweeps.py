@@ -18,14 +18,14 @@ ENDED_TRIALS = ("complete", "pruned", "failed", "cancelled")
 def declare(command) -> None:
     """Add the verbs."""
     sweeps = command.group("sweep", tr("search for the best arguments of a script"))
-    made = automation.add_definition(sweeps("run", run_sweep, tr("begin the sweep of a file, and follow it")))
-    automation.add_following(made)
+    parser = automation.add_definition(sweeps("run", run_sweep, tr("begin the sweep of a file, and follow it")))
+    automation.add_following(parser)
     automation.add_list(sweeps, list_sweeps)
-    made = automation.add_name(sweeps("show", show_sweep, tr("print a sweep and its best trial")), "SWEEP")
-    automation.add_follow(made)
-    made = automation.add_name(sweeps("extend", extend_sweep, tr("let a sweep make more trials")), "SWEEP")
-    made.add_argument("--trials", type=int, metavar="N", help=tr("so many more"))
-    made.add_argument("--parallel", type=int, metavar="N", help=tr("at the same time"))
+    parser = automation.add_name(sweeps("show", show_sweep, tr("print a sweep and its best trial")), "SWEEP")
+    automation.add_follow(parser)
+    parser = automation.add_name(sweeps("extend", extend_sweep, tr("let a sweep make more trials")), "SWEEP")
+    parser.add_argument("--trials", type=int, metavar="N", help=tr("so many more"))
+    parser.add_argument("--parallel", type=int, metavar="N", help=tr("at the same time"))
     automation.add_calls(sweeps, "sweeps", "SWEEP", {
         "pause": tr("let running trials end and make no new ones"),
         "resume": tr("let a sweep that is paused or has failed go on"),

@@ -33,12 +33,12 @@ class Parser(argparse.ArgumentParser):
 
 def _common(default) -> argparse.ArgumentParser:
     """Return the options that may come before or after the command; only those before it have a default."""
-    made = argparse.ArgumentParser(add_help=False, argument_default=default)
-    where = made.add_argument_group("connection (or the variables MLP_URL, MLP_USER, MLP_TOKEN)")
+    common = argparse.ArgumentParser(add_help=False, argument_default=default)
+    where = common.add_argument_group("connection (or the variables MLP_URL, MLP_USER, MLP_TOKEN)")
     where.add_argument("--url", help="address of the platform (default: that of the last login)")
     where.add_argument("--user", help="owner of the data (default: the user of the token)")
     where.add_argument("--token", help="API token (default: that of the saved login)")
-    how = made.add_argument_group("output and retries")
+    how = common.add_argument_group("output and retries")
     how.add_argument(
         "--patience",
         type=_seconds,
@@ -47,7 +47,7 @@ def _common(default) -> argparse.ArgumentParser:
     )
     how.add_argument("--json", action="store_const", const=True, help="print the result as JSON")
     how.add_argument("--quiet", action="store_const", const=True, help="print only errors")
-    return made
+    return common
 
 
 def parser() -> argparse.ArgumentParser:
@@ -65,47 +65,53 @@ def parser() -> argparse.ArgumentParser:
     common = _common(argparse.SUPPRESS)
 
     def command(name: str, run, text: str, group=commands) -> argparse.ArgumentParser:
-        made = group.add_parser(name, help=text, description=text, parents=[common], epilog=CODES, formatter_class=raw)
-        made.set_defaults(run=run)
-        return made
+        subparser = group.add_parser(
+            name, help=text, description=text, parents=[common], epilog=CODES, formatter_class=raw
+        )
+        subparser.set_defaults(run=run)
+        return subparser
 
-    made = command("upload", upload, "upload a folder or file as a dataset; resumes an interrupted upload")
-    _dataset(made, "name of the dataset (letters a to z and dots)")
-    made.add_argument("--title", default="", help="what pages call it: any text of at most 200 characters")
-    made.add_argument("--replace", action="store_true", help="replace an existing dataset of that name")
-    made.add_argument("--part", type=_part, default=64, metavar="MIB", help="part size of large files (default: 64)")
-    made.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")
-    made.add_argument("--all", action="store_true", help="upload also .DS_Store, ._*, Thumbs.db, .git and the like")
+    subparser = command("upload", upload, "upload a folder or file as a dataset; resumes an interrupted upload")
+    _dataset(subparser, "name of the dataset (letters a to z and dots)")
+    subparser.add_argument("--title", default="", help="what pages call it: any text of at most 200 characters")
+    subparser.add_argument("--replace", action="store_true", help="replace an existing dataset of that name")
+    subparser.add_argument(
+        "--part", type=_part, default=64, metavar="MIB", help="part size of large files (default: 64)"
+    )
+    subparser.add_argument("--follow", action="store_true", help="follow symbolic links (default: skip them)")
+    subparser.add_argument(
+        "--all", action="store_true", help="upload also .DS_Store, ._*, Thumbs.db, .git and the like"
+    )
     _dataset(
         command("download", download, "download a dataset to a folder; resumes an interrupted download"),
         "name of the dataset; owner/name for one that is shared with you",
     )
-    made = command("list", list_datasets, "list datasets")
-    made.add_argument("--shared", action="store_true", help="list those that others share with you")
-    made = command("delete", delete, "delete a dataset, and wait until it is deleted")
-    made.add_argument("--name", required=True, help="name of the dataset")
-    made.add_argument("--force", action="store_true", help="also delete a dataset that is being uploaded")
+    subparser = command("list", list_datasets, "list datasets")
+    subparser.add_argument("--shared", action="store_true", help="list those that others share with you")
+    subparser = command("delete", delete, "delete a dataset, and wait until it is deleted")
+    subparser.add_argument("--name", required=True, help="name of the dataset")
+    subparser.add_argument("--force", action="store_true", help="also delete a dataset that is being uploaded")
     command("login", login, "log in with username and password, and save the token")
 
     script = commands.add_parser("script", help="manage scripts: put, get, list, delete")
     group = script.add_subparsers(dest="script_command", metavar="COMMAND", parser_class=Parser)
     group.required = True
-    made = command("put", scripts.put, "upload a script", group)
-    made.add_argument("file", metavar="FILE")
-    made.add_argument("name", metavar="NAME", nargs="?", help="path on the platform (default: name of the file)")
-    made = command("get", scripts.get, "download a script", group)
-    made.add_argument("name", metavar="NAME")
-    made.add_argument("file", metavar="FILE", help="file or folder to write to; - for standard output")
+    subparser = command("put", scripts.put, "upload a script", group)
+    subparser.add_argument("file", metavar="FILE")
+    subparser.add_argument("name", metavar="NAME", nargs="?", help="path on the platform (default: name of the file)")
+    subparser = command("get", scripts.get, "download a script", group)
+    subparser.add_argument("name", metavar="NAME")
+    subparser.add_argument("file", metavar="FILE", help="file or folder to write to; - for standard output")
     command("list", scripts.list_scripts, "list scripts", group)
-    made = command("delete", scripts.delete, "delete a script", group)
-    made.add_argument("name", metavar="NAME")
+    subparser = command("delete", scripts.delete, "delete a script", group)
+    subparser.add_argument("name", metavar="NAME")
     return main
 
 
-def _dataset(made: argparse.ArgumentParser, text: str) -> None:
-    made.add_argument("dir", metavar="DIR")
-    made.add_argument("--name", required=True, help=text)
-    made.add_argument("--jobs", type=_jobs, default=4, help="number of parallel transfers (default: 4)")
+def _dataset(subparser: argparse.ArgumentParser, text: str) -> None:
+    subparser.add_argument("dir", metavar="DIR")
+    subparser.add_argument("--name", required=True, help=text)
+    subparser.add_argument("--jobs", type=_jobs, default=4, help="number of parallel transfers (default: 4)")
 
 
 def main(arguments=None) -> int:

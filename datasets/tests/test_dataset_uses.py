@@ -54,7 +54,7 @@ def used(as_alice, alice, photos, tasks):
 
 
 def uses(caller, query: str = "") -> list[tuple[str, str, str]]:
-    return [(one["kind"], one["user"], one["name"]) for one in caller.call("get", f"{ADDRESS}/uses{query}").json()]
+    return [(use["kind"], use["user"], use["name"]) for use in caller.call("get", f"{ADDRESS}/uses{query}").json()]
 
 
 def test_uses_are_listed_newest_first(used, as_alice):

@@ -71,7 +71,7 @@ def held() -> int:
 
 
 def numbers(caller) -> list[int]:
-    return [one["number"] for one in caller.call("get", f"{ADDRESS}/versions").json()]
+    return [version["number"] for version in caller.call("get", f"{ADDRESS}/versions").json()]
 
 
 def read_by(job: Job, attempt_of: str = "photos") -> str:
@@ -90,7 +90,7 @@ class TestPublishing:
         assert not Dataset.objects.filter(name="photos.new").exists()
         assert not storage.dataset_dir("alice", "photos.new").exists()
         found = as_alice.call("get", f"{ADDRESS}/versions").json()
-        assert [(one["number"], one["current"], one["size"], one["notes"], one["by"]) for one in found] == [
+        assert [(row["number"], row["current"], row["size"], row["notes"], row["by"]) for row in found] == [
             (2, True, 5, "*better*", "alice"), (1, False, 4, "", "alice"),
         ]  # fmt: skip
         assert held() == 9

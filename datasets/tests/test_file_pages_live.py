@@ -92,7 +92,7 @@ def test_all_files_can_be_downloaded_as_an_archive(look, bob, service):
     assert 'filename="many.tar"' in answer.headers["Content-Disposition"]
     assert int(answer.headers["Content-Length"]) == len(answer.content)
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
-        files = {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}
+        files = {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
     assert files == {f"many/{path}": data for path, data in FILES.items()}
     client = Client()
     client.force_login(bob)

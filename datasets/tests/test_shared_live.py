@@ -44,18 +44,18 @@ def listed(person, path: str) -> list[str]:
 
 
 def test_a_shared_dataset_is_read_and_never_changed(ready, bob, bob_data, alice_data):
-    one, whole = "/data/alice/photos/a/one.csv", "/data/alice/photos"
-    assert [bob_data.request(method, one).status_code for method in ("GET", "PROPFIND", "PUT")] == [404] * 3
+    file, whole = "/data/alice/photos/a/one.csv", "/data/alice/photos"
+    assert [bob_data.request(method, file).status_code for method in ("GET", "PROPFIND", "PUT")] == [404] * 3
     assert listed(bob_data, "/data") == ["/data/", "/data/bob/"]
     share, _token = grants.make(row=ready, audience="user", user="bob", by="alice")
-    answer = bob_data.get(one)
+    answer = bob_data.get(file)
     assert (answer.status_code, answer.content) == (200, ROWS)
-    assert bob_data.get(one, headers={"Range": "bytes=98-"}).content == b"2\n"
+    assert bob_data.get(file, headers={"Range": "bytes=98-"}).content == b"2\n"
     assert listed(bob_data, "/data") == ["/data/", "/data/bob/", "/data/alice/"]
     assert listed(bob_data, "/data/alice") == ["/data/alice/", "/data/alice/photos/"]
     assert listed(bob_data, whole + "/a") == ["/data/alice/photos/a/", "/data/alice/photos/a/one.csv"]
     for method, given in WRITES.items():
-        for path in (one, whole, whole + "/new"):
+        for path in (file, whole, whole + "/new"):
             answer = bob_data.request(method, path, **given)
             assert (answer.status_code, answer.text) == (403, ONLY_READ), (method, path)
     big = bob_data.put(whole + "/big", data=bytes(200_000))
@@ -63,12 +63,12 @@ def test_a_shared_dataset_is_read_and_never_changed(ready, bob, bob_data, alice_
     for path in ("/data/alice/private/x", "/data/alice/.home/x", "/data/alice/.home", "/data/alice/none/x"):
         assert [bob_data.request(method, path).status_code for method in ("GET", "PROPFIND", "PUT")] == [404] * 3, path
     away = {"Destination": "/data/alice/photos/b"}
-    assert bob_data.request("COPY", one, headers=away).status_code == 403
-    assert bob_data.request("COPY", one, headers={"Destination": "/data/bob/.home/mine"}).status_code == 201
+    assert bob_data.request("COPY", file, headers=away).status_code == 403
+    assert bob_data.request("COPY", file, headers={"Destination": "/data/bob/.home/mine"}).status_code == 201
     assert bob_data.get("/data/bob/.home/mine").content == ROWS
-    assert alice_data.get(one).content == ROWS
+    assert alice_data.get(file).content == ROWS
     grants.revoke(share, by="alice")
-    assert [bob_data.request(method, one).status_code for method in ("GET", "PROPFIND", "PUT", "COPY")] == [404] * 4
+    assert [bob_data.request(method, file).status_code for method in ("GET", "PROPFIND", "PUT", "COPY")] == [404] * 4
     assert listed(bob_data, "/data") == ["/data/", "/data/bob/"]
 
 

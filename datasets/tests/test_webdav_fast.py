@@ -81,13 +81,13 @@ def of_one_port(gateway: socket.socket, other: socket.socket) -> tuple[socket.so
     for _attempt in range(100):
         first, second = socket.create_connection(gateway.getsockname()), socket.socket()
         upload, _far = gateway.accept()
-        for one in (first, second):
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for server in (first, second):
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             second.bind(first.getsockname())
         except OSError:
-            for one in (first, second, upload):
-                one.close()
+            for server in (first, second, upload):
+                server.close()
         else:
             second.connect(other.getsockname())
             return upload, first, second

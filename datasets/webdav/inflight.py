@@ -56,7 +56,9 @@ class Others:
         """Return what they will store there, but at that path, which is replaced."""
         if not any(place in upload.places for upload in _read(self._records).values()):
             return 0
-        return sum(one.size for one in self._now() if place in one.places and (not path or one.path != path))
+        return sum(
+            upload.size for upload in self._now() if place in upload.places and (not path or upload.path != path)
+        )
 
     def coming(self) -> int:
         """Return how many of their bytes are not on the disk yet."""

@@ -35,7 +35,7 @@ def charged_to(job: Job) -> int:
     total = 0
     for about in uploads_of(job.user.username).glob(f"*/{ABOUT}"):
         with contextlib.suppress(OSError, ValueError):
-            one = json.loads(about.read_bytes())
-            if one.get("job") == job.pk and one.get("charged"):
+            upload = json.loads(about.read_bytes())
+            if upload.get("job") == job.pk and upload.get("charged"):
                 total += size_of(about.parent)
     return total

@@ -21,14 +21,14 @@ from resources import limits
 FRESH_S = 2.0  # how long a sum may be used
 MANY = 100_000  # sums that a process remembers
 
-_sums: dict[int, tuple[float, int, int]] = {}  # of users: when it was read, bytes held, the limit in bytes
+_sums: dict[int, tuple[float, int, int]] = {}  # of users: when it was read, bytes used, the limit in bytes
 
 
 class TooMuchOutput(limits.OverLimit):
     """The folders of the user's jobs take as much of the disk as they may."""
 
 
-def held(users: Iterable[int]) -> dict[int, int]:
+def usage_of(users: Iterable[int]) -> dict[int, int]:
     """Return how many bytes the folders of the jobs of each user take; users without jobs are left out."""
     size = Greatest(
         Coalesce(F("output_bytes"), 0), Coalesce(F("artifact_space__stored"), 0), output_field=BigIntegerField()
@@ -51,7 +51,7 @@ def left(user_id: int) -> int:
     if size >= limit or now - read > FRESH_S:
         if len(_sums) >= MANY:
             _sums.clear()
-        size, limit = held([user_id]).get(user_id, 0), limits_of([user_id])[user_id]
+        size, limit = usage_of([user_id]).get(user_id, 0), limits_of([user_id])[user_id]
         _sums[user_id] = now, size, limit
     return limit - size
 
@@ -66,7 +66,7 @@ def problem(user_id: int) -> TooMuchOutput | None:
 
 
 def says(size: int, limit: int) -> Message:
-    """Return what is held, of how much, and what makes room."""
+    """Return what is used, of how much, and what makes room."""
     return Message(
         "the files of your jobs take %(size)s MiB of the disk, and the limit is %(limit)s MiB (MLP_OUTPUTS_LIMIT_MIB, "
         "or that of the tenant): delete jobs, and empty the trash",

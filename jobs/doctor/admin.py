@@ -166,7 +166,7 @@ class FailureRuleAdmin(LifecycleAdmin):
     @display(description=_("matches"))
     def matches(self, rule: FailureRule) -> SafeString | str:
         recent = Diagnosis.objects.select_related("job__user").order_by("-pk")[:LOOKED_AT]
-        matching = [one for one in recent if rules.matches(rule, one)]
-        links = ((link(url_of(one.job), one.job),) for one in matching[:SHOWN])
+        matching = [diagnosis for diagnosis in recent if rules.matches(rule, diagnosis)]
+        links = ((link(url_of(diagnosis.job), diagnosis.job),) for diagnosis in matching[:SHOWN])
         text = filled(gettext("%(count)s of the last %(all)s failures"), {"count": len(matching), "all": len(recent)})
         return format_html_join("", "{}", [(text,)]) + format_html_join("", " · {}", links)

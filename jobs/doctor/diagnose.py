@@ -115,13 +115,13 @@ def _unknown(job: Job, reason: str) -> dict:
     }
 
 
-def keep(job: Job, found: dict) -> None:
+def keep(job: Job, diagnosis: dict) -> None:
     """Store the diagnosis of a failed job, in the transaction of the caller, which has locked the job."""
-    Diagnosis.objects.update_or_create(job=job, defaults=found)
+    Diagnosis.objects.update_or_create(job=job, defaults=diagnosis)
     Job.objects.filter(pk=job.pk).update(diagnosed=True)
     notice = Notice.objects.filter(user=job.user, kind="job", name=job.name, event="error").order_by("-pk").first()
     if notice is not None and not notice.advice:
-        notice.advice = found["title"]
+        notice.advice = diagnosis["title"]
         notice.save(update_fields=["advice"])
     after_commit.changed(job.user.username, "job", job.name)
 

@@ -93,16 +93,16 @@ def in_force() -> list[Rule]:
     rows = list(FailureRule.objects.all())
     changed = {row.shipped: row for row in rows if row.shipped}
     rules = []
-    for number, one in enumerate(SHIPPED):
-        row = changed.get(one.key)
+    for number, shipped in enumerate(SHIPPED):
+        row = changed.get(shipped.key)
         if row is None or row.active:
-            rules.append(of_shipped(one, row.order if row else FIRST + STEP * number))
+            rules.append(of_shipped(shipped, row.order if row else FIRST + STEP * number))
     rules += [of_row(row) for row in rows if not row.shipped and row.active]
     return sorted(rules, key=lambda rule: rule.order)  # a stable sort: of equals the shipped one is first
 
 
-def of_shipped(one, order: int) -> Rule:
-    return Rule(one.key, one.where, one.pattern, one.title, one.explanation, one.action, order, one.needs)
+def of_shipped(rule, order: int) -> Rule:
+    return Rule(rule.key, rule.where, rule.pattern, rule.title, rule.explanation, rule.action, order, rule.needs)
 
 
 def of_row(row: FailureRule) -> Rule:
@@ -178,12 +178,14 @@ def sync() -> None:
     rules are kept.
     """
     known = {row.shipped: row for row in FailureRule.objects.exclude(shipped="")}
-    for number, one in enumerate(SHIPPED):
-        words = {name: getattr(one, name) for name in ("title", "where", "pattern", "explanation", "action", "example")}
-        row = known.pop(one.key, None)
+    for number, shipped in enumerate(SHIPPED):
+        words = {
+            name: getattr(shipped, name) for name in ("title", "where", "pattern", "explanation", "action", "example")
+        }
+        row = known.pop(shipped.key, None)
         if row is None:
             FailureRule.objects.bulk_create(
-                [FailureRule(shipped=one.key, order=FIRST + STEP * number, **words)], ignore_conflicts=True
+                [FailureRule(shipped=shipped.key, order=FIRST + STEP * number, **words)], ignore_conflicts=True
             )
         elif any(getattr(row, name) != value for name, value in words.items()):
             FailureRule.objects.filter(pk=row.pk).update(**words)

@@ -82,7 +82,7 @@ def earlier_runs(job: Job) -> QuerySet[Job]:
 def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list) -> Differences:
     """Compare the job's log with those of the latest of its earlier runs that `may_read` returns and that have one."""
     runs = may_read(earlier_runs(job)[: 2 * MAX_RUNS])
-    names = [one.name for one in [job, *runs]]
+    names = [run.name for run in [job, *runs]]
     others = [text for run in runs if (text := _read(run, names)).lines][:MAX_RUNS]
     own = _read(job, names)
     if not others or not own.lines:

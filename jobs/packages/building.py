@@ -1,8 +1,9 @@
-"""Installs a job's packages before its run starts: once for each environment, in a run of its own.
+"""Installs the packages of a job, a model or an application before its run starts: once for each environment, in a run
+of its own.
 
 The runner is the lock: each process that needs an environment starts or polls the run of its name, and a run of one
-name exists once. It is isolated as the job is, with the job's user, CPU, memory and network policy, so nothing that a
-package's set-up executes can do more than the job itself. Its end is recorded in the environment's folder, then it is
+name exists once. It is isolated as the run that needs it, with its user, CPU, memory and network policy, so nothing
+that a package's set-up executes can do more than that. Its end is recorded in the environment's folder, then it is
 forgotten; every step may be repeated by several callers.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -29,8 +31,9 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import store, text
-from .store import ENVIRONMENT, Environment
+from . import store, text, using
+from .store import Environment
+from .using import ENVIRONMENT
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ PROGRAM = Path(__file__).with_name("program")
 INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
 LOG_LIMIT = 16 << 20
 KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
+GONE = Message("its packages are not there any more, and neither is the code that named them")
 NO_NETWORK = Message("its packages come from an index, which its network policy does not allow")
 
 
@@ -50,21 +54,51 @@ class Failed(Exception):
         super().__init__(reason)
 
 
-def ensure(job: Job) -> Environment | None:
+@dataclass(frozen=True)
+class Need:
+    """Packages that a user's run needs, and what the run that installs them may use: `cpu` in cores, `ram` in MiB.
+
+    `wanted` are lines without inclusions. An installation that failed before `since`, a Unix time, is tried again.
+    """
+
+    user: User
+    wanted: str
+    runtime: str
+    cpu: float
+    ram: int
+    network: str
+    since: float
+
+    @property
+    def environment(self) -> Environment:
+        return store.environment_of(self.user.pk, self.wanted, self.runtime)
+
+
+def ensure_for_job(job: Job) -> Environment | None:
     """Return the job's environment, None while it is being installed. Raises Failed; RunnerError, OSError."""
-    wanted = resolve(job)
-    environment = store.environment_of(job.user_id, wanted, job.runtime)
-    if job.packages != environment.digest:  # before the installation starts: `sweep` knows by it who waits
-        job.packages = environment.digest
+    since = job.not_before.timestamp()
+    need = Need(job.user, resolve(job), job.runtime, job.cpu, job.ram, job.network_policy, since)
+    digest = need.environment.digest
+    if job.packages != digest:  # before the installation starts: `sweep` knows by it who waits
+        job.packages = digest
         Job.objects.filter(pk=job.pk).update(packages=job.packages)
+    return ensure(need)
+
+
+def ensure(need: Need) -> Environment | None:
+    """Return the environment, None while it is being installed. Raises Failed; RunnerError, OSError.
+
+    Who needs it is told by `using.in_use` before this is called, or the installation is stopped.
+    """
+    environment = need.environment
     if environment.is_ready:
         environment.touch()
         return environment
     failed = environment.failure()
-    if failed and failed[1] >= job.not_before.timestamp():
+    if failed and failed[1] >= need.since:
         raise Failed(failed[0])
     environment.forget_failure()
-    _go_on(environment, job, wanted)
+    _go_on(environment, need)
     return environment if environment.is_ready else None
 
 
@@ -79,7 +113,7 @@ def resolve(job: Job) -> str:
         if handle is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
         with handle:
-            return handle.read(text.MAX_CHARS).decode(errors="replace")
+            return text.decoded(handle.read(text.MAX_CHARS))
 
     try:
         return text.resolved(job.requirements, os.path.dirname(job.entry), read)
@@ -87,14 +121,14 @@ def resolve(job: Job) -> str:
         raise Failed(refused.msg) from refused
 
 
-def _go_on(environment: Environment, job: Job, wanted: str) -> None:
+def _go_on(environment: Environment, need: Need) -> None:
     """Start the installation, or look at it. Raises Failed once it has failed."""
     runner = runners.get()
     status = runner.poll(environment.run_name)
     if status.state == "unknown":
-        if job.network_policy != Network.OPEN and urlsplit(settings.PIP_INDEX_URL).scheme != "file":
+        if need.network != Network.OPEN and urlsplit(settings.PIP_INDEX_URL).scheme != "file":
             raise Failed(NO_NETWORK)
-        runner.start(_spec(environment, job, wanted))
+        runner.start(_spec(environment, need))
     elif status.state == "running":
         if status.started and time.time() - status.started > settings.PACKAGES_TIMEOUT_S:
             runner.stop(environment.run_name, 5)
@@ -135,11 +169,12 @@ def _publish(environment: Environment) -> None:
         environment.publish(mib)
 
 
-def _spec(environment: Environment, job: Job, wanted: str) -> RunSpec:
+def _spec(environment: Environment, need: Need) -> RunSpec:
     runner = runners.get()
     environment.tree.mkdir(parents=True, exist_ok=True)
     environment.log.unlink(missing_ok=True)
-    storage.write_atomic(environment.work / store.TEXT, wanted.encode())
+    environment.note_base(need.runtime, need.wanted)
+    storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
     mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False)]
     work = runner.place(environment.work, WORKSPACE)
     variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/.cache"}
@@ -148,8 +183,8 @@ def _spec(environment: Environment, job: Job, wanted: str) -> RunSpec:
         wheels = Path(unquote(parts.path))
         mounts.append(Mount(wheels, WHEELS))
         variables |= {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": runner.place(wheels, WHEELS)}
-    elif settings.PIP_INDEX_URL:
-        variables["PIP_INDEX_URL"] = settings.PIP_INDEX_URL
+    else:
+        variables |= _index()
     return RunSpec(
         name=environment.run_name,
         command=[
@@ -160,25 +195,33 @@ def _spec(environment: Environment, job: Job, wanted: str) -> RunSpec:
         environment=variables,
         log=environment.log,
         log_limit=LOG_LIMIT,
-        cpu=job.cpu,
-        ram_mib=job.ram,
-        labels={"user": job.user.username, "packages": environment.digest},
-        runtime=job.runtime,
+        cpu=need.cpu,
+        ram_mib=need.ram,
+        labels={"user": need.user.username, "packages": environment.digest},
+        runtime=need.runtime,
         mounts=tuple(mounts),
-        owner=job.user_id,
+        owner=need.user.pk,
         disk_mib=settings.PACKAGES_MIB,
-        network=job.network_policy,
+        network=need.network,
     )  # fmt: skip
+
+
+def _index() -> dict[str, str]:
+    """Return the variables that tell pip where the indexes are."""
+    further = " ".join(settings.PIP_EXTRA_INDEX_URL)
+    given = {"PIP_INDEX_URL": settings.PIP_INDEX_URL, "PIP_EXTRA_INDEX_URL": further, "PIP_PROXY": settings.PIP_PROXY}
+    return {name: value for name, value in given.items() if value}
 
 
 # --- in each round of reconcile --------------------------------------------------------------------------------------
 def sweep() -> None:
-    """Stop installations that no job waits for, and record the ends of those that nobody looked at."""
+    """Stop installations that nobody waits for, and record the ends of those that nobody looked at."""
     names = [name for name in runners.get().names() if name.startswith(PREFIX)]
     if not names:
         return
     waiting = Job.objects.filter(state__in=(State.CREATING, State.RUNNING), run_started=False, reserved=True)
-    needed = {f"{PREFIX}{number}-{digest}" for number, digest in waiting.values_list("user_id", "packages")}
+    keys = set(waiting.values_list("user_id", "packages")) | using.in_use()
+    needed = {f"{PREFIX}{number}-{digest}" for number, digest in keys}
     for name in names:
         if name not in needed:
             healing.attempt(_discard, name)
@@ -198,19 +241,19 @@ def _discard(name: str) -> None:
 def evict() -> None:
     """Remove environments that were not used for long, that a user has no room for, or whose user is gone."""
     live = Job.objects.filter(state__in=(State.CREATING, State.RUNNING)).exclude(packages="")
-    needed = set(live.values_list("user_id", "packages"))
+    needed = set(live.values_list("user_id", "packages")) | using.in_use()
     active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
     oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
-    for one in store.incomplete(time.time() - KEPT_S):
-        if (one.number, one.digest) not in needed:
-            healing.attempt(one.remove)
+    for environment in store.incomplete(time.time() - KEPT_S):
+        if (environment.number, environment.digest) not in needed:
+            healing.attempt(environment.remove)
     sums: dict[int, int] = {}
-    for one, used, mib in sorted(store.everything(), key=lambda found: -found[1]):
-        if (one.number, one.digest) in needed:
-            sums[one.number] = sums.get(one.number, 0) + mib
+    for environment, used, mib in sorted(store.everything(), key=lambda entry: -entry[1]):
+        if (environment.number, environment.digest) in needed:
+            sums[environment.number] = sums.get(environment.number, 0) + mib
             continue
-        room = settings.PACKAGES_USER_MIB - sums.get(one.number, 0)
-        if one.number not in active or used < oldest or (mib > room and time.time() - used > store.UNUSED_S):
-            healing.attempt(one.remove)
+        room = settings.PACKAGES_USER_MIB - sums.get(environment.number, 0)
+        if environment.number not in active or used < oldest or (mib > room and time.time() - used > store.UNUSED_S):
+            healing.attempt(environment.remove)
         else:
-            sums[one.number] = sums.get(one.number, 0) + mib
+            sums[environment.number] = sums.get(environment.number, 0) + mib

@@ -48,7 +48,7 @@ def header_of(script: str, entry: str = "") -> dict | None:
 
     A header that is not ended is a comment, as for the tools that read them.
     """
-    found: list[str] = []
+    headers: list[str] = []
     lines = iter(script.splitlines())
     for line in lines:
         if line.rstrip() != BEGIN:
@@ -56,14 +56,14 @@ def header_of(script: str, entry: str = "") -> dict | None:
         block: list[str] = []
         for line in lines:
             if line.rstrip() == END:
-                found.append("\n".join(block))
+                headers.append("\n".join(block))
                 break
             if line != "#" and not line.startswith("# "):
                 break
             block.append(line[2:])
-    if len(found) > 1:
+    if len(headers) > 1:
         raise Refused("%(file)s has more than one header", field=text.FIELD, file=entry)
-    return _toml(found[0], entry) if found else None
+    return _toml(headers[0], entry) if headers else None
 
 
 def _dependencies(table: dict, path: str) -> str:

@@ -14,10 +14,10 @@ def packages_of(job: Job) -> dict | None:
     """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
     if not job.requirements:
         return None
-    packages = {"wanted": job.requirements, "installed": [], "lines": "", "installing": False}
+    packages = {"wanted": job.requirements, "installed": "", "lines": "", "installing": False}
     if job.packages:
         environment = Environment(job.user_id, job.packages)
-        packages["installed"] = environment.installed() if environment.is_ready else []
+        packages["installed"] = "\n".join(environment.installed()) if environment.is_ready else ""
         if job.state == State.CREATING and not environment.is_ready:
             packages |= {"installing": True, "lines": runners.tail(environment.log, TAIL)}
     return packages

@@ -3,7 +3,8 @@
     work/env        the environment, written by the run that installs, mounted read-only by the jobs of its user
     work/packages.txt   what was installed
     install.log     of that run
-    ready.json      it is complete: {"mib"}; its time of change is that of the last use
+    base.json       what it was asked for and builds on: {"wanted", "base"}, written before it is installed
+    ready.json      it is complete: {"mib", "base"}; its time of change is that of the last use
     failed.json     it could not be installed: {"reason", "at"}
 
 The digest is of everything that the result depends on, so an environment never changes. None of this is in backups:
@@ -33,8 +34,8 @@ from kernel.messages import Message, restored
 VERSION = 1  # of what the digest is made of
 MAX_LIST = 1 << 20  # bytes of the list of what was installed
 UNUSED_S = 3600  # an environment used within it is not removed for lack of room
-ENVIRONMENT = "/opt/packages"  # where runs see it, if the runner can mount it there
 ENV, READY, FAILED, LOG, LIST, TEXT = "env", "ready.json", "failed.json", "install.log", "packages.txt", "wanted.txt"
+BASE = "base.json"
 
 
 def top() -> Path:
@@ -87,7 +88,31 @@ class Environment:
             raise Refused("the environment is not a folder")
 
     def publish(self, mib: int) -> None:
-        self._write(READY, {"mib": mib})
+        self._write(READY, {"mib": mib, "base": self._read(BASE).get("base", "")})
+
+    def note_base(self, runtime: str, wanted: str) -> None:
+        """Record what it was asked for and what it builds on, before it is installed."""
+        self._write(BASE, {"base": base_of(runtime), "wanted": wanted})
+
+    def wanted(self) -> str:
+        """Return what it was asked for, one requirement a line; "" where that is not recorded."""
+        return str(self._read(BASE).get("wanted", ""))
+
+    def size_mib(self) -> int:
+        """Return its size; 0 while it is not complete."""
+        return int(self._read(READY).get("mib", 0))
+
+    def times(self) -> tuple[float, float | None]:
+        """Return the Unix times of its begin and of its last use, None while it is not complete. Raises OSError."""
+        begun = self.folder / BASE
+        with contextlib.suppress(FileNotFoundError):
+            used = (self.folder / READY).stat().st_mtime
+            return (begun.stat().st_mtime if begun.exists() else used), used
+        return (begun if begun.exists() else self.folder).stat().st_mtime, None
+
+    def builds_on(self, runtime: str) -> bool:
+        """Return whether it is complete and was made for the Python that runs of that runtime have now."""
+        return self._read(READY).get("base") == base_of(runtime)
 
     def touch(self) -> None:
         """Record that it is used now. Raises FileNotFoundError when it was removed."""
@@ -113,6 +138,12 @@ class Environment:
         (self.folder / READY).unlink(missing_ok=True)
         storage.remove_tree(self.folder)
 
+    def _read(self, name: str) -> dict:
+        try:
+            return json.loads((self.folder / name).read_bytes())
+        except (OSError, ValueError):
+            return {}
+
     def _write(self, name: str, value: dict) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         storage.write_atomic(self.folder / name, json.dumps(value).encode())
@@ -120,15 +151,34 @@ class Environment:
 
 def environment_of(number: int, wanted: str, runtime: str) -> Environment:
     """Return the environment of a user for resolved requirements and a runtime of jobs."""
-    facts = [VERSION, wanted, runners.get().facts(runtime).get("MLP_IMAGE") or _platform(), settings.PIP_INDEX_URL]
-    return Environment(number, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32])
+    facts = [VERSION, wanted, _platform(runtime), settings.PIP_INDEX_URL, *settings.PIP_EXTRA_INDEX_URL]
+    return Environment(number, _digest(facts))
 
 
-def _platform() -> list[str]:
-    """Return what this machine's Python offers: its version and packages, on which the installation builds."""
+def base_of(runtime: str) -> str:
+    """Return a digest of what the runs of a runtime offer to an environment."""
+    return _digest(_platform(runtime))
+
+
+def _digest(facts) -> str:
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+def _platform(runtime: str) -> str | list[str]:
+    """Return the image of the runs, or else what this machine's Python offers: its version and packages, on which the
+    installation builds.
+    """
+    if image := runners.get().facts(runtime).get("MLP_IMAGE"):
+        return image
     site = sysconfig.get_path("purelib")
     names = sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if os.path.isdir(site) else []
     return [sys.version, sys.prefix, *names]
+
+
+def of_user(number: int) -> list[Environment]:
+    """Return the environments of a user, whatever their state."""
+    folder = top() / str(number)
+    return [Environment(number, name) for name in (os.listdir(folder) if folder.is_dir() else ())]
 
 
 def incomplete(before: float) -> list[Environment]:
@@ -146,6 +196,6 @@ def everything() -> list[tuple[Environment, float, int]]:
     environments = []
     for mark in top().glob(f"*/*/{READY}"):
         with contextlib.suppress(OSError, ValueError, KeyError):
-            one = Environment(int(mark.parent.parent.name), mark.parent.name)
-            environments.append((one, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
+            environment = Environment(int(mark.parent.parent.name), mark.parent.name)
+            environments.append((environment, mark.stat().st_mtime, int(json.loads(mark.read_bytes())["mib"])))
     return environments

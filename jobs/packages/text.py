@@ -6,9 +6,12 @@ and so are paths: the installation sees no file of the user's.
 
 from __future__ import annotations
 
+import codecs
 import posixpath
 import re
 from collections.abc import Callable
+
+from packaging.utils import canonicalize_name
 
 from kernel.errors import Refused
 
@@ -20,16 +23,28 @@ NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\s*(\[[A-Za-z0-9 ,._-]*\])?\s*($|
 # A place may be an address of the network only, and of the options of one requirement its checksum.
 ELSEWHERE = re.compile(r"^[^@;]*@(?!\s*(?:[a-z]+\+)?(?:https?|ssh|git)://)|\s-(?!-hash=)", re.IGNORECASE)
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|=)(\S.*)")
+MARKS = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 COMMENT = re.compile(r"(^|\s)#.*$")
 
 
+def decoded(data: bytes) -> str:
+    """Return the text of a file as pip reads it: by its byte order mark, which PowerShell's `>` writes, else UTF-8."""
+    for mark, encoding in MARKS.items():
+        if data.startswith(mark):
+            return data.removeprefix(mark).decode(encoding, errors="replace")
+    return data.decode(errors="replace")
+
+
+def joined(text: str) -> list[str]:
+    """Return the lines of a text, without comments and blanks; what a backslash continues is one line."""
+    whole = text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
+    return [line for each in whole if (line := " ".join(COMMENT.sub("", each).split()))]
+
+
 def lines(text: str) -> list[str]:
-    """Return the requirements and inclusions of a text, without comments and blanks. Raises Refused for others."""
+    """Return the requirements and inclusions of a text. Raises Refused for others."""
     requirements = []
-    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
-        line = " ".join(COMMENT.sub("", line).split())
-        if not line:
-            continue
+    for line in joined(text):
         if len(requirements) == MAX_LINES:
             raise Refused("at most %(most)s lines", field=FIELD, most=MAX_LINES)
         if not INCLUDE.fullmatch(line) and (not NAMED.match(line) or ELSEWHERE.search(line)):
@@ -71,6 +86,22 @@ def resolved(text: str, folder: str, read: Callable[[str], str]) -> str:
 
     add(text, folder)
     return "".join(f"{line}\n" for line in dict.fromkeys(requirements))
+
+
+def pinned(wanted: str, installed: list[str]) -> str:
+    """Return lines that install again what resolved requirements were installed as, `name==version` each.
+
+    What has an address keeps it, since an index may not have it; lines with checksums name versions already.
+    """
+    if "--hash=" in wanted:
+        return wanted
+    placed = [line for line in wanted.splitlines() if "://" in line]
+    names = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in placed}
+    others = [line for line in installed if canonicalize_name(line.partition("==")[0]) not in names]
+    try:
+        return "".join(f"{line}\n" for line in lines("\n".join([*placed, *others])))
+    except Refused:  # a package's set-up has written the list
+        return wanted
 
 
 def _path(name: str, folder: str) -> str:

@@ -101,11 +101,11 @@ def forecast(tenant_id: int, line: Line) -> Forecast:
     }
     queued = entries_of(turns.waiting().filter(pk__in=heads))
     lasts = {pk: known.guess(entry) for pk, entry in queued.items()}
-    held, served = turns.admitted_counts(), turns.last_starts(entry.user_id for entry in queued.values())
+    admitted, served = turns.admitted_counts(), turns.last_starts(entry.user_id for entry in queued.values())
     room = Room()
     starts: dict[int, list[float | None]] = {pk: [None, None, None] for pk in queued}
     for which in range(3):
-        play = _Play(which, ends, lasts, {**holders, **queued}, room.fresh(), dict(held), dict(served))
+        play = _Play(which, ends, lasts, {**holders, **queued}, room.fresh(), dict(admitted), dict(served))
         for pk, second in play.run(sorted(queued), now):
             starts[pk][which] = second
     bases = {pk: guess.basis if guess else "" for pk, guess in lasts.items()}
@@ -115,9 +115,9 @@ def forecast(tenant_id: int, line: Line) -> Forecast:
 class _Play:
     """One simulation: with the short, the middle or the long durations."""
 
-    def __init__(self, which, ends, lasts, entries, room, held, served):
+    def __init__(self, which, ends, lasts, entries, room, admitted, served):
         self.which, self.lasts, self.entries, self.room = which, lasts, entries, room
-        self.held, self.served = held, served
+        self.admitted, self.served = admitted, served
         self.number = count()
         self.events: list[tuple[float, int, QueuedJob]] = []
         for pk, guess in ends.items():
@@ -131,11 +131,11 @@ class _Play:
         """Yield each job that starts, with the second at which it does."""
         second = 0.0
         while waiting:
-            order = Turns([self.entries[pk].queued for pk in waiting], self.held, self.served)
+            order = Turns([self.entries[pk].queued for pk in waiting], self.admitted, self.served)
             for entry, refusal in admit(order, self.entries, self.room):
                 if refusal is None:
                     waiting.remove(entry.pk)
-                    self.held[entry.user_id] = self.held.get(entry.user_id, 0) + 1
+                    self.admitted[entry.user_id] = self.admitted.get(entry.user_id, 0) + 1
                     self.served[entry.user_id] = now + timedelta(seconds=second)
                     self._ends(entry, second, self.lasts.get(entry.pk))
                     yield entry.pk, second
@@ -143,4 +143,4 @@ class _Play:
                 return
             second, _number, ended = heappop(self.events)
             self.room.give_back(ended)
-            self.held[ended.user_id] = max(0, self.held.get(ended.user_id, 0) - 1)
+            self.admitted[ended.user_id] = max(0, self.admitted.get(ended.user_id, 0) - 1)

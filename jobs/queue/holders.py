@@ -47,8 +47,8 @@ def holders_of(
     rows = ResourceRequest.objects.filter(HELD, tenant_id=tenant_id)
     if limited:
         rows = rows.filter(owner=user)
-    held = [row for row in rows if any(getattr(row, kind) for kind in missing)]
-    shown = [row for row in held if all_names or row.owner == user]
+    holding = [row for row in rows if any(getattr(row, kind) for kind in missing)]
+    shown = [row for row in holding if all_names or row.owner == user]
     shown.sort(key=lambda row: tuple(-getattr(row, kind) for kind in missing))
     holders = []
     for row, kind, name in usage.with_objects(shown[:NAMED]):
@@ -56,7 +56,7 @@ def holders_of(
         amounts = {"gpu": row.gpu, "cpu": float(row.cpu), "ram": row.ram}
         holders.append(Holder(**amounts, kind=kind, name=name, user=row.owner, ends=until))
     named = {row.pk for row in shown[:NAMED]}
-    rest = [row for row in held if row.pk not in named]
+    rest = [row for row in holding if row.pk not in named]
     if rest:
         sums = {kind: sum((getattr(row, kind) for row in rest), zero(kind)) for kind in RUN_KINDS}
         holders.append(Holder(gpu=sums["gpu"], cpu=float(sums["cpu"]), ram=sums["ram"], count=len(rest)))

@@ -100,8 +100,8 @@ class Room:
         self.used: dict[tuple[int, str], dict] = {}
         self.full: dict[int, OverLimit | None] = {}  # by user: whose jobs have stored all that they may
         if self.limits:
-            held = ResourceRequest.objects.filter(LIVE, owner__gt="")
-            sums = held.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
+            requests = ResourceRequest.objects.filter(LIVE, owner__gt="")
+            sums = requests.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
             self.used = {(row["tenant_id"], row["owner"]): kinds_of(row, "_sum") for row in sums}
 
     def fresh(self) -> Room:
@@ -219,11 +219,11 @@ def entries_of(queued) -> dict[int, QueuedJob]:
 
 def _read() -> dict[int, Line]:
     entries = entries_of(turns.waiting())
-    held = turns.admitted_counts()
+    admitted = turns.admitted_counts()
     served = turns.last_starts(entry.user_id for entry in entries.values())
     queue = [entry.queued for entry in entries.values()]
     line_of = {tenant_id: Line() for tenant_id in {entry.tenant_id for entry in queue}}
-    room, order = Room(), Turns(queue, held, served)
+    room, order = Room(), Turns(queue, admitted, served)
     for entry, refusal in admit(order, entries, room):
         line = line_of[entry.tenant_id]
         if refusal is None:
@@ -235,7 +235,7 @@ def _read() -> dict[int, Line]:
             )  # fmt: skip
         else:
             line.stop = Stop(entry, room.left(entry, order.stopped), False)
-    order = Turns(queue, held, served)
+    order = Turns(queue, admitted, served)
     while turn := order.take():
         order.admitted(turn)
         line = line_of[turn.tenant_id]

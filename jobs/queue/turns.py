@@ -40,11 +40,11 @@ class Queued(NamedTuple):
 class Turns:
     """The turns of queued jobs. `take` returns the next; then say whether it was admitted or did not fit."""
 
-    def __init__(self, waiting: Iterable[Queued], held: Mapping[int, int], served: Mapping[int, datetime]):
-        """Take the queued jobs, each user's own in their order; `held` counts the users' admitted jobs, `served` has
-        their last starts.
+    def __init__(self, waiting: Iterable[Queued], admitted: Mapping[int, int], served: Mapping[int, datetime]):
+        """Take the queued jobs, each user's own in their order; `admitted` counts the users' admitted jobs, `served`
+        has their last starts.
         """
-        self._held, self._served = Counter(held), served
+        self._admitted, self._served = Counter(admitted), served
         self._lines: dict[int, deque[Queued]] = {}
         self._first: deque[Queued] = deque()
         for entry in waiting:
@@ -78,7 +78,7 @@ class Turns:
 
     def admitted(self, entry: Queued) -> None:
         """Record that the job has been admitted, which moves its user back in the order."""
-        self._held[entry.user_id] += 1
+        self._admitted[entry.user_id] += 1
 
     def refused(self, entry: Queued, refusal: Exception) -> None:
         """Record that the job does not fit: no later job of its tenant is taken, or of its user if only the user's
@@ -90,7 +90,7 @@ class Turns:
     @property
     def stopped(self) -> set[int]:
         """Return the tenants of which a job does not fit: they lend nothing to others meanwhile."""
-        return {one for one in self._stopped if isinstance(one, int)}
+        return {tenant for tenant in self._stopped if isinstance(tenant, int)}
 
     def _put_back(self) -> None:
         if self._out is not None and self._lines[self._out]:
@@ -99,7 +99,7 @@ class Turns:
 
     def _key(self, entry: Queued) -> tuple:
         user = entry.user_id
-        return entry.preemptible, self._held[user], self._served.get(user, LONG_AGO), entry.pk, user
+        return entry.preemptible, self._admitted[user], self._served.get(user, LONG_AGO), entry.pk, user
 
 
 def reordered() -> None:

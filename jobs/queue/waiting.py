@@ -313,14 +313,16 @@ def _starts(entry: QueuedJob, line: Line, position: int, seen: forecasts.Forecas
     paced = seconds is None
     if paced:
         last = seen.starts.get(line.order[forecasts.PLAYED - 1]) if len(line.order) >= forecasts.PLAYED else None
-        seconds = [one and one * position / forecasts.PLAYED for one in last or [None] * 3]
+        seconds = [second and second * position / forecasts.PLAYED for second in last or [None] * 3]
     known = sorted(second for second in seconds if second is not None)
     if seconds[1] is None or not known:
         return Starts(basis=_unknown(seen))
     earliest, likely = known[0], sorted((known[0], seconds[1], known[-1]))[1]
     latest = known[-1] if seconds[2] is not None else None
     sure = "good" if latest is not None and not paced and _is_narrow(earliest, latest) else "rough"
-    moments = [one if one is None else seen.at + timedelta(seconds=one) for one in (earliest, likely, latest)]
+    moments = [
+        second if second is None else seen.at + timedelta(seconds=second) for second in (earliest, likely, latest)
+    ]
     return Starts(*moments, sure=sure, basis=_basis(seen, paced))
 
 

@@ -100,7 +100,7 @@ class TestTrace:
 
 
 class TestRules:
-    @pytest.mark.parametrize("pattern", [*(one.pattern for one in SHIPPED), "(a|aa)+$"])
+    @pytest.mark.parametrize("pattern", [*(rule.pattern for rule in SHIPPED), "(a|aa)+$"])
     def test_the_engine_is_one_whose_time_is_linear_for_any_pattern(self, pattern):
         """RE2 does not go back in the text: there is no text for which it takes long."""
         assert type(rules.compiled(pattern)).__module__ == "re2"
@@ -115,8 +115,9 @@ class TestRules:
     @pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.key)
     def test_each_matches_its_example_and_none_before_it_does(self, rule):
         found = [
-            one.key for one in SHIPPED
-            if one.where == rule.where and not one.needs and rules.of_shipped(one, 1).search(rule.example) is not None
+            each.key for each in SHIPPED
+            if each.where == rule.where and not each.needs
+            and rules.of_shipped(each, 1).search(rule.example) is not None
         ]  # fmt: skip
         assert rules.of_shipped(rule, 1).search(rule.example) is not None
         assert rule.needs or found[0] == rule.key
@@ -129,7 +130,7 @@ class TestRules:
             "different python version: 1.21 Requires-Python >=3.7,<3.11\nERROR: Could not find a version that "
             "satisfies the requirement x==9 (from versions: 1.0, 2.0)\nERROR: No matching distribution found for x==9"
         )
-        found = ((one.key, rules.of_shipped(one, 1).search(text)) for one in SHIPPED)
+        found = ((rule.key, rules.of_shipped(rule, 1).search(text)) for rule in SHIPPED)
         assert next(each for each in found if each[1] is not None) == ("packages_version", {"package": "x==9"})
 
     def test_keys_are_unique(self):

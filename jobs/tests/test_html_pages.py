@@ -24,7 +24,9 @@ def folder(alice, home):
 
 def test_a_page_is_sandboxed_and_shown_in_a_frame_only(alice, bob, folder):
     client = visitor(alice)
-    [frame] = [one for tag, one in markup(client.get("/jobs/fit/files/report.html")).tags if tag == "iframe"]
+    [frame] = [
+        attributes for tag, attributes in markup(client.get("/jobs/fit/files/report.html")).tags if tag == "iframe"
+    ]
     assert (frame["src"], frame["sandbox"]) == ("/jobs/fit/html/report.html", "allow-scripts")
     page = client.get(frame["src"], HTTP_SEC_FETCH_DEST="iframe")
     assert (page.status_code, page.content.decode()) == (200, HTML)

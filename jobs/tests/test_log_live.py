@@ -56,10 +56,10 @@ def follow(front, query: str, user, method: str = "GET") -> HTTPResponse:
 
 @pytest.mark.long
 def test_followers_of_a_silent_job_do_not_block_the_web_server(front, quiet, alice, bob):
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         followers = []
         for spelling in FOLLOWERS:
-            answer = held.enter_context(follow(front, spelling, alice))
+            answer = stack.enter_context(follow(front, spelling, alice))
             assert answer.readline() == (b"gun\n" if "offset=2" in spelling else b"begun\n"), spelling
             followers.append((spelling, answer))
         others = {"Authorization": f"Bearer {accounts.token_of(bob)}"}
@@ -73,7 +73,7 @@ def test_followers_of_a_silent_job_do_not_block_the_web_server(front, quiet, ali
         accounts.rotate_token(user=alice, by="test")
         for spelling, answer in followers:
             assert answer.read() == b"", spelling  # a rotated token ends the responses that it opened
-        last = held.enter_context(follow(front, "follow=1", alice))
+        last = stack.enter_context(follow(front, "follow=1", alice))
         assert last.readline() == b"begun\n"
         Job.objects.filter(pk=quiet.pk).update(state="finished", ended=timezone.now(), run_name="")
         assert last.read() == b""

@@ -91,7 +91,7 @@ def test_only_a_step_that_the_platform_refuses_is_dropped(fast, platform, capsys
 
 @pytest.mark.parametrize("bad", few([{0}, {999}, {0, 1, 2, 500}, {17, 400, 401, 998}], 2))
 def test_a_refused_object_does_not_affect_valid_ones(fast, platform, capsys, monkeypatch, bad):  # noqa: F811
-    platform.refuses = lambda body: isinstance(body, list) and any(one.get("epoch") in bad for one in body)
+    platform.refuses = lambda body: isinstance(body, list) and any(row.get("epoch") in bad for row in body)
     reporter = fast.Reporter(environment(platform.port))
     with reporter.changed:  # so that all of them are one batch
         for epoch in range(BATCH):

@@ -108,7 +108,7 @@ def test_of_the_running_jobs_those_that_write_on_are_ended(alice, home, settings
     writing.refresh_from_db()
     assert (quiet.state, writing.state) == ("running", "error")
     assert "take 150 MiB of the disk, and the limit is 100 MiB" in writing.reason
-    assert outputs.held([alice.pk])[alice.pk] >= 150 * MIB  # until its folder is counted
+    assert outputs.usage_of([alice.pk])[alice.pk] >= 150 * MIB  # until its folder is counted
 
 
 def test_a_job_that_ran_before_is_not_ended_for_what_it_had_written(alice, home, settings):
@@ -134,7 +134,7 @@ def test_artifacts_count_and_are_refused(alice, full, settings, tmp_path):
     with pytest.raises(space.NoRoom, match="take 4 MiB of the disk, and the limit is 4 MiB"):
         space.require(run, 1)
     sizes.measure(timezone.now())
-    assert outputs.held([alice.pk])[alice.pk] >= 4 * MIB
+    assert outputs.usage_of([alice.pk])[alice.pk] >= 4 * MIB
     (tmp_path / "more").write_bytes(b"x")
     with pytest.raises(space.NoRoom):
         files.put(run, "more", tmp_path / "more")

@@ -37,7 +37,7 @@ def waiting(consumer) -> tuple[threading.Thread, list]:
     messages = []
 
     def wait() -> None:
-        messages.append(next(one for one in consumer if one is not None))
+        messages.append(next(received for received in consumer if received is not None))
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -72,9 +72,9 @@ def test_one_look_finds_all_messages(broker, consumer, monkeypatch):
 
 
 def taken(consumer: Iterator) -> tuple:
-    one = next(one for one in consumer if one is not None)
-    consumer.ack(one)
-    return one.args
+    received = next(received for received in consumer if received is not None)
+    consumer.ack(received)
+    return received.args
 
 
 def test_launches_pass_what_else_is_queued(broker, monkeypatch):
@@ -107,7 +107,7 @@ def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, c
     monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
     for number in range(2):
         broker.enqueue(message(str(number)))
-    first = next(one for one in consumer if one is not None)
+    first = next(received for received in consumer if received is not None)
     assert [next(consumer) for _ in range(3)] == [None] * 3  # it holds one unfinished message and may hold no more
     thread, messages = waiting(consumer)
     consumer.ack(first)

@@ -21,7 +21,7 @@ def bucket():
 def test_put_get_delete(bucket):
     assert keyvalue.get(bucket, "key") is None
     revision = keyvalue.put(bucket, "key", b"value")
-    assert keyvalue.get(bucket, "key") == keyvalue.Entry(b"value", revision)
+    assert keyvalue.get(bucket, "key") == keyvalue.StoredValue(b"value", revision)
     keyvalue.delete(bucket, "key")
     keyvalue.delete(bucket, "key")
     assert keyvalue.get(bucket, "key") is None
@@ -34,7 +34,7 @@ def test_an_update_requires_the_current_revision(bucket):
     second = keyvalue.update(bucket, "key", b"2", first)
     with pytest.raises(keyvalue.Conflict):
         keyvalue.update(bucket, "key", b"3", first)
-    assert keyvalue.get(bucket, "key") == keyvalue.Entry(b"2", second)
+    assert keyvalue.get(bucket, "key") == keyvalue.StoredValue(b"2", second)
 
 
 def test_a_deleted_key_can_be_created_again(bucket):

@@ -95,30 +95,30 @@ class TestOnlyOne:
             with only_one("test", waits=waits.set):
                 order.append("second")
 
-        with only_one("test") as held:
+        with only_one("test") as lock:
             thread = threading.Thread(target=second)
             thread.start()
             assert waits.wait(LIMIT_S)
-            held.check()
+            lock.check()
             order.append("first")
         thread.join(LIMIT_S)
         assert order == ["first", "second"]
 
     def test_one_that_is_stopped_while_it_waits_gives_up(self):
         waits: list[str] = []
-        with only_one("test"), only_one("test", lambda: len(waits) == 1, lambda: waits.append("alive")) as held:
-            assert held is None
+        with only_one("test"), only_one("test", lambda: len(waits) == 1, lambda: waits.append("alive")) as lock:
+            assert lock is None
         assert waits == ["alive"]
-        with only_one("test") as held:
-            held.check()
+        with only_one("test") as lock:
+            lock.check()
 
     def test_the_server_frees_the_lock_of_a_machine_that_is_lost(self):
-        with only_one("test") as held:
-            shown = [held.link.execute(f"SHOW tcp_{name}").fetchone()[0] for name in SILENCE]
+        with only_one("test") as lock:
+            shown = [lock.link.execute(f"SHOW tcp_{name}").fetchone()[0] for name in SILENCE]
         assert shown == ["5", "5", "3"]
 
     def test_a_lost_lock_is_an_error_at_the_next_check(self):
-        with only_one("test") as held:
-            cut(held.link)
+        with only_one("test") as lock:
+            cut(lock.link)
             with pytest.raises(psycopg.Error):
-                held.check()
+                lock.check()

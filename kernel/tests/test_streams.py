@@ -33,7 +33,7 @@ def test_a_user_has_some_and_all_together_leave_threads_free(ask):
     assert (refused.status_code, refused["Retry-After"]) == (403, "10")
     assert b"MLP_DOWNLOADS_PER_USER" in refused.content
     others = [ask(user) for user in range(2, OF_ALL)]
-    assert [one.status_code for one in others] == [200] * (OF_ALL - 2)
+    assert [response.status_code for response in others] == [200] * (OF_ALL - 2)
     busy = ask(99)
     assert (busy.status_code, busy["Retry-After"]) == (503, "10")
     first[0].close()
@@ -46,11 +46,11 @@ def test_a_user_has_some_and_all_together_leave_threads_free(ask):
 def test_what_nginx_takes_at_once_does_not_count(ask):
     short = [ask(1, NGINX_KEEPS) for _ in range(OF_ALL + 1)]
     short += [ask(1, method="head"), *(ask(1, make=HttpResponse) for _ in range(OF_ALL))]
-    assert {one.status_code for one in short} == {200}
+    assert {response.status_code for response in short} == {200}
     long = [ask(1, NGINX_KEEPS + 1).status_code for _ in range(3)]
     assert long == [200, 200, 200], "each has ended before the next"
     held = [ask(1, NGINX_KEEPS + 1) for _ in range(3)]
-    assert [one.status_code for one in held] == [200, 200, 403]
+    assert [response.status_code for response in held] == [200, 200, 403]
 
 
 def test_it_holds_where_django_is_bypassed(rf, settings):

@@ -38,7 +38,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
     rows = summarised(jobs, part)
     if compact:
         prefetch_related_objects(jobs, accuracy_and_loss())
-        last = [(job.pk, one.name, one.last) for job in jobs for one in getattr(job, ACCURACY_AND_LOSS)]
+        last = [(job.pk, metric.name, metric.last) for job in jobs for metric in getattr(job, ACCURACY_AND_LOSS)]
     else:
         # So many rows have the first MAX_CHARTS names of all jobs, and of one more.
         last = list(rows.values_list("job", "name", "last")[: (MAX_CHARTS + 1) * len(jobs)])
@@ -58,7 +58,7 @@ def charts(context, jobs: Iterable[Job] | Job, groups: list[list[str]] | None = 
         "compact": compact,
         "numbers": [row for job in jobs for row in getattr(job, ACCURACY_AND_LOSS)] if compact else [],
         # Their lines are there before the points say since when, so that nothing moves.
-        "alarms": [(several[pk], name) for pk in several for one, name in bad if one == pk][:MAX_ALARMS],
+        "alarms": [(several[pk], name) for pk in several for other, name in bad if other == pk][:MAX_ALARMS],
         "fixed": compact or groups is not None or many or bool(part),
         "controls": not compact,
         "ended": all(job.has_ended for job in jobs),
@@ -82,7 +82,7 @@ def panel_chart(panel: dict) -> dict:
 @register.inclusion_tag("charts/_board.html")
 def usage_charts(job: Job, titles: dict[str, str]) -> dict:
     """Return a board of a job's resource usage; `titles` are the titles of the charts."""
-    names = [[one.name] for one in usage_series.of_job(job)]
+    names = [[series.name] for series in usage_series.of_job(job)]
     return {**_board([job], names), "titles": json.dumps(titles), "source": "usage", "floor": 0, "ended": job.has_ended}
 
 

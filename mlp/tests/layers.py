@@ -50,6 +50,7 @@ ROOMS = {
         "loading",
         "mlmodel",
         "sources",
+        "packages",
         "lifecycle",
         "launching",
         "serializers",
@@ -78,7 +79,7 @@ ROOMS = {
 # Files of an app, lowest first. A file name that is not listed here is refused, so that a newcomer knows each of them.
 FILES = (
     {"models", "policies"},
-    {"checks", "copying", "loading", "mlmodel", "ports", "proof", "sources", "units", "rows", "spec"}
+    {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
     | {"keys", "callers"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}

@@ -49,6 +49,7 @@ PAGES = [
     "/datasets/digits",
     "/datasets/broken",
     "/datasets/coming",
+    "/environments",
     "/scripts",
     "/scripts/new",
     "/scripts/new?example=1",

@@ -36,19 +36,19 @@ def of_idle(job: Callable[..., Job]) -> Iterator[Case]:
     now = timezone.now()
     warned = {"idle_warned": now - timedelta(days=1), "idle_kind": "cpu"}
     for verb, fields, call in [
-        ("warn", {}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
-        ("warn: another run", {}, lambda one: idle.warn(one.pk, "another", "cpu", now)),
-        ("warn: exempt", {"idle_exempt": True}, lambda one: idle.warn(one.pk, "none", "cpu", now)),
-        ("withdraw", warned, lambda one: idle.withdraw(one.pk)),
-        ("withdraw: not warned", {}, lambda one: idle.withdraw(one.pk)),
-        ("stop", warned, lambda one: idle.stop(one.pk, "none", now)),
-        ("stop: another run", warned, lambda one: idle.stop(one.pk, "another", now)),
-        ("stop: warning withdrawn", {}, lambda one: idle.stop(one.pk, "none", now)),
-        ("exempt", {}, lambda one: idle.exempt(one, by="test")),
-        ("exempt: warned", warned, lambda one: idle.exempt(one, by="test")),
+        ("warn", {}, lambda row: idle.warn(row.pk, "none", "cpu", now)),
+        ("warn: another run", {}, lambda row: idle.warn(row.pk, "another", "cpu", now)),
+        ("warn: exempt", {"idle_exempt": True}, lambda row: idle.warn(row.pk, "none", "cpu", now)),
+        ("withdraw", warned, lambda row: idle.withdraw(row.pk)),
+        ("withdraw: not warned", {}, lambda row: idle.withdraw(row.pk)),
+        ("stop", warned, lambda row: idle.stop(row.pk, "none", now)),
+        ("stop: another run", warned, lambda row: idle.stop(row.pk, "another", now)),
+        ("stop: warning withdrawn", {}, lambda row: idle.stop(row.pk, "none", now)),
+        ("exempt", {}, lambda row: idle.exempt(row, by="test")),
+        ("exempt: warned", warned, lambda row: idle.exempt(row, by="test")),
     ]:
-        one = job(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = job(**fields)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_preemption(job: Callable[..., Job]) -> Iterator[Case]:
@@ -56,19 +56,19 @@ def of_preemption(job: Callable[..., Job]) -> Iterator[Case]:
     may, stepping = {"preemptible": True, "run_started": True}, {"stepping_back": now, "run_started": True}
     waiting = job(state="creating", reserved=False, run_name="", attempt=0)
     for verb, fields, call in [
-        ("ask", may, lambda one: preemption.ask(one.pk, waiting.pk)),
-        ("ask: not preemptible", {"run_started": True}, lambda one: preemption.ask(one.pk, waiting.pk)),
-        ("ask: of an ended job", {**may, "state": "error"}, lambda one: preemption.ask(one.pk, waiting.pk)),
-        ("ask: for one that does not wait", may, lambda one: preemption.ask(one.pk, one.pk)),
-        ("requeue", stepping, lambda one: preemption.requeue(one.pk, "none", None)),
-        ("requeue: not asked", {}, lambda one: preemption.requeue(one.pk, "none", None)),
-        ("requeue: another run", stepping, lambda one: preemption.requeue(one.pk, "another", None)),
-        ("requeue: ended before", stepping, lambda one: preemption.requeue(one.pk, "none", now.timestamp() - 10)),
+        ("ask", may, lambda row: preemption.ask(row.pk, waiting.pk)),
+        ("ask: not preemptible", {"run_started": True}, lambda row: preemption.ask(row.pk, waiting.pk)),
+        ("ask: of an ended job", {**may, "state": "error"}, lambda row: preemption.ask(row.pk, waiting.pk)),
+        ("ask: for one that does not wait", may, lambda row: preemption.ask(row.pk, row.pk)),
+        ("requeue", stepping, lambda row: preemption.requeue(row.pk, "none", None)),
+        ("requeue: not asked", {}, lambda row: preemption.requeue(row.pk, "none", None)),
+        ("requeue: another run", stepping, lambda row: preemption.requeue(row.pk, "another", None)),
+        ("requeue: ended before", stepping, lambda row: preemption.requeue(row.pk, "none", now.timestamp() - 10)),
         ("requeue: of an ended job", {**stepping, "state": "error"},
-         lambda one: preemption.requeue(one.pk, "none", None)),
+         lambda row: preemption.requeue(row.pk, "none", None)),
     ]:  # fmt: skip
-        one = job(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = job(**fields)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 IDLE = {

@@ -231,7 +231,7 @@ def test_every_module_has_a_docstring():
 
 def is_named_by_a_noun(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether the docstring may begin with a noun or a state: that of a property or of a transition."""
-    names = {ast.unparse(one).partition("(")[0].rpartition(".")[2] for one in function.decorator_list}
+    names = {ast.unparse(decorator).partition("(")[0].rpartition(".")[2] for decorator in function.decorator_list}
     return bool(names & {"property", "cached_property", "transition"})
 
 

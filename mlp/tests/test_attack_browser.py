@@ -64,7 +64,9 @@ def alarms(alice_page, site):
         dialog.dismiss()
 
     alice_page.on("dialog", on_dialog)
-    alice_page.on("request", lambda one: None if one.url.startswith((site.url, "data:")) else seen.append(one.url))
+    alice_page.on(
+        "request", lambda request: None if request.url.startswith((site.url, "data:")) else seen.append(request.url)
+    )
     return seen
 
 

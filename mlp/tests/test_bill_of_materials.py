@@ -66,7 +66,10 @@ def database(monkeypatch):
         def do_POST(self):
             queries = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
             purls = [query["package"]["purl"] for query in queries]
-            results = [{"vulns": [{"id": one} for one in known[purl]]} if purl in known else {} for purl in purls]
+            results = [
+                {"vulns": [{"id": vulnerability} for vulnerability in known[purl]]} if purl in known else {}
+                for purl in purls
+            ]
             body = json.dumps({"results": results}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))

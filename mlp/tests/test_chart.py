@@ -38,13 +38,17 @@ with_helm = pytest.mark.skipif(
 
 @cache
 def objects(text: str = "") -> list[dict]:
-    return [one for one in yaml.safe_load_all(text or chart.BASE.read_text()) if one]
+    return [manifest for manifest in yaml.safe_load_all(text or chart.BASE.read_text()) if manifest]
 
 
 def pods(text: str = "") -> dict[str, dict]:
     """Return the pod templates by the name of their owner."""
     found = objects(text)
-    return {one["metadata"]["name"]: one["spec"]["template"] for one in found if "template" in one.get("spec", {})}
+    return {
+        manifest["metadata"]["name"]: manifest["spec"]["template"]
+        for manifest in found
+        if "template" in manifest.get("spec", {})
+    }
 
 
 def test_what_the_code_decides_is_current():
@@ -58,9 +62,9 @@ def test_the_base_is_what_helm_renders():
 
 
 def test_every_object_is_valid():
-    for one in objects():
-        KINDS[one["kind"]].model_validate(one)
-    names = [(one["kind"], one["metadata"]["name"]) for one in objects()]
+    for manifest in objects():
+        KINDS[manifest["kind"]].model_validate(manifest)
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects()]
     assert len(names) == len(set(names))
 
 
@@ -71,12 +75,12 @@ def test_each_part_has_a_deployment_of_its_own_with_two_replicas_or_more():
         if "command" in pod["spec"]["containers"][0]
     }
     assert set(single.names()) <= started
-    for one in objects():
-        if one["kind"] == "Deployment":
+    for manifest in objects():
+        if manifest["kind"] == "Deployment":
             scaled = {
                 each["spec"]["scaleTargetRef"]["name"] for each in objects() if each["kind"].startswith("Horizontal")
             }
-            assert one["spec"].get("replicas", 0) >= 2 or one["metadata"]["name"] in scaled
+            assert manifest["spec"].get("replicas", 0) >= 2 or manifest["metadata"]["name"] in scaled
 
 
 def test_pods_are_restricted():
@@ -96,7 +100,9 @@ def test_pods_are_restricted():
 
 
 def test_only_parts_that_call_the_api_server_have_its_token():
-    with_token = {name for name, one in pods().items() if one["spec"].get("automountServiceAccountToken", True)}
+    with_token = {
+        name for name, manifest in pods().items() if manifest["spec"].get("automountServiceAccountToken", True)
+    }
     assert with_token == {"mlp-web", "mlp-worker", "mlp-worker-gpu", "mlp-reconcile", "mlp-setup-1"}
 
 
@@ -111,14 +117,14 @@ def test_parts_find_each_other_and_no_secret_is_written_down():
                 "MLP_SECRET_KEY", "MLP_ADMIN_PASSWORD", "MLP_METRICS_TOKEN", "DATABASE_URL", "REDIS_URL", "NATS_URL",
             }  # fmt: skip
             services = {
-                one["metadata"]["name"]: one["spec"]["ports"][0]["port"]
-                for one in objects()
-                if one["kind"] == "Service"
+                manifest["metadata"]["name"]: manifest["spec"]["ports"][0]["port"]
+                for manifest in objects()
+                if manifest["kind"] == "Service"
             }
             for part in ("WEB", "WEBSOCKET", "DATA", "GATEWAY", "APP_GATEWAY"):
                 host, _, port = values[f"MLP_{part}_ADDRESS"]["value"].partition(":")
                 assert host == "0.0.0.0" or services[host] == int(port), name
-    assert not any(one["kind"] == "Secret" for one in objects())
+    assert not any(manifest["kind"] == "Secret" for manifest in objects())
 
 
 def test_the_variables_are_settings_of_the_platform():
@@ -149,7 +155,7 @@ def test_wrong_values_are_refused(wrong, words):
 def test_servers_of_ones_own_replace_ours():
     off = [word for name in ("postgresql", "nats", "valkey") for word in ("--set", f"{name}.enabled=false")]
     text = chart.rendered(*off, "--set", "image.digest=sha256:" + "a" * 64)
-    assert not any(one["kind"] == "StatefulSet" for one in objects(text))
+    assert not any(manifest["kind"] == "StatefulSet" for manifest in objects(text))
     assert "registry.example.org/mlp-platform@sha256:aaa" in text
 
 
@@ -157,9 +163,9 @@ def test_servers_of_ones_own_replace_ours():
 def test_the_secret_is_made_once():
     command = [chart.helm(), "template", "mlp", str(chart.CHART), "--namespace", "mlp"]
     (secret,) = (
-        one
-        for one in objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        if one["kind"] == "Secret"
+        manifest
+        for manifest in objects(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        if manifest["kind"] == "Secret"
     )
     values = secret["stringData"]
     assert values["database-url"] == f"postgresql://platform:{values['database-password']}@mlp-postgresql:5432/mlp"

@@ -68,9 +68,9 @@ def counted_anew(user) -> int:
     """Return what the user's rows take by a look at all of them."""
     total = 0
     with connection.cursor() as cursor:
-        for one in stored.counted():
+        for table in stored.counted():
             cursor.execute(
-                f'SELECT coalesce(sum({one.size}), 0) FROM "{one.table}" AS r WHERE {one.owner} = %s', [user.pk]
+                f'SELECT coalesce(sum({table.size}), 0) FROM "{table.table}" AS r WHERE {table.owner} = %s', [user.pk]
             )
             total += int(cursor.fetchone()[0])
     return total

@@ -283,7 +283,7 @@ def test_messages_stay_in_the_stream_until_there_is_room(set_free, monkeypatch):
                 set_free(ROOMY)
 
         async def handle(batch) -> None:
-            handled.extend((len(looks), one.data) for one in batch)
+            handled.extend((len(looks), message.data) for message in batch)
             if len(handled) == 2:
                 stop.set()
             else:

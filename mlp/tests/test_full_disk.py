@@ -35,15 +35,15 @@ def platform(tmp_path):
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m,mode=755", "tmpfs", str(place)]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip("a disk of a given size takes the right to mount one")
-    one = Platform(
+    running = Platform(
         place / "root", MLP_DISK_MINIMUM_MIB=str(MINIMUM_MIB), MLP_DATABASE_LIMIT_MIB="4096", MLP_ADMIN_PASSWORD=WORD
     )
-    one.root.mkdir()
-    one.output = tmp_path / "output"
+    running.root.mkdir()
+    running.output = tmp_path / "output"
     try:
-        one.start()
-        yield one
-        one.stop()
+        running.start()
+        yield running
+        running.stop()
     finally:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
@@ -73,7 +73,7 @@ def report_until_refused(platform: Platform, token: str) -> int:
         for batch in range(50):
             if answer.get("message") == LOW:
                 return status
-            params = [{"key": f"{batch}.{one}", "value": secrets.token_hex(3000)} for one in range(100)]
+            params = [{"key": f"{batch}.{number}", "value": secrets.token_hex(3000)} for number in range(100)]
             status, answer = call(platform, LOG + "log-batch", {"run_id": run, "params": params}, **bearer)
     raise AssertionError("all of it was stored")
 

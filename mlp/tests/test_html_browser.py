@@ -39,7 +39,7 @@ def test_scripts_of_a_page_run_without_cookies_and_network(alice_page, alice, si
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.html").write_text(PAGE)
     asked = []  # and answered: what the policy refuses is never sent
-    alice_page.on("response", lambda one: asked.append(one.url.removeprefix(site.url)))
+    alice_page.on("response", lambda response: asked.append(response.url.removeprefix(site.url)))
     alice_page.goto("/jobs/fit/files/report.html")
     result = alice_page.frame_locator("iframe.html-page").locator("#done")
     expect(result).to_contain_text("eval")

@@ -221,8 +221,10 @@ def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors
     reader = follow.Follower(storage.root(), taken.extend)
     reader.poll()
     odd = [line for line in taken if "disk 500" in line["log"]][:3]
-    logstore.get().append([accept.line(one["log"], id=one["_id"], namespace="alice", deployment="fit") for one in odd])
-    logstore.get().update_many([(one["_id"], {"anomaly_level": "Anomaly"}) for one in odd])
+    logstore.get().append(
+        [accept.line(line["log"], id=line["_id"], namespace="alice", deployment="fit") for line in odd]
+    )
+    logstore.get().update_many([(line["_id"], {"anomaly_level": "Anomaly"}) for line in odd])
     page.set_viewport_size({"width": 360, "height": 740})
     page.emulate_media(color_scheme="dark")
     page.goto("/jobs/fit/log#L2499-L2502")

@@ -39,7 +39,7 @@ def chosen(page) -> tuple[int, int]:
 def test_dragging_over_bars_zooms_in(alice_page, chart, browser_errors):
     first, last = (chart.nth(place) for place in (10, 20))
     wanted = int(first.get_attribute("data-since")), int(last.get_attribute("data-until"))
-    boxes = [one.locator("rect.room").bounding_box() for one in (first, last)]
+    boxes = [bar.locator("rect.room").bounding_box() for bar in (first, last)]
     middles = [(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2) for box in boxes]
     alice_page.mouse.move(*middles[0])
     alice_page.mouse.down()

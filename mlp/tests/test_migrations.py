@@ -64,7 +64,9 @@ def begin(share: float) -> None:
 
     def without_replacements(self) -> None:
         load(self)
-        self.disk_migrations = {key: one for key, one in self.disk_migrations.items() if not one.replaces}
+        self.disk_migrations = {
+            key: migration for key, migration in self.disk_migrations.items() if not migration.replaces
+        }
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MigrationLoader, "load_disk", without_replacements)

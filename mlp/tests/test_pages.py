@@ -34,9 +34,9 @@ OPEN |= {"set_language", "shared/link", "signin/<seg:provider>", "signin/<seg:pr
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
     "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 12, "/start": 8, "/connect": 6,
-    "/datasets": 7, "/datasets/digits": 14, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 18,
-    "/jobs?from=done": 20, "/jobs/fit": 8, "/models": 9, "/models/net": 9, "/apps": 9, "/apps?model=net": 10,
-    "/apps/calc": 8, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 12,
+    "/datasets": 7, "/datasets/digits": 23, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 19,
+    "/jobs?from=done": 21, "/jobs/fit": 8, "/models": 9, "/models/net": 10, "/apps": 9, "/apps?model=net": 10,
+    "/apps/calc": 9, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 13,
 }  # fmt: skip
 
 
@@ -364,9 +364,9 @@ class TestInvalidAddresses:
 
 
 class TestQueries:
-    @pytest.mark.parametrize("part", TENTH)
-    def test_the_number_of_queries_is_bounded(self, alice_client, alice, shown, part):
-        few = {address: self.count(alice_client, address) for address in list(QUERIES)[part]}
+    def test_the_number_of_queries_is_bounded(self, alice_client, alice, shown):
+        put(Dataset, alice, "spare", "ready")  # that another one could be published is asked for with the first
+        few = {address: self.count(alice_client, address) for address in QUERIES}
         for number in range(12):
             name = "n" * (number + 1)
             for state in ("creating", "running", "error"):

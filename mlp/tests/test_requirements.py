@@ -43,7 +43,11 @@ def locked_versions() -> dict[str, str]:
 
 
 def test_the_lock_has_the_pins_of_the_requirements():
-    pins = {canonicalize_name(one.name): str(one.specifier) for file in LOCKED for one in requirements(file)}
+    pins = {
+        canonicalize_name(requirement.name): str(requirement.specifier)
+        for file in LOCKED
+        for requirement in requirements(file)
+    }
     pins.pop(UNLOCKED)
     versions = locked_versions()
     assert {name: versions.get(name) for name in pins} == pins, "run: make lock"
@@ -58,14 +62,14 @@ def test_every_entry_has_its_hashes():
 def test_the_lock_has_all_dependencies_and_nothing_else():
     """With --require-hashes pip refuses a dependency that the file lacks."""
     reached: dict[str, set[str]] = {}
-    waiting = [one for file in LOCKED for one in requirements(file) if one.name != UNLOCKED]
+    waiting = [requirement for file in LOCKED for requirement in requirements(file) if requirement.name != UNLOCKED]
     while waiting:
-        one = waiting.pop()
-        name = canonicalize_name(one.name)
-        if name in reached and one.extras <= reached[name]:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in reached and requirement.extras <= reached[name]:
             continue
         extras = reached.setdefault(name, set())
-        extras |= one.extras
+        extras |= requirement.extras
         needed = [Requirement(line) for line in requires(name) or []]
         for dependency in needed:
             values = [{"extra": extra} for extra in ("", *extras)]

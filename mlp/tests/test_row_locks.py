@@ -118,114 +118,115 @@ def of_accounts() -> Iterator[Case]:
     by = {"by": "test"}
     for verb, call in {
         "hold_active": accounts.hold_active,
-        "activate": lambda one: accounts.activate(username=one.username, **by),
-        "deregister": lambda one: accounts.deregister(username=one.username, **by),
-        "set_staff": lambda one: accounts.set_staff(username=one.username, staff=True, **by),
-        "change_password": lambda one: accounts.change_password(user=one, password="battery horse staple", **by),
-        "rotate_token": lambda one: accounts.rotate_token(user=one, **by),
+        "activate": lambda row: accounts.activate(username=row.username, **by),
+        "deregister": lambda row: accounts.deregister(username=row.username, **by),
+        "set_staff": lambda row: accounts.set_staff(username=row.username, staff=True, **by),
+        "change_password": lambda row: accounts.change_password(user=row, password="battery horse staple", **by),
+        "rotate_token": lambda row: accounts.rotate_token(user=row, **by),
     }.items():
-        one = user()
+        row = user()
         if verb == "activate":
-            accounts.deregister(username=one.username, by="test")
-        yield verb, one, lambda call=call, one=one: call(one)
+            accounts.deregister(username=row.username, by="test")
+        yield verb, row, lambda call=call, row=row: call(row)
     token = Token.objects.create(user=user(), kind=Token.Kind.SERVICE, name="x")
     yield "revoke_service_token", token, lambda: accounts.revoke_service_token(pk=token.pk, by="test")
 
 
 def of_datasets() -> Iterator[Case]:
-    def report(one: Dataset, state: str, progress: int):
-        return datasets.heartbeat(user=one.user, name=one.name, state=state, progress=progress, by="test")
+    def report(row: Dataset, state: str, progress: int):
+        return datasets.heartbeat(user=row.user, name=row.name, state=state, progress=progress, by="test")
 
     for verb, state, call in [
-        ("heartbeat", "creating", lambda one: report(one, "creating", 5)),
-        ("heartbeat: error", "creating", lambda one: report(one, "error", 5)),
-        ("heartbeat: ready", "creating", lambda one: report(one, "ready", 100)),
-        ("fail", "creating", lambda one: datasets.fail(one.pk, "x", by="test")),
-        ("fail: once ready", "ready", lambda one: datasets.fail(one.pk, "x", by="test")),
-        ("fail_silent", "creating", lambda one: datasets.fail_silent(one.pk, timezone.now(), "x")),
-        ("fail_silent: once ready", "ready", lambda one: datasets.fail_silent(one.pk, timezone.now(), "x")),
-        ("fail_all_of", "creating", lambda one: datasets.fail_all_of(one.user, by="test")),
-        ("end_upload", "creating", lambda one: datasets.end_upload(user=one.user, name=one.name, by="test")),
-        ("delete_dataset", "ready", lambda one: datasets.delete_dataset(user=one.user, name=one.name, by="test")),
-        ("erase", "deleting", lambda one: datasets.erase(one.pk)),
-        ("recount", "creating", lambda one: datasets.recount(one.pk)),
-        ("set_notes", "ready", lambda one: datasets.set_notes(user=one.user, name=one.name, notes="x")),
+        ("heartbeat", "creating", lambda row: report(row, "creating", 5)),
+        ("heartbeat: error", "creating", lambda row: report(row, "error", 5)),
+        ("heartbeat: ready", "creating", lambda row: report(row, "ready", 100)),
+        ("fail", "creating", lambda row: datasets.fail(row.pk, "x", by="test")),
+        ("fail: once ready", "ready", lambda row: datasets.fail(row.pk, "x", by="test")),
+        ("fail_silent", "creating", lambda row: datasets.fail_silent(row.pk, timezone.now(), "x")),
+        ("fail_silent: once ready", "ready", lambda row: datasets.fail_silent(row.pk, timezone.now(), "x")),
+        ("fail_all_of", "creating", lambda row: datasets.fail_all_of(row.user, by="test")),
+        ("end_upload", "creating", lambda row: datasets.end_upload(user=row.user, name=row.name, by="test")),
+        ("delete_dataset", "ready", lambda row: datasets.delete_dataset(user=row.user, name=row.name, by="test")),
+        ("erase", "deleting", lambda row: datasets.erase(row.pk)),
+        ("recount", "creating", lambda row: datasets.recount(row.pk)),
+        ("set_notes", "ready", lambda row: datasets.set_notes(user=row.user, name=row.name, notes="x")),
     ]:
-        one = dataset(state=state)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = dataset(state=state)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_jobs() -> Iterator[Case]:
-    def report(one: Job, state: str = "running"):
-        return jobs.heartbeat(user=one.user, name="fit", state=state, progress=5, by="test")
+    def report(row: Job, state: str = "running"):
+        return jobs.heartbeat(user=row.user, name="fit", state=state, progress=5, by="test")
 
     ordered = {"state": "creating"}
     queued = {"state": "creating", "run_name": "", "attempt": 0}
     for verb, fields, call in [
         ("heartbeat", {}, report),
         ("heartbeat: first", ordered, report),
-        ("heartbeat: finished", {}, lambda one: report(one, "finished")),
-        ("heartbeat: error", {}, lambda one: report(one, "error")),
-        ("note_bar", {}, lambda one: jobs.note_bar(one.pk, "none", 40, 9)),
-        ("note_bar: of another run", {}, lambda one: jobs.note_bar(one.pk, "another", 40, 9)),
-        ("note_bar: of an ended job", {"state": "error"}, lambda one: jobs.note_bar(one.pk, "none", 40, 9)),
-        ("order_run", {}, lambda one: jobs.order_run(one.pk)),
-        ("order_run: first", queued, lambda one: jobs.order_run(one.pk)),
-        ("note_start", {}, lambda one: jobs.note_start(one.pk, "none")),
-        ("note_start: first", ordered, lambda one: jobs.note_start(one.pk, "none")),
-        ("note_start: of an ended job", {"state": "error"}, lambda one: jobs.note_start(one.pk, "none")),
-        ("note_start: of another run", {}, lambda one: jobs.note_start(one.pk, "another")),
-        ("note_run", ordered, lambda one: jobs.note_run(one.pk, "none", None)),
-        ("note_run: waiting", ordered, lambda one: jobs.note_run(one.pk, "none", "x")),
-        ("note_run: of another run", ordered, lambda one: jobs.note_run(one.pk, "another", None)),
-        ("finish", {}, lambda one: jobs.finish(one.pk, "none", by="test")),
-        ("finish: before any report", ordered, lambda one: jobs.finish(one.pk, "none", by="test")),
-        ("finish: of another run", {}, lambda one: jobs.finish(one.pk, "another", by="test")),
-        ("finish: of an ended job", {"state": "error"}, lambda one: jobs.finish(one.pk, "none", by="test")),
-        ("end_attempt", {}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
-        ("end_attempt: retry", {"retries": 1}, lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
+        ("heartbeat: finished", {}, lambda row: report(row, "finished")),
+        ("heartbeat: error", {}, lambda row: report(row, "error")),
+        ("note_bar", {}, lambda row: jobs.note_bar(row.pk, "none", 40, 9)),
+        ("note_bar: of another run", {}, lambda row: jobs.note_bar(row.pk, "another", 40, 9)),
+        ("note_bar: of an ended job", {"state": "error"}, lambda row: jobs.note_bar(row.pk, "none", 40, 9)),
+        ("order_run", {}, lambda row: jobs.order_run(row.pk)),
+        ("order_run: first", queued, lambda row: jobs.order_run(row.pk)),
+        ("note_start", {}, lambda row: jobs.note_start(row.pk, "none")),
+        ("note_start: first", ordered, lambda row: jobs.note_start(row.pk, "none")),
+        ("note_start: of an ended job", {"state": "error"}, lambda row: jobs.note_start(row.pk, "none")),
+        ("note_start: of another run", {}, lambda row: jobs.note_start(row.pk, "another")),
+        ("note_run", ordered, lambda row: jobs.note_run(row.pk, "none", None)),
+        ("note_run: waiting", ordered, lambda row: jobs.note_run(row.pk, "none", "x")),
+        ("note_run: of another run", ordered, lambda row: jobs.note_run(row.pk, "another", None)),
+        ("finish", {}, lambda row: jobs.finish(row.pk, "none", by="test")),
+        ("finish: before any report", ordered, lambda row: jobs.finish(row.pk, "none", by="test")),
+        ("finish: of another run", {}, lambda row: jobs.finish(row.pk, "another", by="test")),
+        ("finish: of an ended job", {"state": "error"}, lambda row: jobs.finish(row.pk, "none", by="test")),
+        ("end_attempt", {}, lambda row: jobs.end_attempt(row.pk, "none", "x", by="test")),
+        ("end_attempt: retry", {"retries": 1}, lambda row: jobs.end_attempt(row.pk, "none", "x", by="test")),
         ("end_attempt: retry, before any report", {"retries": 1, **ordered},
-         lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
-        ("end_attempt: of another run", {}, lambda one: jobs.end_attempt(one.pk, "another", "x", by="test")),
+         lambda row: jobs.end_attempt(row.pk, "none", "x", by="test")),
+        ("end_attempt: of another run", {}, lambda row: jobs.end_attempt(row.pk, "another", "x", by="test")),
         ("end_attempt: of an ended job", {"state": "error"},
-         lambda one: jobs.end_attempt(one.pk, "none", "x", by="test")),
-        ("fail", {}, lambda one: jobs.fail(one.pk, "x", by="test")),
+         lambda row: jobs.end_attempt(row.pk, "none", "x", by="test")),
+        ("fail", {}, lambda row: jobs.fail(row.pk, "x", by="test")),
         ("stop_overdue", {"timeout": 0, "started": timezone.now() - timedelta(hours=1)},
-         lambda one: jobs.stop_overdue(one.pk)),
-        ("fail: queued", queued, lambda one: jobs.fail(one.pk, "x", by="test")),
-        ("fail: of an ended job", {"state": "finished"}, lambda one: jobs.fail(one.pk, "x", by="test")),
-        ("cancel", {}, lambda one: jobs.cancel(user=one.user, name="fit", by="test")),
-        ("cancel_all_of", {}, lambda one: jobs.cancel_all_of(one.user, by="test")),
-        ("delete_job", {"state": "finished"}, lambda one: jobs.delete_job(user=one.user, name="fit", by="test")),
-        ("reserve_next", {"state": "creating", "reserved": False}, lambda one: jobs.reserve_next()),
+         lambda row: jobs.stop_overdue(row.pk)),
+        ("fail: queued", queued, lambda row: jobs.fail(row.pk, "x", by="test")),
+        ("fail: of an ended job", {"state": "finished"}, lambda row: jobs.fail(row.pk, "x", by="test")),
+        ("cancel", {}, lambda row: jobs.cancel(user=row.user, name="fit", by="test")),
+        ("cancel_all_of", {}, lambda row: jobs.cancel_all_of(row.user, by="test")),
+        ("delete_job", {"state": "finished"}, lambda row: jobs.delete_job(user=row.user, name="fit", by="test")),
+        ("reserve_next", {"state": "creating", "reserved": False}, lambda row: jobs.reserve_next()),
     ]:  # fmt: skip
-        one = job(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = job(**fields)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_models() -> Iterator[Case]:
     for verb, state, call in [
-        ("measure_again", "creating", lambda one: models_app.measure_again(one.pk, 2)),
-        ("measure_again: once failed", "error", lambda one: models_app.measure_again(one.pk, 2)),
-        ("note_copy", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
-        ("note_copy: of another size", "creating", lambda one: models_app.note_copy(one.pk, {"x": {"size": 2}})),
-        ("note_copy: once failed", "error", lambda one: models_app.note_copy(one.pk, {"x": {"size": 1}})),
-        ("note_order", "creating", lambda one: models_app.note_order(one.pk)),
-        ("note_order: once failed", "error", lambda one: models_app.note_order(one.pk)),
-        ("note_wait", "creating", lambda one: models_app.note_wait(one, "x")),
-        ("complete", "creating", lambda one: models_app.complete(one.pk, {"format": "onnx", "inputs": []}, by="test")),
-        ("complete: once failed", "error", lambda one: models_app.complete(one.pk, {"format": "onnx"}, by="test")),
-        ("fail", "creating", lambda one: models_app.fail(one.pk, "x", by="test")),
-        ("fail: once ready", "ready", lambda one: models_app.fail(one.pk, "x", by="test")),
-        ("fail_all_of", "creating", lambda one: models_app.fail_all_of(one.user, by="test")),
-        ("delete_model", "ready", lambda one: models_app.delete_model(user=one.user, name="net", by="test")),
-        ("delete_with_version", "ready", lambda one: models_app.delete_with_version(one.pk, by="test")),
-        ("set_notes", "ready", lambda one: models_app.set_notes(user=one.user, name="net", notes="x")),
-        ("forget", "deleting", lambda one: models_app.forget(one.pk)),
-        ("forget: once ready", "ready", lambda one: models_app.forget(one.pk)),
+        ("measure_again", "creating", lambda row: models_app.measure_again(row.pk, 2)),
+        ("measure_again: once failed", "error", lambda row: models_app.measure_again(row.pk, 2)),
+        ("note_copy", "creating", lambda row: models_app.note_copy(row.pk, {"x": {"size": 1}})),
+        ("note_copy: of another size", "creating", lambda row: models_app.note_copy(row.pk, {"x": {"size": 2}})),
+        ("note_copy: once failed", "error", lambda row: models_app.note_copy(row.pk, {"x": {"size": 1}})),
+        ("note_order", "creating", lambda row: models_app.note_order(row.pk)),
+        ("note_order: once failed", "error", lambda row: models_app.note_order(row.pk)),
+        ("note_packages", "ready", lambda row: models_app.note_packages(row.pk, "0" * 32)),
+        ("note_wait", "creating", lambda row: models_app.note_wait(row, "x")),
+        ("complete", "creating", lambda row: models_app.complete(row.pk, {"format": "onnx", "inputs": []}, by="test")),
+        ("complete: once failed", "error", lambda row: models_app.complete(row.pk, {"format": "onnx"}, by="test")),
+        ("fail", "creating", lambda row: models_app.fail(row.pk, "x", by="test")),
+        ("fail: once ready", "ready", lambda row: models_app.fail(row.pk, "x", by="test")),
+        ("fail_all_of", "creating", lambda row: models_app.fail_all_of(row.user, by="test")),
+        ("delete_model", "ready", lambda row: models_app.delete_model(user=row.user, name="net", by="test")),
+        ("delete_with_version", "ready", lambda row: models_app.delete_with_version(row.pk, by="test")),
+        ("set_notes", "ready", lambda row: models_app.set_notes(user=row.user, name="net", notes="x")),
+        ("forget", "deleting", lambda row: models_app.forget(row.pk)),
+        ("forget: once ready", "ready", lambda row: models_app.forget(row.pk)),
     ]:
-        one = model(state=state)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = model(state=state)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_apps() -> Iterator[Case]:
@@ -234,61 +235,61 @@ def of_apps() -> Iterator[Case]:
     ended = {"state": "error", "stopped": True, "reserved": False, "run_name": "", "reason": "stopped"}
     last = {**served, "failures": settings.APP_MAX_FAILURES - 1}
     for verb, fields, call in [
-        ("note_order", {}, lambda one: apps.note_order(one.pk)),
-        ("note_order: first", waiting, lambda one: apps.note_order(one.pk)),
-        ("note_order: not yet", later, lambda one: apps.note_order(one.pk)),
-        ("note_order: once ready", served, lambda one: apps.note_order(one.pk)),
-        ("note_wait", {}, lambda one: apps.note_wait(one, "x")),
-        ("note_wait: once ready", served, lambda one: apps.note_wait(one, "x")),
-        ("up", {}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
-        ("up: another run", {}, lambda one: apps.up(one.pk, "another", "127.0.0.1:1", by="test")),
-        ("up: once failed", {"state": "error"}, lambda one: apps.up(one.pk, "run", "127.0.0.1:1", by="test")),
-        ("end_run", served, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_run: while starting", {}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_run: the last", last, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_run: another run", served, lambda one: apps.end_run(one.pk, "another", "x", by="test")),
-        ("end_run: once failed", {"state": "error"}, lambda one: apps.end_run(one.pk, "run", "x", by="test")),
-        ("end_requested", served, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
-        ("end_requested: another run", served, lambda one: apps.end_requested(one.pk, "another", "x", by="test")),
-        ("end_requested: while starting", {}, lambda one: apps.end_requested(one.pk, "run", "x", by="test")),
-        ("stop_app", served, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
-        ("stop_app: starting", {}, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
-        ("stop_app: waiting", waiting, lambda one: apps.stop_app(user=one.user, name="calc", by="test")),
-        ("start_app", ended, lambda one: apps.start_app(user=one.user, name="calc", by="test")),
-        ("fail", {}, lambda one: apps.fail(one.pk, "x", by="test")),
-        ("fail: once ready", served, lambda one: apps.fail(one.pk, "x", by="test")),
-        ("delete_app", served, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
-        ("delete_app: failed", {"state": "error"}, lambda one: apps.delete_app(user=one.user, name="calc", by="test")),
-        ("delete_all_of", {}, lambda one: apps.delete_all_of(one.user, by="test")),
-        ("delete_all_of: ready", served, lambda one: apps.delete_all_of(one.user, by="test")),
-        ("forget", {"state": "deleting"}, lambda one: apps.forget(one.pk)),
-        ("forget: once ready", served, lambda one: apps.forget(one.pk)),
+        ("note_order", {}, lambda row: apps.note_order(row.pk)),
+        ("note_order: first", waiting, lambda row: apps.note_order(row.pk)),
+        ("note_order: not yet", later, lambda row: apps.note_order(row.pk)),
+        ("note_order: once ready", served, lambda row: apps.note_order(row.pk)),
+        ("note_wait", {}, lambda row: apps.note_wait(row, "x")),
+        ("note_wait: once ready", served, lambda row: apps.note_wait(row, "x")),
+        ("up", {}, lambda row: apps.up(row.pk, "run", "127.0.0.1:1", by="test")),
+        ("up: another run", {}, lambda row: apps.up(row.pk, "another", "127.0.0.1:1", by="test")),
+        ("up: once failed", {"state": "error"}, lambda row: apps.up(row.pk, "run", "127.0.0.1:1", by="test")),
+        ("end_run", served, lambda row: apps.end_run(row.pk, "run", "x", by="test")),
+        ("end_run: while starting", {}, lambda row: apps.end_run(row.pk, "run", "x", by="test")),
+        ("end_run: the last", last, lambda row: apps.end_run(row.pk, "run", "x", by="test")),
+        ("end_run: another run", served, lambda row: apps.end_run(row.pk, "another", "x", by="test")),
+        ("end_run: once failed", {"state": "error"}, lambda row: apps.end_run(row.pk, "run", "x", by="test")),
+        ("end_requested", served, lambda row: apps.end_requested(row.pk, "run", "x", by="test")),
+        ("end_requested: another run", served, lambda row: apps.end_requested(row.pk, "another", "x", by="test")),
+        ("end_requested: while starting", {}, lambda row: apps.end_requested(row.pk, "run", "x", by="test")),
+        ("stop_app", served, lambda row: apps.stop_app(user=row.user, name="calc", by="test")),
+        ("stop_app: starting", {}, lambda row: apps.stop_app(user=row.user, name="calc", by="test")),
+        ("stop_app: waiting", waiting, lambda row: apps.stop_app(user=row.user, name="calc", by="test")),
+        ("start_app", ended, lambda row: apps.start_app(user=row.user, name="calc", by="test")),
+        ("fail", {}, lambda row: apps.fail(row.pk, "x", by="test")),
+        ("fail: once ready", served, lambda row: apps.fail(row.pk, "x", by="test")),
+        ("delete_app", served, lambda row: apps.delete_app(user=row.user, name="calc", by="test")),
+        ("delete_app: failed", {"state": "error"}, lambda row: apps.delete_app(user=row.user, name="calc", by="test")),
+        ("delete_all_of", {}, lambda row: apps.delete_all_of(row.user, by="test")),
+        ("delete_all_of: ready", served, lambda row: apps.delete_all_of(row.user, by="test")),
+        ("forget", {"state": "deleting"}, lambda row: apps.forget(row.pk)),
+        ("forget: once ready", served, lambda row: apps.forget(row.pk)),
     ]:
-        one = app(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = app(**fields)
+        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_trainings() -> Iterator[Case]:
     for verb, fields, call in [
-        ("order_run", {}, lambda one: trainings.order_run(one.pk, 1)),
-        ("order_run: again", {"attempt": 1}, lambda one: trainings.order_run(one.pk, 1)),
-        ("order_run: of an ended one", {"state": "error"}, lambda one: trainings.order_run(one.pk, 1)),
-        ("note_wait", {}, lambda one: trainings.note_wait(one.pk, "x")),
-        ("note_start", {"reason": "x"}, lambda one: trainings.note_start(one.pk, "run", 5)),
-        ("note_start: reserved", {"reserved": True}, lambda one: trainings.note_start(one.pk, "run", 5)),
-        ("note_start: another run", {}, lambda one: trainings.note_start(one.pk, "another", 5)),
-        ("note_start: of an ended one", {"state": "error"}, lambda one: trainings.note_start(one.pk, "run", 5)),
-        ("note_trouble", {}, lambda one: trainings.note_trouble(one.pk, "x")),
-        ("note_trouble: of an ended one", {"state": "error"}, lambda one: trainings.note_trouble(one.pk, "x")),
-        ("beat", {}, lambda one: trainings.beat(one.pk, percent=5)),
-        ("beat: of an ended one", {"state": "error"}, lambda one: trainings.beat(one.pk, percent=5)),
-        ("complete", {"eta": 5}, lambda one: trainings.complete(one.pk, version="v", manifest={}, by="test")),
-        ("fail", {"eta": 5}, lambda one: trainings.fail(one.pk, "x", by="test")),
-        ("fail: of an ended one", {"state": "completed"}, lambda one: trainings.fail(one.pk, "x", by="test")),
-        ("cancel_running", {}, lambda one: trainings.cancel_running("x", by="test")),
+        ("order_run", {}, lambda row: trainings.order_run(row.pk, 1)),
+        ("order_run: again", {"attempt": 1}, lambda row: trainings.order_run(row.pk, 1)),
+        ("order_run: of an ended one", {"state": "error"}, lambda row: trainings.order_run(row.pk, 1)),
+        ("note_wait", {}, lambda row: trainings.note_wait(row.pk, "x")),
+        ("note_start", {"reason": "x"}, lambda row: trainings.note_start(row.pk, "run", 5)),
+        ("note_start: reserved", {"reserved": True}, lambda row: trainings.note_start(row.pk, "run", 5)),
+        ("note_start: another run", {}, lambda row: trainings.note_start(row.pk, "another", 5)),
+        ("note_start: of an ended one", {"state": "error"}, lambda row: trainings.note_start(row.pk, "run", 5)),
+        ("note_trouble", {}, lambda row: trainings.note_trouble(row.pk, "x")),
+        ("note_trouble: of an ended one", {"state": "error"}, lambda row: trainings.note_trouble(row.pk, "x")),
+        ("beat", {}, lambda row: trainings.beat(row.pk, percent=5)),
+        ("beat: of an ended one", {"state": "error"}, lambda row: trainings.beat(row.pk, percent=5)),
+        ("complete", {"eta": 5}, lambda row: trainings.complete(row.pk, version="v", manifest={}, by="test")),
+        ("fail", {"eta": 5}, lambda row: trainings.fail(row.pk, "x", by="test")),
+        ("fail: of an ended one", {"state": "completed"}, lambda row: trainings.fail(row.pk, "x", by="test")),
+        ("cancel_running", {}, lambda row: trainings.cancel_running("x", by="test")),
     ]:
-        one = training(**fields)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = training(**fields)
+        yield verb, row, lambda call=call, row=row: call(row)
     version = ModelVersion.objects.create(version="one", serving=True)
     ModelVersion.objects.create(version="two")
     yield "serve_version", version, lambda: trainings.serve_version("two")
@@ -367,10 +368,10 @@ def test_every_lifecycle_function_is_covered(lifecycle):
 
 def creates() -> dict[str, Callable[[User], object]]:
     return {
-        "dataset": lambda one: datasets.create_dataset(user=one, name="x", size=1, by="test"),
-        "job": lambda one: jobs.create_job(user=one, name="x", entry="train.py", cpu=0.1, ram=1, by="test"),
-        "model": lambda one: models_app.create_model(user=one, name="x", src="home/train.py", by="test"),
-        "application": lambda one: apps.create_app(user=one, name="x", model_name="net", cpu=0.1, ram=1, by="test"),
+        "dataset": lambda owner: datasets.create_dataset(user=owner, name="x", size=1, by="test"),
+        "job": lambda owner: jobs.create_job(user=owner, name="x", entry="train.py", cpu=0.1, ram=1, by="test"),
+        "model": lambda owner: models_app.create_model(user=owner, name="x", src="home/train.py", by="test"),
+        "application": lambda owner: apps.create_app(user=owner, name="x", model_name="net", cpu=0.1, ram=1, by="test"),
     }
 
 

@@ -44,7 +44,7 @@ def required() -> set[str]:
 def answered(text: str) -> list[str]:
     """Return the numbers of the rows and of the lists of what is not applicable."""
     lists = re.findall(rf"^(?:\| |- )({LIST})(?: \||:)", text, re.MULTILINE)
-    return [number for one in lists for number in one.split(", ")]
+    return [number for numbers in lists for number in numbers.split(", ")]
 
 
 def rows(text: str) -> list[list[str]]:

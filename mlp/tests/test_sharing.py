@@ -227,10 +227,10 @@ def test_sharing_with_a_user_and_revoking(filled, make_user, bob):
     assert "bob" in visible_text(mine.get("/shared/mine"))
     assert StateChange.objects.filter(kind="share", owner="alice", name="fit", target="shared", by="alice").exists()
     assert post(mine, job, user="bob", right="clone").status_code == 302
-    one = Share.objects.get()
-    assert (one.right, one.used is not None) == ("clone", True)
-    assert hers.post(f"/shared/{one.pk}/revoke").status_code == 404
-    assert mine.post(f"/shared/{one.pk}/revoke").status_code == 302
+    row = Share.objects.get()
+    assert (row.right, row.used is not None) == ("clone", True)
+    assert hers.post(f"/shared/{row.pk}/revoke").status_code == 404
+    assert mine.post(f"/shared/{row.pk}/revoke").status_code == 302
     assert hers.get(page).status_code == 404
     assert "fit" not in visible_text(hers.get("/shared"))
     assert StateChange.objects.filter(kind="share", target="revoked", reason__contains="bob").exists()
@@ -369,8 +369,8 @@ def test_shares_over_rest(filled, bob, as_alice, as_bob):
         "link"
     ]
     assert re.search(r"^http.*/shared/link\?key=", link)
-    assert [one["name"] for one in as_alice.call("get", "users/alice/shares").json()] == ["fit", "digits"]
-    assert [one["owner"] for one in as_bob.call("get", "users/bob/shared_with_me").json()] == ["alice"]
+    assert [entry["name"] for entry in as_alice.call("get", "users/alice/shares").json()] == ["fit", "digits"]
+    assert [entry["owner"] for entry in as_bob.call("get", "users/bob/shared_with_me").json()] == ["alice"]
     number = made.json()["id"]
     assert as_bob.call("delete", f"users/alice/shares/{number}").status_code == 403
     assert as_bob.call("delete", f"users/bob/shares/{number}").status_code == 403

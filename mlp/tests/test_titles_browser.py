@@ -58,7 +58,9 @@ def test_an_upload_with_a_title_alone_gets_a_free_name(alice_page, alice, tmp_pa
     alice_page.fill("#title", "训练")
     (tmp_path / "a.csv").write_text("1")
     alice_page.locator("input[type=file]:not([webkitdirectory])").set_input_files(tmp_path / "a.csv")
-    with alice_page.expect_response(lambda one: one.request.method == "POST" and one.url.endswith("/datasets")) as made:
+    with alice_page.expect_response(
+        lambda response: response.request.method == "POST" and response.url.endswith("/datasets")
+    ) as made:
         alice_page.click("[data-upload-button]")
     assert made.value.status == 201
     assert Dataset.objects.get(name="datasetb").title == "训练"

@@ -74,7 +74,7 @@ REPLACED = {
 def _texts(english: bool) -> list[str]:
     """Return all texts of the catalogue, plural forms one by one."""
     found = [message.id if english else message.string for message in USED.values()]
-    return [text for one in found for text in ((one,) if isinstance(one, str) else one)]
+    return [text for texts in found for text in ((texts,) if isinstance(texts, str) else texts)]
 
 
 @pytest.mark.parametrize(("old", "new"), REPLACED.items())

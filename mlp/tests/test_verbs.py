@@ -66,18 +66,18 @@ def effect(row: models.Model, before: dict, request: str, tasks, pages: Recorder
     now = values(row)
     state = str(now.get("state", "-")) if now else "gone"
     claim = ResourceRequest.objects.filter(pk=request).values_list("state", flat=True).first() or "-"
-    sent = sorted({f"{one.actor_name}@{one.queue_name}" for one in tasks.queue})
+    sent = sorted({f"{message.actor_name}@{message.queue_name}" for message in tasks.queue})
     groups = sorted(re.sub(rf"\.{row.pk}$", ".pk", group) for group in pages.sent)
     changed = [name for name in now if now[name] != before[name] and name != "state"]
     history = StateChange.objects.filter(kind=row._meta.model_name, object_id=row.pk, at__gt=before["now"])
-    moves = [f"{one.transition} by {one.by}: {one.reason}".strip(" :") for one in history.order_by("id")]
+    moves = [f"{change.transition} by {change.by}: {change.reason}".strip(" :") for change in history.order_by("id")]
     return Effect(state, claim, *(", ".join(part) for part in (sent, groups, changed, moves)))
 
 
 SERVING = {"serve_version", "serve_foreign"}  # a version has no twin, and ends the serving of another
 
 
-@pytest.mark.parametrize("lifecycle", EFFECTS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("lifecycle", EFFECTS, ids=lambda module: module.__name__)
 def test_each_verb_changes_its_own_row_only(lifecycle, tasks, pages):
     seen = {}
     for verb, row, call in list(ALL[lifecycle]()):

@@ -15,11 +15,11 @@ def of_trash(module: ModuleType, make: Callable) -> Iterator[tuple[str, object, 
     now = timezone.now()
     old = now - timedelta(days=settings.TRASH_DAYS + 1)
     for verb, since, call in [
-        ("trash", None, lambda one: module.trash(user=one.user, name=one.name, by="test")),
-        ("trash: again", now, lambda one: module.trash(user=one.user, name=one.name, by="test")),
-        ("restore", now, lambda one: module.restore(user=one.user, name=one.name, by="test")),
-        ("delete", now, lambda one: module.delete(one, "test")),
-        ("purge", old, lambda one: module.purge(now)),
+        ("trash", None, lambda row: module.trash(user=row.user, name=row.name, by="test")),
+        ("trash: again", now, lambda row: module.trash(user=row.user, name=row.name, by="test")),
+        ("restore", now, lambda row: module.restore(user=row.user, name=row.name, by="test")),
+        ("delete", now, lambda row: module.delete(row, "test")),
+        ("purge", old, lambda row: module.purge(now)),
     ]:
-        one = make(state="error", trashed=since)
-        yield verb, one, lambda call=call, one=one: call(one)
+        row = make(state="error", trashed=since)
+        yield verb, row, lambda call=call, row=row: call(row)

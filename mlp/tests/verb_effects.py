@@ -208,6 +208,7 @@ EFFECTS = {
         "note_copy: once failed": Effect("error", "tried"),
         "note_order": Effect("creating", "tried", fields="run_ordered"),
         "note_order: once failed": Effect("error", "tried"),
+        "note_packages": Effect("ready", "tried", fields="packages"),
         "note_wait": Effect("creating", "tried", groups="pages", fields="reason"),
         "complete": Effect(
             "ready", "confirmed", groups="pages", fields="format, signature", history="complete by test"

@@ -193,8 +193,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _release(self) -> None:
         """Unsubscribe from everything and cancel the tasks."""
-        for one in self.watched.values():
-            one.end()
+        for watched in self.watched.values():
+            watched.end()
         for task in self.tasks - {asyncio.current_task()}:
             task.cancel()
         while self.groups_joined:
@@ -335,14 +335,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
         newest = [at.timestamp() for at in rows.values_list("at", flat=True)[:NEWEST]]
         return any(at >= begun - SLACK_S for at in newest)
 
-    async def _begin(self, one: WatchedJob, *known: int | None) -> None:
+    async def _begin(self, watched: WatchedJob, *known: int | None) -> None:
         try:
-            await one.begin(*known)
+            await watched.begin(*known)
         except Exception:
             await self.close(1011)  # the page reconnects and subscribes again
             raise
-        if self.watched.get((one.user, one.name)) is not one:
-            one.end()  # dropped by the page before it had begun
+        if self.watched.get((watched.user, watched.name)) is not watched:
+            watched.end()  # dropped by the page before it had begun
 
     async def _beat(self) -> None:
         while True:

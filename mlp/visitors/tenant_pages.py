@@ -68,9 +68,9 @@ def tenant(request, name):
         if not problems:
             return redirect("tenant", name=name)
     page = page_of(request, members.members_of(row, request.user))
-    for one in page.object_list:
-        if manages or one.user_id == request.user.pk:
-            one.unremovable = why_not(partial(members.require_other, one))
+    for membership in page.object_list:
+        if manages or membership.user_id == request.user.pk:
+            membership.unremovable = why_not(partial(members.require_other, membership))
     context = {
         "tenant": row,
         "bars": bars(row),
@@ -79,7 +79,7 @@ def tenant(request, name):
         "page": page,
         "roles": Role.choices,
         "users": users_of(request.user, row),
-        "work": [_shown(one) for one in work.live(row, most=WORK_SHOWN)] if manages else [],
+        "work": [_shown(item) for item in work.live(row, most=WORK_SHOWN)] if manages else [],
         "problems": problems,
         "form": request.POST if problems else {},
     }

@@ -47,7 +47,7 @@ def registered(row: RegisteredModel, latest: list[ModelVersion]) -> dict:
         "creation_timestamp": milliseconds(row.created),
         "last_updated_timestamp": milliseconds(row.updated),
         "user_id": row.user.username,
-        "latest_versions": [version(one) for one in latest],
+        "latest_versions": [version(newest) for newest in latest],
         "tags": pairs(row.tags),
         "aliases": [{"alias": alias.name, "version": str(alias.version.number)} for alias in row.aliases.all()],
     }

@@ -116,7 +116,7 @@ def find(call: Call) -> dict:
     )
     rows = search.ordered(rows, fields.texts("order_by"), search.VERSIONS, last)
     rows_shown, token = search.page(rows, fields.text("page_token"), most)
-    answer = {"model_versions": [shown.version(one) for one in rows_shown]}
+    answer = {"model_versions": [shown.version(row) for row in rows_shown]}
     return {**answer, "next_page_token": token} if token else answer
 
 

@@ -6,6 +6,7 @@ Model:
     ready, error  --erase-->    deleting     (files are removed first, then the row)
 
 In `creating`, `copied` is true once its files are copied; `run_name` is the run that checks whether it loads.
+`requirements` are the packages that it is loaded with, `packages` is the environment that has them (packages.py).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     checksums = models.JSONField(_("checksums"), default=dict, blank=True)
     lineage = models.JSONField(_("lineage"), default=dict, blank=True)
     notes = models.TextField(_("notes"), blank=True)
+    requirements = models.TextField(_("packages"), blank=True, default="", db_default="")
+    packages = models.CharField(_("environment of packages"), max_length=32, blank=True, default="", db_default="")
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

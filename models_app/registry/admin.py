@@ -95,7 +95,7 @@ class RegisteredModelAdmin(RegistryAdmin):
     @display(description=_("versions"))
     def version_list(self, row: RegisteredModel) -> SafeString:
         shown = row.versions.order_by("-number")[:VERSIONS_SHOWN]
-        return format_html_join(", ", "{}", ((link(url_of(one), one.number),) for one in shown)) or "-"
+        return format_html_join(", ", "{}", ((link(url_of(version), version.number),) for version in shown)) or "-"
 
 
 @admin.register(ModelVersion)

@@ -95,7 +95,7 @@ def line(value, field: str, most: int) -> str:
 
 def stage(value, field: str = "stage") -> str:
     """Return the stage that is meant, written in any case."""
-    for one in Stage.values:
-        if isinstance(value, str) and value.lower() == one.lower():
-            return one
+    for choice in Stage.values:
+        if isinstance(value, str) and value.lower() == choice.lower():
+            return choice
     raise Refused("must be one of %(choices)s", field=field, choices=", ".join(Stage.values))

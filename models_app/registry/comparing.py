@@ -34,7 +34,7 @@ def chosen(registered: RegisteredModel, numbers: list[str]) -> list[ModelVersion
     asked = [int(text) for text in dict.fromkeys(numbers) if text.isascii() and text.isdigit() and len(text) < 10]
     versions = reading.versions().filter(registered=registered)
     if len(asked) < 2:
-        return sorted(versions.order_by("-number")[:2], key=lambda one: one.number)
+        return sorted(versions.order_by("-number")[:2], key=lambda version: version.number)
     by_number = {version.number: version for version in versions.filter(number__in=asked[:MAX])}
     return [by_number[number] for number in asked[:MAX] if number in by_number]
 
@@ -80,15 +80,15 @@ def _details(versions: list[ModelVersion]) -> list[Row]:
 def _tensors(version: ModelVersion, side: str) -> dict[str, str]:
     """Return type and shape of each input or output, by its name."""
     declared = version.model.signature.get(side) if version.model and isinstance(version.model.signature, dict) else []
-    tensors = [one for one in declared if isinstance(one, dict)] if isinstance(declared, list) else []
+    tensors = [entry for entry in declared if isinstance(entry, dict)] if isinstance(declared, list) else []
     return {
         str(tensor.get("name", "")): f"{tensor.get('datatype', '')} {tensor.get('shape', '')}" for tensor in tensors
     }
 
 
 def _by_name(given: list[dict[str, str]]) -> list[Row]:
-    names = list(dict.fromkeys(name for one in given for name in one))[: rows.MAX_ROWS]
-    return [_row(name, [one[name] or "✓" if name in one else "" for one in given]) for name in names]
+    names = list(dict.fromkeys(name for side in given for name in side))[: rows.MAX_ROWS]
+    return [_row(name, [side[name] or "✓" if name in side else "" for side in given]) for name in names]
 
 
 def _row(name: str, texts: list[str]) -> Row:

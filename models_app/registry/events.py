@@ -26,7 +26,7 @@ ACTIONS = {
 }
 EVENTS = [
     f"{entity}.{action}"
-    for kinds in (lambda one: one, KINDS.get)
+    for kinds in (lambda name: name, KINDS.get)
     for kind, actions in ACTIONS.items()
     for entity, action in ((kinds(kind), action) for action in actions)
     if f"{entity}.{action}" != "prompt_version.updated"  # prompts have no stage

@@ -87,13 +87,13 @@ def registered_model(request, name: str):
         "stages": Stage.choices,
         "aliases": list(row.aliases.all()),
         "tags": sorted(row.tags.items()),
-        "history": [(_(VERBS.get(one.transition, "")), one) for one in history_of(row)[:HISTORY_SHOWN]],
+        "history": [(_(VERBS.get(entry.transition, "")), entry) for entry in history_of(row)[:HISTORY_SHOWN]],
         "sources": suggestions.of_user(request.user) if own else [],
         "deployable": set(
             ModelVersion.objects.filter(registered=row, model__state=State.READY).values_list("pk", flat=True)
         ),
         "full": why_not(lambda: versions.require_room(row)) if own else "",
-        "unsteady": any(one.status == Status.PENDING for one in shown),
+        "unsteady": any(version.status == Status.PENDING for version in shown),
         "app_name": free_name(row.user.applications, row.name) or free_name(row.user.applications, "model"),
         "cpu": cpu_that_fits(row.user.tenant),
     }
@@ -114,17 +114,17 @@ def _metrics(shown: list[ModelVersion], refused: str) -> list[str]:
     """Return the names of the metrics to compare; each version gets their values as `numbers`, and where the registered
     model cannot be deleted why the version cannot, as `undeletable`.
     """
-    jobs = {one.job_id for one in shown if one.job_id}
+    jobs = {version.job_id for version in shown if version.job_id}
     rows = list(RunMetric.objects.filter(job__in=jobs).values_list("job", "name", "last")[:METRICS_LOOKED_AT])
     common = Counter(name for _job, name, _last in rows)
     names = sorted(name for name, _count in common.most_common(METRICS_SHOWN))
     values = {(job, name): last for job, name, last in rows}
     if refused:
         prefetch_related_objects(shown, *lifecycle.checked("model__"))
-    for one in shown:
-        one.numbers = [values.get((one.job_id, name)) for name in names]
-        one.undeletable = why_not(partial(versions.require_unserved, one)) if refused else ""
-        one.deployable = one.model is not None and one.model.state == State.READY
+    for version in shown:
+        version.numbers = [values.get((version.job_id, name)) for name in names]
+        version.undeletable = why_not(partial(versions.require_unserved, version)) if refused else ""
+        version.deployable = version.model is not None and version.model.state == State.READY
     return names
 
 

@@ -23,7 +23,7 @@ def latest_of(rows: list[RegisteredModel]) -> dict[int, list[ModelVersion]]:
     """Return the newest version of each stage, by the key of the registered model."""
     keys = [row.pk for row in rows]
     newest = ModelVersion.objects.filter(registered__in=keys).values("registered", "stage").annotate(top=Max("number"))
-    wanted = {(one["registered"], one["top"]) for one in newest.order_by()}
+    wanted = {(row["registered"], row["top"]) for row in newest.order_by()}
     versions_by_model: dict[int, list[ModelVersion]] = {key: [] for key in keys}
     numbers = {number for _key, number in wanted}
     for version in versions().filter(registered__in=keys, number__in=numbers).order_by("number"):

@@ -76,7 +76,7 @@ def check() -> str:
     assert parent.info.status == "FINISHED"
     assert parent.info.start_time < parent.info.end_time
     history = client.get_metric_history(parent.info.run_id, "long")
-    assert [(one.step, one.value, one.timestamp) for one in sorted(history, key=lambda one: one.step)] == [
+    assert [(point.step, point.value, point.timestamp) for point in sorted(history, key=lambda point: point.step)] == [
         (step, step / 7, 1_700_000_000_000 + step) for step in range(points)
     ]
     for number in range(5):
@@ -88,18 +88,20 @@ def check() -> str:
     model = mlflow.sklearn.load_model("models:/churn@champion")
     assert list(model.predict([[1.0, 0.0]])) == [1]
     versions = {str(version.version): version for version in client.search_model_versions("name='elsewhere'")}
-    assert {number: one.current_stage for number, one in versions.items()} == {"1": "None", "3": "Production"}
+    assert {number: version.current_stage for number, version in versions.items()} == {"1": "None", "3": "Production"}
     assert client.get_run(client.search_runs([client.get_experiment_by_name("open").experiment_id])[0].info.run_id)
     found = client.search_logged_models([client.get_experiment_by_name("models").experiment_id])
-    assert [(one.name, one.status.value, one.params["depth"]) for one in found] == [("model", "READY", "3")] * 2, found
+    assert [(logged.name, logged.status.value, logged.params["depth"]) for logged in found] == [
+        ("model", "READY", "3")
+    ] * 2, found
     assert {(metric.key, metric.value) for model in found for metric in model.metrics} == {("acc", 0.9)}
-    made = {one.model_id for one in found}
-    outputs = {client.get_run(one.source_run_id).outputs.model_outputs[0].model_id for one in found}
+    made = {logged.model_id for logged in found}
+    outputs = {client.get_run(logged.source_run_id).outputs.model_outputs[0].model_id for logged in found}
     sources = [client.get_model_version("churn", number).source for number in ("1", "2")]
     assert made == outputs, (made, outputs)
     assert all(any(key in source for source in sources) for key in made), (made, sources)
     loose = client.search_logged_models([client.get_experiment_by_name("loose").experiment_id])
-    assert {one.name for one in loose} == {"outside", "left"}, loose
+    assert {logged.name for logged in loose} == {"outside", "left"}, loose
     return "as it was"
 
 

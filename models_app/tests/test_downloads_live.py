@@ -54,10 +54,10 @@ def filled(service, alice, bob):
 def unread(service, path: str, count: int, **headers: str):
     """Hold requests that have begun to be answered, and yield the status lines; nothing more is read."""
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         links = []
         for _ in range(count):
-            link = held.enter_context(socket.socket())
+            link = stack.enter_context(socket.socket())
             link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             link.settimeout(LIMIT_S)
             link.connect(("127.0.0.1", service.port))
@@ -126,15 +126,18 @@ def test_slow_archives_of_one_user_leave_room_for_others(filled, alice, bob):
 
 def test_they_arrive_whole(filled, alice):
     alices = Person(filled, alice)
-    one = alices.get("/api/v1/users/alice/models/one/download", headers={"Range": "bytes=9-"})
-    assert (one.status_code, len(one.content), one.content[:5]) == (200, LARGE, b"begin")
-    assert (one.headers["Content-Disposition"], "sandbox" in one.headers["Content-Security-Policy"]) == (
+    response = alices.get("/api/v1/users/alice/models/one/download", headers={"Range": "bytes=9-"})
+    assert (response.status_code, len(response.content), response.content[:5]) == (200, LARGE, b"begin")
+    assert (response.headers["Content-Disposition"], "sandbox" in response.headers["Content-Security-Policy"]) == (
         'attachment; filename="large.bin"', True,
     )  # fmt: skip
     two = alices.get("/api/v1/users/alice/models/two/download")
     assert two.headers["Content-Type"] == "application/zip"
     with zipfile.ZipFile(io.BytesIO(two.content)) as archive:
         assert archive.testzip() is None
-        assert {one.filename: one.file_size for one in archive.infolist()} == {"a/large.bin": LARGE, "b.txt": 5}
+        assert {member.filename: member.file_size for member in archive.infolist()} == {
+            "a/large.bin": LARGE,
+            "b.txt": 5,
+        }
     gone = alices.get("/api/v1/users/alice/jobs/fit/artifacts/none.bin")
     assert (gone.status_code, set(gone.json())) == (403, {"msg"})

@@ -171,7 +171,7 @@ def test_experiments_and_runs_arrive_with_all_that_they_have_and_once(world, ali
     long = Job.objects.get(user=alice, title="alone")
     assert long.project.default
     history = mine.call("get", "metrics/get-history", run_id=long.run_id.hex, metric_key="loss")["metrics"]
-    assert [one["step"] for one in history] == list(range(1500))
+    assert [point["step"] for point in history] == list(range(1500))
     assert math.isnan(RunMetric.objects.get(job=long, name="acc").last)
     assert not Notice.objects.filter(user=alice).exists()  # what ended elsewhere is no news
 

@@ -52,6 +52,6 @@ def test_traces_are_named_with_their_experiment(world, monkeypatch):  # noqa: F8
     monkeypatch.setattr(Source, "traces", lambda self, key: (7, True) if key == answers else (0, False))
     report = world.take()
     assert not report["complete"]
-    assert [(one["what"].partition(": ")[2], one["why"]) for one in report["not_copied"]] == [
+    assert [(loss["what"].partition(": ")[2], loss["why"]) for loss in report["not_copied"]] == [
         ("7 or more traces", "the platform does not keep traces")
     ]

@@ -32,7 +32,7 @@ HOOK = {
 def lost(report: dict) -> list[tuple[str, str]]:
     """Return what could not be copied, without the name of the run or experiment, and the reason."""
     assert report["complete"] is not bool(report["not_copied"])
-    return [(one["what"].partition(": ")[2] or one["what"], one["why"]) for one in report["not_copied"]]
+    return [(loss["what"].partition(": ")[2] or loss["what"], loss["why"]) for loss in report["not_copied"]]
 
 
 @pytest.fixture

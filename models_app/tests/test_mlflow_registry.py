@@ -59,9 +59,14 @@ def test_a_registered_model_as_the_client_reads_it(mlflow, churn):
     found = mlflow("get", "registered-models/get", name="churn")["registered_model"]
     assert found["aliases"] == [{"alias": "champion", "version": "2"}]
     assert [version["version"] for version in found["latest_versions"]] == ["4"]
-    one = mlflow("get", "registered-models/alias", name="churn", alias="champion")["model_version"]
-    assert (one["version"], one["status"], one["current_stage"], one["aliases"]) == ("2", "READY", "None", ["champion"])
-    assert (one["run_id"], one["source"]) == (f"{2:032x}", "s3://bucket/2")
+    version = mlflow("get", "registered-models/alias", name="churn", alias="champion")["model_version"]
+    assert (version["version"], version["status"], version["current_stage"], version["aliases"]) == (
+        "2",
+        "READY",
+        "None",
+        ["champion"],
+    )
+    assert (version["run_id"], version["source"]) == (f"{2:032x}", "s3://bucket/2")
     assert mlflow("get", "registered-models/alias", name="churn", alias="latest")["model_version"]["version"] == "4"
     mlflow("delete", "registered-models/alias", name="churn", alias="champion")
     gone = mlflow("get", "registered-models/alias", 400, name="churn", alias="champion")
@@ -76,9 +81,13 @@ def test_stages(mlflow, churn):
     moved = mlflow("post", "model-versions/transition-stage", **body)
     assert moved["model_version"]["current_stage"] == "Production"
     found = mlflow("post", "registered-models/get-latest-versions", name="churn")["model_versions"]
-    assert {one["current_stage"]: one["version"] for one in found} == {"None": "4", "Production": "3", "Archived": "2"}
+    assert {version["current_stage"]: version["version"] for version in found} == {
+        "None": "4",
+        "Production": "3",
+        "Archived": "2",
+    }
     found = mlflow("post", "registered-models/get-latest-versions", name="churn", stages=["Archived"])["model_versions"]
-    assert [one["version"] for one in found] == ["2"]
+    assert [version["version"] for version in found] == ["2"]
 
 
 def test_changes(mlflow, churn):

@@ -37,7 +37,7 @@ def test_the_files_of_runs_and_logged_models_become_versions(mlflow, churn, alic
         fields = {"experiment_id": "0", "name": name, "source_run_id": run["run_id"]}
         info[name] = mlflow("post", "logged-models", **fields)["model"]["info"]
         files.put_bytes(job, f"models/{info[name]['model_id']}/MLmodel", b"xy")
-    address = {name: one["artifact_uri"] for name, one in info.items()}
+    address = {name: entry["artifact_uri"] for name, entry in info.items()}
     for source, place, fetched in (
         (f"runs:/{run['run_id']}/net", "artifacts/net", f"{run['artifact_uri']}/net"),
         (f"runs:/{run['run_id']}/tree", f"models/{info['tree']['model_id']}", address["tree"]),

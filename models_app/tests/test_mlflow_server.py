@@ -93,8 +93,8 @@ def server(tmp_path):
         return begun[-1]
 
     yield start
-    for one in begun:
-        one.close()
+    for instance in begun:
+        instance.close()
 
 
 def copy(what: str, server: MlflowServer, user: str) -> dict:
@@ -173,7 +173,7 @@ def exported(source: MlflowServer, target: MlflowServer, folder: Path) -> None:
     source.script("evaluate", "0")
     evaluated = copy("import", source, "alice")
     assert not evaluated["complete"]
-    assert [one["what"].partition(": ")[2] or one["what"] for one in evaluated["not_copied"]] == [
+    assert [loss["what"].partition(": ")[2] or loss["what"] for loss in evaluated["not_copied"]] == [
         "1 trace", "evaluation datasets: 1 (questions)", "webhook hook to 93.184.216.34",
         "evaluation datasets: 1 (elsewhere)",
     ]  # fmt: skip

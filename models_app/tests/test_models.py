@@ -64,9 +64,9 @@ def test_one_file_is_downloaded_unchanged_and_several_as_a_zip(as_alice, uploade
     uploaded("net/weights/a.bin", b"\0\1\2")
     settled(make_model("home/net/predictor.py", name="one"))
     settled(make_model("home/net", name="two"))
-    one = as_alice.call("get", "users/alice/models/one/download")
-    assert b"".join(one.streaming_content) == ADDER.encode()
-    assert one["Content-Type"] == "application/octet-stream"  # as the reference says, whatever the file's name
+    response = as_alice.call("get", "users/alice/models/one/download")
+    assert b"".join(response.streaming_content) == ADDER.encode()
+    assert response["Content-Type"] == "application/octet-stream"  # as the reference says, whatever the file's name
     two = as_alice.call("get", "users/alice/models/two/download")
     with zipfile.ZipFile(io.BytesIO(b"".join(two.streaming_content))) as archive:
         assert archive.testzip() is None

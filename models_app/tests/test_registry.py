@@ -108,7 +108,7 @@ def test_aliases_stages_tags_and_names(registry, three):
         registry("put", f"{three}/versions/{number}", {"stage": "Production"})
     changed = {"stage": "Production", "archive": True, "tags": {"a": "b"}, "description": "best"}
     assert registry("put", f"{three}/versions/3", changed)["tags"] == {"a": "b"}
-    stages = {one["version"]: one["stage"] for one in registry("get", f"{three}/versions")}
+    stages = {version["version"]: version["stage"] for version in registry("get", f"{three}/versions")}
     assert stages == {1: "Archived", 2: "Archived", 3: "Production"}
     found = registry("put", three, {"name": "Churn", "tags": {}})
     assert (found["name"], found["tags"], found["aliases"], found["latest"]) == ("Churn", {}, {"champion": 2}, 3)

@@ -62,9 +62,9 @@ def _experiment(server: Server, project: Project, name: str, there: dict[str, di
     if experiment is None:
         return str(server.post("experiments/create", name=name, tags=tags)["experiment_id"])
     known, key = {tag["key"]: tag["value"] for tag in experiment.get("tags") or []}, str(experiment["experiment_id"])
-    for one in tags:
-        if known.get(one["key"]) != one["value"]:
-            server.post("experiments/set-experiment-tag", experiment_id=key, **one)
+    for tag in tags:
+        if known.get(tag["key"]) != tag["value"]:
+            server.post("experiments/set-experiment-tag", experiment_id=key, **tag)
     return key
 
 

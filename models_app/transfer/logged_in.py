@@ -53,8 +53,8 @@ class Logged:
         """Remember which models a run has read and made: they come after it."""
         self.runs.add(run)
         for part, field, kind in USES:
-            for one in (row.get(part) or {}).get(field) or []:
-                self.uses.append((run, str(one.get("model_id", "")), kind, whole_of(one.get("step")) or 0))
+            for entry in (row.get(part) or {}).get(field) or []:
+                self.uses.append((run, str(entry.get("model_id", "")), kind, whole_of(entry.get("step")) or 0))
 
     def take(self, experiment: str, project: Project | None) -> None:
         """Take the logged models of an experiment; a server of MLflow 2 has none. Without a project they are only
@@ -158,18 +158,18 @@ class Logged:
             ("tags", info.get("tags"), limits.tag_key),
         ):
             most = limits.MAX_PARAM if field == "params" else limits.MAX_TAG
-            for one in rows or []:
+            for pair in rows or []:
                 try:
-                    name, value = check(str(one.get("key"))), str(one.get("value", ""))
+                    name, value = check(str(pair.get("key"))), str(pair.get("value", ""))
                 except WrongField as problem:
-                    self.report.problem(f"{_name(info)}: {field} {str(one.get('key'))[:200]}", problem)
+                    self.report.problem(f"{_name(info)}: {field} {str(pair.get('key'))[:200]}", problem)
                     clean = False
                     continue
                 getattr(model, field)[name] = value[:most]
                 if len(value) > most:
                     self.report.note(f"{field} of logged models are cut to {most} characters")
-        for one in data.get("metrics") or []:
-            model.metrics[str(one.get("key"))] = self._metric(one)
+        for metric in data.get("metrics") or []:
+            model.metrics[str(metric.get("key"))] = self._metric(metric)
         model.status = NUMBERED.get(info.get("status"), str(info.get("status") or model.status))
         if model.status not in LoggedModel.Status.values:
             model.status = LoggedModel.Status.READY

@@ -77,7 +77,7 @@ class LoggedOut:
                 "PATCH", f"logged-models/{key}", {"model_id": key, "status": status}))  # fmt: skip
         self._uses(model, key, name)
         if self.runs.clean:
-            tags = [{"key": one, "value": value} for one, value in {**model.tags, MARK: mark}.items()]
+            tags = [{"key": tag, "value": value} for tag, value in {**model.tags, MARK: mark}.items()]
             self.server.send("PATCH", f"logged-models/{key}/tags", {"model_id": key, "tags": tags})
             self._done(model, there, NEW if kept is None else CHANGED)
         else:
@@ -102,13 +102,13 @@ class LoggedOut:
         return answer
 
     def _metrics(self, model: LoggedModel, key: str, run: str, name: str) -> None:
-        for metric, one in model.metrics.items():
-            of_run = self.runs.there.get(str(one.get("run_id", "")), run)
+        for metric, point in model.metrics.items():
+            of_run = self.runs.there.get(str(point.get("run_id", "")), run)
             if not of_run:
                 self.runs.give_up(f"{name}: metric {metric[:200]}", "its run is not among those exported")
                 continue
-            fields = {name: one[name] for name in ("value", "timestamp", "step") if name in one}
-            extra = {name: one[name] for name in ("dataset_name", "dataset_digest") if one.get(name)}
+            fields = {name: point[name] for name in ("value", "timestamp", "step") if name in point}
+            extra = {name: point[name] for name in ("dataset_name", "dataset_digest") if point.get(name)}
             self.runs.try_to(
                 f"{name}: metric {metric[:200]}",
                 lambda metric=metric, of_run=of_run, fields=fields, extra=extra: self.server.post(

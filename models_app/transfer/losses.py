@@ -82,10 +82,10 @@ def name_webhooks(found: list[dict], addresses: Collection[str], report: Report)
     """Name the webhooks of a registry whose address none at the other side has. An address may hold a password, so only
     its host is shown.
     """
-    for one in found:
-        url = str(one.get("url") or "")
+    for webhook in found:
+        url = str(webhook.get("url") or "")
         if url not in addresses:
-            report.problem(f"webhook {str(one.get('name'))[:100]} to {_host(url)}", NO_SECRET)
+            report.problem(f"webhook {str(webhook.get('name'))[:100]} to {_host(url)}", NO_SECRET)
 
 
 def _host(url: str) -> str:

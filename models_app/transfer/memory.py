@@ -28,7 +28,7 @@ def _sorted(what: Any) -> Any:
     if isinstance(what, dict):
         return {key: _sorted(value) for key, value in what.items() if value not in (None, "", [], {})}
     if isinstance(what, list):
-        return sorted((_sorted(one) for one in what), key=lambda one: json.dumps(one, sort_keys=True))
+        return sorted((_sorted(item) for item in what), key=lambda item: json.dumps(item, sort_keys=True))
     return what
 
 

@@ -72,13 +72,13 @@ class Registry:
         if model is None:
             return
         self._dress(model, row)
-        for one in versions:
+        for version in versions:
             try:
-                self._version(model, one)
+                self._version(model, version)
             except (*WRONG, Fault) as problem:
                 if isinstance(problem, Away):
                     raise
-                self._refused(f"version {one.get('version')} of {name[:100]}", getattr(problem, "msg", problem))
+                self._refused(f"version {version.get('version')} of {name[:100]}", getattr(problem, "msg", problem))
         self._set_aliases(model, row, versions)
         known = known or self.memory.find(Kind.REGISTERED, name)
         self.memory.complete(known, mark if self.clean else "")
@@ -196,10 +196,10 @@ class Registry:
     def _aliases_of(self, model: int, row: dict, versions: list[dict]) -> list[tuple[str, int]]:
         """Return the aliases of a registered model with the number that their version has here, or 0."""
         name, wanted = str(row.get("name")), {}
-        for one in row.get("aliases") or []:
-            wanted[str(one.get("alias"))] = str(one.get("version"))
-        for one in versions:
-            wanted.update(dict.fromkeys(map(str, one.get("aliases") or []), str(one.get("version"))))
+        for alias in row.get("aliases") or []:
+            wanted[str(alias.get("alias"))] = str(alias.get("version"))
+        for version in versions:
+            wanted.update(dict.fromkeys(map(str, version.get("aliases") or []), str(version.get("version"))))
         taken = self.memory.several(Kind.VERSION, [f"{name}/{number}" for number in wanted.values()])
         keys = {row.object_id: row.key for row in taken.values()}
         numbers = dict(ModelVersion.objects.filter(pk__in=keys, registered=model).values_list("pk", "number"))

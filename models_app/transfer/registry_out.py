@@ -56,8 +56,8 @@ class RegistryOut:
         self.report.count("registered", SAME if there else NEW)
         existing = {}
         if there is not None:
-            for one in self._versions(row):
-                existing[pairs(one).get(OURS, "")] = one
+            for remote in self._versions(row):
+                existing[pairs(remote).get(OURS, "")] = remote
         if self.dry:
             wanted = [f"{row.name}/{version.number}" for version in row.versions.all()]
             self.report.count("version", NEW, len([key for key in wanted if key not in existing]))

@@ -95,7 +95,7 @@ class Runs:
         """Take runs of one experiment. Without a project they are only counted."""
         rows = map(Given.of, found)
         while some := list(islice(rows, TOGETHER)):
-            known = self.memory.several(Kind.RUN, [one.run_id for one in some])
+            known = self.memory.several(Kind.RUN, [given.run_id for given in some])
             jobs = Job.objects.select_related("user").in_bulk([row.object_id for row in known.values()])
             for given in some:
                 self.report.found["run"] += 1
@@ -193,14 +193,14 @@ class Runs:
         tags = Tags({}, {}, None, None)
         for pair in given.tags:
             try:
-                one = writing.sorted_tags([pair])
-                labels.tags(one.own)
+                parsed = writing.sorted_tags([pair])
+                labels.tags(parsed.own)
             except (WrongField, Refused) as problem:
                 self._refused(given, f"tag {pair[0]}", problem)
                 continue
-            tags.own.update(one.own)
-            tags.system.update(one.system)
-            tags = tags._replace(title=one.title or tags.title, notes=one.notes or tags.notes)
+            tags.own.update(parsed.own)
+            tags.system.update(parsed.system)
+            tags = tags._replace(title=parsed.title or tags.title, notes=parsed.notes or tags.notes)
             if len(pair[1]) > limits.MAX_TAG:
                 self._refused(given, f"tag {pair[0]}", f"cut to {limits.MAX_TAG} characters")
         for key in list(tags.own)[labels.MAX_TAGS :]:
@@ -294,11 +294,11 @@ class Runs:
         points = Points([], [], [], [])
         for row in rows:
             try:
-                one = metrics.points_of([row])
+                checked = metrics.points_of([row])
             except WrongField as problem:
                 self._refused(given, f"metric {key}", problem)
                 continue
-            for have, come in zip(points, one, strict=True):
+            for have, come in zip(points, checked, strict=True):
                 have.extend(come)
         return points
 

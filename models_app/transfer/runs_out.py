@@ -131,13 +131,13 @@ class RunsOut:
         params = run["data"]["params"]
         self._batches(run, there, "params", params, limits.BATCH_PARAMS)
         points = 0
-        for one in run["data"]["metrics"]:
-            for page in self._history(job, one["key"]):
+        for metric in run["data"]["metrics"]:
+            for page in self._history(job, metric["key"]):
                 self._batches(run, there, "metrics", page, limits.BATCH_METRICS)
                 points += len(page)
-        for one in run["inputs"]["dataset_inputs"]:
-            self.try_to(f"{name_of(run)}: dataset", lambda one=one: self.server.post(
-                "runs/log-inputs", run_id=there, datasets=[one]))  # fmt: skip
+        for dataset in run["inputs"]["dataset_inputs"]:
+            self.try_to(f"{name_of(run)}: dataset", lambda dataset=dataset: self.server.post(
+                "runs/log-inputs", run_id=there, datasets=[dataset]))  # fmt: skip
             self.report.count("input", NEW)
         self._artifacts(job, run, info)
         self._verify(run, there, points)
@@ -196,7 +196,7 @@ class RunsOut:
             self.give_up(f"{name}: {artifacts}", f"the server does not take files itself, only at {uri}")
             return False
         root = "/".join(filter(None, (urlsplit(uri).path.strip("/"), folder)))
-        have = {one.path: one.size for one in self._listed(there, uri, of_model)}
+        have = {file.path: file.size for file in self._listed(there, uri, of_model)}
         for path, place, info in files:
             self.verified["file"][0] += 1
             inner = "/".join(filter(None, (folder, path)))
@@ -225,11 +225,11 @@ class RunsOut:
             complete = False
             self.give_up(f"{name}: artifact {storage.shown(path)[:200]}", why)
 
-        for one in storage.left_out(top):
-            if one.target:
-                links[one.path] = one.target
-            elif wanted(one.path):
-                refuse(one.path, f"is nested more than {storage.LEVELS} folders deep" if one.deep else "is no file")
+        for entry in storage.left_out(top):
+            if entry.target:
+                links[entry.path] = entry.target
+            elif wanted(entry.path):
+                refuse(entry.path, f"is nested more than {storage.LEVELS} folders deep" if entry.deep else "is no file")
         artifacts = []
         for path in sorted(filter(wanted, [*files, *links])):
             place = path if path in files else _target(path, links)

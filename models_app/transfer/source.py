@@ -229,10 +229,10 @@ def pairs(row: dict) -> dict[str, str]:
     return {str(tag.get("key")): str(tag.get("value", "")) for tag in row.get("tags") or []}
 
 
-def _or_problem(folder: str, found: Iterator[Artifact]) -> Iterator[Artifact]:
+def _or_problem(folder: str, artifacts: Iterator[Artifact]) -> Iterator[Artifact]:
     """Yield the files of a folder, or the problem where it cannot be listed: the other folders are listed anyway."""
     try:
-        yield from found
+        yield from artifacts
     except Away:
         raise
     except ServerError as problem:

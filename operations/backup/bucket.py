@@ -73,8 +73,8 @@ class Bucket(Place):
     def list(self, prefix: str) -> Iterator[Stored]:
         with self._told(prefix):
             for batch in self.api.list(self.store, f"{prefix}/"):
-                for one in batch:
-                    yield Stored(one["path"], one["size"], one["last_modified"])
+                for entry in batch:
+                    yield Stored(entry["path"], entry["size"], entry["last_modified"])
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._told(name, missing=True):

@@ -99,13 +99,13 @@ def moment() -> Iterator[Moment]:
     """Yield the moment; its snapshot can be dumped until the end of the context."""
     with connect() as reader, connect() as writer:
         reader.execute(PLAIN)
-        one = Moment(reader, writer)
+        snapshot = Moment(reader, writer)
         try:
-            one.take()
-            yield one
+            snapshot.take()
+            yield snapshot
         finally:
             with contextlib.suppress(psycopg.Error):
-                one.release()
+                snapshot.release()
             with contextlib.suppress(psycopg.Error):
                 reader.execute("ROLLBACK")
 
@@ -172,7 +172,7 @@ def compare(expected: Rows) -> list[str]:
     for name in sorted(expected.keys() | restored.keys()):
         was, now = expected.get(name), restored.get(name)
         if was != now:
-            counts = [count(one[0], "row") if one else "no table" for one in (was, now)]
+            counts = [count(side[0], "row") if side else "no table" for side in (was, now)]
             what = " -> ".join(counts) if counts[0] != counts[1] else f"{counts[0]}, other content"
             differences.append(f"table {name}: {what}")
     return differences

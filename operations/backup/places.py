@@ -103,7 +103,7 @@ class Folder(Place):
 
     def is_empty(self) -> bool:
         with self._told(""):
-            return not self.path.exists() or not {one.name for one in self.path.iterdir()} - MAY_BE_THERE
+            return not self.path.exists() or not {path.name for path in self.path.iterdir()} - MAY_BE_THERE
 
     def clear_drafts(self) -> None:
         for draft in list(self.list(DRAFTS)):

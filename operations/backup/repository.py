@@ -73,7 +73,7 @@ class Repository:
         except FileNotFoundError:
             if not create:
                 raise BackupError(f"{place} has no backups of this platform") from None
-            return cls._make(place, passphrase)
+            return cls._create(place, passphrase)
         except ValueError as problem:
             raise Damaged(f"{place}: {ABOUT} is damaged") from problem
         if about["form"] != FORM:
@@ -86,7 +86,7 @@ class Repository:
         return cls(place, Sealer(open_key(passphrase, kept) if kept else None), about["identity"], bool(kept))
 
     @classmethod
-    def _make(cls, place: Place, passphrase: str) -> Repository:
+    def _create(cls, place: Place, passphrase: str) -> Repository:
         if not place.is_empty():
             raise BackupError(f"{place} is not empty, and has no backups of this platform; name another folder")
         key, kept = new_key(passphrase) if passphrase else (None, None)

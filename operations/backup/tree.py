@@ -33,7 +33,7 @@ Piece = list  # [the object's name or its Future, offset, length]
 
 
 @dataclass(slots=True)
-class Entry:
+class TreeEntry:
     """A folder ("d"), file ("f") or symbolic link ("l"); times are in ns, `state` is (ctime, inode) if settled."""
 
     kind: str
@@ -67,15 +67,15 @@ def _name(object_: str | Future) -> str:
     return object_ if isinstance(object_, str) else object_.result()
 
 
-def parse(line: bytes) -> tuple[str, Entry]:
+def parse(line: bytes) -> tuple[str, TreeEntry]:
     """Return path and entry of a stored line."""
     path, _, rest = line.partition(b"\t")
     values = json.loads(rest)
     common = values["t"], values["m"], values["u"], values["g"], values["n"]
     if values["t"] != "f":
-        return json.loads(path), Entry(*common, target=values.get("l", ""))
+        return json.loads(path), TreeEntry(*common, target=values.get("l", ""))
     state = tuple(values["k"]) if values["k"] else None
-    return json.loads(path), Entry(*common, values["s"], values["h"], values["c"], state)
+    return json.loads(path), TreeEntry(*common, values["s"], values["h"], values["c"], state)
 
 
 class Packer:
@@ -115,7 +115,7 @@ class Tree:
 
     def __init__(self, repository: Repository, before: dict[bytes, bytes]):
         self.repository, self.before = repository, before
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, TreeEntry] = {}
         self.unreadable: list[str] = []
         self.packer = Packer(repository)
         self.gone = 0
@@ -153,21 +153,21 @@ class Tree:
     def size(self) -> int:
         return sum(entry.stored for entry in self.entries.values())
 
-    def _look(self, path: str, name: str, here: int) -> Entry | None:
+    def _look(self, path: str, name: str, here: int) -> TreeEntry | None:
         info = os.stat(name, dir_fd=here, follow_symlinks=False)
         common = stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid, info.st_mtime_ns
         if stat.S_ISDIR(info.st_mode):
-            return Entry("d", *common)
+            return TreeEntry("d", *common)
         if stat.S_ISLNK(info.st_mode):
-            return Entry("l", *common, target=os.readlink(name, dir_fd=here))
+            return TreeEntry("l", *common, target=os.readlink(name, dir_fd=here))
         if not stat.S_ISREG(info.st_mode):
             return None  # a socket or a pipe: there is nothing in it
         old = self._known(path)
         if old is not None and self._is_same(old, info):
-            return Entry("f", *common, old.size, old.sha256, old.pieces, old.state)
+            return TreeEntry("f", *common, old.size, old.sha256, old.pieces, old.state)
         return self._read(name, here, common, old)
 
-    def _known(self, path: str) -> Entry | None:
+    def _known(self, path: str) -> TreeEntry | None:
         """Return the entry of the first sweep, else that of the last backup, whose objects must still be there."""
         if path in self.entries:
             return self.entries[path]
@@ -178,11 +178,11 @@ class Tree:
         return old
 
     @staticmethod
-    def _is_same(old: Entry, info: os.stat_result) -> bool:
+    def _is_same(old: TreeEntry, info: os.stat_result) -> bool:
         now = info.st_size, info.st_mtime_ns, (info.st_ctime_ns, info.st_ino)
         return (old.size, old.changed, old.state) == now
 
-    def _read(self, name: str, here: int, common: tuple[int, int, int, int], old: Entry | None) -> Entry:
+    def _read(self, name: str, here: int, common: tuple[int, int, int, int], old: TreeEntry | None) -> TreeEntry:
         """Read a file; again while it is changed meanwhile, at most TRIES times: what is written all the time, such as
         a log, is taken as far as it was read.
         """
@@ -199,9 +199,9 @@ class Tree:
                 break
         latest = max(began.st_mtime_ns, began.st_ctime_ns)
         state = (began.st_ctime_ns, began.st_ino) if quiet and time.time_ns() - latest > SETTLED_NS else None
-        return Entry("f", *common[:3], began.st_mtime_ns, size, sha256, pieces, state)
+        return TreeEntry("f", *common[:3], began.st_mtime_ns, size, sha256, pieces, state)
 
-    def _store(self, file, size: int, old: Entry | None) -> tuple[int, str, list[Piece]]:
+    def _store(self, file, size: int, old: TreeEntry | None) -> tuple[int, str, list[Piece]]:
         """Store the first `size` bytes of a file; return how many there were, their checksum and where they are."""
         if size <= SMALL:
             return self._store_small(_read_full(file, size), old)
@@ -225,7 +225,7 @@ class Tree:
                 begin = position
         return position, whole.hexdigest(), pieces
 
-    def _store_small(self, data: bytes, old: Entry | None) -> tuple[int, str, list[Piece]]:
+    def _store_small(self, data: bytes, old: TreeEntry | None) -> tuple[int, str, list[Piece]]:
         sha256 = hashlib.sha256(data).hexdigest()
         if not data or (old is not None and old.sha256 == sha256):
             return len(data), sha256, old.pieces if data else []

@@ -17,7 +17,7 @@ from . import sparse
 from .layout import DRAFTS
 from .repository import Repository
 from .sealing import Damaged
-from .tree import CUT, Entry, parse
+from .tree import CUT, TreeEntry, parse
 
 WORKERS = 4
 ZEROS = bytes(CUT)
@@ -58,8 +58,8 @@ class Writer:
     def write(self, lines: Iterator[bytes]) -> None:
         """Write everything: folders, files, then links, so that nothing is written through one. Raises Damaged."""
         self.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folders: list[tuple[Path, Entry]] = []
-        links: list[tuple[Path, Entry]] = []
+        folders: list[tuple[Path, TreeEntry]] = []
+        links: list[tuple[Path, TreeEntry]] = []
         with ThreadPoolExecutor(WORKERS) as pool:
             waiting: list[Future] = []
             for line in lines:
@@ -72,9 +72,9 @@ class Writer:
                     links.append((path, entry))
                 else:
                     waiting.append(pool.submit(self._file, path, entry))
-                    waiting = [one for one in waiting if not one.done() or one.result()]
-            for one in waiting:
-                one.result()
+                    waiting = [future for future in waiting if not future.done() or future.result()]
+            for future in waiting:
+                future.result()
         for path, entry in links:
             self._link(path, entry)
         for path, entry in reversed(folders):  # the times of a folder change with what is written into it
@@ -86,7 +86,7 @@ class Writer:
             raise Damaged(f"the list of files has a path outside of the storage root: {relative!r}")
         return self.root / relative
 
-    def _file(self, path: Path, entry: Entry) -> None:
+    def _file(self, path: Path, entry: TreeEntry) -> None:
         with contextlib.suppress(OSError):
             info = path.lstat()
             if stat.S_ISREG(info.st_mode) and (info.st_size, info.st_mtime_ns) == (entry.size, entry.changed):
@@ -113,14 +113,14 @@ class Writer:
         self._finish(draft, entry)
         draft.replace(path)
 
-    def _link(self, path: Path, entry: Entry) -> None:
+    def _link(self, path: Path, entry: TreeEntry) -> None:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         path.symlink_to(entry.target)
         if self.owns:
             os.lchown(path, entry.user, entry.group)
 
-    def _finish(self, path: Path, entry: Entry) -> None:
+    def _finish(self, path: Path, entry: TreeEntry) -> None:
         if self.owns:
             os.lchown(path, entry.user, entry.group)
         os.chmod(path, entry.mode)

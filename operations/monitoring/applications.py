@@ -22,16 +22,16 @@ def collect() -> Iterator[Metric]:
     """Yield the metrics of the first MAX applications by their age."""
     applications = Application.objects.filter(state=State.READY).select_related("user").order_by("pk")[:MAX]
     traffic = [((app.user.username, app.name), request_rates.read(app)) for app in applications]
-    known = [(labels, one) for labels, one in traffic if one is not None]
-    requests = [(labels, one.requests) for labels, one in known]
-    errors = [(labels, one.errors) for labels, one in known]
+    known = [(labels, counts) for labels, counts in traffic if counts is not None]
+    requests = [(labels, counts.requests) for labels, counts in known]
+    errors = [(labels, counts.errors) for labels, counts in known]
     yield counter("mlp_application_requests", "Requests that the application has answered.", LABELS, requests)
     yield counter("mlp_application_errors", "Of those, the ones with an error.", LABELS, errors)
     times = [
         ((*labels, percentile), value / 1000)
-        for labels, one in known
-        if one.fresh
-        for percentile, value in (("50", one.median), ("95", one.slow))
+        for labels, counts in known
+        if counts.fresh
+        for percentile, value in (("50", counts.median), ("95", counts.slow))
         if value is not None
     ]
     yield gauge(

@@ -36,7 +36,7 @@ def rows(lines: list[str]) -> list[dict]:
 
 
 def found(known: UsualValues, line: str) -> list[tuple[str, str]]:
-    return [(one.value, one.usual) for one in known.unusual(mask(line), line)]
+    return [(finding.value, finding.usual) for finding in known.unusual(mask(line), line)]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,8 @@ def test_a_value_that_never_was_is_unusual_and_the_usual_ones_are_named(known, c
 
 def test_the_place_of_a_value_is_that_of_its_word(known):
     [line] = shop(1, seed=7, status=500)
-    [one] = known.unusual(mask(line), line)
-    assert mask(line).split()[one.position - 2 : one.position + 1] == ["status", "=", "<num>"]
+    [finding] = known.unusual(mask(line), line)
+    assert mask(line).split()[finding.position - 2 : finding.position + 1] == ["status", "=", "<num>"]
 
 
 def test_usual_values_what_grows_and_identifiers_are_none(known):

@@ -232,7 +232,7 @@ class Storm:
             connection.close()
 
     @staticmethod
-    def look() -> None:
+    def poll() -> None:
         """Read in one statement, hence one snapshot: the tenants' sums, the sums over their rows, the sums by owner."""
         live = "request_type = 'request' AND state IN ('tried', 'confirmed')"
         given = "request_type = 'release' AND state = 'confirmed'"

@@ -33,9 +33,15 @@ def static(config: ClusterConfig, platform: Sequence[str] = (), inside: Sequence
     """Return the specs of the policies by name. `platform` are the addresses of a platform outside of the cluster,
     `inside` those of the cluster's own pods, services and nodes.
     """
-    the_platform = [{"podSelector": {"matchLabels": PLATFORM_PODS}}, *({"ipBlock": {"cidr": one}} for one in platform)]
+    the_platform = [
+        {"podSelector": {"matchLabels": PLATFORM_PODS}},
+        *({"ipBlock": {"cidr": address}} for address in platform),
+    ]
     to_platform = {"to": the_platform, "ports": [{"protocol": "TCP", "port": port} for port in ports(config)]}
-    v4, v6 = [*OWN_V4, *(one for one in inside if ":" not in one)], [*OWN_V6, *(one for one in inside if ":" in one)]
+    v4, v6 = (
+        [*OWN_V4, *(network for network in inside if ":" not in network)],
+        [*OWN_V6, *(network for network in inside if ":" in network)],
+    )
     internet = {
         "to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": v4}}, {"ipBlock": {"cidr": "::/0", "except": v6}}],
     }

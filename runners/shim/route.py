@@ -282,9 +282,9 @@ def try_here(asked: list[str]) -> None:
         if not here.recv(1):
             raise OSError("a network namespace cannot be made")
         netns = os.open(f"/proc/{holder}/ns/net", os.O_RDONLY)
-        one = _Trial(asked, netns)
-        children += [one.program, one.setter]
-        if os.waitpid(one.setter, 0)[1]:
+        trial = _Trial(asked, netns)
+        children += [trial.program, trial.setter]
+        if os.waitpid(trial.setter, 0)[1]:
             raise SystemExit(1)  # it has said why
     finally:
         for pid in (children[0], *children[1:2]):

@@ -104,9 +104,9 @@ def test_it_keeps_every_line_of_both_outputs_in_order(runner, tmp_path):
 
 def test_it_appends_to_the_log(runner, tmp_path):
     for attempt in ("1", "2"):
-        one = spec(tmp_path, f"print('attempt {attempt}')", name=f"job-1-{attempt}", log=tmp_path / "a/b/job.log")
-        runner.start(one)
-        end_of(runner, one.name)
+        run = spec(tmp_path, f"print('attempt {attempt}')", name=f"job-1-{attempt}", log=tmp_path / "a/b/job.log")
+        runner.start(run)
+        end_of(runner, run.name)
     assert tail(tmp_path / "a/b/job.log") == "attempt 1\nattempt 2"
     with Times((tmp_path / "a/b/job.times").open("rb")) as times:
         assert [offset for offset, _at in times.begins()] == [0, 10]
@@ -128,27 +128,27 @@ def test_it_limits_the_log_and_keeps_its_end(runner, tmp_path):
 
 
 def test_it_starts_a_name_once(runner, tmp_path):
-    one = spec(tmp_path, "open('count', 'a').write('x')")
-    runner.start(one)
-    runner.start(one)
+    run = spec(tmp_path, "open('count', 'a').write('x')")
+    runner.start(run)
+    runner.start(run)
     first = end_of(runner)
-    runner.start(one)
+    runner.start(run)
     assert runner.poll("job-1-1") == first
     assert (tmp_path / "work/count").read_text() == "x"
 
 
 def test_it_starts_a_name_once_for_many_callers(runner, tmp_path):
-    one = spec(tmp_path, "open('count', 'a').write('x')")
+    run = spec(tmp_path, "open('count', 'a').write('x')")
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(runner.start, [one] * 8))
+        list(pool.map(runner.start, [run] * 8))
     assert end_of(runner).succeeded
     assert (tmp_path / "work/count").read_text() == "x"
 
 
 def test_it_forgets_only_ended_runs(runner, tmp_path):
-    one = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
+    run = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
     runner.forget("job-1-1")
-    runner.start(one)
+    runner.start(run)
     eventually((tmp_path / "work/go").exists)
     with pytest.raises(RunnerError, match="still running"):
         runner.forget("job-1-1")
@@ -159,7 +159,7 @@ def test_it_forgets_only_ended_runs(runner, tmp_path):
     assert eventually(lambda: runner.poll("job-1-1").state == "unknown")
     assert runner.names() == []
     (tmp_path / "work/go").unlink()
-    runner.start(one)
+    runner.start(run)
     eventually((tmp_path / "work/go").exists)
     assert runner.poll("job-1-1").state == "running"
 
@@ -216,14 +216,14 @@ def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
 
 
 def test_a_stopped_run_never_starts_again(runner, tmp_path):
-    one = spec(tmp_path, "import signal; open('count', 'a').write('x'); signal.pause()")
+    run = spec(tmp_path, "import signal; open('count', 'a').write('x'); signal.pause()")
     count = tmp_path / "work/count"
-    runner.start(one)
+    runner.start(run)
     eventually(lambda: count.exists() and count.read_text() == "x")
-    runner.stop(one.name, 0)
+    runner.stop(run.name, 0)
     first = end_of(runner)
-    runner.start(one)
-    assert runner.poll(one.name) == first
+    runner.start(run)
+    assert runner.poll(run.name) == first
     assert count.read_text() == "x"
 
 
@@ -245,8 +245,8 @@ def test_mounts_are_at_their_paths(runner, tmp_path):
     (source / "train.csv").write_text("1,2,3")
     seen = runner.place(source, "/datasets/digits")
     code = "import sys; print(open(sys.argv[1] + '/train.csv').read())"
-    one = spec(tmp_path, code, mounts=(Mount(source, "/datasets/digits"),), owner=7)
-    runner.start(replace(one, command=[*one.command, seen]))
+    run = spec(tmp_path, code, mounts=(Mount(source, "/datasets/digits"),), owner=7)
+    runner.start(replace(run, command=[*run.command, seen]))
     assert end_of(runner).succeeded
     assert tail(tmp_path / "job-1-1.log") == "1,2,3"
 

@@ -32,8 +32,8 @@ def runner(tmp_path):
 
 
 def start(runner, tmp_path, name: str, gpu: int = 1) -> None:
-    one = spec(tmp_path, WAIT, name=name, gpu=gpu, environment={**ENVIRONMENT, "NAME": name})
-    runner.start(one)
+    run = spec(tmp_path, WAIT, name=name, gpu=gpu, environment={**ENVIRONMENT, "NAME": name})
+    runner.start(run)
 
 
 def devices_of(tmp_path, name: str) -> list[str]:

@@ -19,10 +19,10 @@ WAITS = "import os; open(f'ready', 'w'); os.mkfifo('go'); open('go').read()"
 
 def started(runner, tmp_path, code=WAITS, **fields):
     """Start a run of `code`."""
-    one = spec(tmp_path, code, **fields)
-    runner.start(one)
+    run = spec(tmp_path, code, **fields)
+    runner.start(run)
     eventually((tmp_path / "work/ready").exists)
-    return one
+    return run
 
 
 def at_once(monkeypatch) -> None:
@@ -128,12 +128,12 @@ def test_unsupported_specs_are_refused_with_a_reason(kubernetes, tmp_path, field
 def test_a_folder_of_the_platforms_own_code_is_copied_into_the_storage(kubernetes, tmp_path, tmp_path_factory):
     code = tmp_path_factory.mktemp("code")
     (code / "tool.py").write_text("print('from the tool')")
-    one = spec(
+    run = spec(
         tmp_path, "", mounts=(Mount(code, "/opt/mlp"),), owner=1, command=[kubernetes.python, "/opt/mlp/tool.py"]
     )
-    kubernetes.start(one)
+    kubernetes.start(run)
     assert end_of(kubernetes).succeeded
-    assert tail(one.log) == "from the tool"
+    assert tail(run.log) == "from the tool"
 
 
 # --- recovery ------------------------------------------------------------------------------------------------

@@ -241,10 +241,10 @@ def test_only_the_platforms_pods_may_connect_to_applications():
     for platform, sources in (((), [pods]), (["10.0.0.7/32"], [pods, outside])):
         objects = manifests.manifests(config, platform=platform)
         (policy,) = [
-            one["spec"]
-            for one in objects
-            if one["kind"] == "NetworkPolicy"
-            and one["spec"]["podSelector"].get("matchLabels", {}).get("mlp.platform/kind") == "service"
+            manifest["spec"]
+            for manifest in objects
+            if manifest["kind"] == "NetworkPolicy"
+            and manifest["spec"]["podSelector"].get("matchLabels", {}).get("mlp.platform/kind") == "service"
         ]
         assert policy["policyTypes"] == ["Ingress"]
         assert policy["ingress"] == [{"from": sources}]
@@ -288,18 +288,18 @@ def test_every_requested_permission_is_used(complete_cluster, configured, tmp_pa
     config = configured(**ALL)
     runner = KubernetesRunner(config)
     lines_of(config)
-    one = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
-    one = replace(one, labels={"user": "a", "app": "b"})
+    run = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
+    run = replace(run, labels={"user": "a", "app": "b"})
     complete_cluster.node.held = True
     with runner.watch(lambda: None):
         for _ in range(2):
-            runner.start(one)
+            runner.start(run)
         runner.start(spec(tmp_path, "print(1)", workers=2))
         KubernetesRunner(config).poll("app")
         complete_cluster.node.held = False
         end_of(runner)
         assert runner.stop_all(0) == []
-    later = replace(one, name="app-2")
+    later = replace(run, name="app-2")
     monkeypatch.setattr(runner, "_begin", lambda *_: None)
     workers = spec(tmp_path, "print(1)", workers=2, name="job-2-1")
     for each in (later, later, workers, workers):  # the second time it looks at what is there
@@ -309,7 +309,7 @@ def test_every_requested_permission_is_used(complete_cluster, configured, tmp_pa
     complete_cluster.store.quota["pods"] = "exceeded quota"
     monkeypatch.undo()
     at_once(monkeypatch)
-    runner.start(replace(one, name="app-3"))
+    runner.start(replace(run, name="app-3"))
     eventually(lambda: "quota" in runner.poll("app-3").reason)
     runner.stop("app-3", 0)
     end_of(runner, "app-3")
@@ -331,9 +331,12 @@ def test_the_capacity_is_that_of_schedulable_nodes(cluster, configured):
 
 
 def test_gpus_are_listed_by_node_and_resource(cluster, configured):
-    one = node("a", "8", "16Gi", "4")
-    one["status"]["allocatable"] = one["status"]["allocatable"] | {"nvidia.com/gpu": "3", "nvidia.com/gpu.shared": "8"}
-    cluster.store.create("nodes", one)
+    machine = node("a", "8", "16Gi", "4")
+    machine["status"]["allocatable"] = machine["status"]["allocatable"] | {
+        "nvidia.com/gpu": "3",
+        "nvidia.com/gpu.shared": "8",
+    }
+    cluster.store.create("nodes", machine)
     cluster.store.create("nodes", node("b", "8", "16Gi"))
     assert KubernetesRunner(configured()).gpu_info() == [
         {"node": "a", "name": "nvidia.com/gpu", "capacity": "4", "allocatable": "3"},

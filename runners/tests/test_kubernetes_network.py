@@ -75,7 +75,7 @@ def allows(policy: dict, direction: str, other: End, port: int, protocol: str) -
         peers, ports = rule.get("to" if direction == "egress" else "from"), rule.get("ports")
         there = not peers or any(is_peer(peer, other, home) for peer in peers)
         fits = not ports or any(
-            one.get("protocol", "TCP") == protocol and one.get("port") in (None, port) for one in ports
+            entry.get("protocol", "TCP") == protocol and entry.get("port") in (None, port) for entry in ports
         )
         if there and fits:
             return True
@@ -85,13 +85,13 @@ def allows(policy: dict, direction: str, other: End, port: int, protocol: str) -
 def may(found: list[dict], source: End, target: End, port: int, protocol: str = "TCP") -> bool:
     for direction, here, other in (("egress", source, target), ("ingress", target, source)):
         selecting = [
-            one
-            for one in found
-            if here.namespace == one["metadata"]["namespace"]
-            and direction.title() in one["spec"]["policyTypes"]
-            and labels_match(one["spec"]["podSelector"], here.labels)
+            policy
+            for policy in found
+            if here.namespace == policy["metadata"]["namespace"]
+            and direction.title() in policy["spec"]["policyTypes"]
+            and labels_match(policy["spec"]["podSelector"], here.labels)
         ]
-        if selecting and not any(allows(one, direction, other, port, protocol) for one in selecting):
+        if selecting and not any(allows(policy, direction, other, port, protocol) for policy in selecting):
             return False
     return True
 
@@ -202,10 +202,10 @@ def test_the_clusters_own_networks_can_be_named():
 
 
 def test_the_policies_are_valid_and_the_command_takes_the_networks(capsys):
-    for one in applied():
-        client.V1NetworkPolicy.model_validate(one)
+    for policy in applied():
+        client.V1NetworkPolicy.model_validate(policy)
         for direction in ("ingress", "egress"):
-            for rule in one["spec"].get(direction) or []:
+            for rule in policy["spec"].get(direction) or []:
                 for peer in rule.get("to") or rule.get("from") or []:
                     block = peer.get("ipBlock") or {}
                     whole = ipaddress.ip_network(block.get("cidr", "::/0"))

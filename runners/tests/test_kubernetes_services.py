@@ -36,9 +36,9 @@ def port() -> int:
 
 def app(tmp_path, port: int, code: str = SERVER, **labels):
     labels = {"user": "alice", "app": "digits"} | labels
-    one = spec(tmp_path, code, name="app-1-1", kind="service", port=port, owner=7, runtime="serve", labels=labels)
-    one.command.append(str(port))
-    return one
+    run = spec(tmp_path, code, name="app-1-1", kind="service", port=port, owner=7, runtime="serve", labels=labels)
+    run.command.append(str(port))
+    return run
 
 
 def ready(cluster) -> list[str]:

@@ -122,9 +122,9 @@ def test_it_reports_a_log_that_cannot_be_written(runner, tmp_path):
 
 
 def test_it_forgets_only_ended_runs(runner, tmp_path):
-    one = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
+    run = spec(tmp_path, "import os; os.mkfifo('go'); open('go').read()")
     runner.forget("job-1-1")
-    runner.start(one)
+    runner.start(run)
     eventually((tmp_path / "work/go").exists)
     with pytest.raises(RunnerError, match="still running"):
         runner.forget("job-1-1")
@@ -136,7 +136,7 @@ def test_it_forgets_only_ended_runs(runner, tmp_path):
     assert runner.names() == []
     assert list((tmp_path / "runs").iterdir()) == []
     (tmp_path / "work/go").unlink()
-    runner.start(one)
+    runner.start(run)
     assert runner.poll("job-1-1").state == "running"
 
 

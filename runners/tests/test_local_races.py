@@ -56,14 +56,14 @@ def in_child(function) -> int:
 
 
 def test_twenty_threads_start_one_run(runner, tmp_path):
-    one = spec(tmp_path, COUNT)
+    run = spec(tmp_path, COUNT)
     barrier, failures = threading.Barrier(20), []
 
     def start():
         barrier.wait()
         try:
-            runner.start(one)
-            assert runner.poll(one.name).state in {"running", "exited"}
+            runner.start(run)
+            assert runner.poll(run.name).state in {"running", "exited"}
         except BaseException as error:
             failures.append(error)
 
@@ -79,13 +79,13 @@ def test_twenty_threads_start_one_run(runner, tmp_path):
 
 @pytest.mark.long
 def test_twenty_processes_start_one_run(runner, tmp_path):
-    one = spec(tmp_path, COUNT)
+    run = spec(tmp_path, COUNT)
     gate, opened = os.pipe()
 
     def start():
         os.close(opened)
         os.read(gate, 1)
-        LocalRunner(tmp_path / "runs").start(one)
+        LocalRunner(tmp_path / "runs").start(run)
 
     children = [in_child(start) for _ in range(20)]
     os.close(opened)
@@ -102,17 +102,17 @@ def test_a_start_killed_at_any_line_can_be_repeated_once(tmp_path, step):
     number = 1 - step
     while killed:
         number += step
-        one = spec(tmp_path, f"open('count-{number}', 'a').write('x')", name=f"run-{number}")
-        status = os.waitpid(in_child(lambda n=number, one=one: start_until_line(runner, one, n)), 0)[1]
+        run = spec(tmp_path, f"open('count-{number}', 'a').write('x')", name=f"run-{number}")
+        status = os.waitpid(in_child(lambda n=number, run=run: start_until_line(runner, run, n)), 0)[1]
         killed = os.WIFSIGNALED(status)
         assert killed or status == 0
-        runner.start(one)
-        assert end_of(runner, one.name).succeeded
+        runner.start(run)
+        assert end_of(runner, run.name).succeeded
         assert (tmp_path / f"work/count-{number}").read_text() == "x"
     assert number > 30  # it was really killed on the way
 
 
-def start_until_line(runner, one, number: int) -> None:
+def start_until_line(runner, run, number: int) -> None:
     left = number
 
     def trace(frame, event, _):
@@ -126,7 +126,7 @@ def start_until_line(runner, one, number: int) -> None:
         return trace
 
     sys.settrace(trace)
-    runner.start(one)
+    runner.start(run)
     sys.settrace(None)
 
 
@@ -175,8 +175,8 @@ FORKING = (
 
 
 def test_a_killed_shim_is_a_lost_run_without_remains(runner, tmp_path):
-    one = spec(tmp_path, FORKING)
-    runner.start(one)
+    run = spec(tmp_path, FORKING)
+    runner.start(run)
     script, daemon = number_in(tmp_path / "work/pid"), number_in(tmp_path / "work/daemon")
     os.kill(record(tmp_path)["shim"], signal.SIGKILL)
     status = end_of(runner)
@@ -186,7 +186,7 @@ def test_a_killed_shim_is_a_lost_run_without_remains(runner, tmp_path):
     assert (status.state, status.exit_code, status.signal) == ("lost", None, None)
     assert "its end was not recorded" in status.reason
     assert status.started
-    runner.start(one)
+    runner.start(run)
     assert runner.poll("job-1-1").state == "lost"
     runner.stop("job-1-1", 0)
     runner.forget("job-1-1")
@@ -255,8 +255,8 @@ def test_concurrent_starts_stops_polls_and_forgets_agree(runner, tmp_path):
 
     def caller(number: int) -> None:
         name = f"run-{number % 2}"
-        one = spec(tmp_path, code, name=name, command=[sys.executable, "-I", "-S", "-c", code, name])
-        verbs = [lambda: runner.start(one), lambda: runner.poll(name), lambda: runner.stop(name, 0)]
+        run = spec(tmp_path, code, name=name, command=[sys.executable, "-I", "-S", "-c", code, name])
+        verbs = [lambda: runner.start(run), lambda: runner.poll(name), lambda: runner.stop(name, 0)]
         try:
             for turn in range(10_000):
                 verbs[(turn + number) % 3]()
@@ -301,8 +301,8 @@ def test_a_start_is_one_small_process_and_no_pause(runner, tmp_path, monkeypatch
 
 def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkeypatch):
     """The lock is read before the records: in the other order, an end between the two would look like a crash."""
-    one = spec(tmp_path, WAIT)
-    runner.start(one)
+    run = spec(tmp_path, WAIT)
+    runner.start(run)
     pid, is_free = number_in(tmp_path / "work/pid"), local._is_free
 
     def ends_before_the_answer(path) -> bool:
@@ -311,12 +311,12 @@ def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkey
         return eventually(lambda: is_free(path))
 
     monkeypatch.setattr(local, "_is_free", ends_before_the_answer)
-    assert (runner.poll(one.name).state, runner.poll(one.name).signal) == ("exited", signal.SIGTERM)
+    assert (runner.poll(run.name).state, runner.poll(run.name).signal) == ("exited", signal.SIGTERM)
 
 
 def test_a_run_that_ends_during_a_poll_is_exited_or_running_but_never_lost(runner, tmp_path, monkeypatch):
-    one = spec(tmp_path, WAIT)
-    runner.start(one)
+    run = spec(tmp_path, WAIT)
+    runner.start(run)
     pid, is_free = number_in(tmp_path / "work/pid"), local._is_free
 
     def ends_after_the_answer(path) -> bool:
@@ -327,7 +327,7 @@ def test_a_run_that_ends_during_a_poll_is_exited_or_running_but_never_lost(runne
         return free
 
     monkeypatch.setattr(local, "_is_free", ends_after_the_answer)
-    assert runner.poll(one.name).state == "exited"
+    assert runner.poll(run.name).state == "exited"
 
 
 def test_of_a_run_whose_folder_was_deleted_no_process_stays(tmp_path):

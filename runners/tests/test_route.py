@@ -121,7 +121,7 @@ def own_addresses() -> list[str]:
     if not shutil.which("ip"):
         pytest.skip("iproute2 lists the addresses")
     told = json.loads(subprocess.run(["ip", "-j", "-4", "addr"], capture_output=True, check=True).stdout)
-    return [one["local"] for link in told for one in link["addr_info"]]
+    return [address["local"] for link in told for address in link["addr_info"]]
 
 
 @every
@@ -163,7 +163,7 @@ def test_it_reaches_nothing_of_this_machine(routed, internet, everywhere):
         "print(json.dumps(tries))"
     )
     tries = routed.answer(TALK + TRIES + code, environment={"PATH": os.defpath})
-    assert not [one for one in tries if one[2]]
+    assert not [attempt for attempt in tries if attempt[2]]
     assert not everywhere.visitors()
     plain = {host: why for host, bound, _, why in tries if not bound}
     assert plain["169.254.169.254"] == plain[own_addresses()[1]] == "PermissionError", "refused at once"
@@ -188,7 +188,7 @@ def spoof(): socket.socket(socket.AF_INET, socket.SOCK_RAW, 17)
 print(json.dumps([attempt(way) for way in (route, tap, raw, spoof)]))
 """
     tries = routed.answer(TALK + TRIES + code)
-    assert not [one for one in tries if one[0]], tries
+    assert not [attempt for attempt in tries if attempt[0]], tries
 
 
 @every

@@ -24,9 +24,9 @@ MANY = 1000
 @contextlib.contextmanager
 def waiting(path: str, count: int):
     """Hold connections that nobody accepts."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(count):
-            link = held.enter_context(socket.socket(socket.AF_UNIX))
+            link = stack.enter_context(socket.socket(socket.AF_UNIX))
             link.setblocking(False)
             link.connect(path)  # raises where the queue is full
         yield

@@ -45,9 +45,9 @@ def impatient(monkeypatch, request):
 @contextlib.contextmanager
 def unfinished(gateway, count: int):
     """Hold requests whose body never ends, each counted by nginx: it asks for the body after it has counted it."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         for _ in range(count):
-            link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S))
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S))
             link.sendall(UNFINISHED.format(path="/api/v1/users").encode())
             assert link.recv(1 << 10).startswith(b"HTTP/1.1 100 ")
         yield
@@ -138,11 +138,11 @@ def test_what_shippers_ask_in_vain_is_answered_in_their_form(gateway, behind):
 
 def test_slow_senders_hold_no_thread_of_the_web_server_and_hinder_nobody(gateway, behind):
     """A body may drip for ever; it waits in nginx, each address has a number of connections, and nobody else waits."""
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         links = []
         for number in range(300):
             source = (f"127.0.1.{number // 3 + 1}", 0)
-            link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, source))
+            link = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, source))
             link.sendall(UNFINISHED.format(path="/api/v1/users").encode() + b"{")
             links.append(link)
         assert all(link.recv(1 << 10).startswith(b"HTTP/1.1 100 ") for link in links), "all of them are held"
@@ -152,7 +152,7 @@ def test_slow_senders_hold_no_thread_of_the_web_server_and_hinder_nobody(gateway
             answers = [requests.get(f"{gateway.url}/api/v1/users/x", timeout=LIMIT_S) for _ in range(5)]
             assert [answer.text for answer in answers] == ["ok"] * 5
             assert len(behind) == 5 * (round + 1), "none of the slow ones has reached the web server"
-        link = held.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, ("127.0.1.1", 0)))
+        link = stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), LIMIT_S, ("127.0.1.1", 0)))
         link.sendall(b"GET /api/v1/users/x HTTP/1.1\r\nHost: x\r\n\r\n")
         assert link.recv(1 << 10).startswith(b"HTTP/1.1 503 "), "a fourth request of one address"
 

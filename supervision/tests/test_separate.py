@@ -164,8 +164,8 @@ def test_either_of_two_may_be_killed_and_everything_adds_up(parts, alice):
         )
         books = link.execute("SELECT cpu_inuse, ram_inuse, gpu_inuse FROM tenant WHERE name = 'default'").fetchone()
         assert tuple(map(float, books)) == (0, 0, 0)
-        held = "SELECT count(*) FROM resource_request WHERE state IN ('tried', 'confirmed') AND cpu > 0"
-        assert link.execute(held).fetchone() == (0,)
+        query = "SELECT count(*) FROM resource_request WHERE state IN ('tried', 'confirmed') AND cpu > 0"
+        assert link.execute(query).fetchone() == (0,)
     for name in names:
         # What was given to a killed ingest comes again, since it has not been acknowledged.
         until(lambda name=name: alice.epochs(name) == list(range(1, 21)), LIMIT_S, lambda name=name: f"{name}: no sum")

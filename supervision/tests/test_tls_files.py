@@ -93,7 +93,9 @@ def test_a_chain_in_the_wrong_order_is_named(files):
     cert, key, _serial = files.issue()
     own, above = x509.load_pem_x509_certificates(cert)
     files.put("key.pem", key)
-    files.put("cert.pem", b"".join(one.public_bytes(tls.serialization.Encoding.PEM) for one in (above, own)))
+    files.put(
+        "cert.pem", b"".join(certificate.public_bytes(tls.serialization.Encoding.PEM) for certificate in (above, own))
+    )
     assert "must be the server's own" in problem()
 
 

@@ -62,7 +62,7 @@ class Visitor:
         self.headers = {"Authorization": f"Bearer {self.token}"}
         self.session = self.logged_in("/regist_login", USER, PASSWORD)
         self.admin = self.logged_in("/admin/login/", "admin", platform.admin_password())
-        self._make()
+        self._create_objects()
 
     def ask(self, method: str, address: str, **options) -> requests.Response:
         return requests.request(method, address, timeout=LIMIT_S, allow_redirects=False, **options)
@@ -80,7 +80,7 @@ class Visitor:
         assert "sessionid" in session.cookies
         return session
 
-    def _make(self) -> None:
+    def _create_objects(self) -> None:
         home = f"{self.gateway}/data/{USER}/.home"
         self.must("put", f"{home}/wait.py", data=SCRIPT)
         self.must("put", f"{home}/adder/predictor.py", data=PREDICTOR)

@@ -77,13 +77,13 @@ def hunt_in(module: str, sample: int) -> int:
     def say(line: str) -> None:
         os.write(2, f"{line}\n".encode())
 
-    one = hunt.Hunt(module, sample, int(os.environ.get("SEED") or 1), say)
+    plugin = hunt.Hunt(module, sample, int(os.environ.get("SEED") or 1), say)
     options = ["-q", "-m", "not long", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", "ignore"]
-    status = pytest.main([*options, *files(module)], plugins=[one])
-    if one.result:
-        (RESULTS / f"{module}.json").write_text(json.dumps(one.result, indent=1))
+    status = pytest.main([*options, *files(module)], plugins=[plugin])
+    if plugin.result:
+        (RESULTS / f"{module}.json").write_text(json.dumps(plugin.result, indent=1))
     sys.stdout.flush()
-    return int(status) if not one.result else 0
+    return int(status) if not plugin.result else 0
 
 
 if __name__ == "__main__":

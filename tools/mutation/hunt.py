@@ -51,7 +51,7 @@ class Hunt:
             raise pytest.UsageError("the tests could not be collected")
         blocker = session.config.stash[blocking_manager_key]
         with blocker.unblock():
-            made = django.test.utils.setup_databases(verbosity=0, interactive=False)
+            databases = django.test.utils.setup_databases(verbosity=0, interactive=False)
             connections.close_all()
         keep, django.test.utils.setup_databases = django.test.utils.setup_databases, lambda **_: []
         drop, django.test.utils.teardown_databases = django.test.utils.teardown_databases, lambda *_, **__: None
@@ -61,7 +61,7 @@ class Hunt:
         finally:
             django.test.utils.setup_databases, django.test.utils.teardown_databases = keep, drop
             with blocker.unblock():
-                drop(made, verbosity=0)
+                drop(databases, verbosity=0)
         return True
 
     def pytest_runtest_logreport(self, report) -> None:
@@ -73,7 +73,7 @@ class Hunt:
         all_mutants = mutants_of(self.path)
         chosen = all_mutants
         if self.sample and self.sample < len(all_mutants):
-            chosen = sorted(random.Random(self.seed).sample(all_mutants, self.sample), key=lambda one: one.line)
+            chosen = sorted(random.Random(self.seed).sample(all_mutants, self.sample), key=lambda mutant: mutant.line)
         runs = forked(lambda: self._trace(session), WHOLE_S)
         if runs is None:
             raise pytest.UsageError("the tests did not end without any fault")

@@ -203,4 +203,4 @@ def span(node: ast.AST) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def first_line(node: ast.AST) -> int:
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])

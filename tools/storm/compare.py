@@ -96,8 +96,8 @@ class Comparison:
 
     def files(self) -> None:
         datasets = self.last("dataset", lambda line: (line["user"], line["name"]), lambda line: line["state"])
-        found = self.last("file", lambda line: (line["user"], line["path"]), lambda line: line["sha"])
-        for (user, path), (possible, line) in found.items():
+        last_lines = self.last("file", lambda line: (line["user"], line["path"]), lambda line: line["sha"])
+        for (user, path), (possible, line) in last_lines.items():
             folder = path.partition("/")[0]
             states = datasets.get((user, folder), ({"ready"}, None))[0]
             if "ready" not in states:
@@ -114,12 +114,14 @@ class Comparison:
     def states(self) -> None:
         """Compare the states of datasets, models and the application; what was deleted must be gone."""
         for what, path in (("dataset", "datasets"), ("model", "models"), ("job deleted", "jobs")):
-            found = self.last(what, lambda line: (line["user"], line["name"]), lambda line: line.get("state", "gone"))
-            for (user, name), (possible, line) in found.items():
+            last_lines = self.last(
+                what, lambda line: (line["user"], line["name"]), lambda line: line.get("state", "gone")
+            )
+            for (user, name), (possible, line) in last_lines.items():
                 row = self.get(user, f"users/{user}/{path}/{name}")
                 state = row["state"] if row else "gone"
                 self.counts[path] += 1
-                ok = {"gone" if one is None else one for one in possible}
+                ok = {"gone" if expected is None else expected for expected in possible}
                 if what == "job deleted" and ok == {"gone"} and not line["sure"]:
                     continue  # asked for without an answer
                 if "creating" in ok:
@@ -180,7 +182,7 @@ class Comparison:
         for rank in range(line["workers"]):
             stored = [row["epoch"] for row in rows if row["loss"] == rank]
             acked = list(self.acked(user, name, rank))
-            must = [one["epoch"] for one in acked if one["at"] < ended or row["state"] == "finished"]
+            must = [note["epoch"] for note in acked if note["at"] < ended or row["state"] == "finished"]
             if stored != sorted(set(stored)):
                 self.differ(line, f"metrics of {user}/{name} are doubled or out of order: {stored}")
             if missing := sorted(set(must) - set(stored)):

@@ -43,8 +43,8 @@ class Plan:
         special += [("machine", "")] * self.machine + [("disk", "")] * self.disk + [("clock", "")] * self.clock
         special += [("upgrade", "")] * self.upgrades
         chance.shuffle(special)
-        for index, one in enumerate(special):
-            kills.insert((index + 1) * len(kills) // (len(special) + 1), one)
+        for index, fault in enumerate(special):
+            kills.insert((index + 1) * len(kills) // (len(special) + 1), fault)
         return kills
 
 

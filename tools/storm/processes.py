@@ -21,30 +21,30 @@ KINDS = ("up", "supervisord", *PARTS, *(f"{part}'s child" for part in CHILDREN),
 
 def kinds(root: Path, up: int, runs: bool = True) -> dict[str, list[int]]:
     """Return kind -> the living processes of that kind; without those of runs at a third of the cost."""
-    found: dict[str, list[int]] = defaultdict(list)
+    by_kind: dict[str, list[int]] = defaultdict(list)
     if alive(up):
-        found["up"].append(up)
+        by_kind["up"].append(up)
     for part, pids in _parts(root).items():
         group = launch.group_of(root / "run" / "parts" / part)
         name = "supervisord" if part == "supervisor" else part
         for pid in pids:
-            found[name if pid == group else f"{name}'s child"].append(pid)
+            by_kind[name if pid == group else f"{name}'s child"].append(pid)
     for kind, pid in _runs(root) if runs else ():
-        found[kind].append(pid)
-    return dict(found)
+        by_kind[kind].append(pid)
+    return dict(by_kind)
 
 
 def _parts(root: Path) -> dict[str, list[int]]:
-    found = defaultdict(list)
+    by_folder = defaultdict(list)
     folders = [root / "run" / "parts" / name for name in ("supervisor", *PARTS)]
     for folder, pidfd in launch.leftovers(*folders):
         with contextlib.suppress(OSError):
             info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
             pid = int(re.search(r"^Pid:\s*(-?\d+)", info, re.MULTILINE)[1])
             if pid > 0:
-                found[folder.name].append(pid)
+                by_folder[folder.name].append(pid)
         os.close(pidfd)
-    return found
+    return by_folder
 
 
 def _runs(root: Path) -> Iterator[tuple[str, int]]:
@@ -97,22 +97,22 @@ def alive(pid: int) -> bool:
 
 def using(root: Path) -> dict[int, str]:
     """Return all processes that use this root, with their command lines: by folder, by argument or by environment."""
-    mark, found = os.fsencode(root) + b"/", {}
+    mark, commands = os.fsencode(root) + b"/", {}
     for pid, _, line in _table():
         if pid == os.getpid():
             continue
         with contextlib.suppress(OSError):
             folder = os.fsencode(os.readlink(f"/proc/{pid}/cwd")) + b"/"
             if folder.startswith(mark) or mark in line:
-                found[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
-    return found
+                commands[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
+    return commands
 
 
 def with_environment(name: bytes, values: set[str]) -> dict[int, str]:
     """Return the processes that have this variable with one of the values, with their command lines."""
-    words, found = {name + value.encode() for value in values}, {}
+    words, commands = {name + value.encode() for value in values}, {}
     for pid, _, line in _table() if values else ():
         with contextlib.suppress(OSError):
             if words & set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
-                found[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
-    return found
+                commands[pid] = line.replace(b"\0", b" ").decode(errors="replace").strip()
+    return commands

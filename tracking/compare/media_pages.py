@@ -24,10 +24,12 @@ def compare_media(request):
     if not jobs:
         raise Http404
     media_of_jobs = [of_job(job).media() for job in jobs]
-    media = sorted({key for one in media_of_jobs for key in one}, key=lambda key: (KINDS.index(key[0]), key[1]))
+    media = sorted(
+        {key for steps_of in media_of_jobs for key in steps_of}, key=lambda key: (KINDS.index(key[0]), key[1])
+    )
     asked = tuple(request.GET.get("medium", "").split(":", 1))
     key = asked if asked in media else next(iter(media), None)
-    steps = sorted({step for one in media_of_jobs for step in one.get(key, ())})
+    steps = sorted({step for steps_of in media_of_jobs for step in steps_of.get(key, ())})
     steps = sorted(steps[:: -(-(-len(steps) // MAX_STEPS) or 1)])  # the last one is always among them
     place = _place(request.GET.get("place", ""), len(steps))
     context = {
@@ -37,7 +39,9 @@ def compare_media(request):
         "steps": steps,
         "place": place,
         "step": steps[place] if steps else None,
-        "shown": [_shown(job, one, key, steps[place]) for job, one in zip(jobs, media_of_jobs, strict=True) if key],
+        "shown": [
+            _shown(job, steps_of, key, steps[place]) for job, steps_of in zip(jobs, media_of_jobs, strict=True) if key
+        ],
         "most": MAX_RUNS,
     }
     return render(request, "tracking/compare_media.html", context)

@@ -132,16 +132,16 @@ def _values(name: str, of_jobs: list[RunMetric | None], column: str, choose) -> 
     numbers = [value for value in values if value is not None and not math.isnan(value)]
     winner = choose(numbers) if len(set(numbers)) > 1 else None
     cells = [
-        Cell() if one is None else Cell(short(value), value == winner, _title(one, value))
-        for one, value in zip(of_jobs, values, strict=True)
+        Cell() if metric is None else Cell(short(value), value == winner, _title(metric, value))
+        for metric, value in zip(of_jobs, values, strict=True)
     ]
     return Row(name, cells, len({cell.text for cell in cells}) > 1)
 
 
-def _title(one: RunMetric, value: float) -> str:
+def _title(metric: RunMetric, value: float) -> str:
     """Return the whole number, and the bounds of the metric."""
-    bounds = {"low": short(one.min), "high": short(one.max), "count": one.count}
-    values = ngettext("%(low)s to %(high)s, %(count)s value", "%(low)s to %(high)s, %(count)s values", one.count)
+    bounds = {"low": short(metric.min), "high": short(metric.max), "count": metric.count}
+    values = ngettext("%(low)s to %(high)s, %(count)s value", "%(low)s to %(high)s, %(count)s values", metric.count)
     return f"{localize(value)} · {values % bounds}"
 
 

@@ -147,10 +147,10 @@ def _item(line: bytes) -> Item | None:
         return None
     kind, name, file, step = (row.get(key) for key in ("kind", "name", "file", "step"))
     attempt, time, rows, caption = row.get("attempt", 1), row.get("time", 0), row.get("rows", 0), row.get("caption", "")
-    whole = all(type(one) is int and 0 <= one < 2**53 for one in (step, attempt, rows))
+    whole = all(type(number) is int and 0 <= number < 2**53 for number in (step, attempt, rows))
     if not whole or kind not in KINDS or type(time) not in (int, float) or not 0 <= time < 1e11:
         return None
-    texts = all(isinstance(one, str) for one in (name, file, caption))
+    texts = all(isinstance(text, str) for text in (name, file, caption))
     if not texts or not NAME.fullmatch(name) or not FILE.fullmatch(file):
         return None
     return Item(kind, name, step, file, time, attempt, sanitize.text(caption)[:MAX_CAPTION], rows)

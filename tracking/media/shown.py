@@ -165,7 +165,7 @@ def is_counts(row, length: int) -> bool:
     """Return whether the value is a list of `length` finite numbers that are not negative."""
     if not isinstance(row, list) or len(row) != length:
         return False
-    return all(type(one) in (int, float) and 0 <= one < 1e15 for one in row)
+    return all(type(count) in (int, float) and 0 <= count < 1e15 for count in row)
 
 
 # --- histograms -----------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ def _histogram(job: Job, steps: dict[int, list[Item]], step: int, value) -> dict
     if not is_histogram(value):
         return None
     chosen = list(steps)[:: max(1, -(-len(steps) // RIDGES))]
-    pairs = [(one, value if one == step else read_value(job, steps[one][-1])) for one in sorted({*chosen, step})]
-    others = [(one, read) for one, read in pairs if is_histogram(read)]
+    pairs = [(at, value if at == step else read_value(job, steps[at][-1])) for at in sorted({*chosen, step})]
+    others = [(at, read) for at, read in pairs if is_histogram(read)]
     left_out = value.get("left_out")
     return {
         "bars": steps_of_bars(value["counts"], value["edges"]),

@@ -259,7 +259,7 @@ def all_recorded(job: Job) -> bool:
     Raises Fault when the message bus is unavailable.
     """
     mine = (subject(job.user.username, job.name), values_subject(job.user.username, job.name))
-    return all(bus.is_consumed(STREAM, DURABLE, one, job.created, timeout_s=2) for one in mine)
+    return all(bus.is_consumed(STREAM, DURABLE, subject_name, job.created, timeout_s=2) for subject_name in mine)
 
 
 def as_object(row: Metrics, user: str, name: str) -> dict:

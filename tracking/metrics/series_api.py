@@ -136,11 +136,11 @@ class JobPoints(JobView):
         given = set(request.query_params.getlist("name"))
         followed = series.names_of(job.pk, series.MAX_FOLLOWED)
         named = followed | set(series.summarised([job], part).values_list("name", flat=True))
-        wanted = {one for one in named if (one in given or not given) and part.lower() in one.lower()}
+        wanted = {metric for metric in named if (metric in given or not given) and part.lower() in metric.lower()}
         names = points.in_order(wanted)
         shown = names[begin:end]
         after = points.marks(job, followed.union(shown))
-        ranges = {one: points.range_of(job, one, x, low, high) for one in shown}
+        ranges = {metric: points.range_of(job, metric, x, low, high) for metric in shown}
         answered = points.of_job(job, shown, ranges, most, after)
         return Response(PointsOut(answered, many=True).data, headers={"X-Total-Count": str(len(names))})
 

@@ -74,18 +74,18 @@ def entries(place: Place, prefix: str) -> list[dict]:
     """
     listed = {}
     if place.path != place.inner:
-        listed = {one.name: one for one in files.listing(place.job, place.path) or ()}
+        listed = {entry.name: entry for entry in files.listing(place.job, place.path) or ()}
     if place.path == place.inner or artifact_paths.is_of_run(place):
-        for one in files.listing(place.job, place.inner) or ():
-            if artifact_paths.is_output(f"{place.inner}/{one.name}" if place.inner else one.name):
-                listed.setdefault(one.name, one)
+        for entry in files.listing(place.job, place.inner) or ():
+            if artifact_paths.is_output(f"{place.inner}/{entry.name}" if place.inner else entry.name):
+                listed.setdefault(entry.name, entry)
     return [
         {
-            "path": f"{prefix}/{one.name}" if prefix else one.name,
-            "is_dir": one.is_folder,
-            **({} if one.is_folder else {"file_size": one.size}),
+            "path": f"{prefix}/{entry.name}" if prefix else entry.name,
+            "is_dir": entry.is_folder,
+            **({} if entry.is_folder else {"file_size": entry.size}),
         }
-        for one in sorted(listed.values())
+        for entry in sorted(listed.values())
     ]
 
 

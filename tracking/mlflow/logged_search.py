@@ -48,8 +48,8 @@ def find(call: Call) -> dict:
     rows = LoggedModel.objects.filter(job__in=runs.values("pk")).select_related("job")
     for term in search.terms(fields.text("filter")):
         rows = rows.filter(_condition(term))
-    for one in fields.messages("datasets"):
-        rows = rows.filter(_of_dataset(one.text("dataset_name", required=True)))
+    for dataset in fields.messages("datasets"):
+        rows = rows.filter(_of_dataset(dataset.text("dataset_name", required=True)))
     rows = rows.order_by(*[_order(message) for message in fields.messages("order_by")], F("created").desc(), "key")
     rows_shown = list(rows[offset : offset + limit + 1])
     answer: dict = {"models": [shown.logged_model(row) for row in rows_shown[:limit]]} if rows_shown else {}

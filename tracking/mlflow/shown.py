@@ -130,7 +130,7 @@ def logged_model(model: LoggedModel) -> dict:
         },
         "data": {
             "params": _pairs(model.params),
-            "metrics": [{"key": key, **one, "model_id": model.key} for key, one in sorted(model.metrics.items())],
+            "metrics": [{"key": key, **point, "model_id": model.key} for key, point in sorted(model.metrics.items())],
         },
     }
 

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from psycopg.types.json import Jsonb
 
 from jobs import lifecycle
-from jobs.bulk import Done, chunks, each_chunk, held, one_by_one
+from jobs.bulk import Done, chunks, each_chunk, locked_jobs, one_by_one
 from jobs.models import Job, Project, State
 from jobs.queue import turns
 from jobs.summaries import labels
@@ -42,8 +42,8 @@ def move(runs: QuerySet, user, name: str) -> Done:
     changed = 0
     for keys in chunks(runs):
         with transaction.atomic():
-            project = _held_project(user, name)
-            with held(keys) as rows:
+            project = _locked_project(user, name)
+            with locked_jobs(keys) as rows:
                 changed += rows.update(project=project)
             after_commit.changed(user.username, "job", "")
     return Done(changed)
@@ -73,7 +73,7 @@ def edit(user, name: str, **fields) -> Job:
     """
     with transaction.atomic():
         if "project" in fields:
-            fields["project"] = _held_project(user, fields["project"])
+            fields["project"] = _locked_project(user, fields["project"])
         with locked(Job, user=user, name=name) as job:
             if "priority" in fields and (job.state != State.CREATING or job.reserved):
                 raise Refused("only a queued job has a place that can be changed", field="priority")
@@ -88,7 +88,7 @@ def edit(user, name: str, **fields) -> Job:
     return job
 
 
-def _held_project(user, name: str) -> Project:
+def _locked_project(user, name: str) -> Project:
     """Return the user's project of that name, locked before any run: it goes to the trash with its runs, or not at all.
     Raises Missing.
     """

@@ -59,11 +59,11 @@ class RunOut(JobOut):
     def get_metrics(self, job) -> dict:
         return {
             name: {
-                **{field: json_number(getattr(one, field)) for field in ("last", "min", "max")},
-                "count": one.count,
-                "step": one.step,
+                **{field: json_number(getattr(metric, field)) for field in ("last", "min", "max")},
+                "count": metric.count,
+                "step": metric.step,
             }
-            for name, one in sorted(job.row.metrics.items())
+            for name, metric in sorted(job.row.metrics.items())
         }
 
 

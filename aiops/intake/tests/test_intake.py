@@ -227,7 +227,7 @@ class TestStore:
         assert accept.store(made) == 3
         items = payloads.decode(peer.wait(subjects.STORED_LOGS)[0])
         assert [(item._id, item.log, item.cluster_id) for item in items] == [
-            (one["_id"], one["log"], "local") for one in made
+            (line["_id"], line["log"], "local") for line in made
         ]
         again = [accept.line("line 9", id="fresh"), {**made[0], "log": "another text"}, accept.line("", id="fresh")]
         assert accept.store(again) == 1

@@ -204,7 +204,7 @@ class TestOnOtherPages:
     @pytest.mark.parametrize(("page", "piece"), few([("/jobs/fit", "part"), ("/index", "part"), ("/jobs", "marks")], 1))
     def test_pages_request_anomalies(self, odd, alice, page, piece):
         asked = [given["hx-get"] for _tag, given in markup(visitor(alice).get(page)).tags if "hx-get" in given]
-        (address,) = [one for one in asked if one.startswith(f"/aiops/{piece}")]
+        (address,) = [url for url in asked if url.startswith(f"/aiops/{piece}")]
         assert visitor(alice).get(address).status_code == 200
 
     def test_an_unavailable_store_is_reported(self, alice, monkeypatch):

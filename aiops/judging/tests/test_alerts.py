@@ -115,7 +115,7 @@ def test_the_number_of_queries_does_not_grow_with_the_workloads(rule, world, kin
         for then in {at[number % 3], at[number % 2]}
     ]
     logstore.get().append(made)
-    logstore.get().update_many([(one["_id"], {"anomaly_level": "Anomaly"}) for one in made])
+    logstore.get().update_many([(line["_id"], {"anomaly_level": "Anomaly"}) for line in made])
     rule(kind, "")
     with django_assert_max_num_queries(14):
         assert alerts.check(NOW) == 1

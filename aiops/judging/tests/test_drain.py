@@ -21,9 +21,12 @@ def learned(cache: TemplateCache, *texts: str, level: str = "Normal"):
 def test_an_unknown_text_is_a_miss_and_a_classified_one_a_hit():
     cache = TemplateCache()
     assert cache.match_many(["disk <num> full"]) == [None]
-    [one] = learned(cache, "disk <num> full", level="Anomaly")
-    assert one == ("disk <num> full", one.cluster_id, True, "raw disk <num> full")
-    assert cache.match_many(["disk <num> full", "disk full"]) == [Hit("Anomaly", one.template, one.cluster_id), None]
+    [template] = learned(cache, "disk <num> full", level="Anomaly")
+    assert template == ("disk <num> full", template.cluster_id, True, "raw disk <num> full")
+    assert cache.match_many(["disk <num> full", "disk full"]) == [
+        Hit("Anomaly", template.template, template.cluster_id),
+        None,
+    ]
 
 
 def test_a_template_gives_no_verdict_and_may_have_texts_of_both_levels():
@@ -40,14 +43,14 @@ def test_a_template_gives_no_verdict_and_may_have_texts_of_both_levels():
 
 def test_different_texts_and_lengths_have_different_templates():
     cache = TemplateCache()
-    numbers = [one.cluster_id for one in learned(cache, "a b c d e", "v w x y z", "a b c d")]
+    numbers = [template.cluster_id for template in learned(cache, "a b c d e", "v w x y z", "a b c d")]
     assert len(set(numbers)) == 3
 
 
 def test_an_underscore_separates_words_but_stays_in_the_text():
     cache = TemplateCache()
-    [one] = learned(cache, "open_file failed")
-    assert one.template == "open file failed"
+    [template] = learned(cache, "open_file failed")
+    assert template.template == "open file failed"
     assert cache.match_many(["open_file failed", "open file failed"])[1] is None
     assert cache.match_many(["open_file failed"])[0].level == "Normal"
 
@@ -89,9 +92,9 @@ def test_the_sample_is_of_the_most_frequent_text():
     cache = TemplateCache()
     learned(cache, "user was logged in by anna at <num>", "user was logged in by anna on <num>")
     cache.match_many(["user was logged in by anna on <num>"] * 3)
-    [one] = learned(cache, "user was logged in by anna on <num>")
-    assert one.changed
-    assert one.sample == "raw user was logged in by anna on <num>"
+    [template] = learned(cache, "user was logged in by anna on <num>")
+    assert template.changed
+    assert template.sample == "raw user was logged in by anna on <num>"
     assert not learned(cache, "user was logged in by anna on <num>")[0].changed
 
 
@@ -187,10 +190,10 @@ def test_learned_templates_keep_their_numbers_and_are_reported_once():
     cache = TemplateCache()
     learned(cache, *[f"user {user} opened page <num>" for user in USERS])
     numbers = set(cache.clusters)
-    [one] = cache.regroup()
-    assert one.cluster_id in numbers
+    [template] = cache.regroup()
+    assert template.cluster_id in numbers
     assert cache.regroup() == []
-    assert cache.match_many(["user aa opened page <num>"])[0].template == one.template
+    assert cache.match_many(["user aa opened page <num>"])[0].template == template.template
 
 
 def test_learned_templates_survive_a_restart_and_a_new_model():

@@ -40,7 +40,7 @@ def lines(namespace: str, seconds_ago: float, count: int = 3, *, cluster: str = 
     ]
     logstore.get().append(made)
     if verdict:
-        logstore.get().update_many([(one["_id"], verdict) for one in made])
+        logstore.get().update_many([(line["_id"], verdict) for line in made])
 
 
 @pytest.fixture

@@ -320,6 +320,6 @@ def test_the_page_of_a_workload_shows_what_was_unusual(shop, alice, bob):
     assert "too often: 500 lines in 5 minutes, usually 4 to 4" in shown
     assert "ongoing" in shown
     assert "None" not in shown
-    one = visible_text(visitor(alice).get(f"{address}&template={RETRY}"))
-    assert "Lines over time normal 654 anomalies 0" in one
+    page = visible_text(visitor(alice).get(f"{address}&template={RETRY}"))
+    assert "Lines over time normal 654 anomalies 0" in page
     assert visitor(bob).get(address).status_code == 404

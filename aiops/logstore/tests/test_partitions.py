@@ -254,7 +254,7 @@ class TestWithoutTheExtension:
         monkeypatch.setattr(partitions, "has_trigrams", lambda: False)
         begin = filled(store, days=2)
         store.append([line(1000, begin, "order {} declined")])
-        assert not any(one.indexed for one in partitions.listed() if one.bytes)
+        assert not any(partition.indexed for partition in partitions.listed() if partition.bytes)
         assert [row["_id"] for row in store.search(WORDS, 10)[0]] == ["id1000"]
 
 
@@ -286,7 +286,7 @@ def test_a_table_with_lines_becomes_the_first_partition():
                 assert "2286" in newest["id7"]["attributes"]["sent_time"]
                 assert LogLine.objects.latest("pk").line_id == "id101"
                 store.update_many([("id3", {"anomaly_level": "Normal"})])
-                assert [one.name for one in partitions.listed() if one.bytes][-1] == "aiops_log_first"
+                assert [partition.name for partition in partitions.listed() if partition.bytes][-1] == "aiops_log_first"
                 store.upkeep()
                 assert partitions.listed()[-1].indexed
         finally:

@@ -73,11 +73,11 @@ def test_an_unusual_value_makes_a_line_of_a_normal_text_an_anomaly(judge, peer, 
     judge.learn(by_the_model(line()))
     peer.wait("inferenced_logs")
     good, bad, slow, again = judge(line(304), line(500), line(200, 30), line(200, 0.2))
-    assert [one.anomaly_level for one in (good, bad, slow, again)] == ["Normal", "Anomaly", "Anomaly", "Normal"]
+    assert [item.anomaly_level for item in (good, bad, slow, again)] == ["Normal", "Anomaly", "Anomaly", "Normal"]
     assert max(bad.opnilog_confidence, slow.opnilog_confidence) < 0.7
     assert good.opnilog_confidence == 1.0
     reasons = {
-        one["_id"]: one["unexpected"] for data in peer.wait("mlp.aiops.explanations") for one in json.loads(data)
+        row["_id"]: row["unexpected"] for data in peer.wait("mlp.aiops.explanations") for row in json.loads(data)
     }
     assert reasons[bad._id] == [[4, "500", "200, 304"]]
     assert reasons[slow._id][0][:2] == [6, "30.000 s"]

@@ -71,7 +71,7 @@ def empty(store) -> None:
 
 
 def names(store) -> set[str]:
-    return {one["path"] for batch in store.list() for one in batch}
+    return {entry["path"] for batch in store.list() for entry in batch}
 
 
 def upload(store, folder) -> None:

@@ -118,7 +118,7 @@ class TestPost:
         assert (found["log"], found["time"]) == ("paid", 1700000000000)
         assert found["attributes"] == {"level": "info", "order": '{"id": 7}', "x": ""}
         assert as_alice.call("get", f"{URL}?q=attributes.level:warning").json() == []
-        assert [one["attributes"] for one in as_alice.call("get", f"{URL}?q=other").json()] == [{}]
+        assert [row["attributes"] for row in as_alice.call("get", f"{URL}?q=other").json()] == [{}]
 
     def test_line_ids_are_separate_for_each_user(self, as_alice, as_bob, peer):
         peer.listen(subjects.STORED_LOGS)
@@ -139,17 +139,17 @@ class TestPost:
 
     def test_operators_lines_keep_their_ids(self, as_alice, as_staff):
         as_alice.call("post", URL, {"log": "hers", "_id": "7"})
-        one = {"log": "x", "_id": "7", "namespace_name": "shop"}
+        line = {"log": "x", "_id": "7", "namespace_name": "shop"}
         for new in (1, 0):
-            assert as_staff.call("post", URL, one).json() == {"taken": 1, "new": new}
+            assert as_staff.call("post", URL, line).json() == {"taken": 1, "new": new}
         for body in (
-            {**one, "namespace_name": "bank"},
-            {**one, "cluster_id": "c1"},
-            {**one, "_id": "alice:7"},
+            {**line, "namespace_name": "bank"},
+            {**line, "cluster_id": "c1"},
+            {**line, "_id": "alice:7"},
         ):
             assert as_staff.refused("post", URL, body).startswith("_id:")
         assert set(LogLine.objects.values_list("line_id", "log")) == {("alice:7", "hers"), ("7", "x")}
-        both = as_staff.call("post", URL, [{"log": "y", "_id": "8"}, {**one, "_id": "8"}]).json()
+        both = as_staff.call("post", URL, [{"log": "y", "_id": "8"}, {**line, "_id": "8"}]).json()
         assert (both["taken"], both["problems"]) == (1, [{"line": 2, "msg": "_id: 8 is a line of another namespace"}])
 
     def test_operators_may_name_any_namespace(self, as_staff):

@@ -166,7 +166,7 @@ def test_a_watched_workload_is_judged_beside_the_watchlist(as_alice, as_bob, as_
     for method in ("get", "delete"):
         assert as_bob.refused(method, path) == "watched workload: no such watched workload"
     assert as_bob.refused("post", "aiops/watched", {"deployment": "fit", "namespace": "alice"}).startswith("namespace")
-    assert [one["namespace"] for one in ok(as_staff, "get", "aiops/watched")] == ["alice"]
+    assert [workload["namespace"] for workload in ok(as_staff, "get", "aiops/watched")] == ["alice"]
     assert ok(as_bob, "get", "aiops/watched") == []
     ok(as_alice, "delete", path)
     service.poll()

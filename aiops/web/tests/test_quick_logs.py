@@ -56,7 +56,7 @@ def together(post):
     """Return a function that posts bodies from threads of their own while the first group is held up."""
 
     def send(bodies: list[bytes], held: threading.Event) -> list:
-        def one(body: bytes):
+        def post_lines(body: bytes):
             try:
                 return post(body)
             except SystemExit:
@@ -74,10 +74,10 @@ def together(post):
 
         with ThreadPoolExecutor(len(bodies)) as threads:
             try:
-                posted = [threads.submit(one, bodies[0])]
+                posted = [threads.submit(post_lines, bodies[0])]
                 wait(0)
                 for number, body in enumerate(bodies[1:], start=1):
-                    posted.append(threads.submit(one, body))
+                    posted.append(threads.submit(post_lines, body))
                     wait(number)
             finally:
                 held.set()

@@ -39,7 +39,7 @@ class World:
     def poll(self) -> None:
         """Run what is enqueued, except for the jobs' own processes: those are played."""
         while self.tasks.queue:
-            self.tasks.queue[:] = [one for one in self.tasks.queue if one.actor_name != "jobs.launch"]
+            self.tasks.queue[:] = [message for message in self.tasks.queue if message.actor_name != "jobs.launch"]
             self.tasks.run_once()
 
     def running(self) -> list[str]:

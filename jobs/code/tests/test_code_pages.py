@@ -29,12 +29,12 @@ def two(submit, home):
     (home / "lib").mkdir()
     (home / "lib" / "nets.py").write_text("SIZE = 1\n")
     (home / "binary.bin").write_bytes(b"\0\1")
-    one = submit("import sys\nprint('one')\n", args=["--lr", "0.1"], env={"API_KEY": "very secret"})
+    job = submit("import sys\nprint('one')\n", args=["--lr", "0.1"], env={"API_KEY": "very secret"})
     (home / "lib" / "nets.py").write_text("SIZE = 2\n")
     (home / "train.py").unlink()
     fields = {"args": ["--lr", "0.2"], "env": {"API_KEY": "another", "MODE": "fast"}}
     submit("print('two')\n", name="other", **fields)
-    return one
+    return job
 
 
 def texts(answer: dict, path: str) -> list[tuple[str, str]]:

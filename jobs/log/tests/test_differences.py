@@ -170,8 +170,8 @@ def test_of_a_long_log_the_beginning_and_the_end_are_compared(make, found):
 def test_who_reads_a_shared_job_sees_nothing_of_runs_that_are_not_shared(make, as_bob):
     job = make("fit", FAILED, "error")
     hidden, shown = make("hidden", good(1, "hidden")), make("shown", good(2, "shown"))
-    for one in (job, shown):
-        grants.make(row=one, audience="user", user="bob", by="alice")
+    for row in (job, shown):
+        grants.make(row=row, audience="user", user="bob", by="alice")
     answer = as_bob.call("get", "users/alice/jobs/fit/log/differences").json()
     assert answer["compared"] == ["shown"]
     assert hidden.name not in str(answer)

@@ -38,7 +38,7 @@ def main(folder: str, requirements: str) -> int:
             }
         )
         with open("packages.txt", "w") as file:
-            file.write("".join(f"{one}\n" for one in installed))
+            file.write("".join(f"{pin}\n" for pin in installed))
     return code
 
 

@@ -55,9 +55,9 @@ def builds(monkeypatch) -> list[str]:
     started: list[str] = []
     real = building._spec
 
-    def spec(environment, job, wanted):
+    def spec(environment, need):
         started.append(environment.run_name)
-        return real(environment, job, wanted)
+        return real(environment, need)
 
     monkeypatch.setattr(building, "_spec", spec)
     return started
@@ -103,6 +103,13 @@ def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
         until(job, "finished")
     assert len(set(started)) == 1
     assert log() == log("second")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_is_read_by_its_byte_order_mark_as_pip_reads_it(submit, until, home, encoding):
+    (home / "requirements.txt").write_bytes("colours==1.0\r\n".encode(encoding))
+    until(submit(USES, requirements="", find_requirements=True), "finished")
+    assert log().startswith("1.0 True")
 
 
 @pytest.mark.long
@@ -190,9 +197,14 @@ def test_without_a_network_packages_come_from_a_folder_only(submit, until, setti
 
 def test_the_index_is_given_to_pip_and_nothing_else(settings, submit):
     settings.PIP_INDEX_URL = "https://index.test/simple"
+    settings.PIP_EXTRA_INDEX_URL = ["https://one.test/simple", "https://two.test/simple"]
+    settings.PIP_PROXY = "http://proxy.test:3128"
     job = submit(USES, requirements="colours==1.0")
-    spec = building._spec(store.environment_of(job.user_id, "colours==1.0\n", "python"), job, "colours==1.0\n")
+    need = building.Need(job.user, "colours==1.0\n", "python", job.cpu, job.ram, job.network_policy, 0)
+    spec = building._spec(need.environment, need)
     assert spec.environment["PIP_INDEX_URL"] == "https://index.test/simple"
+    assert spec.environment["PIP_EXTRA_INDEX_URL"] == "https://one.test/simple https://two.test/simple"
+    assert spec.environment["PIP_PROXY"] == "http://proxy.test:3128"
     assert "MLP_TOKEN" not in spec.environment
     assert (spec.owner, spec.network, spec.cpu, spec.ram_mib) == (job.user_id, job.network_policy, job.cpu, job.ram)
 
@@ -284,7 +296,7 @@ def test_nothing_is_left_of_a_failed_installation(submit, until, monkeypatch):
 def test_the_least_recently_used_ones_go_where_a_user_has_no_room(submit, until, settings):
     first = used(until(submit(USES, requirements="colours==1.0"), "finished"), 2)
     second = used(until(submit(USES, "second", requirements="colours==2.0"), "finished"), 1)
-    settings.PACKAGES_USER_MIB = sum(mib for one, _used, mib in store.everything() if one == second)
+    settings.PACKAGES_USER_MIB = sum(mib for environment, _used, mib in store.everything() if environment == second)
     building.evict()
     assert (first.is_ready, second.is_ready) == (False, True)
 
@@ -325,7 +337,7 @@ def test_many_callers_at_once_start_it_once(submit, monkeypatch, tasks):
     def work() -> None:
         try:
             end = time.monotonic() + LIMIT_S
-            while building.ensure(job) is None and time.monotonic() < end:
+            while building.ensure_for_job(job) is None and time.monotonic() < end:
                 time.sleep(0.02)
         except Exception as problem:
             problems.append(problem)

@@ -38,8 +38,8 @@ class Media:
         lists of numbers are one picture.
         """
         several = isinstance(value, (list, tuple)) and not (value and isinstance(value[0], (list, tuple, int, float)))
-        for one in value if several else [value]:
-            self._log("image", name, step, lambda one=one: (*encoding.picture(one), {}), caption)
+        for picture in value if several else [value]:
+            self._log("image", name, step, lambda picture=picture: (*encoding.picture(picture), {}), caption)
 
     def log_audio(self, name, value, rate=None, step=None, caption=""):
         """Log audio: samples (floats from -1 to 1, or 16-bit integers) and their rate, a path, or a file's bytes."""
@@ -213,18 +213,18 @@ def _matrix(truth, predicted, matrix, labels):
         truth, predicted = _classes(truth), _classes(predicted)
         if not truth or len(truth) != len(predicted):
             raise Unfit("it needs as many true as predicted classes, or a matrix")
-        names = sorted(set(truth) | set(predicted), key=lambda one: (isinstance(one, str), one))
+        names = sorted(set(truth) | set(predicted), key=lambda name: (isinstance(name, str), name))
         whole = all(isinstance(name, int) and not isinstance(name, bool) for name in names)
         if labels is not None and whole and names and names[0] >= 0 and names[-1] < len(labels):
             names = list(range(len(labels)))
         elif labels is not None and set(names) <= set(labels):
             names = list(labels)
-        place = {one: at for at, one in enumerate(names)}
+        place = {name: at for at, name in enumerate(names)}
         if len(names) > MAX_CLASSES:
             raise Unfit(f"it has {len(names)} classes; at most {MAX_CLASSES} are shown")
         matrix = [[0] * len(names) for _ in names]
-        for one, other in zip(truth, predicted):  # noqa: B905 (Python 3.10)
-            matrix[place[one]][place[other]] += 1
+        for actual, guess in zip(truth, predicted):  # noqa: B905 (Python 3.10)
+            matrix[place[actual]][place[guess]] += 1
         labels = labels if labels is not None and len(labels) == len(names) else names
     matrix = [encoding.numbers(row) for row in encoding.plain(matrix)[0]]
     labels = list(range(len(matrix))) if labels is None else labels

@@ -32,15 +32,15 @@ class Command(BaseCommand):
         differences = [line for tenant in tenants for line in books.explain(tenant, SOURCES)]
         if not differences:
             self.stdout.write(
-                f"the accounting of {', '.join(one.name for one in tenants) or 'no tenant'} is consistent"
+                f"the accounting of {', '.join(row.name for row in tenants) or 'no tenant'} is consistent"
             )
             return
         self._table(differences)
         if not repair:
             self.stdout.write(f"differences: {len(differences)}; run with --repair to correct them")
             sys.exit(1)
-        for one in tenants * 2:  # twice: one tenant may have to release what another one reserves
-            books.repair(one, SOURCES)
+        for row in tenants * 2:  # twice: one tenant may have to release what another one reserves
+            books.repair(row, SOURCES)
         left = [line for tenant in tenants for line in books.explain(tenant, SOURCES)]
         if left:
             self.stdout.write("these differences remain; run the command again:")

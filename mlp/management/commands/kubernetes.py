@@ -21,17 +21,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         verbs = parser.add_subparsers(dest="verb", required=True)
-        one = verbs.add_parser("check", help="report what the cluster lacks to run jobs")
-        one.add_argument("--run", action="store_true", help="also run a small job")
-        one = verbs.add_parser("manifests", help="print the objects that the namespace needs, as YAML")
-        one.add_argument("--size", default=manifests.CLAIM_SIZE, help="size of the claim (default: %(default)s)")
-        one.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
-        one.add_argument(
+        command = verbs.add_parser("check", help="report what the cluster lacks to run jobs")
+        command.add_argument("--run", action="store_true", help="also run a small job")
+        command = verbs.add_parser("manifests", help="print the objects that the namespace needs, as YAML")
+        command.add_argument("--size", default=manifests.CLAIM_SIZE, help="size of the claim (default: %(default)s)")
+        command.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
+        command.add_argument(
             "--platform", action="append", default=[], metavar="CIDR",
             help="the addresses of a platform outside of the cluster, which may reach applications and be reached by "
             "runs; may be repeated",
         )  # fmt: skip
-        one.add_argument(
+        command.add_argument(
             "--inside", action="append", default=[], metavar="CIDR",
             help="the cluster's own networks (pods, services, nodes), which runs may not reach; may be repeated "
             f"(default: {', '.join(policies.INSIDE)})",

@@ -113,6 +113,10 @@ POST   /users/{user}/datasets/{name}/versions                                   
 DELETE /users/{user}/datasets/{name}/versions/{number}                            full
 PUT    /users/{user}/datasets/{name}:heartbeat                                    full submit dataset
 
+# Environments of packages: what is removed is installed again, but is removed.
+GET    /users/{user}/environments                                                 full read submit
+GET    /users/{user}/environments/{digest}                                        full read submit
+DELETE /users/{user}/environments/{digest}                                        full
 # Jobs: submitted, reported, cancelled, described. The trash is deletion, and what is there is not for `submit`
 # (docs/retention.md).
 POST   /users/{user}/job_metrics/{name}                                           full submit

@@ -204,7 +204,7 @@ ENDED_BY = {
 }  # fmt: skip
 IN_THE_SUITE = ("memfd", "forks")
 MARKS = dict.fromkeys(IN_THE_SUITE, ()) | dict.fromkeys(("tmpfs", "mapped", "deep", "crowd"), pytest.mark.long)
-FILLING = [pytest.param(one, marks=MARKS.get(one, pytest.mark.heavy_attack)) for one in ENDED_BY]
+FILLING = [pytest.param(program, marks=MARKS.get(program, pytest.mark.heavy_attack)) for program in ENDED_BY]
 
 
 @pytest.mark.parametrize("what", FILLING)

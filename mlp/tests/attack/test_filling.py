@@ -44,7 +44,7 @@ def attacker(world):
 
 def upload(world, name: str, what: str, **more: bytes) -> None:
     """Upload the model that fills this up."""
-    files = {f"{one}.py": (PROGRAMS / f"{one}.py").read_bytes() for one in ("fill", "filler", "attempts")}
+    files = {f"{program}.py": (PROGRAMS / f"{program}.py").read_bytes() for program in ("fill", "filler", "attempts")}
     for path, data in {**files, "predictor.py": b"from filler import *\n", "fills": what.encode(), **more}.items():
         world.attacker.upload(f"{name}/{path}", data)
 

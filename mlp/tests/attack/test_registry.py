@@ -42,7 +42,7 @@ def registered(client, name: str = "churn") -> None:
 
 
 def rows() -> list:
-    return [list(one.objects.order_by("pk").values()) for one in (RegisteredModel, ModelVersion, Alias)]
+    return [list(model.objects.order_by("pk").values()) for model in (RegisteredModel, ModelVersion, Alias)]
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_job_reads_a_logged_model_once_it_is_registered(mlflow, inside):  # no
         mlflow.call("post", "model-versions/create", name="churn", source=path, model_id=model)
         assert (client.send("get", f"logged-models/{model}").status_code == 200) is allowed
     listed = client.call("get", f"logged-models/{model}/artifacts/directories")["files"]
-    assert [one["path"] for one in listed] == ["MLmodel"]
+    assert [entry["path"] for entry in listed] == ["MLmodel"]
     assert client.refused("patch", f"logged-models/{model}", status="LOGGED_MODEL_READY") == "RESOURCE_DOES_NOT_EXIST"
     tags = [{"key": "a", "value": "b"}]
     assert client.refused("patch", f"logged-models/{model}/tags", tags=tags) == "RESOURCE_DOES_NOT_EXIST"

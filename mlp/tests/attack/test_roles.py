@@ -54,7 +54,7 @@ def filled_in(schema: dict, components: dict):
         if several in schema:
             return filled_in(schema[several][0], components)
     if "enum" in schema:
-        return next(one for one in schema["enum"] if one)
+        return next(choice for choice in schema["enum"] if choice)
     match schema.get("type"):
         case "object":
             wanted = schema.get("required", [])
@@ -179,7 +179,7 @@ def test_a_role_in_a_tenant_gives_nothing_beside_it(world, role):
     for method, path, body in calls():
         if "/users/" in path or path.startswith("/api/v1/tenants") or (method, path) in OPEN:
             continue
-        theirs, members_ = (answer(world[one], method, path, body or {}) for one in (role, "member"))
+        theirs, members_ = (answer(world[username], method, path, body or {}) for username in (role, "member"))
         assert theirs.status_code == members_.status_code, (method, path)
 
 

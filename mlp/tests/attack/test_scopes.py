@@ -187,7 +187,7 @@ def dav(text: str, method: str, address: str, destination: str = ""):
 def files() -> dict[str, str]:
     """Return what is in alice's dataset `up` and `.home`."""
     folders = storage.dataset_dir("alice", "up"), storage.home_dir("alice")
-    return {str(one): one.read_text() for folder in folders for one in folder.rglob("*") if one.is_file()}
+    return {str(file): file.read_text() for folder in folders for file in folder.rglob("*") if file.is_file()}
 
 
 def webdav(text: str, call: tuple[str, ...], may: bool):

@@ -42,6 +42,7 @@ VALUES = {
     "number": "1",
     "alias": "champion",
     "key": "00000000-0000-0000-0000-000000000000",
+    "digest": "0" * 32,
     "delivery": "00000000-0000-0000-0000-000000000000",
 }
 OPEN = {("post", "/api/v1/users"), ("get", "/api/v1/schema"), ("get", "/api/v1/docs")}
@@ -235,8 +236,8 @@ def test_another_users_session_sees_nothing_of_theirs(world, bob):
     theirs = [address for address in pages() if re.search(r"/(jobs|datasets|models|apps)/fit", address)]
     assert len(theirs) > 10
     for address in theirs:
-        for one in (client.get(address), client.post(address, {})):
-            assert one.status_code in {403, 404, 405}, (address, one.status_code)
+        for response in (client.get(address), client.post(address, {})):
+            assert response.status_code in {403, 404, 405}, (address, response.status_code)
     assert snapshot() == world
 
 

@@ -49,7 +49,9 @@ class Person:
 
     def store(self, name: str, markers: list[str], files: dict[str, bytes]) -> dict:
         """Create a model of evil.py, which the files load, and return its row once it is ready or in error."""
-        programs = {f"{one}.py": (PROGRAMS / f"{one}.py").read_bytes() for one in ("evil", "hunt", "attempts")}
+        programs = {
+            f"{program}.py": (PROGRAMS / f"{program}.py").read_bytes() for program in ("evil", "hunt", "attempts")
+        }
         for path, data in {**programs, "markers": "\n".join(markers).encode(), **files}.items():
             self.upload(f"{name}/{path}", data)
         self.done("post", "models", {"name": name, "src": f"home/{name}"})
@@ -121,10 +123,13 @@ class Job:
     def broken_out(self) -> dict[str, str]:
         """Return the tries that worked, and are not only the proof that the program can tell."""
         tries = self.tries
-        assert [name for name, one in tries.items() if name.startswith("control") and one["worked"]], self.log[-3000:]
-        failed = [name for name, one in tries.items() if name.startswith("control") and not one["worked"]]
+        worked = [name for name, tried in tries.items() if name.startswith("control") and tried["worked"]]
+        assert worked, self.log[-3000:]
+        failed = [name for name, tried in tries.items() if name.startswith("control") and not tried["worked"]]
         assert failed == [], (failed, self.log)
-        return {name: one["words"] for name, one in tries.items() if one["worked"] and not name.startswith("control")}
+        return {
+            name: tried["words"] for name, tried in tries.items() if tried["worked"] and not name.startswith("control")
+        }
 
 
 class World:

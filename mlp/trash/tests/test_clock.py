@@ -71,7 +71,7 @@ def clocks(monkeypatch):
 
 
 def findings() -> list[str]:
-    return [one.level for one in machine.clock_of_rounds()]
+    return [finding.level for finding in machine.clock_of_rounds()]
 
 
 @pytest.mark.parametrize("kind", few(KINDS, 2))

@@ -104,20 +104,20 @@ def test_a_jobs_files_are_counted_again_when_it_has_ended(alice):
     (folder / "a").write_bytes(bytes(10_000))
     now = timezone.now()
     sizes.measure(now)
-    one = Job.objects.get().output_bytes
-    assert 10_000 <= one < 10_000 + 4 * 4096  # in blocks, with the folder's own
+    counted = Job.objects.get().output_bytes
+    assert 10_000 <= counted < 10_000 + 4 * 4096  # in blocks, with the folder's own
     (folder / "b").write_bytes(bytes(50_000))
     (folder / "sparse").touch()
     os.truncate(folder / "sparse", 1 << 40)  # takes no room
     sizes.measure(now + sizes.AGAIN_AFTER / 2)
-    assert Job.objects.get().output_bytes == one
+    assert Job.objects.get().output_bytes == counted
     sizes.measure(now + sizes.AGAIN_AFTER + timedelta(seconds=1))
-    assert one + 50_000 <= Job.objects.get().output_bytes < one + 50_000 + 4 * 4096
+    assert counted + 50_000 <= Job.objects.get().output_bytes < counted + 50_000 + 4 * 4096
     (folder / "b").unlink()
     lifecycle.cancel(user=alice, name="fit", by="test")
     sizes.measure(now)
     running.refresh_from_db()
-    assert running.output_bytes == one
+    assert running.output_bytes == counted
 
 
 def test_no_page_walks_the_disk(world, alice, staff, monkeypatch):

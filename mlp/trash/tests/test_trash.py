@@ -86,7 +86,7 @@ class TestEveryKind:
         before = as_alice.call("get", f"{address}/thing").json()
         gone = as_alice.call("delete", f"{address}/thing?trash=1")
         assert (gone.status_code, gone.json()["trashed"] is not None) == (200, True)
-        assert [one["name"] for one in as_alice.call("get", address).json() if one["name"] == "thing"] == []
+        assert [item["name"] for item in as_alice.call("get", address).json() if item["name"] == "thing"] == []
         (entry,) = as_alice.call("get", "users/alice/trash").json()
         assert (entry["kind"], entry["name"], entry["state"]) == (kind, "thing", STATES[kind])
         assert entry["purged"] > entry["trashed"]
@@ -156,7 +156,7 @@ class TestEveryKind:
             with pytest.raises(KeyboardInterrupt):
                 tasks.run()
         assert listed(as_alice) == [("dataset", "other")]
-        assert "thing" not in [one["name"] for one in as_alice.call("get", f"users/alice/{KINDS[kind]}").json()]
+        assert "thing" not in [item["name"] for item in as_alice.call("get", f"users/alice/{KINDS[kind]}").json()]
         tasks.queue.clear()
         monkeypatch.setattr("datasets.reconcile.AGAIN_AFTER", timedelta(0))
         purge()
@@ -172,8 +172,8 @@ class TestEveryKind:
             for field in model._meta.fields:
                 if field.is_relation and field.related_model is MODELS[kind]:
                     assert not model._base_manager.filter(**{field.attname: row.pk}).exists(), model
-        held = ResourceRequest.objects.filter(pk__endswith=f":{row.pk}", state__in=["tried", "confirmed"])
-        assert not held.exists()
+        requests = ResourceRequest.objects.filter(pk__endswith=f":{row.pk}", state__in=["tried", "confirmed"])
+        assert not requests.exists()
         if kind in ("job", "application"):
             named = [{"term": {"namespace_name": "alice"}}, {"term": {"deployment": "thing"}}]
             assert logstore.get().count({"query": {"bool": {"filter": named}}}) == 0

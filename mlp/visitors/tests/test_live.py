@@ -219,8 +219,8 @@ class TestRights:
         async def work():
             link, witness = await opened(staff), await opened(present)
             await sync_to_async(User.objects.filter(username="oscar").update)(is_staff=False)
-            for one in (link, witness):
-                await one.send_to(json.dumps({"watch": [entry]}))
+            for connection in (link, witness):
+                await connection.send_to(json.dumps({"watch": [entry]}))
             end = await link.receive_output()
             while (await heard(witness))["type"] != entry["kind"]:  # which is answered after the other
                 pass

@@ -15,7 +15,7 @@ from operations.backup import layout, restoring, sparse, tree
 from operations.backup.places import BackupError, Folder
 from operations.backup.repository import Head, Repository
 from operations.backup.sealing import Damaged
-from operations.backup.tree import CUT, Entry, Tree, parse
+from operations.backup.tree import CUT, Tree, TreeEntry, parse
 from operations.backup.writing import Writer, compare
 from runners.tests import exchanging
 
@@ -40,9 +40,9 @@ def settle(root: Path) -> None:
 
 
 def back_up(repository: Repository, root: Path, before: list[bytes] = ()) -> list[bytes]:
-    one = Tree(repository, {line.partition(b"\t")[0]: line for line in before})
-    one.sweep(root)
-    return list(one.lines())
+    swept = Tree(repository, {line.partition(b"\t")[0]: line for line in before})
+    swept.sweep(root)
+    return list(swept.lines())
 
 
 def bring_back(repository: Repository, lines: list[bytes], root: Path) -> Path:
@@ -124,17 +124,17 @@ def test_what_vanishes_between_the_sweeps_is_kept_and_what_comes_is_added(reposi
         (root / name).write_text(f"{name} at first")
     (root / "folder").mkdir()
     (root / "folder" / "inside").write_text("inside")
-    one = Tree(repository, {})
-    one.sweep(root)
+    swept = Tree(repository, {})
+    swept.sweep(root)
     (root / "goes").unlink()
     (root / "changes").write_text("changed")
     (root / "comes").write_text("new")
     (root / "folder" / "inside").unlink()
     (root / "folder").rmdir()
     (root / "folder").write_text("a file now")
-    one.sweep(root)
-    assert one.gone == 2
-    again = bring_back(repository, list(one.lines()), tmp_path / "again")
+    swept.sweep(root)
+    assert swept.gone == 2
+    again = bring_back(repository, list(swept.lines()), tmp_path / "again")
     texts = {path.name: path.read_text() for path in again.iterdir() if path.is_file()}
     assert texts == {
         "stays": "stays at first",
@@ -198,7 +198,7 @@ def test_holes_are_neither_read_nor_stored_nor_needed(repository, root, tmp_path
 
 def test_zeros_of_backups_of_earlier_releases_need_no_room(repository):
     zeros = repository.put(bytes(CUT)).result()
-    entry = Entry("f", 0o600, 0, 0, 0, 3 * CUT + 5, "", [[zeros, 0, CUT]] * 3 + [["x", 0, 5]])
+    entry = TreeEntry("f", 0o600, 0, 0, 0, 3 * CUT + 5, "", [[zeros, 0, CUT]] * 3 + [["x", 0, 5]])
     head = Head("one", "", "", "", entry.size, 0, 1, [repository.put(entry.line("a")).result()])
     assert restoring.size_on_disk(repository, head) == 5
 
@@ -240,7 +240,7 @@ def test_an_interrupted_restore_continues(repository, root, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b", "", "a//b", "nul\0"])
 def test_a_list_that_leads_out_of_the_root_is_refused(repository, tmp_path, path):
-    line = Entry("f", 0o600, os.getuid(), os.getgid(), 0).line(path)
+    line = TreeEntry("f", 0o600, os.getuid(), os.getgid(), 0).line(path)
     with pytest.raises(Damaged, match="outside"):
         bring_back(repository, [line], tmp_path / "again")
 
@@ -248,8 +248,8 @@ def test_a_list_that_leads_out_of_the_root_is_refused(repository, tmp_path, path
 def test_nothing_is_written_through_a_link(repository, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
-    link = Entry("l", 0o777, os.getuid(), os.getgid(), 0, target=str(outside)).line("a")
-    inside = Entry("d", 0o700, os.getuid(), os.getgid(), 0).line("a/b")
+    link = TreeEntry("l", 0o777, os.getuid(), os.getgid(), 0, target=str(outside)).line("a")
+    inside = TreeEntry("d", 0o700, os.getuid(), os.getgid(), 0).line("a/b")
     with pytest.raises(OSError):
         bring_back(repository, [link, inside], tmp_path / "again")
     assert list(outside.iterdir()) == []
@@ -295,11 +295,11 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("harmless")
     (root / "y").symlink_to(tmp_path / "elsewhere")
-    one = Tree(repository, {})
-    one.sweep(root)
+    swept = Tree(repository, {})
+    swept.sweep(root)
     exchanging.exchange(root)
-    one.sweep(root)
-    lines = list(one.lines())
+    swept.sweep(root)
+    lines = list(swept.lines())
     again = bring_back(repository, lines, tmp_path / "again")
     assert list(compare(again, iter(lines))) == []
     found = {str(path.relative_to(again)) for path in again.rglob("*")}
@@ -309,7 +309,7 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
 
 
 def test_what_has_no_room_is_not_restored(repository, tmp_path):
-    lines = [Entry("f", 0o600, 0, 0, 0, 1 << 60, "", [["object", 0, 1 << 60]]).line("large")]
+    lines = [TreeEntry("f", 0o600, 0, 0, 0, 1 << 60, "", [["object", 0, 1 << 60]]).line("large")]
     head = Head("one", "", "", "", 1 << 60, 0, 1, [repository.put(b"\n".join(lines)).result()])
     with pytest.raises(BackupError, match="are free"):
         restoring._need_room(tmp_path, repository, head)

@@ -55,7 +55,7 @@ def test_a_check_that_fails_hides_no_other():
     found = list(
         findings.run([Check("a", breaks), Check("b", lambda: [Finding("b", "problem", "bad", "mend it")])], ())
     )
-    assert [one.level for one in found] == ["ok", "warning", "problem"]
+    assert [finding.level for finding in found] == ["ok", "warning", "problem"]
     assert found[1].what == "could not be checked: broken"
     assert findings.worst(found) == "problem"
 
@@ -220,7 +220,7 @@ def test_runs_that_are_not_isolated(confined):
     finding = only(isolation.isolation())
     assert (finding.level, "bwrap is not installed" in finding.remedy) == ("problem", True)
     confined(isolation="landlock", why_not=("bwrap is not installed",))
-    assert [one.level for one in isolation.isolation()] == ["ok", "note"]
+    assert [finding.level for finding in isolation.isolation()] == ["ok", "note"]
 
 
 def test_open_ports_matter_to_runs_without_a_network_of_their_own(confined):

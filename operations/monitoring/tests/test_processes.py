@@ -55,9 +55,9 @@ def start(tmp_path):
         return started[-1]
 
     yield begin
-    for one in started:
-        if one.process.poll() is None:
-            one.kill()
+    for counting in started:
+        if counting.process.poll() is None:
+            counting.kill()
 
 
 def totals(folder: Path) -> dict[str, float]:

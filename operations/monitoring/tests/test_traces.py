@@ -107,7 +107,7 @@ def test_a_job_that_waits_belongs_to_the_request_that_submitted_it(user, receive
     requests.put(f"{user.api}/jobs/first:cancel", headers=user.headers | {"traceparent": freed}, timeout=LIMIT_S)
     assert user.trace_of("second").split("-")[1] == trace
     until(lambda: {"run.start", "job.queued"} <= receiver.of(trace).keys() and receiver.of(freeing))
-    spans, [cancel] = receiver.of(trace), [one for one in receiver.of(freeing).values() if one.kind == SERVER]
+    spans, [cancel] = receiver.of(trace), [span for span in receiver.of(freeing).values() if span.kind == SERVER]
     request, queued, start = spans["POST /api/v1/users/{user}/jobs"], spans["job.queued"], spans["run.start"]
     assert start.parent == request.id
     assert request.began <= queued.began <= request.ended <= cancel.began <= queued.ended <= start.ended

@@ -285,10 +285,10 @@ def answers(host: str, port: int, path: str) -> bool:
 def expanded(word: str, environment: dict[str, str]) -> str:
     """Expand variables as the kubelet does: `$(NAME)` where there is one; `$$` is `$`."""
 
-    def one(match: re.Match) -> str:
+    def value_of(match: re.Match) -> str:
         return "$" if match[0] == "$$" else environment.get(match[1], match[0])
 
-    return re.sub(r"\$\$|\$\(([^)]*)\)", one, word)
+    return re.sub(r"\$\$|\$\(([^)]*)\)", value_of, word)
 
 
 def rewritten(word: str, where: dict[str, str]) -> str:

@@ -275,7 +275,7 @@ class Handler(BaseHTTPRequestHandler):
             portion = output.records[sent:]
             sent += len(portion)
             text = b""
-            for record in (one for one in portion if one.time >= since):
+            for record in (record for record in portion if record.time >= since):
                 text += record.render(times and begins)
                 begins = record.text.endswith(b"\n")
             for part in text.splitlines(keepends=True) if follow else [text]:

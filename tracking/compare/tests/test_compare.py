@@ -120,11 +120,13 @@ def test_ten_runs_that_are_compared_have_ten_colours(get, make):
 def _seen(code: str) -> tuple[float, float, float]:
     """Return a colour's lightness, and how green or red and how blue or yellow it is (CIELAB, D65)."""
     red, green, blue = (int(code[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in (red, green, blue))
+    red, green, blue = (
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in (red, green, blue)
+    )
     x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
     y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
-    x, y, z = (one ** (1 / 3) if one > 0.008856 else 7.787 * one + 16 / 116 for one in (x, y, z))
+    x, y, z = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in (x, y, z))
     return 116 * y - 16, 500 * (x - y), 200 * (y - z)
 
 

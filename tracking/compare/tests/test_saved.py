@@ -103,7 +103,9 @@ def test_a_shared_comparison_shares_its_runs_and_no_others(runs, alice, bob, as_
     assert as_bob.call("get", "users/alice/jobs/one").json()["env"] != {"KEY": "hush"}
     for verb, body in (("put", {"jobs": ["one"]}), ("delete", None)):
         assert as_bob.refused(verb, f"{HERE}/best", body)
-    assert [one["name"] for one in as_bob.call("get", "users/bob/shared_with_me?kind=comparison").json()] == ["best"]
+    assert [share["name"] for share in as_bob.call("get", "users/bob/shared_with_me?kind=comparison").json()] == [
+        "best"
+    ]
     as_alice.call("put", f"{HERE}/best", {"jobs": ["two", "three"]})
     assert [hers.get(f"/u/alice/jobs/{name}").status_code for name in ("one", "two", "three")] == [404, 200, 200]
     Job.objects.filter(name="two").update(trashed=timezone.now())

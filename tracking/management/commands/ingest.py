@@ -21,15 +21,15 @@ class Command(BaseCommand):
         asked = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: asked.set())
-        with only_one("ingest", asked.is_set, partial(heartbeats.alive, "ingest")) as held:
-            if held is not None:
-                asyncio.run(self._run(held, asked))
+        with only_one("ingest", asked.is_set, partial(heartbeats.alive, "ingest")) as lock:
+            if lock is not None:
+                asyncio.run(self._run(lock, asked))
 
-    async def _run(self, held: Held, asked: threading.Event) -> None:
+    async def _run(self, lock: Held, asked: threading.Event) -> None:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         if asked.is_set():  # by a signal that came just before
             stop.set()
-        await ingest.run(stop, held.check)
+        await ingest.run(stop, lock.check)

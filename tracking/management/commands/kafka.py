@@ -23,6 +23,6 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        with only_one("kafka", stop.is_set, partial(heartbeats.alive, "kafka")) as held:
-            if held is not None:
-                kafka_source.run(stop, held.check)
+        with only_one("kafka", stop.is_set, partial(heartbeats.alive, "kafka")) as lock:
+            if lock is not None:
+                kafka_source.run(stop, lock.check)

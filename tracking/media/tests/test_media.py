@@ -75,7 +75,9 @@ class TestShown:
         assert (image["Content-Type"], image["X-Content-Type-Options"]) == ("image/png", "nosniff")
         assert "sandbox" in image["Content-Security-Policy"]
         assert numpy.array_equal(numpy.asarray(Image.open(io.BytesIO(b"".join(image)))), RGB + 9)
-        assert ("img", "5", "4") in [(tag, one.get("width"), one.get("height")) for tag, one in markup(page).tags]
+        assert ("img", "5", "4") in [
+            (tag, attributes.get("width"), attributes.get("height")) for tag, attributes in markup(page).tags
+        ]
         chosen = client.get(PAGE, {"at": "image:val/samples:5"})
         assert sources(chosen, "img") != [last]
         part = client.get(PAGE + "/part", {"at": "image:val/samples:7"})  # the nearest before it
@@ -129,7 +131,7 @@ class TestShown:
         media.log_image("samples", RGB, 1, caption="x")
         media.log_text("notes", "y", 2)
         answer = as_alice.call("get", REST)
-        assert (answer["X-Total-Count"], [one["kind"] for one in answer.json()]) == ("2", ["image", "text"])
+        assert (answer["X-Total-Count"], [item["kind"] for item in answer.json()]) == ("2", ["image", "text"])
         [picture_] = as_alice.call("get", REST + "?kind=image&name=samples&step=1").json()
         assert picture_["caption"] == "x"
         data = as_alice.call("get", f"users/alice/jobs/fit/artifacts/{picture_['path']}")
@@ -214,13 +216,13 @@ class TestHostile:
             {"step": 1.5}, {"step": True}, {"step": 2**60}, {"file": "../../x.md"}, {"file": "text/.x"}, {"time": "x"},
             {"file": "/etc/passwd"}, {"file": "text/a.md\n"}, {"caption": [1]}, {"rows": "9"}, {"attempt": None},
         ]  # fmt: skip
-        lines = [json.dumps({**good, **one}) for one in wrong]
+        lines = [json.dumps({**good, **fields}) for fields in wrong]
         lines += ["[" * 100_000, "{}", "null", "\x00", '{"kind": NaN}', "x" * 9000, json.dumps(good)]
         (folder / "index.jsonl").write_bytes("\n".join(lines).encode() + b"\n\xff\xfe\n" + b'{"unfinished')
         page = client.get(PAGE)
         assert f"{len(wrong) + 7} lines of media/index.jsonl are not valid" in visible_text(page)
         assert markup(page).inline == []
-        assert [one["name"] for one in as_alice.call("get", REST).json()] == ["good"]
+        assert [item["name"] for item in as_alice.call("get", REST).json()] == ["good"]
         line(folder, kind="text", file="text/a.md", caption="\ud800" + EVIL)
         assert markup(client.get(PAGE)).inline == []
 

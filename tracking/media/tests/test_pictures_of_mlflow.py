@@ -36,7 +36,7 @@ def test_pictures_of_both_releases_have_their_names_and_steps(alice, as_alice, h
     for name, data in stored.items():
         files.put_bytes(job, f"artifacts/images/{name}", data)
     found = as_alice.call("get", REST).json()
-    assert [(one["kind"], one["name"], one["step"]) for one in found] == [
+    assert [(item["kind"], item["name"], item["step"]) for item in found] == [
         ("image", "val/samples", 5), ("image", "val/samples", 9), ("image", "old/one", 1),
     ]  # fmt: skip
     assert found[0]["path"] in {f"artifacts/images/{name}" for name in stored}

@@ -222,8 +222,8 @@ def test_an_invalid_message_id_does_not_block_other_rows(running, ingest_now, st
 def test_a_lone_surrogate_in_a_message_id_is_stored_once(running):  # noqa: F811
     """As the library reads header bytes that are not valid text."""
     sent = running.created + timedelta(seconds=1)
-    one = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
-    assert [recording.record([one]) for _ in range(2)] == [1, 0]
+    delivery = bus.Delivery(SUBJECT, json.dumps(row(0)).encode(), "m\udcff", 1, sent)
+    assert [recording.record([delivery]) for _ in range(2)] == [1, 0]
 
 
 def test_unstorable_rows_are_dropped_and_the_rest_of_the_batch_is_kept(running, monkeypatch):  # noqa: F811
@@ -263,7 +263,7 @@ def test_a_websocket_gets_them_in_order_before_the_end(as_alice, running, reques
         assert not any(looks)
         request.getfixturevalue("ingesting")  # not to be waited for here: it takes turns with us in one thread
         seen = [await link.receive_output() for _ in range(4)]
-        return [json.loads(one["text"])["epoch"] if "text" in one else one for one in seen]
+        return [json.loads(message["text"])["epoch"] if "text" in message else message for message in seen]
 
     assert asyncio.run(work()) == [0, 1, 2, {"type": "websocket.close", "code": 1000}]
     assert Job.objects.get().state == "finished"

@@ -326,11 +326,11 @@ class TestWebsocket:
         async def work():
             headers = [(b"origin", b"http://localhost"), (b"host", b"localhost"), (b"cookie", cookie)]
             link, other = Link(application, f"/api/v1/{URL}", headers=headers), socket(f"?token={token}")
-            for one in (link, other):
-                assert (await one.connect())[0]
+            for connection in (link, other):
+                assert (await connection.connect())[0]
             await sync_to_async(record)(running, 0)
-            for one in (link, other):
-                assert (await one.receive_json_from())["epoch"] == 0
+            for connection in (link, other):
+                assert (await connection.receive_json_from())["epoch"] == 0
             await sync_to_async(take)(client)
             await sync_to_async(record)(running, 1)
             return await link.receive_output(), (await other.receive_json_from())["epoch"]

@@ -27,9 +27,9 @@ def test_what_was_not_reported_does_not_exist(as_alice, running, ingesting):  # 
     assert as_alice.call("post", URL, [part, more, row(2, accuracy=0.5, loss=0.5)]).status_code == 200
     wait_for(lambda: Metrics.objects.count() == 3)
     stored = as_alice.call("get", "users/alice/jobs/fit/metrics").json()
-    assert [(one["accuracy"], one["loss"]) for one in stored] == [(0.5, 0.5), (None, 1.0), (None, 2.0)]
-    found = {one["name"]: one for one in as_alice.call("get", "users/alice/jobs/fit/series?points=10").json()}
-    assert {name: (one["count"], one["points"]) for name, one in found.items()} == {
+    assert [(entry["accuracy"], entry["loss"]) for entry in stored] == [(0.5, 0.5), (None, 1.0), (None, 2.0)]
+    found = {series["name"]: series for series in as_alice.call("get", "users/alice/jobs/fit/series?points=10").json()}
+    assert {name: (series["count"], series["points"]) for name, series in found.items()} == {
         "accuracy": (1, [[2, 0.5, 1]]),
         "loss": (3, [[0, 2.0, 1], [1, 1.0, 1], [2, 0.5, 1]]),
     }
@@ -39,7 +39,7 @@ def test_a_job_that_reports_no_accuracy_has_no_series_of_it(as_alice, running, i
     as_alice.call("post", URL, {"epoch": 0, "loss": 2.0, "progress": 1, "reported": ["loss"]})
     as_alice.call("post", URL, {"epoch": 1, "progress": 1, "reported": []})
     wait_for(lambda: Metrics.objects.count() == 2)
-    assert [one["name"] for one in as_alice.call("get", "users/alice/jobs/fit/series").json()] == ["loss"]
+    assert [series["name"] for series in as_alice.call("get", "users/alice/jobs/fit/series").json()] == ["loss"]
 
 
 def test_points_have_the_time_of_their_report(as_alice, running, ingesting):  # noqa: F811
@@ -58,7 +58,9 @@ def test_mlflow_shows_what_was_reported_at_its_time(as_alice, alice, running, in
     wait_for(lambda: Metrics.objects.count() == 3)
     mlflow, run = Mlflow(accounts.token_of(alice)), running.run_id.hex
     history = mlflow.call("get", "metrics/get-history", run_id=run, metric_key="loss")["metrics"]
-    assert [(one["step"], one["timestamp"]) for one in history] == [(at, (began - 20 + at) * 1000) for at in range(3)]
+    assert [(point["step"], point["timestamp"]) for point in history] == [
+        (at, (began - 20 + at) * 1000) for at in range(3)
+    ]
     assert mlflow.call("get", "metrics/get-history", run_id=run, metric_key="accuracy").get("metrics", []) == []
     assert mlflow.call("get", "runs/get", run_id=run)["run"]["data"]["metrics"] == history[-1:]
 
@@ -72,7 +74,7 @@ def test_the_csv_and_a_model_have_what_was_reported(as_alice, alice, client, run
     client.force_login(alice)
     answer = client.get("/compare.csv?job=fit")
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
-    found = [(one["series"], one["step"], one["value"]) for one in csv.DictReader(io.StringIO(text))]
+    found = [(entry["series"], entry["step"], entry["value"]) for entry in csv.DictReader(io.StringIO(text))]
     assert found == [("loss", "4", "0.25"), ("accuracy", "4", "0.75")]
     as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})
     until(running, "finished")

@@ -37,7 +37,7 @@ def points(as_alice):
     """Return the answered series by name."""
 
     def get(query: str = "") -> dict:
-        return {one["name"]: one for one in as_alice.call("get", f"{POINTS}?{query}").json()}
+        return {entry["name"]: entry for entry in as_alice.call("get", f"{POINTS}?{query}").json()}
 
     return get
 
@@ -49,27 +49,27 @@ class TestLong:
             cursor.execute(LONG, [running.pk])
 
     def test_a_long_series_comes_in_few_buckets_that_say_all(self, points):
-        one = points("points=300")["long"]
-        assert (one["count"], one["last"], one["last_step"]) == (100_000, "Infinity", 999_990)
-        assert one["first_bad"] == {"step": 700_010, "attempt": 1, "value": "NaN"}
-        assert 200 < len(one["step"]) <= 310
-        assert set(one["attempt"]) == {1, 2}
-        assert one["step"] == sorted(one["step"])
+        long = points("points=300")["long"]
+        assert (long["count"], long["last"], long["last_step"]) == (100_000, "Infinity", 999_990)
+        assert long["first_bad"] == {"step": 700_010, "attempt": 1, "value": "NaN"}
+        assert 200 < len(long["step"]) <= 310
+        assert set(long["attempt"]) == {1, 2}
+        assert long["step"] == sorted(long["step"])
         finite = [value(i) for i in range(100_000) if math.isfinite(value(i))]
-        assert min(low for low in one["least"] if low is not None) == min(finite) == one["min"]
-        assert max(high for high in one["greatest"] if high is not None) == max(finite) == one["max"]
-        assert [sum(bad[place] for bad in one["bad"]) for place in (3, 4, 5)] == [1, 10, 0]
-        assert next(bad[0] for bad in one["bad"]) == 700_010
-        at = one["step"].index(next(step for step in one["step"] if step > 500_000))
-        begin, end = one["step"][at] // 10, one["step"][at + 1] // 10
-        assert one["value"][at] == pytest.approx(sum(map(value, range(begin, end))) / (end - begin))
+        assert min(low for low in long["least"] if low is not None) == min(finite) == long["min"]
+        assert max(high for high in long["greatest"] if high is not None) == max(finite) == long["max"]
+        assert [sum(bad[place] for bad in long["bad"]) for place in (3, 4, 5)] == [1, 10, 0]
+        assert next(bad[0] for bad in long["bad"]) == 700_010
+        at = long["step"].index(next(step for step in long["step"] if step > 500_000))
+        begin, end = long["step"][at] // 10, long["step"][at + 1] // 10
+        assert long["value"][at] == pytest.approx(sum(map(value, range(begin, end))) / (end - begin))
 
     @pytest.mark.parametrize(("low", "high"), few([(163_000, 164_000), (81_900, 81_930), (899_000, 901_000)], 1))
     def test_a_short_range_has_every_point_as_it_was_reported(self, points, low, high):
-        one = points(f"points=300&from={low}&to={high}")["long"]
-        assert one["step"] == list(range(low, high + 1, 10))
-        assert one["value"] == [value(step // 10) for step in one["step"]]
-        assert (one["bucket"], one["least"], one["count"]) == (1, [], 100_000)
+        long = points(f"points=300&from={low}&to={high}")["long"]
+        assert long["step"] == list(range(low, high + 1, 10))
+        assert long["value"] == [value(step // 10) for step in long["step"]]
+        assert (long["bucket"], long["least"], long["count"]) == (1, [], 100_000)
 
     def test_a_range_between_comes_in_finer_buckets(self, points):
         whole, part = points("points=100")["long"], points("points=100&from=300000&to=400000")["long"]
@@ -79,11 +79,11 @@ class TestLong:
 
     def test_a_range_of_times(self, points, as_alice, running):  # noqa: F811
         times = points("points=5000&from=0&to=99999999")["long"]["time"]
-        one = points(f"x=time&from={times[0] + 10}&to={times[0] + 10.2}")["long"]
-        assert 190 < len(one["step"]) < 210
-        assert all(times[0] + 10 <= at <= times[0] + 10.2 for at in one["time"])
+        long = points(f"x=time&from={times[0] + 10}&to={times[0] + 10.2}")["long"]
+        assert 190 < len(long["step"]) < 210
+        assert all(times[0] + 10 <= at <= times[0] + 10.2 for at in long["time"])
         relative = times[0] - running.started.timestamp() + 10
-        assert points(f"x=relative&from={relative}&to={relative + 0.2}")["long"]["step"][5] == one["step"][5]
+        assert points(f"x=relative&from={relative}&to={relative + 0.2}")["long"]["step"][5] == long["step"][5]
 
     def test_a_series_call_reads_the_blocks_instead_of_all_rows(self, as_alice, running, alice):  # noqa: F811
         RunMetric.objects.create(
@@ -99,7 +99,9 @@ class TestLong:
         assert 100 <= len(steps) <= 210
         near = next(point for point in long["points"] if point[0] >= 300_000)
         assert near[1] == pytest.approx(value(int(near[0] // 10)), abs=0.2)
-        reads = [one["sql"] for one in asked if "FROM metric_value" in one["sql"] and "RECURSIVE" not in one["sql"]]
+        reads = [
+            query["sql"] for query in asked if "FROM metric_value" in query["sql"] and "RECURSIVE" not in query["sql"]
+        ]
         assert len(reads) == 2  # what is in no block yet, and the first value that is not finite
         assert f"LIMIT {blocks.SIZE + 1}" in reads[0]
         assert "AND id > 0 " not in reads[1]
@@ -172,13 +174,15 @@ class TestNotFinite:
         body = '[{"step":0,"values":{"norm":1,"lr":NaN}},{"step":1,"values":{"norm":"Infinity","lr":-Infinity}}]'
         assert as_alice.call("post", URL, body).content == b'""'
         wait_for(lambda: Value.objects.count() == 4)
-        newest = {(one["name"], one["step"]): one["value"] for one in as_alice.call("get", URL).json()}
+        newest = {(entry["name"], entry["step"]): entry["value"] for entry in as_alice.call("get", URL).json()}
         assert newest == {("norm", 0): 1.0, ("norm", 1): "Infinity", ("lr", 0): "NaN", ("lr", 1): "-Infinity"}
         assert points()["norm"]["value"] == [1.0, None]
         assert points()["norm"]["first_bad"] == {"step": 1, "attempt": 1, "value": "Infinity"}
         assert [bad[3:] for bad in points()["lr"]["bad"]] == [[1, 0, 0], [0, 0, 1]]
         norm = next(
-            one for one in as_alice.call("get", "users/alice/jobs/fit/series?points=5").json() if one["name"] == "norm"
+            entry
+            for entry in as_alice.call("get", "users/alice/jobs/fit/series?points=5").json()
+            if entry["name"] == "norm"
         )
         assert (norm["last"], norm["max"], norm["points"][-1]) == ("Infinity", "Infinity", [1.0, "Infinity", 1.0])
 

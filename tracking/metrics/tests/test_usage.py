@@ -35,7 +35,7 @@ def usage_of(client, query: str = "?points=100") -> dict:
     answer = client.call("get", f"users/alice/jobs/fit/usage{query}")
     assert answer.status_code == 200
     assert answer["X-Total-Count"] == str(len(answer.json()))
-    return {one["name"]: one for one in answer.json()}
+    return {series["name"]: series for series in answer.json()}
 
 
 @pytest.mark.long
@@ -75,7 +75,7 @@ def test_a_script_that_writes_the_file_does_no_harm(as_alice, submit, until):
         '{"after": 2, "cpu": 1, "gpu": 7}',
     ]
     path.write_text("\n".join(rows))
-    assert {name: one["count"] for name, one in usage_of(as_alice).items()} == {"cpu": 2, "gpu": 1}
+    assert {name: series["count"] for name, series in usage_of(as_alice).items()} == {"cpu": 2, "gpu": 1}
     path.unlink()
     path.symlink_to("/etc/passwd")
     assert usage_of(as_alice) == {}

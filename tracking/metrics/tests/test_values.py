@@ -78,7 +78,7 @@ class TestReport:
         assert answer["X-Total-Count"] == "3"
         newest = answer.json()[0]
         assert newest == {"name": "lr", "step": 1, "value": 0.05, "time": "2023-11-14T22:13:20.500000Z", "attempt": 1}
-        assert {one["value"] for one in as_alice.call("get", URL + "?name=norm").json()} == {3.0}
+        assert {entry["value"] for entry in as_alice.call("get", URL + "?name=norm").json()} == {3.0}
 
     def test_a_repeated_report_counts_once(self, as_alice, running, ingesting):  # noqa: F811
         for _ in range(3):
@@ -146,7 +146,9 @@ class TestSeries:
         record(running, *(numbers(step, lr=1 / (step + 1), norm=step) for step in range(100)))
         sent = running.created + timedelta(seconds=1)
         recording.record([bus.Delivery("job_metrics.alice.fit", json.dumps(row(0)).encode(), "m", 0, sent)])
-        series = {one["name"]: one for one in as_alice.call("get", "users/alice/jobs/fit/series?points=20").json()}
+        series = {
+            entry["name"]: entry for entry in as_alice.call("get", "users/alice/jobs/fit/series?points=20").json()
+        }
         assert list(series) == ["accuracy", "loss", "lr", "norm"]
         assert {key: series["norm"][key] for key in ("count", "last", "min", "max")} == {
             "count": 100,

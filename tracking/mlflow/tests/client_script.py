@@ -41,7 +41,7 @@ batch = [Metric("long", value=step / 7, timestamp=1_700_000_000_000 + step, step
 for _ in range(2):
     client.log_batch(run.info.run_id, metrics=batch)
 history = client.get_metric_history(run.info.run_id, "long")
-assert [(one.step, one.value) for one in history] == [(one.step, one.value) for one in batch]
+assert [(point.step, point.value) for point in history] == [(point.step, point.value) for point in batch]
 client.log_batch(run.info.run_id, params=[Param("p", "v")], tags=[RunTag("t", "v")])
 
 code = None

@@ -48,7 +48,7 @@ class Client(Person):
     def listed(self, path: str) -> dict:
         answer = self.get(f"{API}mlflow-artifacts/artifacts", params={"path": path})
         assert answer.status_code == 200, answer.text
-        return {one["path"]: one.get("file_size", "folder") for one in answer.json().get("files", [])}
+        return {entry["path"]: entry.get("file_size", "folder") for entry in answer.json().get("files", [])}
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_artifacts_are_stored_listed_read_replaced_and_deleted(alices, run, site
     assert alices.listed(f"{root(run)}/a.txt") == alices.listed(f"{root(run)}/none") == alices.listed("") == {}
     shown = alices.get(API + "mlflow/artifacts/list", params={"run_id": run["run_id"], "path": "sub"}).json()
     assert shown["root_uri"] == run["artifact_uri"]
-    assert [one["path"] for one in shown["files"]] == ["sub/chunked", "sub/deep", "sub/empty"]
+    assert [entry["path"] for entry in shown["files"]] == ["sub/chunked", "sub/deep", "sub/empty"]
     read = alices.get(f"{base(run)}/sub/deep/big.bin")
     assert (read.content == big, read.headers["X-Content-Type-Options"]) == (True, "nosniff")
     assert "X-Accel-Redirect" not in read.headers
@@ -334,9 +334,9 @@ def test_an_upload_of_an_earlier_release_is_joined_where_it_has_room_only(alices
     about = multipart.uploads_of("alice") / answer["upload_id"] / multipart.ABOUT
     about.write_text(json.dumps(json.loads(about.read_text()) | {"charged": False}))
     parts = []
-    for one in answer["credentials"]:
-        sent = requests.put(one["url"], data=os.urandom(90_000))
-        parts.append({"part_number": one["part_number"], "etag": sent.headers["ETag"], "url": one["url"]})
+    for credential in answer["credentials"]:
+        sent = requests.put(credential["url"], data=os.urandom(90_000))
+        parts.append({"part_number": credential["part_number"], "etag": sent.headers["ETag"], "url": credential["url"]})
     done = {"path": "model.bin", "upload_id": answer["upload_id"], "parts": parts}
     limits.set_limit(tenant="default", user="alice", rom=100_000, by="test")
     assert error(alices.post(f"{mpu}/complete/{target}", json=done)) == (413, "QUOTA_EXCEEDED")

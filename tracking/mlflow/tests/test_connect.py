@@ -79,7 +79,7 @@ def test_the_address_chooses_a_snippet_and_a_wrong_one_is_ignored(alice):
     assert chosen("?for=keras&in=notebook") == ["keras", "notebook"]
     assert chosen("?for=%00<script>&in=moon") == ["mlflow", "bash"]
     style = (settings.BASE_DIR / "mlp/static/mlp/connect.css").read_text()
-    for key in [one.key for one in (*LIBRARIES, *PLACES)]:  # each has the rule that shows it
+    for key in [section.key for section in (*LIBRARIES, *PLACES)]:  # each has the rule that shows it
         assert f'[value="{key}"]:checked) ' in style
 
 

@@ -21,7 +21,9 @@ def runs(mlflow):
 
 def test_several_runs_at_once(mlflow, runs, mlflow_of_bob):
     found = mlflow.call("get", "metrics/get-history-bulk", run_id=runs, metric_key="loss")["metrics"]
-    assert [(one["run_id"], one["step"]) for one in found] == [(run, at) for run in sorted(runs) for at in range(10)]
+    assert [(entry["run_id"], entry["step"]) for entry in found] == [
+        (run, at) for run in sorted(runs) for at in range(10)
+    ]
     assert found[0].keys() == {"key", "value", "timestamp", "step", "run_id"}
     few = mlflow.call("get", "metrics/get-history-bulk", run_id=runs, metric_key="loss", max_results=3)["metrics"]
     assert len(few) == 3
@@ -35,11 +37,11 @@ def test_several_runs_at_once(mlflow, runs, mlflow_of_bob):
 def test_an_interval_of_steps(mlflow, runs):
     asked = {"run_ids": runs, "metric_key": "loss"}
     found = mlflow.call("get", "metrics/get-history-bulk-interval", **asked, start_step=2, end_step=5)["metrics"]
-    assert [(runs.index(one["run_id"]), one["step"]) for one in found] == [(0, at) for at in range(2, 6)] + [
+    assert [(runs.index(entry["run_id"]), entry["step"]) for entry in found] == [(0, at) for at in range(2, 6)] + [
         (1, at) for at in range(2, 6)
     ]
     few = mlflow.call("get", "metrics/get-history-bulk-interval", **asked, max_results=3)["metrics"]
-    assert [one["step"] for one in few[:3]] == [0, 4, 9]
+    assert [entry["step"] for entry in few[:3]] == [0, 4, 9]
     for fields in ({"start_step": 1}, {"start_step": 5, "end_step": 2}, {"max_results": 0}):
         code = mlflow.refused("get", "metrics/get-history-bulk-interval", **asked, **fields)
         assert code == "INVALID_PARAMETER_VALUE"

@@ -24,7 +24,7 @@ def log(mlflow, **fields) -> dict:
 
 def names(mlflow, keys, **fields) -> list[str]:
     found = mlflow.call("post", "logged-models/search", experiment_ids=keys, **fields).get("models", [])
-    return [one["info"]["name"] for one in found]
+    return [model["info"]["name"] for model in found]
 
 
 @pytest.mark.long

@@ -72,15 +72,15 @@ def test_a_board_has_the_first_charts_and_finds_the_others(client, alice, as_ali
     assert names(page) == ["m01", "m10", "m11"]
     assert f'<input type="hidden" name="job" value="{two}">' in page
     points = as_alice.call("get", f"users/alice/jobs/{one}/points?find=M1&limit=1")
-    assert ([one["name"] for one in points.json()], points["X-Total-Count"]) == (["m10"], "2")
+    assert ([entry["name"] for entry in points.json()], points["X-Total-Count"]) == (["m10"], "2")
     listed = as_alice.call("get", f"users/alice/jobs/{one}/series?limit=3&offset=10")
-    assert ([one["name"] for one in listed.json()], listed["X-Total-Count"]) == (["m10", "m11"], "12")
+    assert ([entry["name"] for entry in listed.json()], listed["X-Total-Count"]) == (["m10", "m11"], "12")
 
 
 def test_a_comparison_reads_a_bounded_number_of_metrics(client, alice, many, monkeypatch):
     monkeypatch.setattr(rows, "MAX_NAMES", 4)
     found = rows.summaries_of(list(Job.objects.all()))
-    assert {tuple(one) for one in found.values()} == {("m00", "m01", "m02", "m03")}
+    assert {tuple(listed_names) for listed_names in found.values()} == {("m00", "m01", "m02", "m03")}
     client.force_login(alice)
     query = "&".join(f"job={name}" for name in Job.objects.values_list("name", flat=True))
     assert client.get(f"/compare?{query}").context["table"].cut

@@ -27,7 +27,7 @@ def test_what_a_job_has_written_is_listed_and_read_with_what_it_has_logged(mlflo
 
     def listed(path: str = "") -> list[tuple]:
         found = mlflow.call("get", "artifacts/list", run_id=run, path=path)["files"]
-        return [(one["path"], one.get("file_size", "folder")) for one in found]
+        return [(entry["path"], entry.get("file_size", "folder")) for entry in found]
 
     def read(path: str) -> bytes | int:
         address = f"/mlflow/api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/{path}"
@@ -46,7 +46,7 @@ def test_what_a_job_has_written_is_listed_and_read_with_what_it_has_logged(mlflo
         "/mlflow/api/2.0/mlflow-artifacts/artifacts", {"path": f"0/{run}/artifacts/ckpt"},
         HTTP_AUTHORIZATION=f"Bearer {mlflow.token}",
     )  # fmt: skip
-    assert [one["path"] for one in proxied.json()["files"]] == ["model.pt", "notes.txt"]
+    assert [entry["path"] for entry in proxied.json()["files"]] == ["model.pt", "notes.txt"]
     assert read("ckpt/model.pt") == b"weights"
     assert read("ckpt/notes.txt") == read("both.txt") == b"logged"
     assert read(f"{LOGGED}/MLmodel") == read("link/passwd") == read("nothing") == 404

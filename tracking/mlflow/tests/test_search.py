@@ -244,7 +244,7 @@ def test_experiments_are_searched(mlflow, mlflow_of_bob, runs):
     first = mlflow.call("post", "experiments/search", max_results=1, order_by=["name"])
     second = mlflow.call("post", "experiments/search", max_results=1, order_by=["name"],
                          page_token=first["next_page_token"])  # fmt: skip
-    assert [one["experiments"][0]["name"] for one in (first, second)] == ["Default", "ab"]
+    assert [page["experiments"][0]["name"] for page in (first, second)] == ["Default", "ab"]
     assert [experiment["name"] for experiment in mlflow_of_bob.call("post", "experiments/search")["experiments"]] == [
         "Default"
     ]
@@ -294,9 +294,9 @@ def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
     )  # fmt: skip
     keys = [key, runs[0]]
     found = mlflow.call("post", "runs/search", experiment_ids=keys, run_view_type="ALL")["runs"]
-    assert {run, ended} < {one["info"]["run_id"] for one in found}
-    for one in found:
-        assert one == mlflow.call("get", "runs/get", run_id=one["info"]["run_id"])["run"]
+    assert {run, ended} < {row["info"]["run_id"] for row in found}
+    for row in found:
+        assert row == mlflow.call("get", "runs/get", run_id=row["info"]["run_id"])["run"]
 
 
 def test_a_run_was_killed_or_failed_by_its_outcome_whatever_its_reason_says(mlflow, alice):
@@ -310,4 +310,4 @@ def test_a_run_was_killed_or_failed_by_its_outcome_whatever_its_reason_says(mlfl
         same = {"experiment_ids": [info["experiment_id"]], "filter": f"attributes.status = '{status}'"}
         found = mlflow.call("post", "runs/search", **same)["runs"]
         assert info["status"] == status
-        assert {one["info"]["run_id"]: one["info"]["status"] for one in found}[run] == status
+        assert {row["info"]["run_id"]: row["info"]["status"] for row in found}[run] == status

@@ -41,7 +41,7 @@ def test_a_search_joins_own_and_shared_experiments(mlflow, mlflow_of_bob, alice,
     mlflow.call("post", "runs/delete", run_id=runs["a"])
     assert search(run_view_type="ALL", order_by=["metrics.loss"]) == ["d", "b"]
     listed = mlflow_of_bob.call("post", "experiments/search", max_results=10)["experiments"]
-    assert {one["name"] for one in listed} == {"own", "Default"}
+    assert {entry["name"] for entry in listed} == {"own", "Default"}
 
 
 def test_a_shared_run_is_read_without_its_experiment(mlflow, mlflow_of_bob, bob):

@@ -43,7 +43,7 @@ def point(key: str = "loss", value=0.5, timestamp: int = 1_700_000_000_000, step
 
 def history(mlflow, run: str, key: str = "loss", **fields) -> list:
     found = mlflow.call("get", "metrics/get-history", run_id=run, metric_key=key, **fields)["metrics"]
-    return [(one["step"], one["value"]) for one in found]
+    return [(entry["step"], entry["value"]) for entry in found]
 
 
 def test_an_experiment_is_a_project(mlflow, alice):

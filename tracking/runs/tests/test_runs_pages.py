@@ -241,7 +241,7 @@ def test_a_board_has_charts_and_plots_of_chosen_runs(pages, as_alice):
     url = f"users/alice/projects/{project.pk}"
     assert as_alice.call("put", url, {"board": board}).json()["board"] == board
     text = pages.get("/projects/vision").content.decode()
-    shown = [[run["job"] for run in json.loads(html.unescape(one))] for one in re.findall('data-runs="(.*?)"', text)]
+    shown = [[run["job"] for run in json.loads(html.unescape(plot))] for plot in re.findall('data-runs="(.*?)"', text)]
     assert shown == [["a", "b"], ["a"]]
     assert 'data-axis="relative"' in text
     assert 'data-smoothing="0.5"' in text
@@ -264,7 +264,7 @@ def test_a_board_has_charts_and_plots_of_chosen_runs(pages, as_alice):
 def drawn(pages, **query) -> list[list[str]]:
     """Return the runs that each chart of the project's page draws."""
     text = pages.get("/projects/vision", query).content.decode()
-    return [[run["job"] for run in json.loads(html.unescape(one))] for one in re.findall('data-runs="(.+?)"', text)]
+    return [[run["job"] for run in json.loads(html.unescape(plot))] for plot in re.findall('data-runs="(.+?)"', text)]
 
 
 @pytest.mark.long
@@ -297,7 +297,7 @@ def test_a_run_has_a_colour_of_its_own_that_its_owner_changes(pages):
         answer = pages.post("/jobs/b/edit", {"colour": colour}, headers={"X-Background": "1"})
         assert answer.status_code == status, colour
     text = pages.get("/projects/vision").content.decode()
-    shown = [run for one in re.findall('data-runs="(.+?)"', text) for run in json.loads(html.unescape(one))]
+    shown = [run for plot in re.findall('data-runs="(.+?)"', text) for run in json.loads(html.unescape(plot))]
     assert {run["job"]: run["colour"] for run in shown} == {"a": before["a"], "b": (before["b"] + 3) % 10}
     pages.post("/jobs/a/edit", {"colour": str((before["b"] + 3) % 10)})
     text = pages.get("/compare", {"job": ["a", "b"]}).content.decode()  # where two that are compared differ

@@ -27,10 +27,11 @@ export function cut(text, width, letter = 7) {
   return fits < 0 ? text : `${all.slice(0, Math.max(1, fits - 1)).join("")}…`;
 }
 
-// Returns the name of an axis, cut to `width`; the whole is on hover.
+// Returns the name of an axis, cut to `width`; the whole is on hover then.
 export function nameOf(name, width, attributes) {
-  const made = element("text", { class: "axis-name", ...attributes }, cut(name, width));
-  made.append(element("title", {}, name));
+  const shown = cut(name, width);
+  const made = element("text", { class: "axis-name", ...attributes }, shown);
+  if (shown !== name) made.append(element("title", {}, name));
   return made;
 }
 

@@ -1,0 +1,166 @@
+"""The packages that a model is loaded with: those of the job that has trained it, else what requirements.txt beside it
+names. Its check and the applications that serve it run in an environment that has them (jobs.packages).
+
+A model remembers its environment. While that is there, and this platform's Python is as it was, it is used as it is;
+else it is installed again from lines that name the versions.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+
+from django.db.models import Q
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from jobs.models import Job
+from jobs.packages import building, finding, text
+from jobs.packages.building import Failed, Need
+from jobs.packages.store import Environment
+from jobs.packages.using import Use
+from kernel import storage
+from kernel.errors import Refused
+from resources.models import Tenant
+
+from .models import Model, State
+
+RUNTIME = "serve"
+MLMODEL = "MLmodel"
+SERVING = ("creating", "ready")  # states of applications
+NOT_NEEDED = {"mlflow", "mlflow-skinny", "mlflow-tracing"}  # mlmodel.py loads its format without them
+
+
+def of_job(job: Job | None) -> tuple[str, str]:
+    """Return the requirements and the environment's digest of what a job has trained; ("", "") without packages."""
+    if job is None or not job.requirements or not job.packages:
+        return "", ""
+    environment = Environment(job.user_id, job.packages)
+    installed = environment.installed() if environment.is_ready else None
+    if installed == []:  # the platform had all of them
+        return "", ""
+    try:
+        wanted = building.resolve(job)
+    except (Failed, OSError):  # its code is gone; the environment may still be there
+        wanted = ""
+    return text.pinned(wanted, installed) if installed else wanted, job.packages
+
+
+def of_files(folder: Path, paths: Iterable[str]) -> str:
+    """Return the requirements that come with a model's files, "" where the platform's packages suffice.
+
+    MLflow writes down all that was installed when a model was logged: its file counts where a package is missing here.
+    Any other says what its author wants, versions included. Raises Refused for what is no requirement.
+    """
+    files = set(paths)
+    of_mlflow = min((path for path in files if posixpath.basename(path) == MLMODEL), key=len, default=None)
+    place = posixpath.dirname(of_mlflow or "")
+    path = posixpath.join(place, finding.FILE)
+    if path not in files:
+        return ""
+    lines = [line for line in text.joined(_read(folder, path)) if not _is_left_out(line, of_mlflow is not None)]
+    if not any(_is_missing(line, of_mlflow is not None) for line in lines):
+        return ""
+    try:
+        return text.resolved("\n".join(lines), place, lambda name: _included(folder, name, files))
+    except Refused as refused:
+        raise Refused("%(file)s: %(problem)s", field="src", file=path, problem=refused.problem) from refused
+
+
+def ensure(model: Model, note, *, cpu: float, ram: int, tenant: Tenant, since: datetime | None) -> Path | None:
+    """Return the folder of the model's environment, None while it is being installed.
+
+    `note(digest)` records the environment with the model before an installation starts; `cpu` in cores, `ram` in MiB
+    and the tenant's network are what that may use. A failure before `since` is tried again. Raises building.Failed;
+    RunnerError, OSError.
+    """
+    environment = Environment(model.user_id, model.packages)
+    if model.packages and environment.builds_on(RUNTIME):
+        environment.touch()
+        return environment.tree
+    if not model.requirements:
+        raise Failed(str(building.GONE))
+    moment = since.timestamp() if since else 0.0
+    need = Need(model.user, model.requirements, RUNTIME, cpu, ram, tenant.network_policy, moment)
+    if model.packages != need.environment.digest:
+        note(need.environment.digest)
+    ready = building.ensure(need)
+    return ready.tree if ready else None
+
+
+def pinned(model: Model) -> str:
+    """Return the model's requirements in the versions that its environment has."""
+    installed = Environment(model.user_id, model.packages).installed() if model.packages else []
+    return text.pinned(model.requirements, installed) if installed else model.requirements
+
+
+def tree_of(model: Model) -> Path | None:
+    """Return the folder of the environment that `ensure` has returned; None for a model that needs none."""
+    return Environment(model.user_id, model.packages).tree if model.packages else None
+
+
+def in_use() -> set[tuple[int, str]]:
+    """Return the environments of models that are being checked, that an application serves, or that one moves to."""
+    moving = Q(served_by__state__in=SERVING) | Q(rollouts__app__state__in=SERVING)
+    needed = Q(state=State.CREATING) | moving
+    return set(Model.objects.filter(needed).exclude(packages="").values_list("user_id", "packages"))
+
+
+def uses(number: int) -> list[Use]:
+    """Return the models of a user that have an environment, and the applications that serve them."""
+    rows = Model.kept.filter(user=number).exclude(packages="")
+    models = rows.order_by("-pk").values_list("packages", "name", "state")
+    served = rows.filter(served_by__trashed=None).values_list("packages", "served_by__name", "served_by__state")
+    return [
+        *(Use(digest, "application", name, state in SERVING) for digest, name, state in served),
+        *(Use(digest, "model", name, state == State.CREATING) for digest, name, state in models),
+    ]
+
+
+def _read(folder: Path, path: str) -> str:
+    file = storage.open_file(folder, path)
+    if file is None:
+        return ""
+    with file:
+        return text.decoded(file.read(text.MAX_CHARS))
+
+
+def _included(folder: Path, path: str, files: set[str]) -> str:
+    if path not in files:
+        raise Refused("%(path)s is not among the files of the model", field="src", path=path)
+    return _read(folder, path)
+
+
+def _is_left_out(line: str, of_mlflow: bool) -> bool:
+    """Return whether a line only bounds others, or is of MLflow itself."""
+    words = line.split()
+    if words and words[0] in ("-c", "--constraint"):
+        return True
+    requirement = _parsed(line)
+    return of_mlflow and requirement is not None and canonicalize_name(requirement.name) in NOT_NEEDED
+
+
+def _is_missing(line: str, of_mlflow: bool) -> bool:
+    """Return whether a line asks for what the platform's Python does not have. Of MLflow's only packages count, neither
+    versions nor options: its models were loaded without them before.
+    """
+    requirement = _parsed(line)
+    if requirement is None:
+        return not of_mlflow
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return False
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return True
+    return not of_mlflow and (bool(requirement.url) or not requirement.specifier.contains(version, prereleases=True))
+
+
+def _parsed(line: str) -> Requirement | None:
+    try:
+        return Requirement(line.partition(" --hash=")[0])
+    except InvalidRequirement:
+        return None
