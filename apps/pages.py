@@ -6,6 +6,7 @@ import shlex
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import Count
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -138,7 +139,9 @@ def _aliases(user) -> list[tuple[str, str]]:
 def _own(request, name: str) -> Application:
     return access.find(
         request,
-        Application.objects.select_related("user", "tenant", "model", "alias__registered", "rollout__model"),
+        Application.objects.select_related("user", "tenant", "model", "alias__registered", "rollout__model").annotate(
+            key_count=Count("keys")
+        ),
         name,
     )
 
@@ -183,7 +186,7 @@ def application(request, name):
         "uptime": runs.uptime(latest),
         "models": _models(row.user) if own else [],
         "aliases": _aliases(row.user) if own else [],
-        "keys": row.keys.count() if own else 0,
+        "keys": row.key_count,
         "unsteady": row.state in (State.CREATING, State.DELETING),
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)

@@ -225,16 +225,16 @@ def _to_json(tensor: dict) -> dict:
         return {"parameters": {"content_type": "base64"}, "data": [base64.b64encode(word).decode() for word in words]}
 
 
-def plain(one: dict) -> list:
+def plain(tensor: dict) -> list:
     """Return a tensor as nested lists for JSON."""
-    array = np.asarray(one["data"])
+    array = np.asarray(tensor["data"])
     return [] if not array.size else _words(array.tolist())
 
 
 def _words(value):
     """Return values with bytes as text; those that are no UTF-8 are {"b64": …}, as TensorFlow Serving writes them."""
     if isinstance(value, list):
-        return [_words(one) for one in value]
+        return [_words(item) for item in value]
     if not isinstance(value, bytes):
         return value
     try:
