@@ -113,13 +113,6 @@ def revoke(*, app: Application, name: str, by: str) -> None:
                            by=notices.name_of(by), name=name, app=app.name))  # fmt: skip
 
 
-def revoke_all(app: Application) -> None:
-    """Delete the keys of a locked application. Raises Fault."""
-    rows = hold(app)
-    _forget(rows)
-    AppKey.objects.filter(pk__in=rows).delete()
-
-
 def hold(app: Application) -> list[int]:
     """Lock the keys of an application and return their rows: before the counts of their days, as `collect` does."""
     return list(app.keys.select_for_update().order_by("pk").values_list("pk", flat=True))

@@ -1,5 +1,6 @@
-"""Applications in the trash: they are stopped, so they hold no resources, and their keys are revoked. Restored,
-one that was up starts again."""
+"""Applications in the trash: they are stopped, so they hold no resources, and their keys open nothing. Restored, one
+that was up starts again, and its callers' keys work again.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +13,20 @@ from kernel.locking import lock_row, locked
 from models_app.models import Model
 from resources import retention
 
-from . import keys, lifecycle
+from . import lifecycle
 from .models import Application, State
 
 STEADY = (State.READY, State.ERROR)
 
 
 def trash(*, user, name: str, by: str) -> Application:
-    """Move an application in ready or error to the trash, stop it and revoke its keys; one that is there is not
-    changed.
+    """Move an application in ready or error to the trash and stop it; one that is there is not changed.
 
     Raises Fault; WrongState while it is starting.
     """
     with locked(Application, user=user, name=name) as app:
         if not bin.put(app, by):
             return app
-        keys.revoke_all(app)
         app.resumes = app.state == State.READY
         app.save(update_fields=["resumes"])
         return lifecycle.stop_app(user=user, name=name, by=by) if app.resumes else app

@@ -279,10 +279,12 @@ def texts(given: dict) -> np.ndarray:
 
 
 def exact(name: str, data, kind: str) -> np.ndarray:
-    """Return data as an array of the datatype. Raises ValueError where a value would become another."""
+    """Return data as an array of the datatype. Raises ValueError, OverflowError where a value would become another."""
     if kind == "BYTES":
         return np.asarray(data, dtype=np.object_)
     array = np.asarray(data)
+    if array.dtype == np.float64 and kind == "UINT64" and set(map(type, np.asarray(data, np.object_).flat)) == {int}:
+        return np.asarray(data, dtype=np.uint64)  # of large and small whole numbers together NumPy makes floats
     array = np.asarray(array.tolist()) if array.dtype == np.object_ else array
     if array.dtype.kind in "cmM":
         raise ValueError(f"{name}: {array.dtype} does not fit {kind}")
@@ -375,11 +377,8 @@ def _as_tensor(output: dict, declared: dict[str, str]) -> dict:
     return {"name": output["name"], "datatype": kind, "shape": shape, "data": array.reshape(shape)}
 
 
-AGAIN = os.EX_TEMPFAIL  # the exit code when the disk is full, which says nothing about the model
-
-
 def main() -> int:
-    """Run the load check; return the exit code."""
+    """Run the load check; return the exit code: EX_TEMPFAIL when the disk is full, which is not the model's fault."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     try:
         loaded = load(folder)
@@ -391,7 +390,7 @@ def main() -> int:
     except Exception as problem:
         traceback.print_exc()
         print(f"{type(problem).__name__}: {problem}")
-        return AGAIN if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT) else 1
+        return os.EX_TEMPFAIL if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT) else 1
     draft.replace(out / "inspection.json")
     return 0
 
