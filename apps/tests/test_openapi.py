@@ -173,3 +173,20 @@ def test_the_pages_snippets_work_as_they_are(service, front, deploy, ready, alic
     for address in snippets["client"].split():
         answer = requests.get(address, headers=bearer_of(alice))
         assert answer.status_code == (405 if address.endswith("/infer") else 200)
+
+
+LARGE = """
+class Predictor:
+    inputs = outputs = [{"name": "n", "datatype": "UINT64", "shape": [-1]}]
+
+    def predict(self, inputs):
+        return [{"name": "n", "data": [*inputs[0]["data"], 0.5 if inputs[0]["data"] == [7] else 1]}]
+"""
+
+
+def test_large_and_small_whole_numbers_of_a_predictor_stay_what_they_are(tmp_path):
+    (tmp_path / "predictor.py").write_text(LARGE)
+    with serving(tmp_path) as (address, _process):
+        assert requests.post(f"{address}/predict", json={"n": [2**64 - 1, 3]}).json() == {"n": [2**64 - 1, 3, 1]}
+        answer = requests.post(f"{address}/predict", json={"n": [7]})
+        assert (answer.status_code, "n: 0.5 does not fit UINT64" in answer.text) == (500, True)

@@ -266,23 +266,6 @@ def test_an_output_without_a_datatype_has_that_of_its_values(tmp_path):
             assert (ask(place).status_code, why in ask(place).json()["error"]) == (500, True)
 
 
-LARGE = """
-class Predictor:
-    inputs = outputs = [{"name": "n", "datatype": "UINT64", "shape": [-1]}]
-
-    def predict(self, inputs):
-        return [{"name": "n", "data": [*inputs[0]["data"], 0.5 if inputs[0]["data"] == [7] else 1]}]
-"""
-
-
-def test_large_and_small_whole_numbers_of_a_predictor_stay_what_they_are(tmp_path):
-    (tmp_path / "predictor.py").write_text(LARGE)
-    with serving(tmp_path) as (address, _process):
-        assert predict(address, json={"n": [2**64 - 1, 3]}) == (200, {"n": [2**64 - 1, 3, 1]})
-        status, answer = predict(address, json={"n": [7]})
-        assert (status, "n: 0.5 does not fit UINT64" in answer["error"]) == (500, True)
-
-
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("packed", [None, "gzip", "deflate"])
 def test_tritons_client_reads_back_what_it_sent(url, binary, packed):
