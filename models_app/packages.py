@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from django.db.models import Q
+from packaging.markers import UndefinedComparison
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
@@ -157,13 +158,20 @@ def _is_missing(line: str, of_mlflow: bool) -> bool:
     requirement = _parsed(line)
     if requirement is None:
         return not of_mlflow
-    if requirement.marker is not None and not requirement.marker.evaluate():
+    if not _holds(requirement):
         return False
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
         return True
     return not of_mlflow and (bool(requirement.url) or not requirement.specifier.contains(version, prereleases=True))
+
+
+def _holds(requirement: Requirement) -> bool:
+    try:
+        return requirement.marker is None or requirement.marker.evaluate()
+    except UndefinedComparison:  # pip says what is wrong with it
+        return True
 
 
 def _parsed(line: str) -> Requirement | None:

@@ -180,6 +180,7 @@ def test_the_form_takes_packages_and_says_what_is_none(alice, uploaded, settled)
         ("-r ../secret.txt\n", "requirements.txt: ../secret.txt is not below the folder"),
         ("--index-url https://other.test/simple\ncolours\n", "requirements.txt: --index-url"),
         ("-r gone.txt\n", "gone.txt is not among the files of the model"),
+        ("colours; python_version ~= 'three'\n", "its packages could not be installed"),
     ],
 )
 def test_what_cannot_be_installed_is_named(uploaded, make_model, settled, requirements, words):
