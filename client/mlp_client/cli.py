@@ -11,6 +11,7 @@ import sys
 from . import (
     __version__,
     account,
+    checkouts,
     completion,
     files,
     models,
@@ -26,7 +27,7 @@ from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files, sweeps, pipelines, schedules, models, completion)
+VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, completion)
 
 
 class Parser(argparse.ArgumentParser):

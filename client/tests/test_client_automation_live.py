@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,7 @@ import pytest
 from client.tests.platform_user import joined
 from client.tests.test_client_ignoring import write
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.e2e
 
@@ -106,6 +108,26 @@ def test_a_pipeline_of_a_file_is_stored_again_run_and_approved(client):
     ]
     assert client.refused("pipeline", "run", "none", code=4)
     assert "no such file" in client.refused("pipeline", "run", "none.yaml", code=1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "choice"),
+    [("sweep", "cancel"), later("pipeline", "detach"), later("sweep", "detach"), later("pipeline", "cancel")],
+)
+def test_an_interrupt_cancels_or_detaches(client, kind, choice):
+    definition = {"sweep": SWEEP, "pipeline": PIPELINE}[kind].replace("src/fit.py", "src/slow.py")
+    write(client.here, {"src/slow.py": "import time; time.sleep(600)", "slow.yaml": definition})
+    process = client.start(kind, "run", "slow.yaml", "--on-interrupt", choice)
+    while not (jobs := client.json("ps")) or jobs[0]["state"] == "creating":
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, b"Traceback" in err) == (130, False), err
+    assert (f"mlp {kind} show -f" in err.decode()) == (choice == "detach")
+    job = client.json("ps")[0]
+    while choice == "cancel" and job["state"] == "running":
+        job = client.json("ps")[0]
+    assert job["outcome"] == ("cancelled" if choice == "cancel" else "")
 
 
 def test_schedules_are_created_paused_and_run_at_once(client):

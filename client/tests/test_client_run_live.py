@@ -131,3 +131,23 @@ def test_a_lost_connection_is_opened_again_at_the_same_byte(world):
     assert (b"".join(lines) + out).split() == [b"%d" % n for n in range(400)]
     assert b"retrying" in err
     platform.wait_healthy()
+
+
+def test_what_was_sent_is_listed_and_removed_unless_something_reads_it(client):
+    write(client.here, {"wait.py": "import time; time.sleep(600)", "more.txt": "x" * 1000})
+    name = client.run("run", "wait.py", "--detach").stdout.strip()
+    (sent,) = client.json("checkouts", "ls")
+    assert (sent["files"] > 1, sent["bytes"] > 1000, sent["used_by"]) == (True, True, [f"job {name}"])
+    assert f"is used by job {name}" in client.refused("checkouts", "rm", sent["name"], code=4)
+    assert client.json("checkouts", "rm", "--older", "0") == []
+    client.run("cancel", name)
+    while last(client)["state"] != "error":
+        continue
+    assert client.json("checkouts", "rm", "--older", "1") == []
+    assert "no such checkout" in client.refused("checkouts", "rm", "none", code=4)
+    assert "not both" in client.refused("checkouts", "rm", sent["name"], "--older", "1", code=2)
+    assert [row["name"] for row in client.json("checkouts", "rm", sent["name"])] == [sent["name"]]
+    assert client.json("checkouts", "ls") == []
+    assert client.run("checkouts", "ls").stdout.split() == ["NAME", "FILES", "SIZE", "AGE", "USED", "BY"]
+    client.run("run", "wait.py", "--detach")
+    assert [row["files"] for row in client.json("checkouts", "ls")] == [sent["files"]]
