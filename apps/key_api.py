@@ -8,7 +8,7 @@ from kernel.views import Call, ContractView
 
 from . import callers, keys
 from .models import AppKey, Application
-from .serializers import AppAccessIn, AppKeyDetailOut, AppKeyIn, AppKeyMade, AppKeyOut, AppOut
+from .serializers import AppAccessIn, AppKeyChangeIn, AppKeyDetailOut, AppKeyIn, AppKeyMade, AppKeyOut, AppOut
 
 
 class AppKeyView(ContractView):
@@ -59,6 +59,9 @@ class AppKeys(AppKeyView):
 class AppKeyDetail(AppKeyView):
     calls = {
         "GET": Call("Get a key, with its requests of each of the last 30 days", ACCOUNT, out=AppKeyDetailOut),
+        "PUT": Call(
+            "Change a key's end or limit; what is not given stays as it is", ACCOUNT, body=AppKeyChangeIn, out=AppKeyOut
+        ),
         "DELETE": Call("Revoke a key: it stops working at once", ACCOUNT, out=AppKeyOut),
     }
 
@@ -66,6 +69,11 @@ class AppKeyDetail(AppKeyView):
         row = self.key(self.application(name), key)
         row.days = [{"day": day, "requests": requests} for day, requests in keys.days_of([row])[row.pk]]
         return self.answer(row)
+
+    def put(self, request, user, name, key):
+        app = self.application(name)
+        keys.change(app=app, name=key, by=self.by, **self.body())
+        return self.answer(self.key(app, key))
 
     def delete(self, request, user, name, key):
         app = self.application(name)

@@ -25,6 +25,7 @@ from .serializers import AppAccessIn
 
 DAYS = (7, 30, 90, 365)
 USUAL_DAYS = 90
+KEPT = "kept"  # of the end of a key, in the form that changes one
 NUMBERS = ("address_rate", "body_mib", "answer_s")
 FIELDS = ("name", "days", "rate")
 HEIGHT = 24  # of a chart
@@ -130,6 +131,26 @@ def _change(request, app: Application, given: dict[str, str]) -> None:
         values["origins"] = lines_of(given["origins"])
     values = AppAccessIn.read(values)
     callers.set_access(user=app.user, name=app.name, by=request.user.username, **values)
+
+
+@login_required
+@require_POST
+def change_key(request, name):
+    """Change the end or the limit of one of the application's keys."""
+    app, key = _own(request, name), request.POST.get("name", "")
+    given = {field: request.POST.get(field, "").strip() for field in ("days", "rate")}
+    values = {field: text for field, text in given.items() if (field, text) != ("days", KEPT)}
+
+    def save() -> None:
+        numbers = {field: _number(field, text) for field, text in values.items()}
+        keys.change(app=app, name=key, by=request.user.username, **numbers)
+
+    problem = attempt(save)
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, _("The key %(name)s is changed.") % {"name": key})
+    return redirect("application_access", name=name)
 
 
 @login_required

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, Sum
@@ -23,7 +23,7 @@ from redis.exceptions import RedisError
 
 from accounts import notices, tokens
 from accounts.auth import bearer
-from accounts.named_tokens import MAX_DAYS, NAME
+from accounts.named_tokens import MAX_DAYS, NAME, SOON, WARNED_AT_ONCE
 from kernel import after_commit, clock, trash
 from kernel.broker import broker
 from kernel.database import violated
@@ -80,18 +80,14 @@ def create(
     """
     if not NAME.fullmatch(name):
         raise Refused("must be 1 to 50 letters, digits and . _ -, beginning with a letter or digit", field="name")
-    if days is not None and not 1 <= days <= MAX_DAYS:
-        raise Refused("must be from 1 to %(last)s", field="days", last=MAX_DAYS)
-    if rate is not None and not 1 <= rate <= request_limits.MAX:
-        raise Refused("must be from 1 to %(last)s", field="rate", last=request_limits.MAX)
-    expires = timezone.now() + timedelta(days=days) if days is not None else None
+    values = _values(days=days, rate=rate)
     try:
         with locked(Application, pk=app.pk) as row:
             trash.require_kept(row)
             if row.state == DELETING:
                 raise WrongState("the %(kind)s is already being deleted", kind=word("application"))
             require_room(row)
-            key = AppKey.objects.create(app=row, name=name, expires=expires, rate=rate, by=by)
+            key = AppKey.objects.create(app=row, name=name, by=by, **values)
             _tell(row, Message("%(by)s made the key %(name)s of the application %(app)s.",
                                by=notices.name_of(by), name=name, app=row.name))  # fmt: skip
     except IntegrityError as problem:
@@ -99,6 +95,53 @@ def create(
             raise Refused("the application already has a key named %(name)s", field="name", name=name)
         raise
     return key, derive(key)
+
+
+def _values(**given: int | None) -> dict:
+    """Return what is stored for the given ones of `days` and `rate`. Raises Refused."""
+    for field, last in (("days", MAX_DAYS), ("rate", request_limits.MAX)):
+        number = given.get(field)
+        if number is not None and not 1 <= number <= last:
+            raise Refused("must be from 1 to %(last)s", field=field, last=last)
+    values = {"rate": given["rate"]} if "rate" in given else {}
+    if "days" in given:
+        values["expires"] = None if given["days"] is None else timezone.now() + timedelta(days=given["days"])
+    return values
+
+
+def change(*, app: Application, name: str, by: str, **given: int | None) -> AppKey:
+    """Change the end or the limit of a key, which stays the same: `days` from now on, None for never, and `rate`, None
+    for any number of requests a minute. What is not given stays as it is. Return the row. Raises Missing, Refused.
+    """
+    values = _values(**given)
+    if "expires" in values:
+        values["warned"] = False
+    with transaction.atomic():
+        row = lock_row(AppKey, app=app, name=name)
+        if row is None:
+            raise Missing("key")
+        for field, value in values.items():
+            setattr(row, field, value)
+        if values:
+            row.save(update_fields=list(values))
+            _forget([row.pk])
+            _tell(app, Message("%(by)s changed the key %(name)s of the application %(app)s.",
+                               by=notices.name_of(by), name=name, app=app.name))  # fmt: skip
+    return row
+
+
+def warn(now: datetime) -> None:
+    """Notify owners once of keys that expire soon. Called by reconcile."""
+    soon = AppKey.objects.filter(warned=False, expires__gt=now, expires__lt=now + SOON)
+    for pk in list(soon.order_by("expires").values_list("pk", flat=True)[:WARNED_AT_ONCE]):
+        with transaction.atomic():
+            row = lock_row(AppKey, pk=pk, warned=False)
+            if row is not None:
+                row.warned = True
+                row.save(update_fields=["warned"])
+                notices.tell(row.app.user, Message("The key %(name)s of the application %(app)s expires on %(day)s.",
+                                                   name=row.name, app=row.app.name,
+                                                   day=f"{row.expires:%Y-%m-%d}"))  # fmt: skip
 
 
 def revoke(*, app: Application, name: str, by: str) -> None:

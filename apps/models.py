@@ -255,6 +255,7 @@ class AppKey(models.Model):
     rate = models.PositiveIntegerField(_("requests per minute"), null=True, blank=True)  # None: no limit
     used = models.DateTimeField(_("last used"), null=True, blank=True)  # to within keys.CACHE_S
     address = models.GenericIPAddressField(_("from address"), null=True, blank=True)  # of the last use
+    warned = models.BooleanField(default=False, db_default=False)  # of its end
 
     class Meta:
         db_table = "app_key"

@@ -19,5 +19,6 @@ urlpatterns = [
     path("apps/<str:name>/change", apps.change, name="application_change"),
     path("apps/<str:name>/access", key_pages.access, name="application_access"),
     path("apps/<str:name>/access/change", key_pages.change, name="change_access"),
+    path("apps/<str:name>/access/key", key_pages.change_key, name="change_key"),
     path("apps/<str:name>/access/revoke", key_pages.revoke, name="revoke_key"),
 ]

@@ -39,6 +39,7 @@ def run() -> None:
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)
+    healing.attempt(keys.warn, timezone.now())
     healing.attempt(trash.purge, timezone.now())
     stopping = Application.objects.filter(state=State.ERROR).exclude(run_name="")
     for pk, run_name in stopping.values_list("pk", "run_name"):

@@ -63,6 +63,11 @@ class AppKeyIn(StrictSerializer):
     )
 
 
+class AppKeyChangeIn(StrictSerializer):
+    days = StrictInt(required=False, allow_null=True, help_text="when it ends, from now on; null for never")
+    rate = StrictInt(required=False, allow_null=True, help_text="requests per minute; null for any number")
+
+
 class AppKeyOut(serializers.Serializer):
     name = serializers.CharField()
     by = serializers.CharField(allow_blank=True, help_text="who has made it")

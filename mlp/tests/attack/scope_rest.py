@@ -90,6 +90,7 @@ DELETE /users/{user}/tokens/{name}                                              
 GET    /users/{user}/apps/{name}/keys                                             -
 POST   /users/{user}/apps/{name}/keys                                             -
 GET    /users/{user}/apps/{name}/keys/{key}                                       -
+PUT    /users/{user}/apps/{name}/keys/{key}                                       -
 DELETE /users/{user}/apps/{name}/keys/{key}                                       -
 
 # Sharing, and the user's tenants: not submission.
