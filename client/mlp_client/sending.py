@@ -31,6 +31,7 @@ from .transfer.upload import Upload
 PLACE = "checkouts"
 SAFE = re.compile(r"[A-Za-z0-9._-]{1,120}")
 TRIES, THREADS = 3, 8
+AT_ONCE = 1000  # files that the platform is asked about
 HEADER = re.compile(r"^# /// script[ \t]*\n(?:#(?: .*)?\n)*?# ///[ \t]*\n", re.MULTILINE)
 START = """import os, sys
 
@@ -173,11 +174,18 @@ class Sent:
         with Progress(tr("sending"), total, len(files), self.quiet) as progress:
             work = Upload(self.rest.data, HOME, there, progress, False)
 
+            self.sums = {path: _sum(local) for path, local in files.items()}
+            right = {
+                path
+                for path, local in files.items()
+                if (remote := there.get(f"{self.folder}/{path}")) is not None
+                and (remote.size, remote.sha256) == (local.size, self.sums[path])
+            }
+            right |= self._placed([path for path in files if path not in right])
+
             def send_file(local: Local) -> None:
-                """Send one file unless it is there; remember its checksum."""
-                remote = there.get(f"{self.folder}/{local.path}")
-                self.sums[local.path] = digest = _sum(local)
-                if remote is not None and remote.size == local.size and remote.sha256 == digest:
+                """Send one file unless the platform has it."""
+                if local.path in right:
                     progress.add(local.size, moved=False)
                     progress.file_done()
                     return
@@ -187,6 +195,18 @@ class Sent:
             each(send_file, list(files.values()), THREADS, self.rest.web)
             self.moved = progress.moved
         self.say(tr("sent {moved} of {total} bytes, {count} files", moved=self.moved, count=len(files), total=total))
+
+    def _placed(self, paths: list) -> set:
+        """Let the platform write the files whose contents it has of an earlier job; return their paths."""
+        placed: set = set()
+        for begin in range(0, len(paths), AT_ONCE):
+            some = paths[begin : begin + AT_ONCE]
+            body = {"folder": posixpath.basename(self.folder), "files": {path: self.sums[path] for path in some}}
+            answer = self.rest.send("POST", "checkouts", body, expect=(403, 404))
+            if answer.status != 200:  # an older platform; or what is wrong with a path is said where it is sent
+                return placed
+            placed |= set(some) - set(answer.json()["missing"])
+        return placed
 
     def compare(self, code: dict) -> str:
         """Return the path of a file that the job's code has otherwise than it was sent, "" if there is none."""

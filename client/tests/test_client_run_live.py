@@ -149,5 +149,6 @@ def test_what_was_sent_is_listed_and_removed_unless_something_reads_it(client):
     assert [row["name"] for row in client.json("checkouts", "rm", sent["name"])] == [sent["name"]]
     assert client.json("checkouts", "ls") == []
     assert client.run("checkouts", "ls").stdout.split() == ["NAME", "FILES", "SIZE", "AGE", "USED", "BY"]
-    client.run("run", "wait.py", "--detach")
+    again = client.run("run", "wait.py", "--detach")
+    assert "sent 0 of " in again.stderr, "the platform has it of the first job"
     assert [row["files"] for row in client.json("checkouts", "ls")] == [sent["files"]]

@@ -8,14 +8,16 @@ from rest_framework import serializers
 from accounts.sharing import access
 from jobs.api import BYTES, JobView
 from jobs.models import Capture, Job
-from kernel.effects import READ
+from kernel.effects import READ, SUBMIT
 from kernel.errors import Refused
+from kernel.fields import StrictSerializer, StrictString
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
-from kernel.views import Call
+from kernel.views import Call, ContractView
 from snapshots.manifest import REASONS
 
-from . import capture, diffs, reading
+from . import capture, diffs, placing, reading
+from .fields import ChecksumsField
 
 FORMS = {"tar": ("tar.gz", "application/gzip"), "zip": ("zip", "application/zip")}
 
@@ -74,6 +76,32 @@ class DiffOut(serializers.Serializer):
     args = DiffLineOut(many=True)
     env = ValueDiffOut(many=True)
     packages = ValueDiffOut(many=True)
+
+
+class CheckoutIn(StrictSerializer):
+    folder = StrictString(max_length=100, help_text="the folder below `.home/checkouts`")
+    files = ChecksumsField(help_text="SHA-256 checksums in hexadecimal by path; at most 1,000")
+
+
+class CheckoutOut(serializers.Serializer):
+    missing = serializers.ListField(child=serializers.CharField(), help_text="paths whose contents are to be uploaded")
+
+
+class Checkout(ContractView):
+    """What a client sends of a checkout: first this call, then the missing files through the data service."""
+
+    calls = {
+        "POST": Call(
+            "Write the files of a checkout whose contents the user's saved code has", SUBMIT, body=CheckoutIn,
+            out=CheckoutOut,
+        )
+    }  # fmt: skip
+
+    def post(self, request, user):
+        given = self.body()
+        if "/" in given["folder"]:
+            raise Refused("must be a name", field="folder")
+        return self.answer({"missing": placing.place(self.owner.username, **given)})
 
 
 class JobCode(JobView):

@@ -11,6 +11,8 @@ from kernel.fields import Invalid, JobReferenceField, StrictSerializer, StrictSt
 
 MAX_BYTES = 64 << 10
 SCRIPT_CHARS = 1 << 20
+MAX_FILES = 1000  # of a checkout, in one call
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
@@ -30,6 +32,28 @@ class EnvField(serializers.Field):
             except serializers.ValidationError as problem:
                 problem.detail = {key: problem.detail}
                 raise
+        return data
+
+    def to_representation(self, value):
+        return value
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "maxProperties": MAX_FILES,
+    }
+)
+class ChecksumsField(serializers.Field):
+    """A map of paths to SHA-256 checksums in hexadecimal."""
+
+    def to_internal_value(self, data):
+        if not isinstance(data, dict) or not 1 <= len(data) <= MAX_FILES:
+            raise Invalid("must be an object of 1 to %(most)s checksums by path", most=MAX_FILES)
+        for path, checksum in data.items():
+            if not isinstance(checksum, str) or not SHA256.fullmatch(checksum):
+                raise Invalid("must be a SHA-256 checksum in hexadecimal", field=path[:200])
         return data
 
     def to_representation(self, value):

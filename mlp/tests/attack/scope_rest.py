@@ -126,6 +126,7 @@ PUT    /users/{user}/job_metrics/{name}:begin                                   
 PUT    /users/{user}/job_metrics/{name}:delete                                    full
 PUT    /users/{user}/job_metrics/{name}:finish                                    full submit
 GET    /users/{user}/jobs                                                         full read submit
+POST   /users/{user}/checkouts                                                    full submit
 POST   /users/{user}/jobs                                                         full submit
 GET    /users/{user}/jobs/{name}                                                  full read submit
 DELETE /users/{user}/jobs/{name}                                                  full
