@@ -53,6 +53,7 @@ POST   /program_logins/{code}
 PUT    /resource_request:confirm
 PUT    /resource_request:cancel
 POST   /users/{user}/apps/{name}/keys
+PUT    /users/{user}/apps/{name}/keys/{key}
 PUT    /users/{user}/apps/{name}:stop
 PUT    /users/{user}/datasets/{name}:heartbeat
 PUT    /users/{user}/job_metrics/{name}:delete
