@@ -109,8 +109,8 @@ def test_a_pipeline_of_a_file_is_stored_again_run_and_approved(client):
 
 
 def test_schedules_are_created_paused_and_run_at_once(client):
-    made = client.json("schedule", "create", "daily.json")
-    assert (made["state"], len(made["next_times"])) == ("active", 5)
+    schedule = client.json("schedule", "create", "daily.json")
+    assert (schedule["state"], len(schedule["next_times"])) == ("active", 5)
     assert client.json("schedule", "pause", "daily")["state"] == "paused"
     firing = client.json("schedule", "run", "daily")
     assert (firing["state"], firing["made"]) == ("submitted", "dailyaaa")
