@@ -61,7 +61,7 @@ def checked(origins: Sequence[str]) -> list[str]:
     if len(normalized) > MAX_ORIGINS:
         raise Refused("at most %(limit)s are allowed", field="origins", limit=MAX_ORIGINS)
     if ANY in normalized and len(set(normalized)) > 1:
-        raise Refused("* stands for all origins: give no others", field="origins")
+        raise Refused("* already allows all origins: remove the others", field="origins")
     return list(dict.fromkeys(normalized))
 
 

@@ -151,7 +151,7 @@ def days_of(rows: list[AppKey]) -> dict[int, list[tuple[date, int]]]:
 def presented(meta: Mapping[str, str]) -> str:
     """Return the key that a request is sent with, in X-Api-Key or as a Bearer token; empty without one.
 
-    An X-Api-Key that is none of ours is left to whoever it is for.
+    An X-Api-Key without the prefix of our keys is ignored: it is meant for the application itself.
     """
     given = meta.get("HTTP_X_API_KEY", "").strip()
     if given.startswith(PREFIX):
