@@ -347,9 +347,9 @@ class TokenAdmin(_ChangedByAdministrators):
         text = lifecycle.create_service_token(by=by, **values)
         return text, Token.objects.filter(kind=Token.Kind.SERVICE, **values).latest("pk")
 
-    def created(self, request, made):
+    def created(self, request, result):
         """Show the token in the response to the POST: it is not stored and cannot be shown again."""
-        text, token = made
+        text, token = result
         self.note(request, token, gettext("Added") + f": {token.name}")
         context = {"token": text, "object": token, "title": gettext("Service token")}
         return self._page(request, "admin/lifecycle/token.html", context)

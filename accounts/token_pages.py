@@ -38,7 +38,7 @@ def tokens(request):
         problems = problems_of(lambda: created.append(_create(request, account, given)), FIELDS)
     row, text = created[0] if created else (None, "")
     context = {
-        "made": row,
+        "created": row,
         "token": text,
         "rows": named_tokens.tokens_of(account),
         "account": account,

@@ -40,9 +40,9 @@ def empty_buckets():
 @pytest.fixture
 def peer():
     """Return the other side of the wire. Call `peer.listen(subject)` first; messages are then in `peer.heard`."""
-    made = Peer()
-    yield made
-    made.close()
+    peer = Peer()
+    yield peer
+    peer.close()
 
 
 @pytest.fixture
@@ -134,6 +134,6 @@ class Silence:
 
 @pytest.fixture
 def silence():
-    made = Silence()
-    yield made
-    made.end()
+    silence = Silence()
+    yield silence
+    silence.end()

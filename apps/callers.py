@@ -57,12 +57,12 @@ def set_access(*, user, name: str, by: str, **values) -> Application:
 
 def checked(origins: Sequence[str]) -> list[str]:
     """Return origins as browsers send them: in small letters, without the default port, each once. Raises Refused."""
-    found = [_origin(text) for text in origins]
-    if len(found) > MAX_ORIGINS:
+    normalized = [_origin(text) for text in origins]
+    if len(normalized) > MAX_ORIGINS:
         raise Refused("at most %(limit)s are allowed", field="origins", limit=MAX_ORIGINS)
-    if ANY in found and len(set(found)) > 1:
-        raise Refused("* stands for all origins: give no others", field="origins")
-    return list(dict.fromkeys(found))
+    if ANY in normalized and len(set(normalized)) > 1:
+        raise Refused("* already allows all origins: remove the others", field="origins")
+    return list(dict.fromkeys(normalized))
 
 
 def _origin(text: str) -> str:

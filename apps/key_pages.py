@@ -71,7 +71,7 @@ def access(request, name):
     if request.method == "POST":
         problems = problems_of(lambda: created.append(_create(request, app, given)), FIELDS)
     row, text = created[0] if created else (None, "")
-    return _page(request, app, problems, made=row, key=text, given=given if problems else None)
+    return _page(request, app, problems, created=row, key=text, given=given if problems else None)
 
 
 @login_required
@@ -87,7 +87,7 @@ def change(request, name):
     return redirect("application_access", name=name)
 
 
-def _page(request, app: Application, problems=None, *, given=None, settings=None, **made):
+def _page(request, app: Application, problems=None, *, given=None, settings=None, **extra):
     rows = list(keys.keys_of(app))
     days = keys.days_of(rows)
     for one in rows:
@@ -106,7 +106,7 @@ def _page(request, app: Application, problems=None, *, given=None, settings=None
         "most_s": django_settings.APP_ANSWER_S,
         "problems": problems,
         "now": timezone.now(),
-        **made,
+        **extra,
     }
     return render(request, "apps/access.html", context, status=problems.status if problems else 200)
 

@@ -186,15 +186,15 @@ def days_of(rows: list[AppKey]) -> dict[int, list[tuple[date, int]]]:
     today = timezone.now().date()
     days = [today - timedelta(days=ago) for ago in reversed(range(SHOWN_DAYS))]
     counts = AppKeyUse.objects.filter(key__in=rows, day__gte=days[0]).values_list("key_id", "day", "requests")
-    found = {(key, day): requests for key, day, requests in counts}
-    return {row.pk: [(day, found.get((row.pk, day), 0)) for day in days] for row in rows}
+    requests_by_day = {(key, day): requests for key, day, requests in counts}
+    return {row.pk: [(day, requests_by_day.get((row.pk, day), 0)) for day in days] for row in rows}
 
 
 # --- callers -------------------------------------------------------------------------------------------------------
 def presented(meta: Mapping[str, str]) -> str:
     """Return the key that a request is sent with, in X-Api-Key or as a Bearer token; empty without one.
 
-    An X-Api-Key that is none of ours is left to whoever it is for.
+    An X-Api-Key without the prefix of our keys is ignored: it is meant for the application itself.
     """
     given = meta.get("HTTP_X_API_KEY", "").strip()
     if given.startswith(PREFIX):

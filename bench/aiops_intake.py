@@ -58,7 +58,7 @@ def source(data: str | None) -> tuple[str, list[str]]:
     if data and path.is_file():
         with aiops_model.gzip.open(path, "rt", errors="replace") as file:
             return "HDFS", file.read().splitlines()
-    return "a generated service log", aiops_model.made(20_000)
+    return "a generated service log", aiops_model.generated(20_000)
 
 
 def body(lines: list[str]) -> bytes:

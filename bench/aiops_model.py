@@ -53,7 +53,7 @@ DRAIN3_MASKS = [  # of drain3's example configuration
 LABELLED = ("labelled/hdfs_head_20000.log.gz", "labelled/bgl_head_5000_normal.log.gz")
 
 
-def made(count: int, seed: int = 7) -> list[str]:
+def generated(count: int, seed: int = 7) -> list[str]:
     """Return lines of a few hundred patterns with new numbers."""
     chance = random.Random(seed)
     shapes = [
@@ -114,7 +114,7 @@ def network(distinct: int) -> None:
     chance, words = random.Random(3), [f"{a}{b}" for a in ("re", "un", "pre", "") for b in (*VERBS, *THINGS, *PLACES)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lines = [json.dumps({"log": line}) for line in made(64_000)]
+        lines = [json.dumps({"log": line}) for line in generated(64_000)]
         (folder / "lines.jsonl").write_text("\n".join(lines) + "\n")
         begin = time.perf_counter()
         train.train(folder / "lines.jsonl", folder / "ours", train.Progress(folder / "progress"), {})
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--lines", type=int, default=100_000)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    masked = maskers("a generated service log", made(asked.lines))
+    masked = maskers("a generated service log", generated(asked.lines))
     for name in LABELLED if asked.data and Path(asked.data).is_dir() else ():
         with gzip.open(Path(asked.data) / name, "rt", errors="replace") as file:
             maskers(Path(name).stem, fresh(file.read().splitlines(), asked.lines))

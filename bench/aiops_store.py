@@ -49,7 +49,7 @@ def source(folder: str | None) -> tuple[str, list[str]]:
     for path in paths:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt", errors="replace") as file:
             lines += [line for line in file.read().splitlines()[:20_000] if line]
-    return (f"{len(paths)} real logs", lines) if lines else ("a generated service log", aiops_model.made(20_000))
+    return (f"{len(paths)} real logs", lines) if lines else ("a generated service log", aiops_model.generated(20_000))
 
 
 class Clock:

@@ -16,7 +16,7 @@ import bars
 import peers
 
 HERE = Path(__file__).resolve().parent
-NOT_BENCHMARKS = {"run", "bars", "instance", "peers", "sockets", "memory", "mlflow_server"}
+NOT_BENCHMARKS = {"run", "bars", "instance", "peers", "memory", "mlflow_server"}
 NOT_BENCHMARKS |= {"fuzz", "mlflow_plugin", "mlflow_tests"}  # `make fuzz` and `make mlflow-tests` run these
 NOT_BENCHMARKS |= {"scale", "scale_cluster", "scale_round"}  # `make scale`
 

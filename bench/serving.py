@@ -42,7 +42,7 @@ READY = f"http://{instance.HOST}:{{port}}/v2/models/net/ready"
 def deploy(platform: instance.Instance) -> dict:
     """Create a model and an application, print how long each took from POST to `ready`, and return the application."""
     with tempfile.TemporaryDirectory() as folder:
-        platform.request("PUT", "/data/bench/.home/model.joblib", made(Path(folder)).read_bytes())
+        platform.request("PUT", "/data/bench/.home/model.joblib", model_file(Path(folder)).read_bytes())
     began = time.monotonic()
     platform.call("POST", "/users/bench/models", {"name": "net", "src": "home/model.joblib"})
     platform.wait_state("models/net", "ready")
@@ -63,7 +63,7 @@ def deploy(platform: instance.Instance) -> dict:
     return app
 
 
-def made(folder: Path) -> Path:
+def model_file(folder: Path) -> Path:
     """Return the model's file, made in this folder."""
     subprocess.run([sys.executable, "-c", MAKE, str(folder / "model.joblib")], check=True)
     return folder / "model.joblib"
@@ -115,7 +115,7 @@ def alone() -> Iterator[int]:
     port = instance.free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MLP_LOADING": str(instance.ROOT / "models_app/loading.py")}
     with tempfile.TemporaryDirectory() as folder:
-        made(Path(folder))
+        model_file(Path(folder))
         command = [sys.executable, str(instance.ROOT / "apps/serving/server.py"), "--model", folder, "--name", "net"]
         command += ["--host", instance.HOST, "--port", str(port)]
         with instance.server(command, READY.format(port=port), env=environment):

@@ -87,7 +87,7 @@ def _complete(user, name: str, progress: int, by: str) -> None:
         _must_be_creating(seen)
         folder = storage.dataset_dir(user.username, name)
         on_disk = storage.tree_size(folder)
-        left = litter.found(folder) if progress == 100 and on_disk >= seen.size else {}
+        left = litter.sizes(folder) if progress == 100 and on_disk >= seen.size else {}
         if on_disk == seen.size and any(left.values()):
             left = {}  # what desktops leave was declared, too: it is wanted
         with locked(Dataset, user=user, name=name) as dataset:

@@ -53,7 +53,7 @@ def may_be(path: str) -> bool:
     return not FOLDERS.isdisjoint(folders) or any(named.match(name) for named, _head in KINDS)
 
 
-def found(root: Path) -> dict[str, int]:
+def sizes(root: Path) -> dict[str, int]:
     """Return the bytes of each litter file below a dataset's folder, by its path."""
     return {path: info.st_size for path, info in storage.files(root) if is_litter(path, root / path)}
 

@@ -72,12 +72,12 @@ def missing(user: User, references: Iterable[str]) -> list[str]:
     rows = Dataset.kept.filter(user=user, name__in=own, state=State.READY) if own else []
     there = {row.name: row for row in rows}
 
-    def found(each: str) -> bool:
+    def is_readable(each: str) -> bool:
         row = _shared(user, each) if "/" in each else there.get(named[each].name)
         version = named[each].version
         return row is not None and (not version or versions.find(row, version) is not None)
 
-    return [each for each in references if not found(each)]
+    return [each for each in references if not is_readable(each)]
 
 
 def numbered(user: User, references: Iterable[str]) -> list[str]:

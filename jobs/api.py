@@ -13,7 +13,7 @@ from kernel import downloads, storage
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
 from kernel.names import FILE_PATH, NAME
-from kernel.request_keys import once
+from kernel.request_keys import create_once
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
 from . import lifecycle, logs, trash
@@ -51,7 +51,7 @@ class JobList(JobView):
     }
 
     def post(self, request, user):
-        return self.answer(once(request, Job.objects.filter(user=self.owner), self._create))
+        return self.answer(create_once(request, Job.objects.filter(user=self.owner), self._create))
 
     def _create(self, within) -> Job:
         throttle.count_submission(self.owner.username)

@@ -158,11 +158,11 @@ class LifecycleAdmin(ModelAdmin):
     def create_initial(self, request: HttpRequest) -> dict:
         return {}
 
-    def created(self, request: HttpRequest, made: Model) -> HttpResponse:
-        text = gettext("The %(kind)s %(object)s was added.") % {"kind": self.opts.verbose_name, "object": made}
+    def created(self, request: HttpRequest, result: Model) -> HttpResponse:
+        text = gettext("The %(kind)s %(object)s was added.") % {"kind": self.opts.verbose_name, "object": result}
         messages.success(request, text)
-        self.note(request, made, gettext("Added"))
-        return HttpResponseRedirect(url_of(made))
+        self.note(request, result, gettext("Added"))
+        return HttpResponseRedirect(url_of(result))
 
     # --- verbs ------------------------------------------------------------------------------------------------
     def verb_url(self, obj: Model, name: str) -> str:

@@ -49,7 +49,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Listing:
-    """The words of a page that lists a user's objects of one kind (templates/list_page.html), as lazy translations.
+    """The words of a page that lists a user's objects of one kind (templates/list_frame.html), as lazy translations.
 
     `none` and `hint` stand where there is no object at all, `no_match` where the filter leaves none.
     """
@@ -58,7 +58,7 @@ class Listing:
     new: str
     none: str
     hint: str
-    icon: str
+    icon: str = ""
     about: str = ""
     no_match: str = ""
 

@@ -14,7 +14,7 @@ _answers: ContextVar[dict[Hashable, tuple[bool, object]] | None] = ContextVar("r
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Remember within the block what the functions of `once` return or raise. Nothing may be written there."""
+    """Remember within the block what `memoized` functions return or raise. Nothing may be written there."""
     token = _answers.set({})
     try:
         yield
@@ -22,7 +22,7 @@ def together() -> Iterator[None]:
         _answers.reset(token)
 
 
-def once(function: Callable[P, T]) -> Callable[P, T]:
+def memoized(function: Callable[P, T]) -> Callable[P, T]:
     """Let a function that only reads be asked once for the same arguments within `together`."""
 
     @wraps(function)

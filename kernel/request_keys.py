@@ -31,7 +31,7 @@ Row = TypeVar("Row", bound=Model)
 Within = Callable[[Row], object] | None
 
 
-def once(request: Request, rows: QuerySet[Row], create: Callable[[Within], Row]) -> Row:
+def create_once(request: Request, rows: QuerySet[Row], create: Callable[[Within], Row]) -> Row:
     """Return what `create` makes, or the one of `rows` that this user's earlier request with the same key has made.
 
     `create` calls the function that it is given, if any, with the new object in the transaction that creates it. Raises

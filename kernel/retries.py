@@ -1,8 +1,8 @@
 """Rows of a table that are sent to servers of unknown quality, with retries: notices and events of the registry.
 
-A row has `open` (whether another attempt will be made), `attempts` and `not_before`. Each attempt is claimed in the
-database and made once; one that a killed process had begun is made again after CLAIMED_S. Reconcile enqueues the rows
-that are due again.
+A row has `open` (whether another attempt will be made), `attempts` and `not_before`. An attempt is claimed in the
+database, so that no other process makes it, for CLAIMED_S; one that a killed process had begun is made again after
+that. Reconcile enqueues the rows that are due again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 PAUSES_S = (10, 60, 300, 1800, 7200)  # after each failed attempt; after the last the row has failed
-CLAIMED_S = 60  # longer than an attempt takes
+# A webhook answers or fails within 13 s (kernel.webhook). An e-mail has a limit for each answer of the mail server, not
+# as a whole: where all of them take longer than this, it may be sent twice.
+CLAIMED_S = 60
 # Rows that a sender of a process sends at the same time: other threads are for work that users wait for.
 AT_ONCE = 3
 TURN_S = 60.0  # after which a thread takes no further rows

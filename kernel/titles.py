@@ -38,14 +38,14 @@ class TitleIn(StrictSerializer):
     title = TitleField()
 
 
-def name_of(request_fields: Mapping[str, str], made: Callable[[str], str]) -> dict[str, str]:
+def name_of(request_fields: Mapping[str, str], derive: Callable[[str], str]) -> dict[str, str]:
     """Return name and title of a new object whose name may be a text, from the fields of a form.
 
-    `made` makes the name of the title where none is entered. A title that is the name itself is not stored: a new name
-    would not change what is shown.
+    `derive` makes a name from the title where none is entered. A title that is the name itself is not stored: a new
+    name would not change what is shown.
     """
     name, title = (request_fields.get(field, "").strip() for field in ("name", "title"))
-    name = name or made(title)
+    name = name or derive(title)
     return {"name": name, "title": names.title("" if title == name else title)}
 
 

@@ -105,7 +105,7 @@ def _open_files(source: Path) -> Iterator[tuple[str, int]]:
     with _folder(source.parent) as parent:
         info = os.stat(source.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
-            yield from _one(parent, source.name, source.name)
+            yield from _open_file(parent, source.name, source.name)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         top = os.open(source.name, flags, dir_fd=parent)
@@ -118,12 +118,12 @@ def _open_files(source: Path) -> Iterator[tuple[str, int]]:
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
             folders.sort()
             for filename in sorted(filenames):
-                yield from _one(handle, filename, os.path.normpath(os.path.join(folder, filename)))
+                yield from _open_file(handle, filename, os.path.normpath(os.path.join(folder, filename)))
     finally:
         os.close(top)
 
 
-def _one(folder: int, name: str, path: str) -> Iterator[tuple[str, int]]:
+def _open_file(folder: int, name: str, path: str) -> Iterator[tuple[str, int]]:
     try:
         path.encode()
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)

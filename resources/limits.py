@@ -31,7 +31,7 @@ class OverLimit(Refused):
     """The user's own limit is exceeded: the tenant may have enough, and others need not wait."""
 
 
-@remembered.once
+@remembered.memoized
 def limit_of(tenant_id: int, user: str) -> UserLimit | None:
     """Return the limit that applies to the user: their own, else everybody's, else None."""
     rows = {row.user: row for row in UserLimit.objects.filter(tenant_id=tenant_id, user__in=[user, ""])}

@@ -223,15 +223,15 @@ class _Files:
 
     def __init__(self):
         self.arguments: list[str] = []
-        self.made, self.bound = {"/"}, set()
+        self.folders, self.bound = {"/"}, set()
 
     def bind(self, how: str, source: str, target: str) -> None:
         """Add a mount, and its parent folders with mode 755: bubblewrap would copy those of the source's parents."""
         if target in self.bound:
             return
         for above in reversed(Path(target).parents):
-            if str(above) not in self.made:
-                self.made.add(str(above))
+            if str(above) not in self.folders:
+                self.folders.add(str(above))
                 self.arguments += ["--perms", "0755", "--dir", str(above)]
         self.bound.add(target)
         self.arguments += [how, source, target]

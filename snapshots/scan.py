@@ -71,7 +71,7 @@ def state_of(info: os.stat_result) -> tuple[int, int, int, int]:
     return info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
 
 
-def found(path: str, info: os.stat_result) -> Found:
+def file_of(path: str, info: os.stat_result) -> Found:
     return Found(path, info.st_size, bool(info.st_mode & 0o100), state_of(info))
 
 
@@ -124,7 +124,7 @@ def _sort(listing: Listing, item: os.DirEntry, path: str, top: str, ignored, wai
         return listing.skip(path, "link")
     if not stat.S_ISREG(info.st_mode):
         return listing.skip(path, "special")
-    return listing.files.append(found(path, info))
+    return listing.files.append(file_of(path, info))
 
 
 def _has_a_legal_name(name: str) -> bool:
@@ -160,5 +160,5 @@ def script_of(home: Path, entry: str) -> Found:
     with contextlib.suppress(OSError):
         info = storage.safe_join(home, entry).lstat()
         if stat.S_ISREG(info.st_mode):
-            return found(entry, info)
+            return file_of(entry, info)
     raise Refused("the script %(entry)s does not exist; upload it to .home first", field="entry", entry=entry)

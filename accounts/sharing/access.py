@@ -281,10 +281,10 @@ def shareable(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         try:
             return view(request, *args, **kwargs)
-        except Elsewhere as found:
+        except Elsewhere as elsewhere:
             if request.method not in ("GET", "HEAD"):
                 raise
-            return redirect(f"/u/{found.owner}{request.get_full_path()}")
+            return redirect(f"/u/{elsewhere.owner}{request.get_full_path()}")
         except Http404:
             if request.user.is_authenticated:
                 raise

@@ -49,14 +49,14 @@ def visible(user: User, name: str) -> Model:
     return tenant
 
 
-@remembered.once
+@remembered.memoized
 def open_to(user: User) -> list[Model]:
     """Return the tenants that the user may submit to, by name."""
     rows = Membership.objects.filter(user_id=user.member_id, role__in=SUBMITTING).select_related("tenant")
     return [row.tenant for row in rows.order_by("tenant__name")]
 
 
-@remembered.once
+@remembered.memoized
 def chosen(user: User, name: str | None) -> Model:
     """Return the tenant of that name that the user submits to, by default their own one.
 

@@ -114,8 +114,8 @@ class Browser:
     def name(self) -> str:
         """Return who is logged in, "" for nobody."""
         response = self.client.get("/account")
-        found = re.search(r"<h1>(\w+)</h1>", response.content.decode()) if response.status_code == 200 else None
-        return found.group(1) if found else ""
+        match = re.search(r"<h1>(\w+)</h1>", response.content.decode()) if response.status_code == 200 else None
+        return match.group(1) if match else ""
 
     def told(self, path: str = "/regist_login") -> str:
         """Return the messages of the page."""

@@ -128,11 +128,11 @@ class Slapd:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
         now, names = datetime.now(UTC), x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1),
+        builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - timedelta(1),
                                        now + timedelta(1))  # fmt: skip
-        made = made.add_extension(names, False).add_extension(x509.BasicConstraints(True, None), True)
-        made = made.sign(key, hashes.SHA256())
-        (self.folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        builder = builder.add_extension(names, False).add_extension(x509.BasicConstraints(True, None), True)
+        certificate = builder.sign(key, hashes.SHA256())
+        (self.folder / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         (self.folder / "key.pem").write_bytes(key.private_bytes(*plain))
 

@@ -26,10 +26,10 @@ NOT_ACTIVE = r"^user: the account is not active$"
 @pytest.fixture
 def people(make_user) -> list[User]:
     """Three users with a token and a session each; the one who is meant is in the middle."""
-    made = [make_user(name) for name in ("first", "alice", "last")]
-    for user in made:
+    users = [make_user(name) for name in ("first", "alice", "last")]
+    for user in users:
         Client().force_login(user)
-    return made
+    return users
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 SCOPES = ("full", "read", "submit", "dataset", "application")
 
 
-def made(user, scope: str = "full", **fields) -> str:
+def create_token(user, scope: str = "full", **fields) -> str:
     target = {"dataset": "photos", "application": "digits"}.get(scope, "")
     return named_tokens.create(user=user, name=f"for-{scope}", scope=scope, target=target, by="test", **fields)[1]
 
@@ -30,7 +30,7 @@ def made(user, scope: str = "full", **fields) -> str:
 @pytest.fixture
 def narrow(alice):
     """A client for each scope."""
-    return {scope: Api(made(alice, scope)) for scope in SCOPES}
+    return {scope: Api(create_token(alice, scope)) for scope in SCOPES}
 
 
 def may(clients: dict[str, Api], method: str, path: str, body=None) -> set[str]:
@@ -80,17 +80,17 @@ class TestLife:
         assert as_alice.call("get", "users/alice/tokens").json() == []
 
     def test_a_name_is_taken_once_by_each_user(self, alice, bob, as_alice):
-        made(alice), made(bob)
+        create_token(alice), create_token(bob)
         assert as_alice.refused("post", "users/alice/tokens", {"name": "for-full"}).startswith("name: you already have")
 
     def test_there_is_a_most(self, alice, monkeypatch):
         monkeypatch.setattr(named_tokens, "MAX", 1)
-        made(alice)
+        create_token(alice)
         with pytest.raises(Refused):
-            made(alice, "read")
+            create_token(alice, "read")
 
     def test_it_ends_at_its_time_also_where_it_is_cached(self, alice, monkeypatch):
-        token = made(alice, days=1)
+        token = create_token(alice, days=1)
         assert tokens.user_holder(token).username == "alice"
         assert tokens.valid_of({token}) == {token}
         Token.objects.filter(kind="named").update(expires=timezone.now())
@@ -100,22 +100,22 @@ class TestLife:
         assert tokens.user_holder(token) is None
 
     def test_it_ends_with_the_account(self, alice):
-        token = made(alice)
+        token = create_token(alice)
         lifecycle.deregister(username="alice", by="test")
         assert tokens.user_holder(token) is None
 
     def test_the_rotation_of_the_api_token_leaves_it_alone(self, alice):
-        token = made(alice)
+        token = create_token(alice)
         lifecycle.rotate_token(user=alice, by="alice")
         assert tokens.user_holder(token) is not None
 
     def test_its_last_use_and_address_are_kept(self, alice):
-        Api(made(alice)).call("get", "users/alice/jobs", **at("203.0.113.7"))
+        Api(create_token(alice)).call("get", "users/alice/jobs", **at("203.0.113.7"))
         row = Token.objects.get(kind="named")
         assert (row.address, row.used is not None) == ("203.0.113.7", True)
 
     def test_its_user_is_told_once_that_it_ends_soon(self, alice):
-        made(alice, days=6), made(alice, "read", days=30), made(alice, "submit")
+        create_token(alice, days=6), create_token(alice, "read", days=30), create_token(alice, "submit")
         Notice.objects.all().delete()
         assert (named_tokens.warn(), named_tokens.warn()) == (1, 0)
         assert "for-full" in str(Notice.objects.get(user=alice).reason)
@@ -135,7 +135,7 @@ class TestScopes:
         assert alice.is_active
 
     def test_a_full_one_of_an_operator_reads_nobodys_token(self, alice, staff):
-        client = Api(made(staff))
+        client = Api(create_token(staff))
         assert client.call("get", "users/alice/jobs").status_code == 200
         assert "this token is only for" in client.refused("get", "users/alice/token")
 
@@ -161,7 +161,7 @@ class TestScopes:
             assert may(narrow, method, path, {}) == {"full"}, (method, path)
 
     def test_a_narrow_one_of_an_operator_submits_for_nobody_else(self, alice, staff):
-        client = Api(made(staff, "submit"))
+        client = Api(create_token(staff, "submit"))
         assert "this token is only for" in client.refused("post", "users/alice/jobs", {})
 
     def test_the_gateways_own_question_takes_full_ones_only(self, narrow):
@@ -172,8 +172,8 @@ class TestScopes:
         def status(token: str) -> int:
             return Client().get("/metrics", HTTP_AUTHORIZATION=f"Bearer {token}").status_code
 
-        assert [status(made(staff, scope)) for scope in SCOPES] == [200, 200, *[status("x")] * 3]
-        assert status(made(alice, "read")) == 403
+        assert [status(create_token(staff, scope)) for scope in SCOPES] == [200, 200, *[status("x")] * 3]
+        assert status(create_token(alice, "read")) == 403
 
 
 class TestPage:

@@ -29,9 +29,9 @@ def a_token(account: User, scope: str = "submit") -> str:
 
 
 def test_its_owner_makes_it_and_its_tokens_by_rest(alice, as_alice):
-    made = as_alice.call("post", HOME, {"name": "builder"})
-    assert made.status_code == 201
-    assert (made.json()["name"], made.json()["state"]) == ("builder", "Actived")
+    response = as_alice.call("post", HOME, {"name": "builder"})
+    assert response.status_code == 201
+    assert (response.json()["name"], response.json()["state"]) == ("builder", "Actived")
     assert [account["name"] for account in as_alice.call("get", HOME).json()] == ["builder"]
     answer = as_alice.call("post", f"{HOME}/builder/tokens", {"name": "ci", "scope": "submit"})
     assert answer.status_code == 201
@@ -150,10 +150,10 @@ class TestPages:
         assert client.post("/account/service", {"name": "builder"}).status_code == 302
         assert b"builder" in client.get("/account/service").content
         form = {"account": "builder", "name": "ci", "scope": "read", "days": "30"}
-        made = client.post("/account/tokens", form)
-        assert made.status_code == 200
+        response = client.post("/account/tokens", form)
+        assert response.status_code == 200
         [row] = User.objects.get(username="builder").tokens.filter(kind="named")
-        assert tokens.derive(row) in made.content.decode()
+        assert tokens.derive(row) in response.content.decode()
         assert not alice.tokens.filter(kind="named").exists()
         back = client.post("/account/tokens/revoke", {"account": "builder", "name": "ci"})
         assert back["Location"] == "/account/tokens?account=builder"

@@ -227,9 +227,9 @@ class TestWork:
         put(Application, alice, "calc", "ready")
         put_sweep(alice, put(Job, alice, "done", "finished"))
         put_schedule(alice)
-        found = {(item["kind"], item["name"]) for item in lead.call("get", "tenants/research/work").json()}
-        assert found == {("dataset", "coming"), ("application", "calc"), ("sweep", "tune"), ("schedule", "night")}
-        for kind, name in found:
+        work = {(item["kind"], item["name"]) for item in lead.call("get", "tenants/research/work").json()}
+        assert work == {("dataset", "coming"), ("application", "calc"), ("sweep", "tune"), ("schedule", "night")}
+        for kind, name in work:
             body = {"kind": kind, "user": "alice", "name": name}
             assert lead.call("put", "tenants/research/work:end", body).status_code == 200, kind
         assert lead.call("get", "tenants/research/work").json() == []

@@ -119,9 +119,9 @@ def test_every_form_of_the_loopback_address_is_refused(alice, inside):
     for host in LOOPBACK:
         url = f"http://{host}:{inside.port}/"
         with undone():
-            found = client.post("/settings", {"webhook": url}).status_code, "webhook" in send(alice, url).error
-        if found != (REFUSED, True):
-            wrong[host] = found
+            outcome = client.post("/settings", {"webhook": url}).status_code, "webhook" in send(alice, url).error
+        if outcome != (REFUSED, True):
+            wrong[host] = outcome
     assert wrong == {}
     assert inside.got == []
 
@@ -193,9 +193,9 @@ def test_urls_that_two_readers_may_read_differently_are_refused(alice, resolve, 
     resolve([PUBLIC])
     for url in AMBIGUOUS:
         with undone():
-            found = client.post("/settings", {"webhook": url}).status_code, "webhook" in send(alice, url).error
-        if found != (REFUSED, True):
-            wrong[url] = found
+            outcome = client.post("/settings", {"webhook": url}).status_code, "webhook" in send(alice, url).error
+        if outcome != (REFUSED, True):
+            wrong[url] = outcome
     assert wrong == {}
     assert connected == []
 

@@ -86,10 +86,10 @@ def bars_of_lines(rows, begin: int, width: int, count: int) -> Bars:
     return bars
 
 
-def bars_of_found(found: list[tuple[int, str]], begin: int, width: int, count: int) -> Bars:
+def bars_of_matches(lines: list[tuple[int, str]], begin: int, width: int, count: int) -> Bars:
     """Return the bars of lines whose time and verdict are known."""
     bars = Bars({} for _ in range(count))
-    for at, level in found:
+    for at, level in lines:
         bar = bars[(at - begin) // width]
         bar[level] = bar.get(level, 0) + 1
     return bars

@@ -126,7 +126,7 @@ class DatabaseStore(LogStore):
         asked = conditions.known(tree)
         if asked.whole:
             return counting.total(asked), True
-        some, all_of_them = searching.found(tree, most)
+        some, all_of_them = searching.matches(tree, most)
         return len(some), all_of_them
 
     @reachable(UNAVAILABLE)
@@ -155,10 +155,10 @@ class DatabaseStore(LogStore):
             bars = counting.bars_of_minutes(asked, begin_ms, width_ms, count)
         elif conditions.has_text(tree):
             end = begin_ms + width_ms * count
-            matches, all_of_them = searching.found(tree, FOUND, begin_ms, end)
+            matches, all_of_them = searching.matches(tree, FOUND, begin_ms, end)
             if not all_of_them:
                 return counting.bars_of_samples(conditions.condition(tree), asked, begin_ms, width_ms, count)
-            bars = counting.bars_of_found(matches, begin_ms, width_ms, count)
+            bars = counting.bars_of_matches(matches, begin_ms, width_ms, count)
         if bars is None:
             rows = LogLine.objects.filter(conditions.condition(tree))
             bars = counting.bars_of_lines(rows, begin_ms, width_ms, count)

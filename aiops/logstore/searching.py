@@ -45,7 +45,7 @@ def newest(tree, size: int, after=None) -> tuple[list[LogLine], tuple[int, int] 
     return page, None if reached is None else (reached, 0)
 
 
-def found(tree, most: int, since: int = 0, until: int = LAST) -> tuple[list[tuple[int, str]], bool]:
+def matches(tree, most: int, since: int = 0, until: int = LAST) -> tuple[list[tuple[int, str]], bool]:
     """Return (time, verdict) of up to `most` matching lines in that time, and whether these are all."""
     rows = LogLine.objects.filter(condition(tree), time__gte=since, time__lt=until)
     asked = known(tree)

@@ -12,6 +12,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from .workload_key import WorkloadKey
+
 
 class Level(models.TextChoices):
     NONE = "", _("not judged yet")
@@ -106,12 +108,9 @@ class LogMinute(models.Model):
         return f"{self.minute} {self.cluster}/{self.namespace}/{self.deployment}"
 
 
-class Workload(models.Model):
+class Workload(WorkloadKey):
     """The number of stored lines of a workload, updated with each batch, so that lines need not be counted."""
 
-    cluster = models.CharField(_("cluster"), max_length=253)
-    namespace = models.CharField(_("namespace"), max_length=253)
-    deployment = models.CharField(_("deployment"), max_length=253)
     lines = models.BigIntegerField(_("lines"), default=0)
     last = models.BigIntegerField(_("last line"), default=0)
 
@@ -122,9 +121,6 @@ class Workload(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "namespace", "deployment"], name="aiops_workload_once")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.cluster}/{self.namespace}/{self.deployment}"
 
 
 class WatchedWorkload(models.Model):

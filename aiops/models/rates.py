@@ -9,17 +9,16 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from .workload_key import WorkloadKey
 
-class RateClock(models.Model):
+
+class RateClock(WorkloadKey):
     """Up to where the lines of a watched workload are counted. `minute`: the next one, since 1970.
 
     `active`: the number of minutes so far in which the workload had lines. `calm_until`: nothing is judged or learned
     before that minute, because lines may still arrive late.
     """
 
-    cluster = models.CharField(_("cluster"), max_length=253)
-    namespace = models.CharField(_("namespace"), max_length=253)
-    deployment = models.CharField(_("deployment"), max_length=253)
     minute = models.BigIntegerField(_("counted up to"))
     active = models.BigIntegerField(_("active minutes"), default=0)
     calm_until = models.BigIntegerField(_("not judged until"), default=0)
@@ -31,9 +30,6 @@ class RateClock(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "namespace", "deployment"], name="aiops_rate_clock_once")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.cluster}/{self.namespace}/{self.deployment}"
 
 
 class TemplateRate(models.Model):

@@ -5,16 +5,15 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from .workload_key import WorkloadKey
 
-class SessionClock(models.Model):
+
+class SessionClock(WorkloadKey):
     """Up to where the lines of a watched workload are read for its sessions: `until`, in ms since 1970.
 
     `since`: a session that is still open may have lines from then on; who takes over reads from there.
     """
 
-    cluster = models.CharField(_("cluster"), max_length=253)
-    namespace = models.CharField(_("namespace"), max_length=253)
-    deployment = models.CharField(_("deployment"), max_length=253)
     since = models.BigIntegerField(_("open since"))
     until = models.BigIntegerField(_("read up to"))
 
@@ -25,9 +24,6 @@ class SessionClock(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["cluster", "namespace", "deployment"], name="aiops_session_clock_once")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.cluster}/{self.namespace}/{self.deployment}"
 
 
 class SessionAnomaly(models.Model):

@@ -84,10 +84,10 @@ class TestOrders:
         proper = str(uuid.uuid4())
         assert lifecycle.uuid_of({"parameters": {"uuid": proper.upper()}}) == proper
         odd = [{"parameters": {"uuid": "x"}}, {"parameters": "x"}, {"a": 1}, {"a": 2}, {"parameters": {"uuid": "y"}}]
-        made = [lifecycle.uuid_of(payload) for payload in odd]
-        assert made == [lifecycle.uuid_of(dict(reversed(payload.items()))) for payload in odd]
-        assert len({str(uuid.UUID(each)) for each in made}) == len(odd)
-        assert lifecycle.uuid_of({**odd[0], "max_size": 5}) == made[0]  # the one it names decides
+        uuids = [lifecycle.uuid_of(payload) for payload in odd]
+        assert uuids == [lifecycle.uuid_of(dict(reversed(payload.items()))) for payload in odd]
+        assert len({str(uuid.UUID(each)) for each in uuids}) == len(odd)
+        assert lifecycle.uuid_of({**odd[0], "max_size": 5}) == uuids[0]  # the one it names decides
 
     def test_a_training_is_found_by_its_uuid(self, run):
         assert lifecycle.find(str(run.uuid).upper()) == run

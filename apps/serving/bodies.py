@@ -54,7 +54,7 @@ def read(body: bytes, content_type: str, inputs: list[dict], features: tuple[str
     """
     declared = {spec["name"]: {**spec, "features": features} for spec in inputs} or {"input": ANY}
     kind = media_type(content_type)
-    given = _form(body, content_type, declared) if kind == FORM else _one(body, kind, declared)
+    given = _form(body, content_type, declared) if kind == FORM else _content(body, kind, declared)
     return [values.tensor(_input(declared, name), array) for name, array in given.items()]
 
 
@@ -71,7 +71,7 @@ def _input(declared: dict[str, dict], name: str) -> dict:
     return declared.get(name, {**ANY, "name": name})
 
 
-def _one(body: bytes, kind: str, declared: dict[str, dict]) -> dict[str, np.ndarray]:
+def _content(body: bytes, kind: str, declared: dict[str, dict]) -> dict[str, np.ndarray]:
     """Return the arrays in one file, by the names of the inputs."""
     first = next(iter(declared.values()))
     if kind in JSON:
@@ -214,7 +214,7 @@ def _form(body: bytes, content_type: str, declared: dict[str, dict]) -> dict[str
         if not file_name and spec["datatype"] == "BYTES":
             given[spec["name"]] = _bytes(content, spec)
         else:
-            given |= _one(content, kind, {spec["name"]: spec})
+            given |= _content(content, kind, {spec["name"]: spec})
     if not given:
         raise BadRequest("body: the form has no parts")
     return given

@@ -33,10 +33,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def make(echo):
     """Return a function that makes a key of alice's application and returns its text."""
 
-    def made(name: str = "shop", app: Application = echo, **fields) -> str:
+    def create_key(name: str = "shop", app: Application = echo, **fields) -> str:
         return keys.create(app=app, name=name, by="alice", **fields)[1]
 
-    return made
+    return create_key
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_no_named_token_makes_one(alice, echo):
 
 def test_it_is_made_and_revoked_on_the_page(alice, echo, ask):
     browser, address = visitor(alice), f"/apps/{echo.name}/access"
-    made = browser.post(address, {"name": "shop", "days": "30"})
-    [key] = re.findall(r"mlp_a[0-9a-z]+_[\w-]{43}", made.content.decode())
-    assert made["Cache-Control"].find("no-store") >= 0
+    response = browser.post(address, {"name": "shop", "days": "30"})
+    [key] = re.findall(r"mlp_a[0-9a-z]+_[\w-]{43}", response.content.decode())
+    assert response["Cache-Control"].find("no-store") >= 0
     assert ask(key).status_code == 200
     keys.collect()
     page = browser.get(address)

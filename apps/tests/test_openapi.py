@@ -153,8 +153,8 @@ def test_a_running_application_answers_as_it_describes(front, deploy, ready, ali
 
 def snippets_of(user, app: Application) -> dict[str, str]:
     page = visitor(user).get(f"/apps/{app.name}").content.decode()
-    found = re.findall(r'<pre id="snippet-(\w+)"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    return {name: html.unescape(text) for name, text in found}
+    matches = re.findall(r'<pre id="snippet-(\w+)"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    return {name: html.unescape(text) for name, text in matches}
 
 
 @pytest.mark.django_db(transaction=True)

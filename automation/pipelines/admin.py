@@ -41,7 +41,7 @@ class PipelineAdmin(LifecycleAdmin):
     }
 
     def get_queryset(self, request):
-        return super().get_queryset(request).annotate(made=Count("runs"))
+        return super().get_queryset(request).annotate(run_count=Count("runs"))
 
     @display(description=_("user"), ordering="user__username")
     def user_link(self, row: Pipeline) -> str:
@@ -51,9 +51,9 @@ class PipelineAdmin(LifecycleAdmin):
     def count(self, row: Pipeline) -> int:
         return len(row.steps)
 
-    @display(description=_("runs"), ordering="made")
+    @display(description=_("runs"), ordering="run_count")
     def runs_link(self, row: Pipeline) -> SafeString:
-        return link(list_address("automation_pipelinerun", pipeline__id__exact=row.pk), row.made)
+        return link(list_address("automation_pipelinerun", pipeline__id__exact=row.pk), row.run_count)
 
     @display(description=_("changed"), ordering="updated")
     def changed_at(self, row: Pipeline) -> str:
@@ -87,15 +87,17 @@ class PipelineRunAdmin(LifecycleAdmin):
     }  # fmt: skip
 
     def get_queryset(self, request):
-        return super().get_queryset(request).select_related("pipeline__user", "user").annotate(made=Count("steps"))
+        return (
+            super().get_queryset(request).select_related("pipeline__user", "user").annotate(step_count=Count("steps"))
+        )
 
     @display(description=_("pipeline"), ordering="pipeline__name")
     def pipeline_link(self, row: PipelineRun) -> str:
         return link(url_of(row.pipeline), row.pipeline)
 
-    @display(description=_("steps"), ordering="made")
+    @display(description=_("steps"), ordering="step_count")
     def steps_link(self, row: PipelineRun) -> SafeString:
-        return link(list_address("automation_step", run__id__exact=row.pk), row.made)
+        return link(list_address("automation_step", run__id__exact=row.pk), row.step_count)
 
     @display(description=_("reason"))
     def why(self, row: PipelineRun) -> str:

@@ -7,7 +7,7 @@ from rest_framework.response import Response
 from automation.models import Pipeline, PipelineRun, RunState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
-from kernel.request_keys import once
+from kernel.request_keys import create_once
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
@@ -114,7 +114,7 @@ class PipelineRuns(PipelineView):
         def begin(within) -> PipelineRun:
             return lifecycle.begin_run(pipeline, by=self.by, within=within, **self.body())
 
-        return self.answer(self.run(name, once(request, pipeline.runs.all(), begin).number))
+        return self.answer(self.run(name, create_once(request, pipeline.runs.all(), begin).number))
 
 
 class PipelineRunDetail(PipelineView):

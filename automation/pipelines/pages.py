@@ -76,7 +76,7 @@ def pipelines(request):
     problems = Problems()
     if request.method == "POST":
         problems = problems_of(lambda: _create(request), ("yaml",))
-        name = made_by(request) if problems else request.made
+        name = made_by(request) if problems else request.created_name
         if name:
             return redirect("pipeline", name=name)
     page = page_of(request, Pipeline.objects.filter(user=request.user, deleted=False).order_by("-pk"))
@@ -115,7 +115,7 @@ def _read(request) -> dict:
 def _create(request) -> None:
     given = {"params": {}, **PipelineIn.read(_read(request))}
     row = lifecycle.save_pipeline(user=request.user, **given)
-    request.made = row.name
+    request.created_name = row.name
     remember_made(request, row.name)
 
 

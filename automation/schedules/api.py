@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from automation.models import Firing, FiringState, Schedule, ScheduleState
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import Missing
-from kernel.request_keys import once
+from kernel.request_keys import create_once
 from kernel.rest import PAGE_LIMIT, StrictJSONParser
 from kernel.titles import TitleIn, set_title
 from kernel.views import Call, ContractView, query_int
@@ -108,7 +108,7 @@ class ScheduleRun(ScheduleView):
 
     def put(self, request, user, name):
         schedule = self.schedule(name)
-        return self.answer(once(request, firing.of(schedule), lambda within: firing.by_hand(schedule, within)))
+        return self.answer(create_once(request, firing.of(schedule), lambda within: firing.by_hand(schedule, within)))
 
 
 class ScheduleFirings(ScheduleView):

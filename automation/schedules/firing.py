@@ -203,8 +203,8 @@ def _create(
         body = {"title": f"{schedule.title} #{number}", **body}
     create = {"job": _job, "sweep": _sweep, "pipeline": _run}[schedule.kind]
 
-    def noted(**made) -> None:
-        row = lifecycle.note_submitted(schedule.pk, key, planned, now, **made)
+    def noted(**created) -> None:
+        row = lifecycle.note_submitted(schedule.pk, key, planned, now, **created)
         if within is not None:
             within(row)
 

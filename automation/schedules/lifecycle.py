@@ -191,7 +191,7 @@ class Fired(Exception):
     """This time has been acted on, or the schedule may not fire any more: raised inside the transaction."""
 
 
-def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **made) -> Firing:
+def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **created) -> Firing:
     """Record what was submitted; called inside the transaction that creates it. Return the row. Raises Fired."""
     schedule = lock_row(Schedule, pk=pk)
     if schedule is None or (schedule.state != ScheduleState.ACTIVE and not key.startswith("hand:")):
@@ -201,9 +201,9 @@ def note_submitted(pk: int, key: str, planned: datetime, now: datetime, **made) 
         raise Fired
     row = waiting or Firing(schedule=schedule, key=key, planned=planned)
     row.state, row.at, row.reason = FiringState.SUBMITTED, now, ""
-    for name, value in made.items():
+    for name, value in created.items():
         setattr(row, name, value)
-    row.made = next(iter(made.values())).name
+    row.made = next(iter(created.values())).name
     row.save()
     schedule.submitted += 1
     schedule.failures = 0

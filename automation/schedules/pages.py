@@ -66,7 +66,7 @@ def schedules(request):
     if request.method == "POST":
         problems = problems_of(lambda: _create(request), FIELDS)
         problems.fields = {_field(name): text for name, text in problems.fields.items()}
-        name = made_by(request) if problems else request.made
+        name = made_by(request) if problems else request.created_name
         if name:
             return redirect("schedule", name=name)
     mine = Schedule.objects.filter(user=request.user)
@@ -116,7 +116,7 @@ def _create(request) -> None:
     row = lifecycle.create_schedule(
         user=request.user, by=request.user.username, visitor=visitor_of(request), **fields
     )  # fmt: skip
-    request.made = row.name
+    request.created_name = row.name
     remember_made(request, row.name)
 
 

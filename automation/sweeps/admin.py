@@ -56,15 +56,19 @@ class SweepAdmin(LifecycleAdmin):
     }  # fmt: skip
 
     def get_queryset(self, request):
-        return super().get_queryset(request).select_related("user", "snapshot__user").annotate(made=Count("trials"))
+        return (
+            super().get_queryset(request).select_related("user", "snapshot__user").annotate(trial_count=Count("trials"))
+        )
 
     @display(description=_("user"), ordering="user__username")
     def user_link(self, row: Sweep) -> str:
         return link(url_of(row.user), row.user)
 
-    @display(description=_("trials"), ordering="made")
+    @display(description=_("trials"), ordering="trial_count")
     def trials_link(self, row: Sweep) -> SafeString:
-        return link(list_address("automation_trial", sweep__id__exact=row.pk), f"{row.made} / {row.trials_wanted}")
+        return link(
+            list_address("automation_trial", sweep__id__exact=row.pk), f"{row.trial_count} / {row.trials_wanted}"
+        )
 
     @display(description=_("objectives"))
     def metrics(self, row: Sweep) -> str:

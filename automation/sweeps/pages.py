@@ -67,7 +67,7 @@ def sweeps(request):
     if request.method == "POST":
         problems = problems_of(lambda: _create(request), FIELDS)
         problems.fields = {field.removeprefix("job."): text for field, text in problems.fields.items()}
-        name = made_by(request) if problems else request.made
+        name = made_by(request) if problems else request.created_name
         if name:
             return redirect("sweep", name=name)
     mine = Sweep.objects.filter(user=request.user)
@@ -102,7 +102,7 @@ def _create(request) -> None:
     fields = SweepIn.read(forms.body_of(request.POST))
     visitor = visitor_of(request)
     row = lifecycle.create_sweep(user=request.user, by=request.user.username, visitor=visitor, **fields)
-    request.made = row.name
+    request.created_name = row.name
     remember_made(request, row.name)
 
 

@@ -17,35 +17,35 @@ CANCELLED = 130
 OVER = ("finished", "error")
 
 
-def add_name(made: argparse.ArgumentParser, what: str) -> argparse.ArgumentParser:
+def add_name(parser: argparse.ArgumentParser, what: str) -> argparse.ArgumentParser:
     """Add the name of an object as an argument; return the parser."""
-    made.add_argument("name", metavar=what)
-    return made
+    parser.add_argument("name", metavar=what)
+    return parser
 
 
-def add_definition(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+def add_definition(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add a definition in a file as an argument; return the parser."""
-    made.add_argument("file", metavar="FILE", help=tr("YAML or JSON"))
-    add_sending(made)
-    return made
+    parser.add_argument("file", metavar="FILE", help=tr("YAML or JSON"))
+    add_sending(parser)
+    return parser
 
 
-def add_sending(made: argparse.ArgumentParser) -> None:
+def add_sending(parser: argparse.ArgumentParser) -> None:
     """Add the options of sending a definition."""
-    made.add_argument("--name", help=tr("name, instead of that in the file"))
-    made.add_argument("--root", metavar="DIR", help=tr("send this folder in place of the whole checkout"))
+    parser.add_argument("--name", help=tr("name, instead of that in the file"))
+    parser.add_argument("--root", metavar="DIR", help=tr("send this folder in place of the whole checkout"))
 
 
-def add_following(made: argparse.ArgumentParser) -> None:
+def add_following(parser: argparse.ArgumentParser) -> None:
     """Add the options of what is begun and then followed."""
-    made.add_argument("-d", "--detach", action="store_true", help=tr("do not follow it"))
-    interrupting.options_of(made)
+    parser.add_argument("-d", "--detach", action="store_true", help=tr("do not follow it"))
+    interrupting.options_of(parser)
 
 
-def add_follow(made: argparse.ArgumentParser) -> None:
+def add_follow(parser: argparse.ArgumentParser) -> None:
     """Add the options of what is shown, and followed with --follow."""
-    made.add_argument("-f", "--follow", action="store_true", help=tr("follow it to the end"))
-    interrupting.options_of(made)
+    parser.add_argument("-f", "--follow", action="store_true", help=tr("follow it to the end"))
+    interrupting.options_of(parser)
 
 
 def add_list(group, run) -> None:

@@ -70,7 +70,7 @@ def pull(rest: Rest, options: argparse.Namespace, say) -> dict:
         with Progress(tr("fetching"), total, len(files), bool(options.quiet)) as progress:
             rest.web.note = progress.say
             work = OutputDownload(outputs, options.name, Path(folder), drafts, progress)
-            each(work.one, files, options.jobs, rest.web)
+            each(work.download_file, files, options.jobs, rest.web)
             received = progress.moved
         downloads._clear(drafts)
     except OSError as problem:
@@ -118,7 +118,7 @@ class Outputs:
 class OutputDownload(downloads.Download):
     """Files without checksums: one that is there with the size and the time of the listing is not fetched again."""
 
-    def one(self, remote) -> None:
+    def download_file(self, remote) -> None:
         """Fetch one file. Raises Failure."""
         target = self.folder.joinpath(*remote.path.split("/"))
         try:

@@ -16,9 +16,9 @@ class Followed:
         self.cancel, self.question, self.cancelling, self.leaving = cancel, question, cancelling, leaving
 
 
-def options_of(made: argparse.ArgumentParser) -> None:
+def options_of(parser: argparse.ArgumentParser) -> None:
     """Add the option."""
-    made.add_argument(
+    parser.add_argument(
         "--on-interrupt",
         choices=("ask", "cancel", "detach"),
         help=tr("what Ctrl-C or SIGTERM does to it on the platform (default: ask on a terminal, else cancel)"),

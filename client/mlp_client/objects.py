@@ -139,19 +139,19 @@ def rerun(rest: Rest, options: argparse.Namespace, say):
 
 def replaced(args: list, name: str, value: str) -> list:
     """Return the arguments with another value of one, in the form that it has there: `--lr 1`, `--lr=1` or `lr=1`."""
-    edited, index, found = list(args), 0, False
+    edited, index, is_replaced = list(args), 0, False
     while index < len(edited):
         given = re.fullmatch(r"(--?|\+)?" + re.escape(name) + r"(=.*)?", edited[index], re.DOTALL)
         if given and given.group(2) is not None:
-            edited[index], found = (given.group(1) or "") + f"{name}={value}", True
+            edited[index], is_replaced = (given.group(1) or "") + f"{name}={value}", True
         elif given and given.group(1) in ("-", "--"):
             end = index + 1
             while end < len(edited) and (end == index + 1 or _is_number(edited[end])) and not _is_option(edited[end]):
                 end += 1
-            edited[index + 1 : end], found = [value], True
+            edited[index + 1 : end], is_replaced = [value], True
             index += 1
         index += 1
-    return edited if found else [*edited, f"--{name}", value]
+    return edited if is_replaced else [*edited, f"--{name}", value]
 
 
 def _is_number(text: str) -> bool:

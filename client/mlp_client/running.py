@@ -32,15 +32,15 @@ def declare(command) -> None:
     parser.add_argument("-d", "--detach", action="store_true", help=tr("print the job's name and do not follow it"))
 
 
-def job_options(made: argparse.ArgumentParser, only=None) -> None:
+def job_options(parser: argparse.ArgumentParser, only=None) -> None:
     """Add the options for the fields of a job; `only` those fields, where not all can be given."""
-    group = made.add_argument_group(tr("the job"))
+    group = parser.add_argument_group(tr("the job"))
 
     def option(field: str, *names: str, **how) -> None:
         if only is None or field in only or field in ("env", "datasets", "requirements", "preemptible"):
             group.add_argument(*names, **how)
         else:
-            made.set_defaults(**{names[-1].lstrip("-").replace("-", "_"): None})
+            parser.set_defaults(**{names[-1].lstrip("-").replace("-", "_"): None})
 
     option("name", "--name", help=tr("name: letters a to z (default: made from the script's)"))
     option("title", "--title", help=tr("what pages call it (default: the script and its arguments)"))

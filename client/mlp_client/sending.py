@@ -190,7 +190,7 @@ class Sent:
                     progress.file_done()
                     return
                 info = SimpleNamespace(st_size=local.size, st_mtime_ns=local.mtime_ns)
-                work.one(Local(f"{self.folder}/{local.path}", local.source, info))
+                work.upload_file(Local(f"{self.folder}/{local.path}", local.source, info))
 
             each(send_file, list(files.values()), THREADS, self.rest.web)
             self.moved = progress.moved

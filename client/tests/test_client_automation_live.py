@@ -131,8 +131,8 @@ def test_an_interrupt_cancels_or_detaches(client, kind, choice):
 
 
 def test_schedules_are_created_paused_and_run_at_once(client):
-    made = client.json("schedule", "create", "daily.json")
-    assert (made["state"], len(made["next_times"])) == ("active", 5)
+    schedule = client.json("schedule", "create", "daily.json")
+    assert (schedule["state"], len(schedule["next_times"])) == ("active", 5)
     assert client.json("schedule", "pause", "daily")["state"] == "paused"
     firing = client.json("schedule", "run", "daily")
     assert (firing["state"], firing["made"]) == ("submitted", "dailyaaa")

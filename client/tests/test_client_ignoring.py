@@ -93,8 +93,8 @@ def test_links_and_unreadable_names_are_left_out_with_a_line(tmp_path, monkeypat
     (folder / "nothing").symlink_to("none")
     (folder / "new\nline").write_text("")
     said = []
-    found = Checkout(["train.py"], "", said.append)
-    assert set(found.files) == {"train.py", "pkg/m.py", "in.py"}
+    listing = Checkout(["train.py"], "", said.append)
+    assert set(listing.files) == {"train.py", "pkg/m.py", "in.py"}
     assert sorted(line.partition(":")[0] for line in said) == ["left out dir", "left out new\nline", "left out out"]
 
 

@@ -46,7 +46,7 @@ def download(platform: Platform, options, say) -> dict:
         with Progress("downloading", total, len(remotes), options.quiet) as progress:
             platform.web.note = progress.say
             job = Download(platform, options.name, folder, drafts, progress)
-            each(job.one, remotes, options.jobs, platform.web)
+            each(job.download_file, remotes, options.jobs, platform.web)
             received = progress.moved
         _clear(drafts)
     except OSError as problem:
@@ -96,7 +96,7 @@ class Download:
         self.platform, self.name, self.folder, self.drafts, self.progress = platform, name, folder, drafts, progress
         self.counted = threading.local()  # bytes of this thread's file that the progress has counted
 
-    def one(self, remote: Remote) -> None:
+    def download_file(self, remote: Remote) -> None:
         """Download one file unless it is there already. Raises Failure."""
         target = self.folder.joinpath(*remote.path.split("/"))
         if self._same(target, remote):

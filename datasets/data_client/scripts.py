@@ -31,7 +31,7 @@ def put(platform: Platform, options, say) -> dict:
         say(f"warning: jobs cannot use the name {name} (allowed: A-Z a-z 0-9 . _ / -)")
     with Progress("uploading", local.size, 1, options.quiet) as progress:
         platform.web.note = progress.say
-        Upload(platform, HOME, {}, progress, False).one(local)
+        Upload(platform, HOME, {}, progress, False).upload_file(local)
     return {"script": name, "bytes": local.size}
 
 

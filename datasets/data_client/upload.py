@@ -46,7 +46,7 @@ def upload(platform: Platform, options, say) -> dict:
         job = Upload(platform, options.name, there, progress, complete)
         job.part = options.part << 20
         with _Heartbeat(platform, options.name, progress, enabled=not complete):
-            each(job.one, files, options.jobs, platform.web)
+            each(job.upload_file, files, options.jobs, platform.web)
         sent = progress.moved
     if not complete:
         platform.finish(options.name)
@@ -115,7 +115,7 @@ class Upload:
         self.platform, self.name, self.there = platform, name, there
         self.progress, self.complete = progress, complete
 
-    def one(self, local: Local) -> None:
+    def upload_file(self, local: Local) -> None:
         """Upload one file unless it is stored already. Raises Failure."""
         remote = self.there.get(local.path)
         if remote is None or not self._same(local, remote):

@@ -150,13 +150,13 @@ def _wait(port: int) -> None:
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory, django_db_setup):
-    made = Service(tmp_path_factory.mktemp("live"))
-    made.start_web()
-    made.start_nginx()
-    yield made
-    for process in filter(None, (made.nginx, made.websockets)):
-        made.stop(process)
-    made.stop_web()
+    service = Service(tmp_path_factory.mktemp("live"))
+    service.start_web()
+    service.start_nginx()
+    yield service
+    for process in filter(None, (service.nginx, service.websockets)):
+        service.stop(process)
+    service.stop_web()
 
 
 @pytest.fixture

@@ -59,8 +59,8 @@ def uses(caller, query: str = "") -> list[tuple[str, str, str]]:
 
 def test_uses_are_listed_newest_first(used, as_alice):
     expected = [("schedule", "nightly"), ("pipeline", "flow"), ("sweep", "search"), ("job", "fit")]
-    found = [(kind, name) for kind, user, name in uses(as_alice) if user == "alice"]
-    assert found == [("model", "net"), *expected]
+    uses_of_alice = [(kind, name) for kind, user, name in uses(as_alice) if user == "alice"]
+    assert uses_of_alice == [("model", "net"), *expected]
     assert uses(as_alice, "?limit=1") == [("model", "alice", "net")]
     assert as_alice.refused("get", f"{ADDRESS}/uses?limit=0").startswith("limit:")
 

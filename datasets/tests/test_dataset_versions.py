@@ -89,8 +89,8 @@ class TestPublishing:
         assert (row["version"], row["size"], row["stored"], row["state"]) == (2, 5, 5, "ready")
         assert not Dataset.objects.filter(name="photos.new").exists()
         assert not storage.dataset_dir("alice", "photos.new").exists()
-        found = as_alice.call("get", f"{ADDRESS}/versions").json()
-        assert [(row["number"], row["current"], row["size"], row["notes"], row["by"]) for row in found] == [
+        rows = as_alice.call("get", f"{ADDRESS}/versions").json()
+        assert [(row["number"], row["current"], row["size"], row["notes"], row["by"]) for row in rows] == [
             (2, True, 5, "*better*", "alice"), (1, False, 4, "", "alice"),
         ]  # fmt: skip
         assert held() == 9
@@ -306,5 +306,5 @@ class TestPages:
         Dataset.objects.create(user=alice, tenant=alice.tenant, name="photos", size=3, stored=3, state="ready")
         reconcile.run()
         tasks.run()
-        (found,) = as_alice.call("get", f"{ADDRESS}/versions").json()
-        assert (found["number"], found["files"], len(found["sha256"])) == (1, 1, 64)
+        (version,) = as_alice.call("get", f"{ADDRESS}/versions").json()
+        assert (version["number"], version["files"], len(version["sha256"])) == (1, 1, 64)

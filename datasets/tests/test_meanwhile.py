@@ -86,8 +86,8 @@ class TestReady:
 
         def again() -> None:
             Dataset.objects.all().delete()
-            made = new_dataset(alice, size=9)
-            Dataset.objects.filter(pk=made.pk).update(touched=dataset.touched)
+            replacement = new_dataset(alice, size=9)
+            Dataset.objects.filter(pk=replacement.pk).update(touched=dataset.touched)
 
         during(monkeypatch, "tree_size", again)
         with pytest.raises(Refused, match="9 were declared"):
@@ -164,12 +164,12 @@ class TestCreate:
 class TestErase:
     @pytest.fixture
     def deleting(self, alice) -> list[Dataset]:
-        made = [new_dataset(alice, name) for name in ("digits", "letters", "words")]
-        for dataset in made:
+        datasets = [new_dataset(alice, name) for name in ("digits", "letters", "words")]
+        for dataset in datasets:
             store(alice, name=dataset.name)
             report(alice, name=dataset.name)
             lifecycle.delete_dataset(user=alice, name=dataset.name, by="test")
-        return made
+        return datasets
 
     def stored(self) -> list[str]:
         names = ("digits", "letters", "words")

@@ -133,8 +133,8 @@ def test_path_traversal_is_refused(photos, service, path, method):
 
 def _stored(service) -> list[str]:
     """Return all files but those in which the servers' processes count their answers, from the first one on."""
-    found = map(str, service.folder.parent.rglob("*"))
-    return sorted(path for path in found if not path.startswith(str(service.root / "run" / "metrics")))
+    paths = map(str, service.folder.parent.rglob("*"))
+    return sorted(path for path in paths if not path.startswith(str(service.root / "run" / "metrics")))
 
 
 @pytest.mark.parametrize("method", ["PUT", "GET", "PROPFIND"])

@@ -157,7 +157,7 @@ def admit_write(
     else:
         space = row.size - row.stored
         if length - replaced + held() > max(space, 0):
-            stored = tree.size((target.user, target.dataset)) - sum(litter.found(_root(target)).values())
+            stored = tree.size((target.user, target.dataset)) - sum(litter.sizes(_root(target)).values())
             replaced = _replaced_bytes(target)
             if not litter.may_be(target.path):  # judged when its contents are here
                 _check_size(row, stored, length - replaced + held())
@@ -215,7 +215,7 @@ class Quota:
 
     def _tidy(self, wanted: int) -> int:
         """Remove what desktops have left if that makes room for `wanted` bytes. Return the bytes of it."""
-        left = litter.found(_root(self.target))
+        left = litter.sizes(_root(self.target))
         if sum(left.values()) < wanted:
             return 0
         litter.remove(_root(self.target), left)

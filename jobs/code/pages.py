@@ -92,7 +92,7 @@ def diff(request, name):
         "other": other,
         "old": _link(old),
         "new": _link(new),
-        "found": difference,
+        "diff": difference,
         "settings": [{**each, "name": SETTINGS[each["name"]]} for each in difference["settings"]],
         "split": split,
         "args_pairs": diffs.sides(difference["args"]) if split else None,

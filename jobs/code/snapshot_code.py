@@ -193,14 +193,14 @@ class _Taking:
         if handle is None:
             return "unread" if os.path.lexists(self.home / file.path) else ""
         with handle:
-            before = scan.found(file.path, os.fstat(handle.fileno()))
+            before = scan.file_of(file.path, os.fstat(handle.fileno()))
             if before.size > settings.CODE_BYTES:
                 return "bytes"
             try:
                 blob, size, is_new = self.draft.add(_chunks(handle, before.size), before.executable)
             except _Unread:
                 return "unread"
-            after = scan.found(file.path, os.fstat(handle.fileno()))
+            after = scan.file_of(file.path, os.fstat(handle.fileno()))
         if after != before or size != before.size:
             if is_new:
                 self.draft.drop(blob)

@@ -10,7 +10,7 @@ from kernel.effects import READ, SUBMIT
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.registering import rights_of
-from kernel.request_keys import once
+from kernel.request_keys import create_once
 from kernel.views import Call
 
 from . import again, diagnose
@@ -60,4 +60,4 @@ class JobRerun(JobView):
         def create(within) -> Job:
             return again.rerun(self.job(name), rights_of(request.auth), by=self.by, within=within, **self.body())
 
-        return self.answer(once(request, Job.objects.filter(user=self.owner), create))
+        return self.answer(create_once(request, Job.objects.filter(user=self.owner), create))

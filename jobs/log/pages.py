@@ -52,7 +52,7 @@ def job_log_differences(request, name):
     row = own(request, name)
     difference = differences(row, partial(access.readable, request) if request.reading else list)
     return render(
-        request, "jobs/log_differences.html", {**frame(row, "job_log"), "found": difference, "earlier": False}
+        request, "jobs/log_differences.html", {**frame(row, "job_log"), "differences": difference, "earlier": False}
     )
 
 

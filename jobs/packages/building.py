@@ -88,7 +88,8 @@ def ensure_for_job(job: Job) -> Environment | None:
 def ensure(need: Need) -> Environment | None:
     """Return the environment, None while it is being installed. Raises Failed; RunnerError, OSError.
 
-    Who needs it is told by `using.in_use` before this is called, or the installation is stopped.
+    The caller records beforehand that the environment is needed, so that `using.in_use` includes it; an installation
+    that nothing needs is stopped.
     """
     environment = need.environment
     if environment.is_ready:

@@ -54,7 +54,7 @@ FAILURES = {
 QUICK = {"module", "dataset", "syntax", "nan", "exit", "segment"}  # the rules have quick tests: test_doctor_rules.py
 
 
-def found(as_alice, name: str = "fit") -> dict:
+def diagnosis_of(as_alice, name: str = "fit") -> dict:
     response = as_alice.call("get", f"users/alice/jobs/{name}/diagnosis")
     assert response.status_code == 200, response.content
     return response.json()
@@ -64,7 +64,7 @@ def found(as_alice, name: str = "fit") -> dict:
 def test_real_failures(submit, until, as_alice, case):
     script, rule, action, line, code = FAILURES[case]
     job = until(submit(script), "error")
-    said = found(as_alice)
+    said = diagnosis_of(as_alice)
     assert (said["line"], said["code"]) == (line, code), (said, job.reason)
     assert said["file"] == ("train.py" if line else "")
     assert said["title"]
@@ -84,7 +84,7 @@ def test_real_failures(submit, until, as_alice, case):
 
 def test_out_of_memory_offers_twice_the_memory_within_the_capacity(submit, until, as_alice, default_tenant):
     job = until(submit("x = [bytearray(1 << 20) for _ in range(4000)]\n", ram=150), "error")
-    said = found(as_alice)
+    said = diagnosis_of(as_alice)
     assert (said["rule"], said["action"], said["facts"]["more_ram"]) in [
         ("memory", "more_memory", 300), ("allocation", "more_memory", 300),
     ], job.reason  # fmt: skip
@@ -105,8 +105,12 @@ def test_a_gpu_that_is_full_is_no_lack_of_the_machines_memory(submit, until, as_
     path = environment.log_path(job)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(CUDA)
-    found = diagnose.examine(job, reason)
-    assert (found["rule"], found["title"], found["action"]) == ("gpu_memory", "The GPU is out of memory", "edit")
+    diagnosis = diagnose.examine(job, reason)
+    assert (diagnosis["rule"], diagnosis["title"], diagnosis["action"]) == (
+        "gpu_memory",
+        "The GPU is out of memory",
+        "edit",
+    )
 
 
 def test_the_notice_has_the_diagnosis_and_a_second_look_changes_nothing(submit, until, as_alice):
@@ -126,7 +130,7 @@ def test_a_failure_that_no_runner_saw_is_examined_later_and_after_a_kill(submit,
     tasks.queue.clear()  # the task is lost with its process
     assert "no such diagnosis" in as_alice.refused("get", "users/alice/jobs/fit/diagnosis")
     reconcile.run()
-    assert found(as_alice)["rule"] == "not_started"
+    assert diagnosis_of(as_alice)["rule"] == "not_started"
     assert not diagnose.undiagnosed(10)
 
 
@@ -142,7 +146,7 @@ def test_a_cancelled_job_and_a_running_one_have_none(submit, as_alice, alice):
 def test_whatever_is_in_the_log_the_failure_is_recorded(submit, until, as_alice, monkeypatch):
     monkeypatch.setattr(diagnose, "last_exception", lambda *_: 1 / 0)
     until(submit("raise SystemExit(1)"), "error")
-    assert found(as_alice)["title"] == "The script ended with an error"
+    assert diagnosis_of(as_alice)["title"] == "The script ended with an error"
 
 
 def test_an_administrators_rule_comes_first_and_speaks_both_languages(submit, until, as_alice):
@@ -152,7 +156,7 @@ def test_an_administrators_rule_comes_first_and_speaks_both_languages(submit, un
         explanation="Ask for %(tool)s.", explanation_zh="请申请 %(tool)s。", order=1,
     )  # fmt: skip
     until(submit("raise RuntimeError('no licence for abaqus')"), "error")
-    said = found(as_alice)
+    said = diagnosis_of(as_alice)
     assert (said["title"], said["explanation"]) == ("Licence server", "Ask for abaqus.")
     assert said["facts"]["tool"] == "abaqus"
     assert Diagnosis.objects.get().local["zh-hans"]["explanation"] == "请申请 abaqus。"
@@ -194,8 +198,8 @@ class TestPages:
         browser = visitor(alice)
         assert "Run again with 400 MiB" in visible_text(browser.get("/jobs/fit"))
         assert browser.post("/jobs/fit/rerun", {"ram": "400"})["Location"] == "/jobs/fitb"
-        made = Job.objects.get(name="fitb")
-        assert (made.ram, made.entry, made.args) == (400, job.entry, job.args)
+        rerun = Job.objects.get(name="fitb")
+        assert (rerun.ram, rerun.entry, rerun.args) == (400, job.entry, job.args)
         refused = browser.post("/jobs/fit/rerun", {"ram": "99999"}, follow=True)
         assert "ram" in visible_text(refused)
 

@@ -114,13 +114,13 @@ class TestRules:
 
     @pytest.mark.parametrize("rule", SHIPPED, ids=lambda rule: rule.key)
     def test_each_matches_its_example_and_none_before_it_does(self, rule):
-        found = [
+        keys = [
             each.key for each in SHIPPED
             if each.where == rule.where and not each.needs
             and rules.of_shipped(each, 1).search(rule.example) is not None
         ]  # fmt: skip
         assert rules.of_shipped(rule, 1).search(rule.example) is not None
-        assert rule.needs or found[0] == rule.key
+        assert rule.needs or keys[0] == rule.key
         assert rules.of_shipped(rule, 1).search("") is None
 
     def test_a_version_that_is_not_there_is_no_question_of_the_python(self):
@@ -130,8 +130,8 @@ class TestRules:
             "different python version: 1.21 Requires-Python >=3.7,<3.11\nERROR: Could not find a version that "
             "satisfies the requirement x==9 (from versions: 1.0, 2.0)\nERROR: No matching distribution found for x==9"
         )
-        found = ((rule.key, rules.of_shipped(rule, 1).search(text)) for rule in SHIPPED)
-        assert next(each for each in found if each[1] is not None) == ("packages_version", {"package": "x==9"})
+        matches = ((rule.key, rules.of_shipped(rule, 1).search(text)) for rule in SHIPPED)
+        assert next(each for each in matches if each[1] is not None) == ("packages_version", {"package": "x==9"})
 
     def test_keys_are_unique(self):
         assert len({rule.key for rule in SHIPPED}) == len(SHIPPED)

@@ -114,9 +114,9 @@ def test_the_diagnosis_explains_it(running, policy, as_alice, tasks):
     look(job, NOW + minutes(15))
     runners.get().stop_all(grace=0)
     tasks.run()
-    found = as_alice.call("get", "users/alice/jobs/fit/diagnosis").json()
-    assert (found["title"], found["action"]) == ("The job was idle", "usage")
-    assert found["explanation"].startswith("It used less than 10 % of its CPU for 30 minutes")
+    diagnosis = as_alice.call("get", "users/alice/jobs/fit/diagnosis").json()
+    assert (diagnosis["title"], diagnosis["action"]) == ("The job was idle", "usage")
+    assert diagnosis["explanation"].startswith("It used less than 10 % of its CPU for 30 minutes")
 
 
 def test_activity_withdraws_the_warning(running, policy):

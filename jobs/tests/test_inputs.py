@@ -29,8 +29,8 @@ def prepared(alice):
 
 
 def test_a_run_gets_the_output_of_another_job(prepared, as_alice):
-    made = as_alice.call("post", "users/alice/jobs", {**JOB, "inputs": {"DATA": "prepare/data", "ALL": "prepare"}})
-    assert (made.status_code, made.json()["inputs"]) == (201, {"DATA": "prepare/data", "ALL": "prepare"})
+    response = as_alice.call("post", "users/alice/jobs", {**JOB, "inputs": {"DATA": "prepare/data", "ALL": "prepare"}})
+    assert (response.status_code, response.json()["inputs"]) == (201, {"DATA": "prepare/data", "ALL": "prepare"})
     job = Job.objects.select_related("user", "snapshot").get(name="train")
     job.run_name = "job-1-1"
     spec = environment.run_spec(job, job.user)

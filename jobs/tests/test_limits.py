@@ -89,9 +89,9 @@ def test_a_dataset_over_the_limit_is_refused(as_alice, as_bob):
 def test_a_job_is_stopped_at_its_time_limit_and_not_retried(submit, until, as_alice):
     job = until(submit(SLEEP, name="endless", timeout=1, retries=3), "error")  # its run is gone
     assert (job.reason, job.outcome, job.attempt) == ("the time limit of 1 s is exceeded", "timed_out", 1)
-    found = as_alice.call("get", "users/alice/jobs/endless/diagnosis").json()
-    assert found["title"] == "The time limit is exceeded"
-    assert found["explanation"].startswith("The job was stopped after the 1 second that was allowed")
+    diagnosis = as_alice.call("get", "users/alice/jobs/endless/diagnosis").json()
+    assert diagnosis["title"] == "The time limit is exceeded"
+    assert diagnosis["explanation"].startswith("The job was stopped after the 1 second that was allowed")
     again = as_alice.call("post", "users/alice/jobs/endless:rerun", {"timeout": None, "cpu": 1})
     assert (again.status_code, again.json()["timeout"]) == (201, None)
 

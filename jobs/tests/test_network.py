@@ -59,18 +59,18 @@ def test_the_narrowest_policy_counts(as_alice, home, settings, machine, tenant, 
     settings.RUN_NETWORK = machine
     bound(tenant)
     fields = {"network": asked} if asked else {}
-    made = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py", **fields})
-    assert made.status_code == 201, made.content
-    assert made.json()["network"] == has
+    response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py", **fields})
+    assert response.status_code == 201, response.content
+    assert response.json()["network"] == has
     assert network_of_run() == has
 
 
 @pytest.mark.parametrize(("tenant", "asked"), [("platform", "open"), ("none", "platform")])
 def test_more_than_the_tenant_allows_is_refused(as_alice, home, tenant, asked):
     bound(tenant)
-    made = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py", "network": asked})
-    assert made.status_code == 403
-    assert made.json() == {"msg": f"network: at most {tenant} is allowed in this tenant"}
+    response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py", "network": asked})
+    assert response.status_code == 403
+    assert response.json() == {"msg": f"network: at most {tenant} is allowed in this tenant"}
     assert not Job.objects.exists()
 
 
@@ -100,8 +100,8 @@ def test_the_form_offers_what_the_tenant_allows_and_a_copy_keeps_it(alice_client
     page = alice_client.get("/jobs").content.decode()
     assert 'value="platform"' in page
     assert 'value="open"' not in page
-    made = alice_client.post("/jobs", {"name": "fit", "entry": "train.py", "network": "none"})
-    assert made.status_code == 302, made.content
+    response = alice_client.post("/jobs", {"name": "fit", "entry": "train.py", "network": "none"})
+    assert response.status_code == 302, response.content
     assert Job.objects.get(name="fit").network == "none"
     assert '<option value="none" selected>' in alice_client.get("/jobs?from=fit").content.decode()
 

@@ -78,18 +78,18 @@ WRONG = [
 
 def problems_of(response, typed: dict, words: str) -> list:
     """Return what is wrong with the refusal of a form: it says why, and shows what was typed."""
-    page, found = markup(response), []
+    page, problems = markup(response), []
     if response.status_code != 403:
-        found.append(response.status_code)
+        problems.append(response.status_code)
     if words not in visible_text(response):
-        found.append(f"without {words}")
+        problems.append(f"without {words}")
     if page.inline:
-        found.append(page.inline)
+        problems.append(page.inline)
     for name in ("name", "entry", "cpu", "gpu", "ram", "args"):
         shown = page.values.get(name)
         if shown is None or shown.replace("\x00", "\ufffd") != typed[name].replace("\x00", "\ufffd"):
-            found.append(f"{name} is shown as {shown}")
-    return found
+            problems.append(f"{name} is shown as {shown}")
+    return problems
 
 
 class TestSubmit:
@@ -210,8 +210,8 @@ class TestDetail:
 
     def test_impossible_names_are_not_found(self, alice_client):
         names = ("%00", "a%00b", "%2e%2e", "x" * 300, "%F0%9F%92%A9", "<b>")
-        found = {name: alice_client.get(f"/jobs/{name}").status_code for name in names}
-        assert found == dict.fromkeys(names, 404)
+        statuses = {name: alice_client.get(f"/jobs/{name}").status_code for name in names}
+        assert statuses == dict.fromkeys(names, 404)
 
     def test_the_page_shows_its_command_and_log(self, alice_client, alice):
         fill(alice)
@@ -324,5 +324,5 @@ class TestList:
 
     def test_unusual_queries_are_answered(self, alice_client):
         queries = ("page=0", "page=99", "page=x", "state=x", "q=%00", "from=%00", "q=%25", "dataset=x")
-        found = {query: alice_client.get(f"/jobs?{query}").status_code for query in queries}
-        assert found == dict.fromkeys(queries, 200)
+        statuses = {query: alice_client.get(f"/jobs?{query}").status_code for query in queries}
+        assert statuses == dict.fromkeys(queries, 200)

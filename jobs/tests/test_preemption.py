@@ -87,8 +87,8 @@ def test_a_job_saves_its_checkpoint_steps_back_and_continues(submit, script, unt
         ("create", ""), ("start", ""), ("preempt", "preempted for the job short"), ("start", ""), ("finish", ""),
     ]  # fmt: skip
     assert Tenant.objects.get(name="default").cpu_inuse == 0
-    found = as_alice.call("get", "users/alice/jobs/long").json()
-    assert (found["preemptible"], found["preemptions"]) == (True, 1)
+    job = as_alice.call("get", "users/alice/jobs/long").json()
+    assert (job["preemptible"], job["preemptions"]) == (True, 1)
 
 
 def test_nothing_happens_before_the_time(settings, running, create, alice):

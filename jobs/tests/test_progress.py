@@ -132,7 +132,7 @@ def bar(percent: int, title: str = "", *, total: int = 100, spent: str = "00:30"
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("log", "expected"),
     [
         ("no bar, 50% of it", None),
         (bar(10) + bar(37), (37, 70)),
@@ -149,8 +149,8 @@ def bar(percent: int, title: str = "", *, total: int = 100, spent: str = "00:30"
         ("%|" * 9000 + bar(7, spent="9" * 40), (7, 70)),
     ],
 )
-def test_the_outermost_bar_in_a_log_is_read(log, found):
-    assert progress_bar.progress_of(log) == found
+def test_the_outermost_bar_in_a_log_is_read(log, expected):
+    assert progress_bar.progress_of(log) == expected
 
 
 def test_a_bar_in_the_log_counts_only_where_the_script_reports_nothing(as_alice, alice, running):

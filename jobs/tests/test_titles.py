@@ -28,8 +28,8 @@ def alice_client(alice, home):
 
 def test_rest_takes_shows_and_changes_the_title(as_alice, alice, home):
     job = {"name": "fit", "entry": "train.py"}
-    made = as_alice.call("post", "users/alice/jobs", {**job, "title": f"  {TITLE} "}).json()
-    assert (made["name"], made["title"]) == ("fit", TITLE)
+    created = as_alice.call("post", "users/alice/jobs", {**job, "title": f"  {TITLE} "}).json()
+    assert (created["name"], created["title"]) == ("fit", TITLE)
     changed = as_alice.call("put", "users/alice/jobs/fit:edit", {"title": "训练 😀"}).json()
     assert changed["title"] == as_alice.call("get", "users/alice/jobs/fit").json()["title"] == "训练 😀"
     assert as_alice.call("post", "users/alice/jobs/fit:rerun", {}).json()["title"] == "训练 😀"

@@ -23,9 +23,9 @@ def broker():
 
 @pytest.fixture
 def consumer(broker):
-    made = broker.consume(QUEUE)
-    yield made
-    made.close()
+    consumer = broker.consume(QUEUE)
+    yield consumer
+    consumer.close()
 
 
 def message(text: str) -> Message:

@@ -59,7 +59,7 @@ def test_rows_that_refer_to_the_locked_row_can_be_inserted(alice):
 
 def test_related_rows_are_not_locked(alice, monkeypatch):
     """Also where a model's manager selects the related row with it."""
-    made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
+    dataset = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
     manager = type(Dataset._default_manager)
     monkeypatch.setattr(
         manager, "get_queryset", lambda self: super(manager, self).get_queryset().select_related("user")
@@ -69,7 +69,7 @@ def test_related_rows_are_not_locked(alice, monkeypatch):
         return User.objects.filter(pk=alice.pk).update(password="of the second")
 
     with transaction.atomic():
-        assert lock_row(Dataset, pk=made.pk).user == alice
+        assert lock_row(Dataset, pk=dataset.pk).user == alice
         assert in_thread(change).result(LIMIT_S) == 1
 
 
@@ -94,10 +94,10 @@ class TestLocked:
         ],
     )
     def test_a_transition_that_is_not_allowed_is_refused_and_rolled_back(self, alice, state, verb, words):
-        made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state=state)
+        dataset = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state=state)
 
         def work() -> None:
-            with locked(Dataset, pk=made.pk) as row:
+            with locked(Dataset, pk=dataset.pk) as row:
                 row.size = 2
                 row.save()
                 getattr(row, verb)(by="test")
@@ -105,28 +105,28 @@ class TestLocked:
         with pytest.raises(WrongState) as refusal:
             work()
         assert str(refusal.value.msg) == words
-        made.refresh_from_db()
-        assert (made.size, made.state) == (1, state)
+        dataset.refresh_from_db()
+        assert (dataset.size, dataset.state) == (1, state)
 
     def test_changes_are_committed_at_the_end(self, alice):
-        made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
-        with locked(Dataset, pk=made.pk) as row:
+        dataset = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
+        with locked(Dataset, pk=dataset.pk) as row:
             assert connection.in_atomic_block
             row.size = 2
             row.save()
         assert not connection.in_atomic_block
-        made.refresh_from_db()
-        assert made.size == 2
+        dataset.refresh_from_db()
+        assert dataset.size == 2
 
     def test_of_two_concurrent_transitions_one_succeeds(self, alice):
-        made = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state="ready")
+        dataset = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1, state="ready")
 
         def erase() -> None:
-            with locked(Dataset, pk=made.pk) as row:
+            with locked(Dataset, pk=dataset.pk) as row:
                 row.erase(by="second")
                 row.save()
 
-        with locked(Dataset, pk=made.pk) as row:
+        with locked(Dataset, pk=dataset.pk) as row:
             other = in_thread(erase)
             blocked(1)
             row.erase(by="first")

@@ -26,9 +26,9 @@ class Echo:
 
 @pytest.fixture
 def peer():
-    made = Peer("test.out")
-    yield made
-    made.close()
+    peer = Peer("test.out")
+    yield peer
+    peer.close()
 
 
 def serving(*services):

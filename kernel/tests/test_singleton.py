@@ -31,9 +31,9 @@ def cut(link: psycopg.Connection) -> None:
 @pytest.fixture
 def holders(request):
     """Two holders of one lock, which no other test has: the server drops a lock some time after its connection ends."""
-    made = Holder(request.node.name), Holder(request.node.name)
-    yield made
-    for holder in made:
+    pair = Holder(request.node.name), Holder(request.node.name)
+    yield pair
+    for holder in pair:
         holder.release()
 
 

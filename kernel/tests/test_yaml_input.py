@@ -28,8 +28,8 @@ def test_it_is_what_json_would_be():
     ],
 )  # fmt: skip
 def test_numbers_are_those_of_yaml_1_2_and_times_are_texts(written, read):
-    made = yaml_input.read(f"a: {written}")["a"]
-    assert (made, type(made)) == (read, type(read))
+    value = yaml_input.read(f"a: {written}")["a"]
+    assert (value, type(value)) == (read, type(read))
 
 
 @pytest.mark.parametrize(

@@ -26,5 +26,5 @@ def model_offer(job: Job) -> dict:
         "src": candidates[0] if candidates else "",
         "others": candidates[1:],
         "name": proposed_name(job.user, candidates[0]) if candidates else "",
-        "made": list(Model.objects.filter(from_job, user=job.user).order_by("-pk")[:MAX]),
+        "models": list(Model.objects.filter(from_job, user=job.user).order_by("-pk")[:MAX]),
     }

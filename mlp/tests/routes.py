@@ -21,11 +21,11 @@ OBJECT_URLS = (
 
 def page_routes(patterns: list[URLPattern | URLResolver] | None = None) -> list[URLPattern]:
     """Return the routes of the pages; those that an app adds are among them as if they stood in one list."""
-    found: list[URLPattern] = []
+    routes: list[URLPattern] = []
     for pattern in page_urls.urlpatterns if patterns is None else patterns:
-        found += page_routes(pattern.url_patterns) if isinstance(pattern, URLResolver) else [pattern]
-    assert patterns is not None or len(found) > 150, "hardly any page is tried"
-    return found
+        routes += page_routes(pattern.url_patterns) if isinstance(pattern, URLResolver) else [pattern]
+    assert patterns is not None or len(routes) > 150, "hardly any page is tried"
+    return routes
 
 
 def object_routes() -> list[URLPattern]:

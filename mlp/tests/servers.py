@@ -117,11 +117,11 @@ def start_guardian(folder: Path) -> subprocess.Popen:
     """Start the guardian, which ends our servers and removes the folder when this process ends."""
     command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), str(folder)]
     nowhere = subprocess.DEVNULL
-    made = subprocess.Popen(
+    guardian = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True, bufsize=0
     )
-    atexit.register(made.communicate)  # closes its input, and waits
-    return made
+    atexit.register(guardian.communicate)  # closes its input, and waits
+    return guardian
 
 
 def stop(process: subprocess.Popen) -> None:

@@ -120,12 +120,12 @@ def test_an_applications_page_reaches_nothing_of_the_platform(visitor, hostile, 
     assert token in page.content(), "she is logged in"
     page.goto(hostile)
     expect(page).to_have_title("over")
-    found = page.evaluate("found")
-    assert len(found) == 13
-    (logging_out,) = [found.pop("log out")]
-    assert {name: got for name, got in found.items() if got.startswith("DONE")} == {}
+    outcomes = page.evaluate("found")
+    assert len(outcomes) == 13
+    (logging_out,) = [outcomes.pop("log out")]
+    assert {name: got for name, got in outcomes.items() if got.startswith("DONE")} == {}
     assert logging_out in {"DONE: opaque", "TypeError"}
-    assert token not in json.dumps(found)
+    assert token not in json.dumps(outcomes)
     (inner,) = [frame for frame in page.frames if frame.name == "inner"]
     assert token not in inner.content(), "the platform's page is not shown in a frame"
     assert kept(visitor) == cookies

@@ -167,7 +167,7 @@ def test_another_sites_page_cannot_read_or_act_for_the_visitor(alice_page, alice
     alice_page.goto(elsewhere)
     expect(alice_page).not_to_have_title("working")
     done = json.loads(alice_page.title().removeprefix("done "))
-    assert {name: found for name, found in done.items() if found} == {}
+    assert {name: outcome for name, outcome in done.items() if outcome} == {}
     assert not Job.objects.exists()
     alice.refresh_from_db()
     assert alice.is_active

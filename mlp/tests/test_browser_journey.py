@@ -46,10 +46,10 @@ LOOKS = [Look("ada", "en-GB", "en", "light", 1280, 860), Look("li", "zh-CN", "zh
 @pytest.fixture(scope="module")
 def platform(chromium, tmp_path_factory):
     given = {"MLP_ADMIN_PASSWORD": OPERATOR_PASSWORD, "MLP_REGISTRATION_NEEDS_APPROVAL": "true"}
-    made = Platform(tmp_path_factory.mktemp("journey") / "root", **given)
-    made.start()
-    yield made
-    made.stop()
+    platform = Platform(tmp_path_factory.mktemp("journey") / "root", **given)
+    platform.start()
+    yield platform
+    platform.stop()
 
 
 class Walk:
@@ -103,14 +103,14 @@ class Walk:
 @pytest.fixture
 def walks(browser, platform):
     """Return a function that opens a browser for a user."""
-    made: list[Walk] = []
+    all_walks: list[Walk] = []
 
     def opened(look: Look, who: str) -> Walk:
-        made.append(Walk(browser, platform, look, who))
-        return made[-1]
+        all_walks.append(Walk(browser, platform, look, who))
+        return all_walks[-1]
 
     yield opened
-    for walk in made:
+    for walk in all_walks:
         walk.picture(PICTURES, "last")
         walk.context.close()
 

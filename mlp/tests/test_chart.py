@@ -43,10 +43,10 @@ def objects(text: str = "") -> list[dict]:
 
 def pods(text: str = "") -> dict[str, dict]:
     """Return the pod templates by the name of their owner."""
-    found = objects(text)
+    manifests = objects(text)
     return {
         manifest["metadata"]["name"]: manifest["spec"]["template"]
-        for manifest in found
+        for manifest in manifests
         if "template" in manifest.get("spec", {})
     }
 

@@ -35,13 +35,13 @@ def test_pages_count_by_the_plural_of_the_language():
     plain = re.compile(r"{%\s*blocktranslate(?! count)[^%]*%}((?:(?!{%).)*)", re.DOTALL)
     counted = re.compile(rf"{{{{ (\w+) }}}}(?: [a-z]+)? (?:{'|'.join(ONE)})\b")
     limits = {"shortest", "most", "limit", "shown", "drawn", "all"}  # never one
-    found = {
+    counts = {
         (path.name, name)
         for path in (ROOT / "templates").rglob("*.html")
         for text in plain.findall(path.read_text())
         for name in counted.findall(text)
     }
-    assert {(file, name) for file, name in found if name not in limits} == set()
+    assert {(file, name) for file, name in counts if name not in limits} == set()
 
 
 def test_commands_count_so_too():

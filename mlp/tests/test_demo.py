@@ -20,11 +20,11 @@ DEMO_S = 900
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    made = Platform(tmp_path_factory.mktemp("demo") / "root")
-    yield made
-    done = made.call("--down")  # `up` itself may have been killed
+    demo = Platform(tmp_path_factory.mktemp("demo") / "root")
+    yield demo
+    done = demo.call("--down")  # `up` itself may have been killed
     assert done.returncode == 0, done.stdout + done.stderr
-    assert made.everything() == []
+    assert demo.everything() == []
 
 
 @pytest.fixture

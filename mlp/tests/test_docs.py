@@ -76,13 +76,13 @@ WIDTH = 120
 
 def too_long(text: str) -> list[str]:
     """Return the lines of prose that are longer than WIDTH and could be wrapped: outside of tables and code."""
-    found, fenced = [], False
+    lines, fenced = [], False
     for line in text.splitlines():
         fenced ^= line.lstrip().startswith("```")
         words = CODE.sub(lambda code: code[0].replace(" ", "_"), line).split()
         if len(line) > WIDTH and not fenced and not line.lstrip().startswith("|") and len(words) > 2:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 @pytest.mark.parametrize("page", [*PAPERS, "README.md", *map(str, DOCS)])

@@ -43,9 +43,9 @@ def test_scripts_of_a_page_run_without_cookies_and_network(alice_page, alice, si
     alice_page.goto("/jobs/fit/files/report.html")
     result = alice_page.frame_locator("iframe.html-page").locator("#done")
     expect(result).to_contain_text("eval")
-    found = json.loads(result.text_content())
-    assert len(found) == 9
-    assert {name: value for name, value in found.items() if value} == {}
+    outcomes = json.loads(result.text_content())
+    assert len(outcomes) == 9
+    assert {name: value for name, value in outcomes.items() if value} == {}
     frame = alice_page.locator("iframe.html-page").bounding_box()
     assert frame["width"] > 600  # of 1,280: without its style it would be as small as frames are by themselves
     assert frame["height"] > 300

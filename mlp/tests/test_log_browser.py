@@ -75,24 +75,24 @@ def sees(page, line: int, text: str | re.Pattern) -> None:
 
 def search(page, log: Path) -> None:
     """Hits are counted, marked and gone through, and go on with new lines."""
-    found = page.locator("[data-found]")
+    counter = page.locator("[data-found]")
     page.fill("[data-log-search] input", r"disk \d+ is")
-    expect(found).to_have_text("No matches")
+    expect(counter).to_have_text("No matches")
     page.click("[data-regex]")
-    expect(found).to_have_text("– of 1,000")
+    expect(counter).to_have_text("– of 1,000")
     page.press("[data-log-search] input", "Enter")
-    expect(found).to_have_text("1 of 1,000")
+    expect(counter).to_have_text("1 of 1,000")
     expect(row(page, 501).locator("mark")).to_have_text(["disk 500 is"])
     page.press("[data-log-search] input", "Shift+Enter")
     sees(page, 999_501, "ERROR disk 500 is full")
     with log.open("ab") as file:
         file.write(b"disk 7 is back\n")
-    expect(found).to_have_text("1,000 of 1,001")
+    expect(counter).to_have_text("1,000 of 1,001")
     page.press("[data-log-search] input", "Enter")
     sees(page, MILLION + 1002, "disk 7 is back")
     picture(page, "log-search")
     page.fill("[data-log-search] input", "(")
-    expect(found).to_contain_text("invalid regular expression: missing )")
+    expect(counter).to_contain_text("invalid regular expression: missing )")
 
 
 def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page, browser_errors):

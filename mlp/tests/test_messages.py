@@ -159,18 +159,18 @@ def bare_value_errors(source: str) -> list[tuple[int, str]]:
 @cache
 def problems() -> dict[str, list[str]]:
     """Return what is wrong in the sources, by the rule: each file is parsed once for all of them."""
-    found: dict[str, list[str]] = {"not a message": [], "not extracted": []}
+    problems: dict[str, list[str]] = {"not a message": [], "not extracted": []}
     for path in translations.source_files():
         name = path.relative_to(ROOT)
         if path.suffix != ".py":
             continue
         source = path.read_text()
-        found["not extracted"] += [f"{name}: {each}" for each in overlooked(source)]
+        problems["not extracted"] += [f"{name}: {each}" for each in overlooked(source)]
         if path != MECHANISM and name.parts[:2] not in STANDALONE:
             calls = offences(source) + foreign_texts(source)
             calls += bare_value_errors(source) if str(name).startswith(CARRIERS) else []
-            found["not a message"] += [f"{name}:{line}: {code}" for line, code in calls]
-    return found
+            problems["not a message"] += [f"{name}:{line}: {code}" for line, code in calls]
+    return problems
 
 
 def test_every_refusal_and_reason_is_a_message_that_can_be_translated():

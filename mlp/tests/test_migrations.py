@@ -75,7 +75,7 @@ def begin(share: float) -> None:
         executor.migrate(None, plan=plan[: round(share * len(plan))])
 
 
-def made(name: str, share: float = 0) -> dict[str, set]:
+def catalogues_of(name: str, share: float = 0) -> dict[str, set]:
     """Return what the catalogues say of a database that older releases have begun, and this one has completed."""
     with closing(psycopg.connect(**connection.get_connection_params(), autocommit=True)) as server:
         server.execute(f"DROP DATABASE IF EXISTS {name}")
@@ -84,12 +84,12 @@ def made(name: str, share: float = 0) -> dict[str, set]:
             with template.using(name), connection.cursor() as cursor:
                 begin(share)
                 call_command("migrate", interactive=False, verbosity=0)
-                found = {}
+                rows = {}
                 for catalogue, query in CATALOGUES.items():
                     cursor.execute(query)
                     # Partitions of log lines are named after the time at which they were made.
-                    found[catalogue] = {re.sub(r"\d{13}", "TIME", repr(row)) for row in cursor.fetchall()}
-                return found
+                    rows[catalogue] = {re.sub(r"\d{13}", "TIME", repr(row)) for row in cursor.fetchall()}
+                return rows
         finally:
             server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
@@ -101,7 +101,7 @@ def test_a_new_database_is_what_an_older_one_becomes(share):
     """New ones are made by the migrations that replace others, older ones one step after the other, as far as their
     release went.
     """
-    new, old = made("mlp_made_at_once"), made("mlp_made_in_steps", share)
+    new, old = catalogues_of("mlp_made_at_once"), catalogues_of("mlp_made_in_steps", share)
     for catalogue, rows in old.items():
         assert len(rows) > 100
         assert new[catalogue] == rows, catalogue

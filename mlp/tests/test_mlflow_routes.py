@@ -69,11 +69,11 @@ def patterns(resolver=None, before: str = "") -> Iterator[tuple[str, object]]:
 
 def calls() -> list[tuple[str, str]]:
     """Return the method and the address of each call, without the second addresses for MLflow's web interface."""
-    found = []
+    calls = []
     for address, view in patterns():
         if address not in PAGES and "/ajax-api/" not in address:
-            found += [(method, address) for method in view.methods]
-    return found
+            calls += [(method, address) for method in view.methods]
+    return calls
 
 
 @dataclass
@@ -173,13 +173,13 @@ def short(address: str) -> str:
 
 
 def test_every_address_is_a_call_or_a_page_and_the_web_interfaces_is_the_same_call():
-    found = dict(patterns())
-    without = {address for address, view in found.items() if not hasattr(view, "methods")}
+    views = dict(patterns())
+    without = {address for address, view in views.items() if not hasattr(view, "methods")}
     assert without <= PAGES | {"mlflow/"}, "neither a call of the protocol nor a page that this test knows"
     assert len(calls()) > 50
-    for address, view in found.items():
+    for address, view in views.items():
         if "/ajax-api/" in address and address not in PAGES:
-            other = found.get(address.replace("/ajax-api/", "/api/")) or found[f"mlflow/{address.rpartition('/')[2]}"]
+            other = views.get(address.replace("/ajax-api/", "/api/")) or views[f"mlflow/{address.rpartition('/')[2]}"]
             assert view.methods == other.methods
 
 

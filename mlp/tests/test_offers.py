@@ -34,7 +34,7 @@ def look(alice, home):
 
 def reasons(response, word: str) -> list[str]:
     """Return the reason beside each button with that text, "" for a button that is enabled."""
-    found = []
+    texts = []
     for button in BUTTON.finditer(response.content.decode()):
         if (
             re.sub(
@@ -46,8 +46,8 @@ def reasons(response, word: str) -> list[str]:
         title = re.search(r'\bdisabled\s+title="([^"]*)"', button["attrs"])
         told = WHY.match(button["after"])
         assert (told["why"] if told else "") == (title[1] if title else ""), "the reason is read and seen"
-        found.append(unescape(title[1]) if title else "")
-    return found
+        texts.append(unescape(title[1]) if title else "")
+    return texts
 
 
 def deployed(user, model: Model, name: str = "calc", **fields) -> Application:

@@ -104,15 +104,17 @@ def check(user, visits: list[tuple]) -> None:
     many_objects.add(user)
     works = [work_of_pages(client, addresses) for client, addresses, _most in visits]
     dear = {}
-    for (_client, _addresses, most), found in zip(visits, works, strict=True):
-        dear |= {address: work for address, work in found.items() if work.too_much(most)}
+    for (_client, _addresses, most), measured in zip(visits, works, strict=True):
+        dear |= {address: work for address, work in measured.items() if work.too_much(most)}
     assert dear == {}
     many_objects.add(user, batch=1)
     growing = {}
-    for (client, addresses, _most), found in zip(visits, works, strict=True):
+    for (client, addresses, _most), measured in zip(visits, works, strict=True):
         first = work_of_pages(client, addresses, again=False)  # caches are filled, unless objects are in them
-        twice = work_of_pages(client, [address for address, work in found.items() if work.grows(first[address])])
-        growing |= {address: (found[address], work) for address, work in twice.items() if found[address].grows(work)}
+        twice = work_of_pages(client, [address for address, work in measured.items() if work.grows(first[address])])
+        growing |= {
+            address: (measured[address], work) for address, work in twice.items() if measured[address].grows(work)
+        }
     assert growing == {}
 
 

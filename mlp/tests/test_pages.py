@@ -162,8 +162,8 @@ class TestIndex:
                 job=job, user=alice, name=name, last=last, min=last, max=last, count=3, step=7, at=job.created
             )
         page = alice_client.get("/index").content.decode()
-        found = [part.partition("</noscript>")[0] for part in page.split("<noscript>")]
-        assert any(all(number in part for number in ("0.875", "0.25", ">\n                7")) for part in found)
+        parts = [part.partition("</noscript>")[0] for part in page.split("<noscript>")]
+        assert any(all(number in part for number in ("0.875", "0.25", ">\n                7")) for part in parts)
 
     def test_all_addresses_of_the_index_show_the_same(self, alice_client, shown):
         pages = []

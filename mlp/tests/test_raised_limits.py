@@ -40,7 +40,7 @@ def test_requests_of_all_kinds_follow_the_operators_limits(raised):
         text=True, env={**os.environ, **more}, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout)
-    assert found.pop("CapacityIn") == found.pop("LimitIn") == [[], []]
-    assert set(found) == {"JobIn", "RerunIn", "AppIn", "TryIn"}
-    assert all(refused == [[] if raised else KINDS, KINDS] for refused in found.values()), found
+    refusals = json.loads(done.stdout)
+    assert refusals.pop("CapacityIn") == refusals.pop("LimitIn") == [[], []]
+    assert set(refusals) == {"JobIn", "RerunIn", "AppIn", "TryIn"}
+    assert all(refused == [[] if raised else KINDS, KINDS] for refused in refusals.values()), refusals

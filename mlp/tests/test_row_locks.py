@@ -73,38 +73,38 @@ def user() -> User:
 
 def dataset(**fields) -> Dataset:
     owner = user()
-    made = Dataset.objects.create(user=owner, tenant=owner.tenant, name="digits", size=0, **fields)
-    return hold(made, datasets, rom=0)
+    dataset = Dataset.objects.create(user=owner, tenant=owner.tenant, name="digits", size=0, **fields)
+    return hold(dataset, datasets, rom=0)
 
 
 def job(**fields) -> Job:
     owner = user()
     values = {"state": "running", "run_name": "none", "reserved": True, "attempt": 1, **fields}
-    made = Job.objects.create(user=owner, tenant=owner.tenant, name="fit", entry="x.py", cpu=0, ram=1, **values)
-    return hold(made, jobs, ram=1)
+    job = Job.objects.create(user=owner, tenant=owner.tenant, name="fit", entry="x.py", cpu=0, ram=1, **values)
+    return hold(job, jobs, ram=1)
 
 
 def model(**fields) -> Model:
     owner = user()
-    made = Model.objects.create(user=owner, tenant=owner.tenant, name="net", src="home/x", size=1, **fields)
-    return hold(made, models_app, rom=1)
+    model = Model.objects.create(user=owner, tenant=owner.tenant, name="net", src="home/x", size=1, **fields)
+    return hold(model, models_app, rom=1)
 
 
 def app(**fields) -> Application:
     served = model(state="ready")
-    made = Application.objects.create(
+    app = Application.objects.create(
         user=served.user, tenant=served.tenant, model=served, name="calc", port=31000 + next(NUMBERS), cpu=0, ram=1,
         **{"run_name": "run", **fields},
     )  # fmt: skip
-    return hold(made, apps, ram=1)
+    return hold(app, apps, ram=1)
 
 
 def training(**fields) -> TrainingRun:
-    made = TrainingRun.objects.create(**{"run_name": "run", **fields})
-    if made.reserved:
-        request = {"id": trainings.request_id(made.uuid), "applier": trainings.APPLIER, "owner": trainings.OWNER}
+    run = TrainingRun.objects.create(**{"run_name": "run", **fields})
+    if run.reserved:
+        request = {"id": trainings.request_id(run.uuid), "applier": trainings.APPLIER, "owner": trainings.OWNER}
         tcc.try_(request_type="request", **request, ram=1)
-    return made
+    return run
 
 
 def hold(row, lifecycle: ModuleType, **amounts):
@@ -306,12 +306,12 @@ def of_tcc() -> Iterator[Case]:
         tcc.try_(request_type=kind, **known, cpu=0.1)
         return known
 
-    made = [tried() for _ in range(4)]
+    requests = [tried() for _ in range(4)]
     released = tried("release")
     yield "confirm", tenant, lambda: tcc.confirm(**released)
-    yield "cancel", tenant, lambda: tcc.cancel(**made[0])
-    yield "release", tenant, lambda: tcc.release(**made[1])
-    yield "withdraw", tenant, lambda: tcc.withdraw(**made[2])
+    yield "cancel", tenant, lambda: tcc.cancel(**requests[0])
+    yield "release", tenant, lambda: tcc.release(**requests[1])
+    yield "withdraw", tenant, lambda: tcc.withdraw(**requests[2])
     held = {"id": "artifacts:1", "applier": "jm", "tenant": tenant.pk, "owner": "alice"}
     yield "resize", tenant, lambda: tcc.resize(**held, rom=1)
     yield "set_capacity", tenant, lambda: tcc.set_capacity(name="default", by="test", cpu=9)

@@ -62,7 +62,7 @@ def row_of(kind: str, user):
 
 def shared_pages() -> dict[str, list[str]]:
     """Return the addresses of alice's objects that have their owner in them, by the kind of the object."""
-    found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
+    pages: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
     for pattern in page_routes():
         route = str(pattern.pattern)
         if route.startswith("u/"):
@@ -71,13 +71,13 @@ def shared_pages() -> dict[str, list[str]]:
             address = "/" + route.replace("<seg:owner>", "alice").replace("<str:name>", OBJECTS[kind][1])
             address = address.replace("<path:path>", PATHS.get(kind, "")).replace("<path:name>", OBJECTS[kind][1])
             address = address.replace("<seg:name>", OBJECTS[kind][1])
-            found[kind].append(address + ("?job=fit" if name == "compare" else ""))
-    return found
+            pages[kind].append(address + ("?job=fit" if name == "compare" else ""))
+    return pages
 
 
 def rest_reads() -> dict[str, list[str]]:
     """Return the addresses of the REST calls that read one of alice's objects, by its kind."""
-    found: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
+    addresses: dict[str, list[str]] = {kind: [] for kind in OBJECTS}
     for route in object_routes():
         view = route.callback.view_class
         if "<seg:name>" in str(route.pattern) and "GET" in view.calls:
@@ -85,8 +85,8 @@ def rest_reads() -> dict[str, list[str]]:
             address = str(route.pattern).replace("<seg:user>", "alice").replace("<seg:name>", OBJECTS[kind][1])
             address = address.replace("<int:number>", "1").replace("<seg:alias>", "latest").replace("<seg:key>", "shop")
             query = next((each for end, each in NEEDS.items() if address.endswith(end)), "")
-            found[kind].append("/api/v1/" + address.replace("<anypath:path>", PATHS.get(kind, "")) + query)
-    return found
+            addresses[kind].append("/api/v1/" + address.replace("<anypath:path>", PATHS.get(kind, "")) + query)
+    return addresses
 
 
 def fill_all(alice) -> None:
@@ -160,26 +160,26 @@ def asked(calls: dict[str, list[str]], roles, thorough: bool) -> list[tuple[str,
 def answers(clients: dict, addresses: list[tuple[str, list[str]]]) -> dict[tuple[str, str], int]:
     """Return the status of each address for each of its roles."""
     behind = {"HTTP_X_SENDFILE_TYPE": "X-Accel-Redirect"}
-    found = {}
+    statuses = {}
     for each, role in ((each, role) for each, roles in addresses for role in roles):
         response = clients[role].get(each, **behind)
         list(response)  # to its end: a user has few streams at the same time
-        found[each, role] = response.status_code
-    return found
+        statuses[each, role] = response.status_code
+    return statuses
 
 
 @thoroughly
 def test_a_page_is_for_those_with_whom_its_object_is_shared(filled, make_user, thorough):
     clients, pages = readers(filled, make_user), shared_pages()
     assert {kind: len(pages[kind]) > 0 for kind in pages} == dict.fromkeys(OBJECTS, True)
-    found = answers(clients, asked(pages, clients, thorough))
-    assert len({role for _address, role in found}) == len(clients)
-    shown = {address for (address, role), status in found.items() if role == "owner" and status == 200}
+    statuses = answers(clients, asked(pages, clients, thorough))
+    assert len({role for _address, role in statuses}) == len(clients)
+    shown = {address for (address, role), status in statuses.items() if role == "owner" and status == 200}
     assert len(shown) > 12
     wrong = {}
-    for (address, role), status in found.items():
+    for (address, role), status in statuses.items():
         hidden = 404 if clients[role].session.get("_auth_user_id") else 302
-        if status != (found[address, "owner"] if role in MAY and address in shown else hidden) and role != "owner":
+        if status != (statuses[address, "owner"] if role in MAY and address in shown else hidden) and role != "owner":
             wrong[address, role] = status
     assert wrong == {}
 
@@ -359,19 +359,19 @@ def test_readers_see_no_values_of_the_environment_and_no_actions(alice, bob, as_
 def test_shares_over_rest(filled, bob, as_alice, as_bob):
     body = {"kind": "dataset", "name": "digits", "audience": "user", "user": "bob", "expires": "2001-01-01"}
     assert "expires" in as_alice.call("post", "users/alice/shares", body).json()["msg"]
-    made = as_alice.call(
+    response = as_alice.call(
         "post", "users/alice/shares", {**body, "expires": str(timezone.now().date() + timedelta(days=9))}
     )
-    assert made.status_code == 201, made.content
-    assert made.json()["address"] == "/u/alice/datasets/digits"
-    assert made.json()["link"] == ""
+    assert response.status_code == 201, response.content
+    assert response.json()["address"] == "/u/alice/datasets/digits"
+    assert response.json()["link"] == ""
     link = as_alice.call("post", "users/alice/shares", {"kind": "job", "name": "fit", "audience": "link"}).json()[
         "link"
     ]
     assert re.search(r"^http.*/shared/link\?key=", link)
     assert [entry["name"] for entry in as_alice.call("get", "users/alice/shares").json()] == ["fit", "digits"]
     assert [entry["owner"] for entry in as_bob.call("get", "users/bob/shared_with_me").json()] == ["alice"]
-    number = made.json()["id"]
+    number = response.json()["id"]
     assert as_bob.call("delete", f"users/alice/shares/{number}").status_code == 403
     assert as_bob.call("delete", f"users/bob/shares/{number}").status_code == 403
     assert as_bob.call("get", "users/alice/datasets/digits").status_code == 200

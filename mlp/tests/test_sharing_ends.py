@@ -126,8 +126,8 @@ def test_a_clone_has_arguments_and_resources_and_says_which_dataset_is_missing(f
     page = hers.get("/jobs?from=alice/fit").content.decode()
     assert "Not shared with you" not in page
     assert re.search(r'value="alice/digits"\s+checked', page)
-    made = as_bob.call("post", "users/bob/jobs", body)
-    assert (made.status_code, made.json()["datasets"]) == (201, ["alice/digits"])
+    response = as_bob.call("post", "users/bob/jobs", body)
+    assert (response.status_code, response.json()["datasets"]) == (201, ["alice/digits"])
     assert "/u/alice/datasets/digits" in hers.get("/jobs/mine").content.decode()
     mine = Job.objects.get(name="mine")
     mine.run_name = "job-1-1"

@@ -44,8 +44,8 @@ def key(page, context):
     session.send("WebAuthn.enable")
     options = {"protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
                "isUserVerified": True, "automaticPresenceSimulation": True}  # fmt: skip
-    made = session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
-    return lambda: session.send("WebAuthn.clearCredentials", made)
+    authenticator = session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    return lambda: session.send("WebAuthn.clearCredentials", authenticator)
 
 
 def log_in(page, place: str) -> None:

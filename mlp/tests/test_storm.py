@@ -39,10 +39,10 @@ def site(tmp_path):
     """A platform that is not started, on ports of its own; nothing of it outlives the test."""
     root = tmp_path / "root"
     root.mkdir()
-    made = Site(root, free_base(), lambda command, log, values: begin(command, log, grace_s=60, env=values))
-    yield made
-    if made.process and made.process.poll() is None:
-        made.kill_everything()
+    site = Site(root, free_base(), lambda command, log, values: begin(command, log, grace_s=60, env=values))
+    yield site
+    if site.process and site.process.poll() is None:
+        site.kill_everything()
 
 
 def test_nothing_acknowledged_is_lost_in_a_storm(site):

@@ -24,15 +24,15 @@ def add_result(sweep: Sweep, number: int, loss: float) -> None:
 
 @pytest.fixture
 def sweep(alice):
-    made = put_sweep(alice, put(Job, alice, "best", "finished"))
+    sweep = put_sweep(alice, put(Job, alice, "best", "finished"))
     parameters = [[name, {"type": "float", "low": 0, "high": 9, "log": False}] for name in ("lr", "depth")]
-    Sweep.objects.filter(pk=made.pk).update(parameters=parameters, reason="", trials_wanted=9)
-    Trial.objects.filter(sweep=made).delete()
-    made.refresh_from_db()
+    Sweep.objects.filter(pk=sweep.pk).update(parameters=parameters, reason="", trials_wanted=9)
+    Trial.objects.filter(sweep=sweep).delete()
+    sweep.refresh_from_db()
     for number, loss in enumerate((4.0, 2.0, 3.0)):
-        add_result(made, number, loss)
-    lifecycle.note_results(made.pk, [1], {"loss": {"lr": 0.8, "depth": 0.2}})
-    return made
+        add_result(sweep, number, loss)
+    lifecycle.note_results(sweep.pk, [1], {"loss": {"lr": 0.8, "depth": 0.2}})
+    return sweep
 
 
 @pytest.mark.long

@@ -41,8 +41,8 @@ def test_the_owner_changes_it_by_rest_and_on_the_page(alice_client, alice, as_al
 def test_the_form_makes_the_name_of_a_dataset(alice_client, as_alice):
     assert alice_client.post("/datasets", {"title": TITLE, "size": "5"})["Location"] == "/datasets/imagenetb"
     assert alice_client.post("/datasets", {"title": "训练", "size": "5"})["Location"] == "/datasets/dataset"
-    made = as_alice.call("post", "users/alice/datasets", {"name": "a.b", "title": TITLE, "size": 1}).json()
-    assert (made["name"], made["title"]) == ("a.b", TITLE)
+    dataset = as_alice.call("post", "users/alice/datasets", {"name": "a.b", "title": TITLE, "size": 1}).json()
+    assert (dataset["name"], dataset["title"]) == ("a.b", TITLE)
 
 
 def test_the_forms_make_the_names_of_a_model_and_an_application(alice_client, alice):

@@ -60,7 +60,7 @@ def test_an_upload_with_a_title_alone_gets_a_free_name(alice_page, alice, tmp_pa
     alice_page.locator("input[type=file]:not([webkitdirectory])").set_input_files(tmp_path / "a.csv")
     with alice_page.expect_response(
         lambda response: response.request.method == "POST" and response.url.endswith("/datasets")
-    ) as made:
+    ) as creation:
         alice_page.click("[data-upload-button]")
-    assert made.value.status == 201
+    assert creation.value.status == 201
     assert Dataset.objects.get(name="datasetb").title == "训练"

@@ -20,15 +20,15 @@ def pages(alice, home):
 
 
 def test_a_project_is_titled_by_rest_and_on_its_page(pages, as_alice):
-    made = as_alice.call("post", f"{USERS}/projects", {"name": "vision", "title": f" {TITLE} "}).json()
-    assert (made["name"], made["title"]) == ("vision", TITLE)
+    project = as_alice.call("post", f"{USERS}/projects", {"name": "vision", "title": f" {TITLE} "}).json()
+    assert (project["name"], project["title"]) == ("vision", TITLE)
     for page in ("/projects", "/projects/vision", "/search?q=net/50", "/search?q=VISION"):
         assert TITLE in visible_text(pages.get(page)), page
     assert markup(pages.get("/projects/vision")).values["title"] == TITLE
-    at = f"{USERS}/projects/{made['id']}"
+    at = f"{USERS}/projects/{project['id']}"
     assert as_alice.call("put", at, {"readme": "x"}).json()["title"] == TITLE
     assert as_alice.refused("put", at, {"title": "a\nb"}).startswith("title: ")
-    change = f"/project/{made['id']}/change"
+    change = f"/project/{project['id']}/change"
     pages.post(change, {"do": "edit", "name": "vision", "title": "second", "readme": ""})
     assert as_alice.call("get", at).json()["title"] == "second"
     pages.post(change, {"do": "edit", "name": "vision", "readme": ""})
@@ -65,8 +65,8 @@ def test_tables_selections_and_exports_show_the_title_of_a_project(pages, alice)
 
 def test_a_registered_model_is_titled_by_rest_and_on_its_page(pages, as_alice):
     registry = f"{USERS}/registry"
-    made = as_alice.call("post", registry, {"name": "churn", "title": TITLE}).json()
-    assert (made["name"], made["title"]) == ("churn", TITLE)
+    model = as_alice.call("post", registry, {"name": "churn", "title": TITLE}).json()
+    assert (model["name"], model["title"]) == ("churn", TITLE)
     page = "/registry/churn"
     for shown in (page, "/registry", "/registry?q=NET/50", "/search?q=net/50", f"{page}/compare"):
         assert TITLE in visible_text(pages.get(shown)), shown

@@ -73,8 +73,8 @@ REPLACED = {
 
 def _texts(english: bool) -> list[str]:
     """Return all texts of the catalogue, plural forms one by one."""
-    found = [message.id if english else message.string for message in USED.values()]
-    return [text for texts in found for text in ((texts,) if isinstance(texts, str) else texts)]
+    messages = [message.id if english else message.string for message in USED.values()]
+    return [text for texts in messages for text in ((texts,) if isinstance(texts, str) else texts)]
 
 
 @pytest.mark.parametrize(("old", "new"), REPLACED.items())

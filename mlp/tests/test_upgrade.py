@@ -200,13 +200,13 @@ def test_the_database_is_migrated_and_its_rows_are_kept(release, django_db_setup
             call_command("migrate", interactive=False, verbosity=0)
             call_command("migrate", check_unapplied=True, verbosity=0)
             assert_rows_are_kept(what, (release / f"{what['user']}.token").read_text().strip())
-        found = histories(url, what["user"])
+        transitions_of = histories(url, what["user"])
     finally:
         statement(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
     for name, row in what["models"].items():
-        assert found["model", name] == row["history"]
+        assert transitions_of["model", name] == row["history"]
     for name, transitions in what["deleted applications"].items():
-        assert found["application", name] == transitions
+        assert transitions_of["application", name] == transitions
 
 
 def assert_rows_are_kept(what: dict, token: str) -> None:

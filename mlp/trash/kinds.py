@@ -104,11 +104,11 @@ def _part(name: str, kind: Kind, condition: Q) -> QuerySet:
     return shown.values_list("kind", "pk", "name", "title", "bytes", "trashed", "state", "tenant__trash_days")
 
 
-def entries(found: list[tuple]) -> list[TrashItem]:
+def entries(records: list[tuple]) -> list[TrashItem]:
     """Return rows as entries."""
     return [
         TrashItem(kind, name, title, size, trashed, purged_at(trashed, days), state)
-        for kind, _pk, name, title, size, trashed, state, days in found
+        for kind, _pk, name, title, size, trashed, state, days in records
     ]
 
 

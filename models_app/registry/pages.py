@@ -12,7 +12,7 @@ from django.db.models import Q, prefetch_related_objects
 from django.http import Http404
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing import access
@@ -21,7 +21,7 @@ from jobs.models import RunMetric
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.names import title as title_in
-from kernel.pages import attempt, free_name, page_of, why_not
+from kernel.pages import Listing, attempt, free_name, page_of, why_not
 from kernel.titles import name_of
 from models_app import lifecycle
 from models_app import sources as suggestions
@@ -33,6 +33,15 @@ from . import checks, comparing, reading, registered, sources, versions
 HISTORY_SHOWN = 50
 METRICS_SHOWN = 6
 METRICS_LOOKED_AT = 2000
+LISTING = Listing(
+    heading=gettext_lazy("Registered models"),
+    about=gettext_lazy("A registered model has numbered versions, and aliases that name one of them."),
+    new=gettext_lazy("Register model"),
+    none=gettext_lazy("No registered models yet"),
+    hint=gettext_lazy("Register one here, or with mlflow.register_model()."),
+    no_match=gettext_lazy("No model matches"),
+    icon="models",
+)
 VERBS = {  # of the history
     "create": gettext_noop("Created"),
     "rename": gettext_noop("Renamed"),
@@ -59,8 +68,14 @@ def registered_models(request):
     if asked and "\x00" not in asked:
         rows = rows.filter(Q(name__icontains=asked) | Q(title__icontains=asked))
     page = page_of(request, rows.order_by("-updated", "-pk"))
-    context = {"page": page, "q": asked, "any": bool(page.object_list) or mine.exists(), "most": checks.MAX_NAME}
-    context["full"] = why_not(lambda: registered.require_room(request.user))
+    context = {
+        "listing": LISTING,
+        "page": page,
+        "q": asked,
+        "any": bool(page.object_list) or mine.exists(),
+        "most": checks.MAX_NAME,
+        "full": why_not(lambda: registered.require_room(request.user)),
+    }
     return render(request, "registry/list.html", context)
 
 

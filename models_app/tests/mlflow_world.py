@@ -90,16 +90,16 @@ def check() -> str:
     versions = {str(version.version): version for version in client.search_model_versions("name='elsewhere'")}
     assert {number: version.current_stage for number, version in versions.items()} == {"1": "None", "3": "Production"}
     assert client.get_run(client.search_runs([client.get_experiment_by_name("open").experiment_id])[0].info.run_id)
-    found = client.search_logged_models([client.get_experiment_by_name("models").experiment_id])
-    assert [(logged.name, logged.status.value, logged.params["depth"]) for logged in found] == [
+    logged_models = client.search_logged_models([client.get_experiment_by_name("models").experiment_id])
+    assert [(logged.name, logged.status.value, logged.params["depth"]) for logged in logged_models] == [
         ("model", "READY", "3")
-    ] * 2, found
-    assert {(metric.key, metric.value) for model in found for metric in model.metrics} == {("acc", 0.9)}
-    made = {logged.model_id for logged in found}
-    outputs = {client.get_run(logged.source_run_id).outputs.model_outputs[0].model_id for logged in found}
+    ] * 2, logged_models
+    assert {(metric.key, metric.value) for model in logged_models for metric in model.metrics} == {("acc", 0.9)}
+    model_ids = {logged.model_id for logged in logged_models}
+    outputs = {client.get_run(logged.source_run_id).outputs.model_outputs[0].model_id for logged in logged_models}
     sources = [client.get_model_version("churn", number).source for number in ("1", "2")]
-    assert made == outputs, (made, outputs)
-    assert all(any(key in source for source in sources) for key in made), (made, sources)
+    assert model_ids == outputs, (model_ids, outputs)
+    assert all(any(key in source for source in sources) for key in model_ids), (model_ids, sources)
     loose = client.search_logged_models([client.get_experiment_by_name("loose").experiment_id])
     assert {logged.name for logged in loose} == {"outside", "left"}, loose
     return "as it was"

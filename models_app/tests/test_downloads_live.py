@@ -34,13 +34,13 @@ LARGE = 256 << 20  # more than all buffers between a thread and a reader; withou
 @pytest.fixture
 def filled(service, alice, bob):
     """Make models of alice, with one file and with two, a job's output, and a dataset of alice and of bob."""
-    made = [
+    rows = [
         (put(Model, alice, "one", "ready"), "models/alice/one", ["large.bin"]),
         (put(Model, alice, "two", "ready"), "models/alice/two", ["a/large.bin", "b.txt"]),
         (put(Job, alice, "fit", "finished"), "jobs/alice/fit", ["large.bin"]),
         *((put(Dataset, user, "up", "ready"), f"datasets/{user.username}/up", ["large.bin"]) for user in (alice, bob)),
     ]
-    for _row, folder, names in made:
+    for _row, folder, names in rows:
         for name in names:
             path = service.root / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,13 +68,13 @@ def unread(service, path: str, count: int, **headers: str):
 
 def stored_by_nginx(service) -> int:
     """Return the bytes of its temporary files, which have no names any more: they are its open descriptors."""
-    found = {}
+    blocks = {}
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
             if os.readlink(link).startswith(f"{service.folder / 'temp'}/"):
                 info = link.stat()
-                found[info.st_dev, info.st_ino] = info.st_blocks * 512
-    return sum(found.values())
+                blocks[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(blocks.values())
 
 
 @pytest.mark.parametrize("path", few(["models/two/download", "models/one/download", "jobs/fit/artifacts/large.bin"], 2))

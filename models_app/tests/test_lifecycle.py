@@ -198,10 +198,10 @@ class TestEnd:
     @pytest.fixture
     def models(self, create, alice, bob) -> list[Model]:
         """Models of several names and users; the one that is meant is in the middle."""
-        made = [create(bob), create(alice, "before"), create(alice), create(alice, "behind")]
-        for model in made:
+        models = [create(bob), create(alice, "before"), create(alice), create(alice, "behind")]
+        for model in models:
             lifecycle.complete(model.pk, {}, by="runner")
-        return made
+        return models
 
     def test_notes_and_deletion_change_only_the_users_model_of_that_name(self, models, alice):
         net = models.pop(2)

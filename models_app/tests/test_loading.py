@@ -66,8 +66,8 @@ def test_torchscript_can_contain_its_signature(tmp_path):
         "class Twice(torch.nn.Module):\n    def forward(self, x):\n        return 2 * x\n"
         "torch.jit.trace(Twice(), torch.ones(1)).save(sys.argv[1], _extra_files={'signature.json': sys.argv[2]})"
     )
-    made = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(signature)]
-    subprocess.run(made, check=True)
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model.pt"), json.dumps(signature)]
+    subprocess.run(command, check=True)
     assert loaded(tmp_path)[0] == 0
     assert json.loads((tmp_path / "inspection.json").read_text()) == {"format": "torchscript", **signature}
 

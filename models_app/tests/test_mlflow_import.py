@@ -42,8 +42,8 @@ START = 1_700_000_000_000
 SYSTEM = {"mlflow.source.name": "train.py", "mlflow.user": "carol", "mlflow.note.content": "# Notes"}
 
 
-def tags(**found) -> list[dict]:
-    return [{"key": key, "value": value} for key, value in found.items()]
+def tags(**values) -> list[dict]:
+    return [{"key": key, "value": value} for key, value in values.items()]
 
 
 class World:
@@ -54,7 +54,7 @@ class World:
 
     def run(self, experiment: str, name: str, points: int = 3, status: str = "FINISHED", **given) -> str:
         call = self.bob.call
-        made = call("post", "runs/create", experiment_id=experiment, run_name=name, user_id="carol",
+        run_id = call("post", "runs/create", experiment_id=experiment, run_name=name, user_id="carol",
                     start_time=START, tags=tags(**SYSTEM, **given))["run"]["info"]["run_id"]  # fmt: skip
         metrics = [
             {"key": key, "value": value, "timestamp": START + step, "step": step}
@@ -62,15 +62,15 @@ class World:
             for key, value in (("loss", 1 / (step + 1)), ("acc", "NaN"))
         ]
         for at in range(0, len(metrics), 1000):
-            call("post", "runs/log-batch", run_id=made, metrics=metrics[at : at + 1000])
+            call("post", "runs/log-batch", run_id=run_id, metrics=metrics[at : at + 1000])
         params = [{"key": "lr", "value": "0.1"}, {"key": "a/b c", "value": ""}]
-        call("post", "runs/log-batch", run_id=made, params=params)
+        call("post", "runs/log-batch", run_id=run_id, params=params)
         dataset = {"name": "digits", "digest": "d1", "source_type": "local", "source": "{}"}
-        call("post", "runs/log-inputs", run_id=made,
+        call("post", "runs/log-inputs", run_id=run_id,
              datasets=[{"dataset": dataset, "tags": [{"key": "mlflow.data.context", "value": "train"}]}])  # fmt: skip
         if status != "RUNNING":
-            call("post", "runs/update", run_id=made, status=status, end_time=START + 5000)
-        return made
+            call("post", "runs/update", run_id=run_id, status=status, end_time=START + 5000)
+        return run_id
 
     def experiment(self, name: str) -> str:
         return self.bob.call("post", "experiments/create", name=name, tags=tags(team="red"))["experiment_id"]
@@ -100,13 +100,13 @@ class World:
 
 @pytest.fixture
 def world(live_server, alice, bob, tasks, monkeypatch, tmp_path):
-    made = World(live_server.url, accounts.token_of(bob))
-    for name, value in made.environment.items():
+    world = World(live_server.url, accounts.token_of(bob))
+    for name, value in world.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("models_app.transfer.server.PAUSE_S", 0.01)
-    take = made.take
-    made.take = lambda *options: take(*options, path=tmp_path / "report.json")
-    return made
+    take = world.take
+    world.take = lambda *options: take(*options, path=tmp_path / "report.json")
+    return world
 
 
 def without_ids(run: dict) -> dict:
@@ -117,9 +117,9 @@ def without_ids(run: dict) -> dict:
         (metric["key"], metric["value"], metric["step"], metric["timestamp"]) for metric in run["data"]["metrics"]
     )
     own = {"mlflow.parentRunId", "mlflow.imported.run_id"}
-    found = sorted((tag["key"], tag["value"]) for tag in run["data"]["tags"] if tag["key"] not in own)
+    kept_tags = sorted((tag["key"], tag["value"]) for tag in run["data"]["tags"] if tag["key"] not in own)
     params = sorted((param["key"], param["value"]) for param in run["data"]["params"])
-    return {"info": info, "metrics": metrics, "tags": found, "params": params, "inputs": run["inputs"]}
+    return {"info": info, "metrics": metrics, "tags": kept_tags, "params": params, "inputs": run["inputs"]}
 
 
 def test_nothing_is_taken_while_the_disk_is_nearly_full(world, alice, settings):
@@ -157,8 +157,8 @@ def test_experiments_and_runs_arrive_with_all_that_they_have_and_once(world, ali
     project = Project.objects.get(user=alice, name="vision/digits")
     assert project.tags == {"team": "red"}
     for mlflow, experiments in ((mine, [str(project.pk), "0"]), (theirs, [digits, "0"])):
-        found = mlflow.call("post", "runs/search", experiment_ids=experiments)["runs"]
-        mlflow.found = sorted(map(without_ids, found), key=lambda run: run["info"]["run_name"])
+        runs = mlflow.call("post", "runs/search", experiment_ids=experiments)["runs"]
+        mlflow.found = sorted(map(without_ids, runs), key=lambda run: run["info"]["run_name"])
     assert mine.found == theirs.found
     child, mother = Job.objects.get(user=alice, title="child"), Job.objects.get(user=alice, title="parent")
     assert child.parent == mother

@@ -57,8 +57,8 @@ class Foreign(BaseHTTPRequestHandler):
             "artifacts/list": {"files": [{"path": path, "file_size": 1} for path in listed]},
             "get-artifact": b"x",
         }
-        found = next((found for part, found in known.items() if part in self.path), {})
-        return found if isinstance(found, bytes) else json.dumps(found).encode()
+        content = next((content for part, content in known.items() if part in self.path), {})
+        return content if isinstance(content, bytes) else json.dumps(content).encode()
 
     def do_GET(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -22,8 +22,8 @@ def test_logged_models_arrive_with_all_that_they_have_and_are_those_of_versions(
     call, digits = world.bob.call, world.experiment("digits")
     run = world.run(digits, "fit")
     given = {"params": [{"key": "depth", "value": "3"}], "tags": tags(team="red"), "model_type": "sklearn"}
-    made = call("post", "logged-models", experiment_id=digits, name="net", source_run_id=run, **given)
-    key = made["model"]["info"]["model_id"]
+    logged = call("post", "logged-models", experiment_id=digits, name="net", source_run_id=run, **given)
+    key = logged["model"]["info"]["model_id"]
     files.put_bytes(Job.objects.get(run_id=UUID(run)), f"models/{key}/MLmodel", b"flavors: {}")
     point = {"key": "acc", "value": 0.5, "timestamp": START, "step": 1, "model_id": key}
     call("post", "runs/log-batch", run_id=run, metrics=[point])

@@ -90,8 +90,8 @@ def test_objects_of_an_experiment_that_are_not_kept_are_named(world, monkeypatch
 
 def test_a_logged_model_whose_run_is_not_there_gets_a_run_of_its_own(world, alice, monkeypatch):  # noqa: F811
     digits = world.experiment("digits")
-    made = world.bob.call("post", "logged-models", experiment_id=digits, name="outside", params=[])
-    key = made["model"]["info"]["model_id"]
+    logged = world.bob.call("post", "logged-models", experiment_id=digits, name="outside", params=[])
+    key = logged["model"]["info"]["model_id"]
     files.put_bytes(LoggedModel.objects.get(key=key).job, f"models/{key}/MLmodel", b"flavors: {}")
     world.bob.call("patch", f"logged-models/{key}", status="LOGGED_MODEL_READY")
     report = world.take()
@@ -118,8 +118,8 @@ def test_a_logged_model_of_a_deleted_run_remembers_the_run(world, alice, monkeyp
     digits, gone = world.experiment("digits"), "c0" * 16
     info = {"model_id": "m-" + "d1" * 16, "name": "net", "source_run_id": gone, "creation_timestamp_ms": START,
             "status": "LOGGED_MODEL_READY", "artifact_uri": f"mlflow-artifacts:/{digits}/models/none"}  # fmt: skip
-    found = lambda self, key: iter([{"info": info, "data": {}}] if key == digits else [])  # noqa: E731
-    monkeypatch.setattr("models_app.transfer.source.Source.logged_models", found)
+    logged_models = lambda self, key: iter([{"info": info, "data": {}}] if key == digits else [])  # noqa: E731
+    monkeypatch.setattr("models_app.transfer.source.Source.logged_models", logged_models)
     monkeypatch.setattr("models_app.transfer.source.Source.model_files", lambda *given: iter(()))
     report = world.take("--since", "2024-01-01")  # it was logged before
     assert report["complete"], report

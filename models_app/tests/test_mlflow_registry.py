@@ -41,14 +41,14 @@ def churn(keep):
 def make_churn(mlflow) -> dict:
     """Make a registered model with four versions of files elsewhere."""
     tags = [{"key": "team", "value": "crm"}]
-    made = mlflow("post", "registered-models/create", name="churn", tags=tags, description="who leaves")
+    answer = mlflow("post", "registered-models/create", name="churn", tags=tags, description="who leaves")
     for number in range(1, 5):
         source, tags = f"s3://bucket/{number}", [{"key": "n", "value": f"run {number}"}]
         version = mlflow(
             "post", "model-versions/create", name="churn", source=source, run_id=f"{number:032x}", tags=tags
         )
         assert version["model_version"]["version"] == str(number)
-    return made["registered_model"]
+    return answer["registered_model"]
 
 
 def test_a_registered_model_as_the_client_reads_it(mlflow, churn):
@@ -56,9 +56,9 @@ def test_a_registered_model_as_the_client_reads_it(mlflow, churn):
     assert churn["tags"] == [{"key": "team", "value": "crm"}]
     assert type(churn["creation_timestamp"]) is int
     mlflow("post", "registered-models/alias", name="churn", alias="champion", version="2")
-    found = mlflow("get", "registered-models/get", name="churn")["registered_model"]
-    assert found["aliases"] == [{"alias": "champion", "version": "2"}]
-    assert [version["version"] for version in found["latest_versions"]] == ["4"]
+    model = mlflow("get", "registered-models/get", name="churn")["registered_model"]
+    assert model["aliases"] == [{"alias": "champion", "version": "2"}]
+    assert [version["version"] for version in model["latest_versions"]] == ["4"]
     version = mlflow("get", "registered-models/alias", name="churn", alias="champion")["model_version"]
     assert (version["version"], version["status"], version["current_stage"], version["aliases"]) == (
         "2",
@@ -80,14 +80,16 @@ def test_stages(mlflow, churn):
     body = {"name": "churn", "version": "3", "stage": "Production", "archive_existing_versions": True}
     moved = mlflow("post", "model-versions/transition-stage", **body)
     assert moved["model_version"]["current_stage"] == "Production"
-    found = mlflow("post", "registered-models/get-latest-versions", name="churn")["model_versions"]
-    assert {version["current_stage"]: version["version"] for version in found} == {
+    versions = mlflow("post", "registered-models/get-latest-versions", name="churn")["model_versions"]
+    assert {version["current_stage"]: version["version"] for version in versions} == {
         "None": "4",
         "Production": "3",
         "Archived": "2",
     }
-    found = mlflow("post", "registered-models/get-latest-versions", name="churn", stages=["Archived"])["model_versions"]
-    assert [version["version"] for version in found] == ["2"]
+    versions = mlflow("post", "registered-models/get-latest-versions", name="churn", stages=["Archived"])[
+        "model_versions"
+    ]
+    assert [version["version"] for version in versions] == ["2"]
 
 
 def test_changes(mlflow, churn):
@@ -95,8 +97,8 @@ def test_changes(mlflow, churn):
     mlflow("patch", "model-versions/update", **body, description="first")
     mlflow("post", "model-versions/set-tag", **body, key="checked", value="yes")
     mlflow("delete", "model-versions/delete-tag", **body, key="n")
-    found = mlflow("get", "model-versions/get", **body)["model_version"]
-    assert (found["description"], found["tags"]) == ("first", [{"key": "checked", "value": "yes"}])
+    version = mlflow("get", "model-versions/get", **body)["model_version"]
+    assert (version["description"], version["tags"]) == ("first", [{"key": "checked", "value": "yes"}])
     mlflow("post", "registered-models/set-tag", name="churn", key="tier", value="1")
     mlflow("delete", "registered-models/delete-tag", name="churn", key="team")
     mlflow("patch", "registered-models/update", name="churn", description="now")
@@ -110,14 +112,14 @@ def test_changes(mlflow, churn):
     assert (
         mlflow("get", "model-versions/get", 404, name="Churn 2", version="4")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
     )
-    made = mlflow("post", "model-versions/create", name="Churn 2", source="dummy-source")
-    assert made["model_version"]["version"] == "5"
+    new_version = mlflow("post", "model-versions/create", name="Churn 2", source="dummy-source")
+    assert new_version["model_version"]["version"] == "5"
     mlflow("delete", "registered-models/delete", name="Churn 2")
     assert not RegisteredModel.objects.exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     few(
         [
             ("", "1234"),
@@ -141,9 +143,9 @@ def test_changes(mlflow, churn):
         6,
     ),
 )
-def test_searching_versions(mlflow, churn, text, found):
+def test_searching_versions(mlflow, churn, text, expected):
     answer = mlflow("get", "model-versions/search", filter=text, order_by=["version_number ASC"], max_results=10)
-    assert "".join(version["version"] for version in answer["model_versions"]) == found
+    assert "".join(version["version"] for version in answer["model_versions"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,8 +177,8 @@ def test_pages_and_prompts(mlflow, churn):
             break
     assert names == ["churn", "c", "b", "a"]
     assert "prompt" not in str(mlflow("get", "registered-models/search"))
-    found = mlflow("get", "registered-models/search", filter="tags.`mlflow.prompt.is_prompt` = 'true'")
-    assert [model["name"] for model in found["registered_models"]] == ["prompt"]
+    models = mlflow("get", "registered-models/search", filter="tags.`mlflow.prompt.is_prompt` = 'true'")
+    assert [model["name"] for model in models["registered_models"]] == ["prompt"]
     assert mlflow("get", "registered-models/search", 400, page_token="x")["error_code"] == "INVALID_PARAMETER_VALUE"
     assert mlflow("get", "registered-models/search", 400, order_by=["size"])["error_code"] == "INVALID_PARAMETER_VALUE"
 

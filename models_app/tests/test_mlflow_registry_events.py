@@ -45,10 +45,10 @@ def test_the_files_of_runs_and_logged_models_become_versions(mlflow, churn, alic
         (f"{address['tree']}/", f"models/{info['tree']['model_id']}", address["tree"]),
         (f"{run['artifact_uri']}/net", "artifacts/net", f"{run['artifact_uri']}/net"),
     ):
-        made = mlflow("post", "model-versions/create", name="churn", source=source)["model_version"]
-        assert made["status"] == "PENDING_REGISTRATION", source
+        version = mlflow("post", "model-versions/create", name="churn", source=source)["model_version"]
+        assert version["status"] == "PENDING_REGISTRATION", source
         assert Model.objects.latest("pk").src == f"jobs/{job.name}/{place}"
-        uri = mlflow("get", "model-versions/get-download-uri", name="churn", version=made["version"])["artifact_uri"]
+        uri = mlflow("get", "model-versions/get-download-uri", name="churn", version=version["version"])["artifact_uri"]
         assert uri == fetched, source
     other = mlflow("post", "model-versions/create", name="churn", source="models:/m-" + "0" * 32)["model_version"]
     assert other["status"] == "READY"  # it has no files here
@@ -66,8 +66,8 @@ EVENTS = [
 
 
 def test_webhooks_get_signed_events_and_are_tried_again(mlflow, churn, receiver, tasks):
-    made = mlflow("post", "webhooks", name="deploy", url=receiver, events=EVENTS, secret="s3cret")["webhook"]
-    assert "secret" not in made
+    webhook = mlflow("post", "webhooks", name="deploy", url=receiver, events=EVENTS, secret="s3cret")["webhook"]
+    assert "secret" not in webhook
     Receiver.answers = [500]
     mlflow("post", "registered-models/alias", name="churn", alias="champion", version="3")
     mlflow("delete", "model-versions/delete-tag", name="churn", version="1", key="n")

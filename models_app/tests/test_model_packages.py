@@ -15,6 +15,7 @@ from jobs.packages.tests.wheels import wheel
 from kernel import storage
 from mlp.tests.page_world import visitor
 from mlp.tests.patience import LIMIT_S
+from models_app import reconcile
 from models_app.models import Model
 from resources.models import Network, Tenant
 
@@ -262,15 +263,23 @@ def test_an_installation_that_was_killed_is_not_used_and_goes_on(uploaded, make_
 
 
 @pytest.mark.long
-def test_environments_that_are_served_stay_and_others_make_room(as_alice, uploaded, make_model, settled, settings):
+def test_an_environment_stays_while_a_model_is_checked_with_it_and_makes_room_afterwards(
+    as_alice, uploaded, make_model, tasks, settled, settings
+):
+    def environments() -> list[tuple[str, bool]]:
+        jobs_reconcile.run()  # removes what is not needed
+        rows = as_alice.call("get", "users/alice/environments").json()
+        return [(row["state"], {"kind": "model", "name": "net"} in row["used_by"]) for row in rows]
+
+    settings.PACKAGES_DAYS = 0
     uploaded("net/predictor.py", NEEDY)
     uploaded("net/requirements.txt", "colours==1.0\n")
-    model = settled(make_model("home/net"))
-    folder = store.Environment(model.user_id, model.packages).folder
-    settings.PACKAGES_DAYS = 0
-    Model.objects.filter(pk=model.pk).update(state="creating")
-    building.evict()
-    assert folder.is_dir()
-    Model.objects.filter(pk=model.pk).update(state="ready")
-    building.evict()
-    assert not folder.exists()
+    model = make_model("home/net")
+    while f"model-{model.pk}" not in runners.get().names():
+        tasks.run_once()
+        reconcile.run()
+    assert as_alice.call("get", "users/alice/models/net").json()["state"] == "creating"
+    assert environments() == [("ready", True)]
+    model = settled(model)
+    assert (model.state, outputs(model)) == ("ready", ["colours-1.0"])
+    assert environments() == []

@@ -185,9 +185,9 @@ def test_links_are_not_followed(as_alice, home, uploaded, make_model, settled):
 def test_files_that_change_before_they_are_copied_cause_an_error(as_alice, uploaded, make_model, settled, now):
     """The size differs from the reserved one, and the requested files are gone."""
     src = uploaded("net/predictor.py")
-    made = make_model(src)
+    created = make_model(src)
     uploaded("net/predictor.py", now)
-    model = settled(made)
+    model = settled(created)
     assert model.state == "error"
     assert "changed" in str(model.reason)
 

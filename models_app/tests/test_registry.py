@@ -48,8 +48,8 @@ def three(registry, churn, alice):
 
 
 def test_a_version_is_a_model_that_is_checked_and_deleted_with_it(registry, churn, uploaded, settled, as_alice):
-    made = registry("post", f"{churn}/versions", {"source": uploaded("net/predictor.py")}, 201)
-    assert (made["version"], made["status"], made["model"]) == (1, "PENDING_REGISTRATION", "churnva")
+    version = registry("post", f"{churn}/versions", {"source": uploaded("net/predictor.py")}, 201)
+    assert (version["version"], version["status"], version["model"]) == (1, "PENDING_REGISTRATION", "churnva")
     bad = registry("post", f"{churn}/versions", {"source": uploaded("bad/predictor.py", "raise ValueError")}, 201)
     model = settled(Model.objects.get(name="churnva"))
     assert model.state == "ready", model.reason
@@ -110,8 +110,8 @@ def test_aliases_stages_tags_and_names(registry, three):
     assert registry("put", f"{three}/versions/3", changed)["tags"] == {"a": "b"}
     stages = {version["version"]: version["stage"] for version in registry("get", f"{three}/versions")}
     assert stages == {1: "Archived", 2: "Archived", 3: "Production"}
-    found = registry("put", three, {"name": "Churn", "tags": {}})
-    assert (found["name"], found["tags"], found["aliases"], found["latest"]) == ("Churn", {}, {"champion": 2}, 3)
+    model = registry("put", three, {"name": "Churn", "tags": {}})
+    assert (model["name"], model["tags"], model["aliases"], model["latest"]) == ("Churn", {}, {"champion": 2}, 3)
     registry("delete", "/Churn/aliases/champion")
     registry("get", "/Churn/aliases/champion", status=403)
     registry("delete", "/Churn/versions/3")
@@ -151,8 +151,8 @@ def test_what_is_refused(registry, three, method, path, body, problem):
 
 
 def test_files_elsewhere_make_a_version_without_a_model(registry, churn):
-    made = registry("post", f"{churn}/versions", {"source": "s3://bucket/model"}, 201)
-    assert (made["status"], made["model"]) == ("READY", None)
+    version = registry("post", f"{churn}/versions", {"source": "s3://bucket/model"}, 201)
+    assert (version["status"], version["model"]) == ("READY", None)
 
 
 def test_the_page_shows_and_changes_all(client, alice, three):

@@ -59,10 +59,10 @@ class Files:
         folder = Folder(job, "artifacts", name)
         return self.take(folder, self.source.artifacts(run_id, uri))
 
-    def take(self, folder: Folder, found: Iterator[Artifact]) -> tuple[int, int, bool]:
+    def take(self, folder: Folder, artifacts: Iterator[Artifact]) -> tuple[int, int, bool]:
         """Take files into a folder; return how many there are, their bytes, and whether all are here."""
         folder.poll()
-        rest = self._missing(folder, found)
+        rest = self._missing(folder, artifacts)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             while some := list(islice(rest, TOGETHER)):
                 for artifact, draft in pool.map(self._fetch, some):

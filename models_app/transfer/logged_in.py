@@ -69,13 +69,13 @@ class Logged:
         for row in models:
             info = row.get("info") or {}
             try:
-                self._one(row, info, project)
+                self._take_model(row, info, project)
             except Away:
                 raise
             except (ServerError, Refused, WrongField, OSError) as problem:
                 self.report.problem(_name(info), getattr(problem, "msg", problem))
 
-    def _one(self, row: dict, info: dict, project: Project | None) -> None:
+    def _take_model(self, row: dict, info: dict, project: Project | None) -> None:
         key, mark = str(info.get("model_id", "")), checksum(row)
         known = self.memory.find(Kind.LOGGED, key)
         if why := self._left(known, info):

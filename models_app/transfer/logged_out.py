@@ -40,7 +40,7 @@ class LoggedOut:
             try:
                 if reason:
                     raise ServerError(reason)
-                self._one(model, known.get(model.key), experiment, name)
+                self._send_model(model, known.get(model.key), experiment, name)
             except Away:
                 raise
             except ServerError as problem:
@@ -54,7 +54,7 @@ class LoggedOut:
             return {}, UNKNOWN if problem.status in (404, 405) else str(problem)
         return {pairs(info)[OURS]: info for info in infos if OURS in pairs(info)}, ""
 
-    def _one(self, model: LoggedModel, there: dict | None, experiment: str, name: str) -> None:
+    def _send_model(self, model: LoggedModel, there: dict | None, experiment: str, name: str) -> None:
         mark = checksum([model.params, model.tags, model.metrics, model.status, model.updated.isoformat()])
         if there is not None and pairs(there).get(MARK) == mark and not self.runs.again:
             self._done(model, there, SAME)

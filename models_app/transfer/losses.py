@@ -78,11 +78,11 @@ class Losses:
             self.report.problem(f"{experiment}: {traces}", "the platform does not keep traces")
 
 
-def name_webhooks(found: list[dict], addresses: Collection[str], report: Report) -> None:
+def name_webhooks(webhooks: list[dict], addresses: Collection[str], report: Report) -> None:
     """Name the webhooks of a registry whose address none at the other side has. An address may hold a password, so only
     its host is shown.
     """
-    for webhook in found:
+    for webhook in webhooks:
         url = str(webhook.get("url") or "")
         if url not in addresses:
             report.problem(f"webhook {str(webhook.get('name'))[:100]} to {_host(url)}", NO_SECRET)

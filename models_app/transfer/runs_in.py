@@ -91,9 +91,9 @@ class Runs:
         self.caller = Caller(self.user.pk, self.user.username)
         self.clean = True  # nothing of the current run was refused
 
-    def take(self, found: Iterable[dict], project: Project | None) -> None:
+    def take(self, incoming: Iterable[dict], project: Project | None) -> None:
         """Take runs of one experiment. Without a project they are only counted."""
-        rows = map(Given.of, found)
+        rows = map(Given.of, incoming)
         while some := list(islice(rows, TOGETHER)):
             known = self.memory.several(Kind.RUN, [given.run_id for given in some])
             jobs = Job.objects.select_related("user").in_bulk([row.object_id for row in known.values()])
@@ -102,13 +102,13 @@ class Runs:
                 row = known.get(given.run_id)
                 job = jobs.get(row.object_id) if row else None
                 try:
-                    self._one(given, row, job, project)
+                    self._take_run(given, row, job, project)
                 except Away:
                     raise
                 except WRONG as problem:
                     self.report.problem(_name(given), problem)
 
-    def _one(self, given: Given, row, job: Job | None, project: Project | None) -> None:
+    def _take_run(self, given: Given, row, job: Job | None, project: Project | None) -> None:
         mark = checksum(given.whole)
         if row is not None and (job is None or job.trashed is not None) and not (given.deleted and job is not None):
             self.report.count("run", LEFT)

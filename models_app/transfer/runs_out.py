@@ -78,13 +78,13 @@ class RunsOut:
             for job, run in zip(some, shown.runs_of(some), strict=True):
                 self.report.found["run"] += 1
                 try:
-                    self._one(job, run, known.get(job.run_id.hex), experiment)
+                    self._send_run(job, run, known.get(job.run_id.hex), experiment)
                 except Away:
                     raise
                 except ServerError as problem:
                     self.report.problem(name_of(run), problem)
 
-    def _one(self, job: Job, run: dict, there: dict | None, experiment: str) -> None:
+    def _send_run(self, job: Job, run: dict, there: dict | None, experiment: str) -> None:
         mark = checksum(run)
         if there is not None and there["info"].get("lifecycle_stage") == "deleted":
             self.report.count("run", LEFT)

@@ -147,10 +147,10 @@ class TestSingleTry:
         assert (in_use(), in_use("rom")) == (Decimal("7.5"), 1)
 
     def test_the_row_is_complete(self):
-        made = ask("it", gpu=1, cpu=0.5, ram=100, rom=7)()
+        request = ask("it", gpu=1, cpu=0.5, ram=100, rom=7)()
         stored = ResourceRequest.objects.get()
         for field in ResourceRequest._meta.concrete_fields:
-            assert getattr(made, field.attname) == getattr(stored, field.attname), field.name
+            assert getattr(request, field.attname) == getattr(stored, field.attname), field.name
         assert (stored.state, stored.tenant.name, stored.settled) == ("tried", "default", None)
 
 

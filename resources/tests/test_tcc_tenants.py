@@ -21,15 +21,15 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("
 @pytest.fixture(autouse=True)
 def tenants() -> dict[str, Tenant]:
     """Two more tenants, one before and one behind the default one in the order of keys, with a request each."""
-    made = {name: Tenant.objects.create(pk=pk, name=name, cpu=8, ram=9000) for name, pk in (("a", -1), ("z", 10**6))}
-    for name in made:
+    rows = {name: Tenant.objects.create(pk=pk, name=name, cpu=8, ram=9000) for name, pk in (("a", -1), ("z", 10**6))}
+    for name in rows:
         tcc.try_(id=f"in-{name}", applier="am", request_type="request", tenant=name, cpu=1)
         tcc.try_(id=f"held-{name}", applier="am", request_type="request", tenant=name, cpu=2)
         tcc.confirm(id=f"held-{name}", applier="am")
-        tcc.try_(id=f"app:{made[name].pk + 2}", applier="am", request_type="request", owner="x", tenant=name, cpu=3)
-    yield made
-    assert [in_use(name) for name in made] == [6, 6]
-    assert [ResourceRequest.objects.get(pk=f"in-{name}").state for name in made] == ["tried", "tried"]
+        tcc.try_(id=f"app:{rows[name].pk + 2}", applier="am", request_type="request", owner="x", tenant=name, cpu=3)
+    yield rows
+    assert [in_use(name) for name in rows] == [6, 6]
+    assert [ResourceRequest.objects.get(pk=f"in-{name}").state for name in rows] == ["tried", "tried"]
 
 
 def ask(id: str, kind: str = "request", owner: str = "", **amounts) -> ResourceRequest:

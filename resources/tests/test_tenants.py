@@ -32,8 +32,8 @@ def together() -> dict:
 
 
 def test_a_tenant_is_created_changed_and_deleted_and_all_have_what_there_is(as_staff):
-    made = as_staff.call("post", "tenants", {"name": "research", "cpu": 3, "gpu": 1, "ram": 4000, "rom": 1000})
-    assert (made.status_code, made.json()["cpu"], made.json()["source"]) == (201, 3.0, "set")
+    response = as_staff.call("post", "tenants", {"name": "research", "cpu": 3, "gpu": 1, "ram": 4000, "rom": 1000})
+    assert (response.status_code, response.json()["cpu"], response.json()["source"]) == (201, 3.0, "set")
     assert (capacity("default")["cpu"], capacity("default")["gpu"]) == (5, 1)
     assert together() == WHOLE
     assert as_staff.call("put", "tenants/research", {"cpu": 1.5}).json()["cpu"] == 1.5

@@ -88,8 +88,8 @@ def test_the_chart_has_a_layer_for_each_kind_or_one_owner(day):
 
 @pytest.mark.parametrize(("hours", "step"), [(1, 60), (24, 600), (24 * 7, 7200), (24 * 90, 86400)])
 def test_the_chart_has_few_points_at_round_times(hours, step):
-    made, times = usage.grid(T0 - timedelta(hours=hours, seconds=7), T0 + timedelta(seconds=3))
-    assert (made, times[-1]) == (step, T0 + timedelta(seconds=3))
+    size, times = usage.grid(T0 - timedelta(hours=hours, seconds=7), T0 + timedelta(seconds=3))
+    assert (size, times[-1]) == (step, T0 + timedelta(seconds=3))
     assert 20 < len(times) <= usage.POINTS + 2
     assert all(moment.timestamp() % step == 0 for moment in times[:-1])
 

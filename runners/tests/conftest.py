@@ -57,22 +57,22 @@ def users_process():
 @pytest.fixture
 def world(request, users_process):
     root = Path(tempfile.mkdtemp(prefix="world-"))  # pytest's own folders are closed to other users
-    made = World(request.param, root)
-    yield made
-    for process in made.processes:
+    world = World(request.param, root)
+    yield world
+    for process in world.processes:
         process.kill()
         process.wait()
-    assert made.runner.stop_all(0) == []
-    for name in made.runner.names():
-        made.runner.forget(name)
+    assert world.runner.stop_all(0) == []
+    for name in world.runner.names():
+        world.runner.forget(name)
     shutil.rmtree(root)
 
 
 @pytest.fixture
 def echo():
-    made = Echo()
-    yield made
-    made.close()
+    echo = Echo()
+    yield echo
+    echo.close()
 
 
 @pytest.fixture

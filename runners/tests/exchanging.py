@@ -21,17 +21,17 @@ while True:
 """
 
 
-def lay(made: Path, name: str = "secret-key") -> Path:
+def lay(output: Path, name: str = "secret-key") -> Path:
     """Lay out `x/{name}` and a link `y` to the storage root in a job's output; return the first, a harmless file."""
-    (made / "x").mkdir(parents=True)
-    (made / "x" / name).write_text("harmless")
-    (made / "y").symlink_to("../../..")
-    return made / "x" / name
+    (output / "x").mkdir(parents=True)
+    (output / "x" / name).write_text("harmless")
+    (output / "y").symlink_to("../../..")
+    return output / "x" / name
 
 
-def exchange(made: Path, *names: str) -> None:
+def exchange(output: Path, *names: str) -> None:
     """Exchange two files or folders, `x` and `y` unless others are named, as the job can at any moment."""
-    one, other = (os.fsencode(made / name) for name in names or "xy")
+    one, other = (os.fsencode(output / name) for name in names or "xy")
     assert ctypes.CDLL(None).renameat2(AT_FDCWD, one, AT_FDCWD, other, EXCHANGE) == 0
 
 
@@ -42,10 +42,10 @@ def bind(path: Path) -> None:
 
 
 @contextmanager
-def exchanged_all_the_time(made: Path):
+def exchanged_all_the_time(output: Path):
     """Exchange `x` and `y` in a loop, in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", CODE, str(made / "x"), str(made / "y")], stdout=subprocess.PIPE
+        [sys.executable, "-I", "-S", "-c", CODE, str(output / "x"), str(output / "y")], stdout=subprocess.PIPE
     )
     try:
         process.stdout.readline()

@@ -27,9 +27,9 @@ def group():
     folders = {kind: folder for kind, folder in cgroup.find().items() if kind == "cpu"}
     if not folders:
         pytest.skip("no control group can be made here")
-    made = cgroup.Group(folders, f"test-{os.getpid()}-{time.monotonic_ns()}")
-    yield made
-    made.remove()
+    group = cgroup.Group(folders, f"test-{os.getpid()}-{time.monotonic_ns()}")
+    yield group
+    group.remove()
 
 
 def cores(group: cgroup.Group) -> float:

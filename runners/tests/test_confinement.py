@@ -149,15 +149,17 @@ def test_its_sockets_are_of_families_that_its_network_contains(world):
     """Another one, such as AF_VSOCK to the host of a virtual machine, passes by every network policy."""
     code = """
 import errno, socket
-def made(make, family, kind):
+def probe(make, family, kind):
     try:
         for one in (got if isinstance(got := make(family, kind), tuple) else [got]): one.close()
     except OSError as problem: return errno.errorcode[problem.errno]
     return 'made'
-usual = [made(socket.socket, family, socket.SOCK_DGRAM) for family in (socket.AF_UNIX, socket.AF_INET)]
-usual += [made(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM), made(socket.socket, 16, socket.SOCK_RAW)]
-refused = {family: made(socket.socket, family, socket.SOCK_STREAM) for family in range(3, 46) if family not in (10, 16)}
-refused['packets'] = made(socket.socket, 17, socket.SOCK_RAW)
+usual = [probe(socket.socket, family, socket.SOCK_DGRAM) for family in (socket.AF_UNIX, socket.AF_INET)]
+usual += [probe(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM), probe(socket.socket, 16, socket.SOCK_RAW)]
+refused = {
+    family: probe(socket.socket, family, socket.SOCK_STREAM) for family in range(3, 46) if family not in (10, 16)
+}
+refused['packets'] = probe(socket.socket, 17, socket.SOCK_RAW)
 print(json.dumps([usual, sorted(set(refused.values()))]))
 """
     usual, refused = world.answer(code)

@@ -31,7 +31,7 @@ import os, sys
 sys.path.insert(0, {tests!r})
 import exchanging, pathlib
 words = [os.path.realpath(word) if {resolved} and word.startswith("/proc/self/") else word for word in sys.argv[1:]]
-exchanging.exchange(pathlib.Path({made!r}))
+exchanging.exchange(pathlib.Path({output!r}))
 os.execv({bwrap!r}, [{bwrap!r}, *words])
 """
 
@@ -39,12 +39,12 @@ os.execv({bwrap!r}, [{bwrap!r}, *words])
 @pytest.fixture
 def source(world) -> Path:
     """A file in the output of another job of the same user."""
-    made = world.root / "jobs/alice/prepare"
-    found = exchanging.lay(made)
+    output = world.root / "jobs/alice/prepare"
+    file = exchanging.lay(output)
     if "ordinary user" in world.kind:
-        for path in (made, *made.rglob("*")):
+        for path in (output, *output.rglob("*")):
             os.chown(path, USER, USER, follow_symlinks=False)
-    return found
+    return file
 
 
 def reads(world, source: Path, name: str = "job-1-1") -> str:
@@ -74,7 +74,7 @@ def test_what_was_exchanged_since_the_check_is_neither_read_nor_changed(world, s
 @pytest.mark.parametrize("resolved", [False, True])
 def test_what_is_exchanged_while_bubblewrap_mounts_is_not_read(world, source, resolved):
     wrapper = world.root / "bwrap"
-    facts = {"python": sys.executable, "tests": str(Path(__file__).parent), "made": str(source.parents[1])}
+    facts = {"python": sys.executable, "tests": str(Path(__file__).parent), "output": str(source.parents[1])}
     wrapper.write_text(WRAPPER.format(bwrap=confine.decide().bwrap, resolved=resolved, **facts))
     wrapper.chmod(0o755)
     world.runner._confinement = replace(world.runner.confinement, bwrap=str(wrapper))
@@ -91,8 +91,8 @@ def test_what_is_exchanged_while_bubblewrap_mounts_is_not_read(world, source, re
 def test_what_is_exchanged_while_files_are_given_to_a_pods_user_stays_as_it_is(tmp_path, monkeypatch):
     """As the old run of an application can while its new one starts in the same folder."""
     (tmp_path / "secret-key").write_text("forbidden")
-    made = tmp_path / "apps/alice/served"
-    exchanging.lay(made)
+    output = tmp_path / "apps/alice/served"
+    exchanging.lay(output)
     config = ClusterConfig(storage_root=tmp_path)
     calls = []
 
@@ -100,15 +100,15 @@ def test_what_is_exchanged_while_files_are_given_to_a_pods_user_stays_as_it_is(t
         function(*values, **options)
         calls.append(function)
         if len(calls) == 2:  # the folder x is given away, what is in it is next
-            exchanging.exchange(made)
+            exchanging.exchange(output)
 
     for name in ("chown", "fchown"):
         monkeypatch.setattr(os, name, partial(at_the_second, getattr(os, name)))
-    staging.chown_to_user(spec(tmp_path, "", owner=7, cwd=made), config)
+    staging.chown_to_user(spec(tmp_path, "", owner=7, cwd=output), config)
     uid, gid = config.user_of(7)
     assert len(calls) >= 3
     assert (tmp_path / "secret-key").stat().st_uid == 0
-    given = (made / "y" / "secret-key").stat()  # where the folder x is now
+    given = (output / "y" / "secret-key").stat()  # where the folder x is now
     assert (given.st_uid, given.st_gid) == (uid, gid)
 
 
@@ -118,12 +118,12 @@ def test_below_a_folder_no_link_is_followed(tmp_path, monkeypatch, in_steps):
     if in_steps:
         monkeypatch.setattr(beneath, "OPENAT2", 1 << 20)
     (tmp_path / "secret-key").write_text("forbidden")
-    made = tmp_path / "jobs/alice/prepare"
-    source = exchanging.lay(made)
+    output = tmp_path / "jobs/alice/prepare"
+    source = exchanging.lay(output)
     os.close(beneath.reference(str(source), str(tmp_path)))
     for path in ("y", "y/secret-key", "x/../../prepare/x", "y/jobs"):
         with pytest.raises(OSError):
-            beneath.reference(f"{made}/{path}", str(tmp_path))
+            beneath.reference(f"{output}/{path}", str(tmp_path))
     (tmp_path / "elsewhere").symlink_to(tmp_path / "jobs")  # as an administrator may do
     os.close(beneath.reference(f"{tmp_path}/elsewhere/alice/prepare/x", str(tmp_path)))
 
@@ -215,16 +215,16 @@ def test_what_appears_after_the_files_were_opened_is_not_allowed(tmp_path, monke
 
 def test_the_size_of_a_workspace_has_nothing_behind_a_link(tmp_path, monkeypatch):
     (tmp_path / "secret-key").write_text("forbidden")
-    made = tmp_path / "jobs/alice/prepare"
-    exchanging.lay(made)
+    output = tmp_path / "jobs/alice/prepare"
+    exchanging.lay(output)
     monkeypatch.syspath_prepend(str(confine.SHIM))  # its modules import each other by name
-    found = []
-    for info in importlib.import_module("limits").entries(str(made)):
-        found.append(info.st_ino)
-        if len(found) == 2:  # both are listed, none is entered
-            exchanging.exchange(made)
-    assert len(found) == 2
-    assert (tmp_path / "secret-key").stat().st_ino not in found
+    inodes = []
+    for info in importlib.import_module("limits").entries(str(output)):
+        inodes.append(info.st_ino)
+        if len(inodes) == 2:  # both are listed, none is entered
+            exchanging.exchange(output)
+    assert len(inodes) == 2
+    assert (tmp_path / "secret-key").stat().st_ino not in inodes
 
 
 @pytest.mark.long

@@ -26,9 +26,9 @@ def devices() -> list[Device]:
 
 @pytest.fixture
 def runner(tmp_path):
-    made = LocalRunner(tmp_path / "runs", devices=devices)
-    yield made
-    assert made.stop_all(0) == []
+    local = LocalRunner(tmp_path / "runs", devices=devices)
+    yield local
+    assert local.stop_all(0) == []
 
 
 def start(runner, tmp_path, name: str, gpu: int = 1) -> None:

@@ -82,11 +82,11 @@ def allows(policy: dict, direction: str, other: End, port: int, protocol: str) -
     return False
 
 
-def may(found: list[dict], source: End, target: End, port: int, protocol: str = "TCP") -> bool:
+def may(network_policies: list[dict], source: End, target: End, port: int, protocol: str = "TCP") -> bool:
     for direction, here, other in (("egress", source, target), ("ingress", target, source)):
         selecting = [
             policy
-            for policy in found
+            for policy in network_policies
             if here.namespace == policy["metadata"]["namespace"]
             and direction.title() in policy["spec"]["policyTypes"]
             and labels_match(policy["spec"]["podSelector"], here.labels)
@@ -134,11 +134,13 @@ EVERYBODY = PODS | OTHERS
 
 
 def applied(**options) -> list[dict]:
-    found = [manifest for manifest in manifests.manifests(CONFIG, **options) if manifest["kind"] == "NetworkPolicy"]
+    network_policies = [
+        manifest for manifest in manifests.manifests(CONFIG, **options) if manifest["kind"] == "NetworkPolicy"
+    ]
     for team in (TEAM, LONELY):
         own = objects.policy(team, OWNER)
-        found.append(own | {"metadata": own["metadata"] | {"namespace": "mlp"}})
-    return found
+        network_policies.append(own | {"metadata": own["metadata"] | {"namespace": "mlp"}})
+    return network_policies
 
 
 def reached(source: str, port: int, protocol: str = "TCP", **options) -> set[str]:
@@ -195,10 +197,10 @@ def test_a_platform_outside_of_the_cluster_is_reached_and_reaches_applications()
 
 
 def test_the_clusters_own_networks_can_be_named():
-    found = applied(inside=["192.168.0.0/16", "fd12::/16"])
-    assert not may(found, PODS["open"], End("192.168.7.7"), 443)
-    assert not may(found, PODS["open"], End("fd12::1"), 443)
-    assert may(found, PODS["open"], End("10.244.9.9"), 443)
+    network_policies = applied(inside=["192.168.0.0/16", "fd12::/16"])
+    assert not may(network_policies, PODS["open"], End("192.168.7.7"), 443)
+    assert not may(network_policies, PODS["open"], End("fd12::1"), 443)
+    assert may(network_policies, PODS["open"], End("10.244.9.9"), 443)
 
 
 def test_the_policies_are_valid_and_the_command_takes_the_networks(capsys):

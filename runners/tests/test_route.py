@@ -112,9 +112,9 @@ class Everywhere:
 
 @pytest.fixture
 def everywhere():
-    made = Everywhere()
-    yield made
-    made.close()
+    everywhere = Everywhere()
+    yield everywhere
+    everywhere.close()
 
 
 def own_addresses() -> list[str]:

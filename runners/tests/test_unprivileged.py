@@ -90,11 +90,11 @@ def reached(world, processes: dict[str, int]) -> set[str]:
         server.listen()
         given = json.dumps([files, folders, address, processes, "landlock" in world.kind])
         given = f"FILES, FOLDERS, SOCKET, PROCESSES, TOGETHER = json.loads({given!r})\n"
-        found = set(world.answer(given + TRIES))
+        answers = set(world.answer(given + TRIES))
     if world.kind in KINDS:
         assert all(Path(path).read_text() == SECRET for path in files)
         assert not [path for path in (world.root, *map(Path, folders)) if (path / "new").exists()]
-    return found
+    return answers
 
 
 def laid(world) -> tuple[list[str], list[str]]:
@@ -120,8 +120,8 @@ def test_it_reaches_nothing_of_the_platform_and_of_another_run(world, neighbour,
     world.runner.options["shm"] = shm
     allowed = {"connected", *(["shared memory"] if shm else [])} if "landlock" in world.kind else set()
     old = {"run: killed", "platform: killed"} if "landlock" in world.kind and landlock.version() < 6 else set()
-    found = reached(world, {"run": neighbour, "platform": world.others_process()})
-    assert found - old == allowed
+    tries = reached(world, {"run": neighbour, "platform": world.others_process()})
+    assert tries - old == allowed
 
 
 @pytest.mark.long
@@ -129,10 +129,10 @@ def test_it_reaches_nothing_of_the_platform_and_of_another_run(world, neighbour,
 @pytest.mark.parametrize("world", ["none, ordinary user"], indirect=True)
 def test_without_isolation_it_reaches_all_of_it(world, neighbour):
     """So the tries can tell."""
-    found = reached(world, {"run": neighbour})
-    assert {"connected", "shared memory", "run: environ", "run: cwd", "run: link", "run: killed"} <= found
-    assert {"run: limited", "run: slowed", "run: idled"} <= found
-    assert {name.split()[0] for name in found if "/" in name} >= {
+    tries = reached(world, {"run": neighbour})
+    assert {"connected", "shared memory", "run: environ", "run: cwd", "run: link", "run: killed"} <= tries
+    assert {"run: limited", "run: slowed", "run: idled"} <= tries
+    assert {name.split()[0] for name in tries if "/" in name} >= {
         "read",
         "written",
         "removed",

@@ -23,9 +23,9 @@ group.destroy_process_group()
 
 @pytest.fixture
 def runner(tmp_path):
-    made = LocalRunner(tmp_path / "runs")
-    yield made
-    assert made.stop_all(0) == []
+    local = LocalRunner(tmp_path / "runs")
+    yield local
+    assert local.stop_all(0) == []
 
 
 def test_two_workers_find_each_other_and_share_a_log(runner, tmp_path):

@@ -29,8 +29,8 @@ class Authority:
         """Return a certificate with the authority's own behind it, its key, and its serial number."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAMES[0])])
-        made = self._signed(name, key, begins, ends, x509.BasicConstraints(False, None))
-        return pem(made) + pem(self.certificate), private(key), made.serial_number
+        certificate = self._signed(name, key, begins, ends, x509.BasicConstraints(False, None))
+        return pem(certificate) + pem(self.certificate), private(key), certificate.serial_number
 
     def write(self, **options) -> int:
         """Write a new pair to cert.pem and key.pem, one after the other, as a program that renews it does."""

@@ -77,11 +77,11 @@ MADE = pytest.StashKey[Shared]()
 
 @pytest.fixture(scope="session")
 def shared(request, tmp_path_factory):
-    made = Shared(tmp_path_factory.mktemp("shared") / "root")
-    request.config.stash[MADE] = made
-    yield made
-    made.kill(*made.everything())
-    made.receiver.close()
+    shared = Shared(tmp_path_factory.mktemp("shared") / "root")
+    request.config.stash[MADE] = shared
+    yield shared
+    shared.kill(*shared.everything())
+    shared.receiver.close()
 
 
 def visits(nodeid: str) -> bool:

@@ -108,11 +108,11 @@ def test_a_client_that_sends_its_header_byte_by_byte_is_disconnected(impatient):
 @pytest.fixture
 def behind(gateway):
     """Count the connections to the web server that nginx makes, and answer each request with the status in its path."""
-    made: list[int] = []
+    hits: list[int] = []
 
     class Counting(socketserver.StreamRequestHandler):
         def handle(self):
-            made.append(1)
+            hits.append(1)
             status = re.search(rb"/(40\d) ", self.rfile.readline())
             while (line := self.rfile.readline()) and line.strip():
                 pass
@@ -123,7 +123,7 @@ def behind(gateway):
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", gateway.web_port), Counting)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield made
+    yield hits
     server.shutdown()
     server.server_close()
 

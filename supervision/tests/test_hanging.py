@@ -167,8 +167,8 @@ def test_a_thousand_requests_at_once_are_all_answered(platform, visitor, endpoin
             {b"HTTP/1.1 101 Switching Protocols"},
         ),
     }[endpoint]
-    found = thousand(platform, port, text.encode())
-    assert set(found) <= meant, found
+    statuses = thousand(platform, port, text.encode())
+    assert set(statuses) <= meant, statuses
 
 
 def application(platform: Platform) -> set[int]:

@@ -69,13 +69,13 @@ def install(wheel: Path, home: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def platform(installed, tmp_path_factory):
-    made = InstalledPlatform(installed, tmp_path_factory.mktemp("installed") / "root")
+    platform = InstalledPlatform(installed, tmp_path_factory.mktemp("installed") / "root")
     try:
-        made.start()
-        yield made
+        platform.start()
+        yield platform
     finally:
-        if made.process.poll() is None:
-            made.stop()
+        if platform.process.poll() is None:
+            platform.stop()
 
 
 class InstalledPlatform(Platform):

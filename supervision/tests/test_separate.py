@@ -38,20 +38,20 @@ USER, PASSWORD = "alice", "correct horse battery"
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    made = Separate(tmp_path_factory.mktemp("parts"))
+    separate = Separate(tmp_path_factory.mktemp("parts"))
     try:
-        both = [made.start("setup", number) for number in (0, 1)]  # at once
+        both = [separate.start("setup", number) for number in (0, 1)]  # at once
         for process, number in zip(both, (0, 1), strict=True):
-            assert process.wait(LIMIT_S) == 0, made.log("setup", number).read_text()
-        assert made.start("setup").wait(LIMIT_S) == 0, made.log("setup", 0).read_text()  # and again
-        made.running.clear()
+            assert process.wait(LIMIT_S) == 0, separate.log("setup", number).read_text()
+        assert separate.start("setup").wait(LIMIT_S) == 0, separate.log("setup", 0).read_text()  # and again
+        separate.running.clear()
         for part, number in PARTS:
-            made.start(part, number)
+            separate.start(part, number)
         for number in (0, 1):
-            made.healthy(number)
-        yield made
+            separate.healthy(number)
+        yield separate
     finally:
-        made.end()
+        separate.end()
 
 
 class Alice:
@@ -107,10 +107,10 @@ class Alice:
 
 @pytest.fixture(scope="module")
 def alice(parts):
-    made = Alice(parts)
-    put = made.call("put", f"/data/{USER}/.home/fit.py", data=SCRIPT)
+    alice = Alice(parts)
+    put = alice.call("put", f"/data/{USER}/.home/fit.py", data=SCRIPT)
     assert put.status_code in {200, 201, 204}, put.text
-    return made
+    return alice
 
 
 @pytest.mark.long

@@ -45,10 +45,10 @@ def gateway(tmp_path_factory):
         tls.install()
         nginx.render()
         said = []
-        made = SimpleNamespace(authority=authority, base=base, watcher=tls.Watcher(lambda: None), said=said)
+        gateway = SimpleNamespace(authority=authority, base=base, watcher=tls.Watcher(lambda: None), said=said)
         process = begin(nginx.command(), folder / "nginx.log")
         until(lambda: socket.socket().connect_ex(("127.0.0.1", base + 1)) == 0)
-        yield made
+        yield gateway
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(LIMIT_S)
 
@@ -72,8 +72,8 @@ def serial(gateway, port: int = 1) -> int:
 
 
 def test_clients_that_trust_the_authority_get_through_and_others_do_not(gateway):
-    found = {port: ask(gateway, port, "/healthz/nginx").status_code for port in (1, 3)}
-    assert found == {1: 200, 3: 200}
+    statuses = {port: ask(gateway, port, "/healthz/nginx").status_code for port in (1, 3)}
+    assert statuses == {1: 200, 3: 200}
     assert serial(gateway, 2) == serial(gateway, 4) == serial(gateway)
     with pytest.raises(requests.exceptions.SSLError):
         ask(gateway, 1, "/healthz/nginx", verify=True)
@@ -81,17 +81,17 @@ def test_clients_that_trust_the_authority_get_through_and_others_do_not(gateway)
 
 def test_every_answer_tells_browsers_to_use_tls_only(gateway):
     paths = "/regist_login", "/api/v1/auth", "/static/mlp/base.css", "/healthz/nginx", "/-jobs/x"
-    found = {path: ask(gateway, 1, path).headers.get("Strict-Transport-Security", "none") for path in paths}
-    assert {path: said for path, said in found.items() if not said.startswith("max-age=31536000")} == {}
+    headers = {path: ask(gateway, 1, path).headers.get("Strict-Transport-Security", "none") for path in paths}
+    assert {path: said for path, said in headers.items() if not said.startswith("max-age=31536000")} == {}
 
 
 def test_plain_http_is_redirected(gateway):
     ends = {1: 1, 2: 2, 3: 3, 5: 1}  # the port's number -> that of the address to which it sends
-    found = {}
+    answers = {}
     for port in ends:
         answer = ask(gateway, port, "/jobs?a=b", "http")
-        found[port] = answer.status_code, answer.headers["Location"]
-    assert found == {port: (308, f"https://{HOST}:{gateway.base + end}/jobs?a=b") for port, end in ends.items()}
+        answers[port] = answer.status_code, answer.headers["Location"]
+    assert answers == {port: (308, f"https://{HOST}:{gateway.base + end}/jobs?a=b") for port, end in ends.items()}
 
 
 def test_runs_of_this_machine_may_use_plain_http(gateway):

@@ -30,10 +30,10 @@ def platform(tmp_path):
     if subprocess.run([*UNNAMED, "true"], capture_output=True).returncode:
         pytest.skip("no user namespaces here")
     assert not machine.has_name(UID)
-    made = Unnamed(tmp_path / "root")
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.stop()
+    platform = Unnamed(tmp_path / "root")
+    yield platform
+    if platform.process is not None and platform.process.poll() is None:
+        platform.stop()
 
 
 @pytest.mark.long

@@ -211,8 +211,8 @@ class Visitor:
             return Answer(make(), time.monotonic() - began)
 
         with ThreadPoolExecutor(len(kinds)) as threads:
-            made = {name: threads.submit(timed, make) for name, make in kinds.items()}
-            return {name: future.result() for name, future in made.items()}
+            futures = {name: threads.submit(timed, make) for name, make in kinds.items()}
+            return {name: future.result() for name, future in futures.items()}
 
     # --- what was acknowledged --------------------------------------------------------------------------------------
     def missing(self) -> set:

@@ -119,7 +119,7 @@ class Hunt:
             return {"failed": f"loading: {problem!r}"}
         items = {item.nodeid: item for item in session.items}
         for name, following in zip(names, [*names[1:], None], strict=True):
-            self._one(session, items[name], items.get(following))
+            self._run_test(session, items[name], items.get(following))
             if self.failed:
                 return {"failed": self.failed[0]}
         return {"failed": ""}
@@ -142,7 +142,7 @@ class Hunt:
             lines.clear()
             begun = time.monotonic()
             sys.settrace(outer)
-            self._one(session, item, following)
+            self._run_test(session, item, following)
             sys.settrace(None)
             seconds = time.monotonic() - begun
             runs[item.nodeid] = {"seconds": seconds, "failed": bool(self.failed), "lines": sorted(lines)}
@@ -150,7 +150,7 @@ class Hunt:
         return runs
 
     @staticmethod
-    def _one(session, item, following) -> None:
+    def _run_test(session, item, following) -> None:
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
 
 

@@ -198,15 +198,15 @@ def delete_tag(call: Call) -> dict:
     return {}
 
 
-def log_datasets(call: Call, found: Job) -> None:
+def log_datasets(call: Call, run: Job) -> None:
     """Record the datasets that a run reads."""
-    rows = [_input(found, message) for message in call.fields.messages("datasets", limits.BATCH_DATASETS)]
+    rows = [_input(run, message) for message in call.fields.messages("datasets", limits.BATCH_DATASETS)]
     if rows:
         with transaction.atomic():
-            job = lock_row(Job, pk=found.pk)
+            job = lock_row(Job, pk=run.pk)
             if job is not None:
                 RunInput.objects.bulk_create(rows, ignore_conflicts=True)
-                after_commit.changed(call.caller.username, "job", found.name)
+                after_commit.changed(call.caller.username, "job", run.name)
 
 
 def _input(job: Job, given: Fields) -> RunInput:

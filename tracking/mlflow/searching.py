@@ -14,7 +14,7 @@ from mlflow_protocol.reading import WrongField, whole_of, wrong
 from mlflow_protocol.search import Term
 from tracking.runs.filters.attributes import tag_value
 
-from . import experiments, found, lookup, run_filter
+from . import experiments, lookup, run_filter, run_page
 from .writing import NOTE
 
 RUNS, MAX_RUNS = 1000, 50_000
@@ -33,7 +33,7 @@ def search_runs(call: Call) -> dict:
     terms, orders = search.terms(fields.text("filter")), search.orders(fields.texts("order_by"))
     keys = run_filter.keys_of(runs, terms, orders, owners, offset, offset + limit + 1)
     size = summaries.fitting(keys[:limit], summaries.MAX_AT_ONCE)  # a page may end before its limit
-    answer: dict = {"runs": found.runs(keys[:size])}
+    answer: dict = {"runs": run_page.runs(keys[:size])}
     if len(keys) > size > 0:
         answer["next_page_token"] = search.token(offset + size)
     return answer

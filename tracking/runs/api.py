@@ -195,7 +195,7 @@ class ProjectView(ContractView):
     kind = "project"
     segments = {"user": NAME, "id": r"^[0-9]{1,18}$"}
 
-    def found(self, pk: int) -> Project:
+    def project(self, pk: int) -> Project:
         return projects.find(self.owner, pk)
 
 
@@ -224,7 +224,7 @@ class ProjectDetail(ProjectView):
     }
 
     def get(self, request, user, id):
-        project = self.found(id)
+        project = self.project(id)
         if project.trashed is not None:
             raise Missing("project")
         return self.answer(project)

@@ -13,6 +13,7 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing import access
@@ -21,12 +22,19 @@ from jobs import form_values
 from jobs.models import Job, Project
 from jobs.summaries import labels
 from kernel.names import title as title_in
-from kernel.pages import attempt, number_in, page_of, safe_next, why_not
+from kernel.pages import Listing, attempt, number_in, page_of, safe_next, why_not
 from kernel.titles import name_of
 
 from . import changes, pages, panel_pages, panels, projects
 
 LIVE = ("queued", "starting", "running")
+LISTING = Listing(
+    heading=gettext_lazy("Projects"),
+    about=gettext_lazy("A project groups runs and has a board and a readme."),
+    new=gettext_lazy("Create project"),
+    none=gettext_lazy("No projects yet"),
+    hint=gettext_lazy("The first job creates the default project."),
+)
 
 
 @login_required
@@ -47,7 +55,12 @@ def project_list(request):
     names = projects.taken(request.user, page.object_list) if in_trash else set()
     for row in page.object_list if in_trash else ():
         row.unrestorable = why_not(partial(projects.require_free_name, row, names))
-    context = {"page": page, "in_trash": in_trash, "full": why_not(lambda: projects.require_room(request.user))}
+    context = {
+        "listing": LISTING,
+        "page": page,
+        "in_trash": in_trash,
+        "full": why_not(lambda: projects.require_room(request.user)),
+    }
     return render(request, "tracking/projects.html", context)
 
 

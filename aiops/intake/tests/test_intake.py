@@ -113,8 +113,8 @@ class TestFollower:
         add(log_file, "two\n")
         log_file.rename(log_file.with_name("web.log.1"))
         add(log_file, "three\n")
-        for made in (reader, follower()):
-            made.poll()
+        for file in (reader, follower()):
+            file.poll()
         assert sorted(texts()) == ["one", "three", "two"]
 
     def test_a_truncated_file_is_read_from_its_start(self, follower, log_file):
@@ -223,17 +223,17 @@ class TestFollower:
 class TestStore:
     def test_lines_are_stored_and_then_forwarded(self, peer):
         peer.listen(subjects.STORED_LOGS)
-        made = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]
-        assert accept.store(made) == 3
+        lines = [accept.line(f"line {number}", deployment="web", namespace="shop") for number in range(3)]
+        assert accept.store(lines) == 3
         items = payloads.decode(peer.wait(subjects.STORED_LOGS)[0])
         assert [(item._id, item.log, item.cluster_id) for item in items] == [
-            (line["_id"], line["log"], "local") for line in made
+            (line["_id"], line["log"], "local") for line in lines
         ]
-        again = [accept.line("line 9", id="fresh"), {**made[0], "log": "another text"}, accept.line("", id="fresh")]
+        again = [accept.line("line 9", id="fresh"), {**lines[0], "log": "another text"}, accept.line("", id="fresh")]
         assert accept.store(again) == 1
         (item,) = payloads.decode(peer.wait(subjects.STORED_LOGS, 2)[1])  # what was stored, and nothing else
         assert (item._id, item.log) == ("fresh", "line 9")
-        assert accept.store(made) == 0
+        assert accept.store(lines) == 0
 
     def test_without_nats_nothing_is_acknowledged_or_stored(self, monkeypatch):
         def away(*_):

@@ -54,9 +54,9 @@ def collector(live_server, alice, tmp_path):
 def logger(collector):
     provider = LoggerProvider(Resource.create({"service.name": "shop"}), shutdown_on_exit=False)
     provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{collector}/v1/logs")))
-    made = logging.Logger("shop")
-    made.addHandler(LoggingHandler(logger_provider=provider))
-    yield made
+    shop = logging.Logger("shop")
+    shop.addHandler(LoggingHandler(logger_provider=provider))
+    yield shop
     provider.shutdown()
 
 

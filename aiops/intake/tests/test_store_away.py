@@ -61,10 +61,10 @@ class Database:
 
 @pytest.fixture
 def database():
-    made = Database()
-    yield made
-    made.come()
-    made.link.close()
+    database = Database()
+    yield database
+    database.come()
+    database.link.close()
     connection.close()
     # The thread in which `sync_to_async` runs lives as long as the process, and so would its dead connection.
     asyncio.run(sync_to_async(connections.close_all)())

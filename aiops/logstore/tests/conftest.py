@@ -23,6 +23,6 @@ def osmem(tmp_path_factory):
 def store(request):
     if request.param == "database":
         return DatabaseStore()
-    made = OpenSearchStore(request.getfixturevalue("osmem"), refresh=True)
-    made.client.indices.delete(index="*", ignore=404)
-    return made
+    opensearch = OpenSearchStore(request.getfixturevalue("osmem"), refresh=True)
+    opensearch.client.indices.delete(index="*", ignore=404)
+    return opensearch

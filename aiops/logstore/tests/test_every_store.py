@@ -94,11 +94,11 @@ def test_any_part_of_a_sentence_without_spaces_is_found(store, in_older, monkeyp
     for asked, expected in IN_SENTENCES:
         body = {"query_string": {"query": asked, "fields": ["log"], "default_operator": "AND"}}
         tree = query.parse({"query": body})
-        found = [{line["_id"] for line in lines if query_tree.matches(tree, line)}]
+        matches = [{line["_id"] for line in lines if query_tree.matches(tree, line)}]
         if 4 not in expected or isinstance(store, DatabaseStore):  # osmem finds no Thai, whatever is asked
-            found.append(ids_matching(store, body))
-        if any(ids != {f"id{number}" for number in expected} for ids in found):
-            wrong[asked] = found
+            matches.append(ids_matching(store, body))
+        if any(ids != {f"id{number}" for number in expected} for ids in matches):
+            wrong[asked] = matches
     assert wrong == {}
 
 

@@ -35,14 +35,14 @@ def on_disk() -> int:
 
 def fill(lines: int = LINES, begin: int = 0) -> None:
     """Store lines that grow longer over time, so that the oldest are not the average."""
-    made = [
+    rows = [
         accept.line(
             f"request {number} took {'very ' * (number % LINES * 40 // LINES)}long from 10.0.0.{number % 250}",
             id=f"id{number}", at_ms=NOW + number, namespace="shop", deployment=f"web{number % 3}",
         )
         for number in range(begin, begin + lines)
     ]  # fmt: skip
-    DatabaseStore().append(made)
+    DatabaseStore().append(rows)
 
 
 @pytest.fixture

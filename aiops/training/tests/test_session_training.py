@@ -58,5 +58,5 @@ def test_a_training_learns_the_sessions_that_the_service_judges(served, tasks, a
     send(901, 590, usual)
     judge = Judge()
     judge.advance(timezone.now())
-    found = {session.value: [reason[0] for reason in session.reasons] for session in SessionAnomaly.objects.all()}
-    assert found == {"req-150": ["extra"], "req-900": ["missing"]}
+    reasons = {session.value: [reason[0] for reason in session.reasons] for session in SessionAnomaly.objects.all()}
+    assert reasons == {"req-150": ["extra"], "req-900": ["missing"]}

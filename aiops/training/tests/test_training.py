@@ -57,9 +57,9 @@ class Store:
 
 @pytest.fixture(autouse=True)
 def store(monkeypatch):
-    made = Store()
-    monkeypatch.setattr(logstore, "get", lambda: made)
-    return made
+    store = Store()
+    monkeypatch.setattr(logstore, "get", lambda: store)
+    return store
 
 
 TRAINER = """
@@ -79,10 +79,10 @@ out = pathlib.Path(given["--out"]); out.mkdir()
 
 def stand_in(make):
     def spec(run):
-        made = make(run)
-        at = made.command.index("--lines")
-        object.__setattr__(made, "command", [made.command[0], "-c", TRAINER, *made.command[at:]])
-        return made
+        run_spec = make(run)
+        at = run_spec.command.index("--lines")
+        object.__setattr__(run_spec, "command", [run_spec.command[0], "-c", TRAINER, *run_spec.command[at:]])
+        return run_spec
 
     return spec
 
@@ -201,11 +201,11 @@ def empty(make):
     """A trainer that writes its manifest and exits with 0."""
 
     def spec(run):
-        made = make(run)
-        out = made.command[made.command.index("--out") + 1]
+        run_spec = make(run)
+        out = run_spec.command[run_spec.command.index("--out") + 1]
         code = f"import pathlib; p = pathlib.Path({out!r}); p.mkdir(); (p / 'manifest.json').write_text('{{}}')"
-        object.__setattr__(made, "command", [made.command[0], "-c", code])
-        return made
+        object.__setattr__(run_spec, "command", [run_spec.command[0], "-c", code])
+        return run_spec
 
     return spec
 
@@ -214,12 +214,12 @@ def broken(make):
     """A trainer that reports an error and exits with 1."""
 
     def spec(run):
-        made = make(run)
-        progress = made.command[made.command.index("--progress") + 1]
+        run_spec = make(run)
+        progress = run_spec.command[run_spec.command.index("--progress") + 1]
         line = json.dumps({"stage": "train", "error": "no such shape"})
         code = f"open({progress!r}, 'a').write({line!r} + chr(10)); raise SystemExit(1)"
-        object.__setattr__(made, "command", [made.command[0], "-c", code])
-        return made
+        object.__setattr__(run_spec, "command", [run_spec.command[0], "-c", code])
+        return run_spec
 
     return spec
 
@@ -228,12 +228,12 @@ def slow(make):
     """A trainer that starts and never ends."""
 
     def spec(run):
-        made = make(run)
-        progress = made.command[made.command.index("--progress") + 1]
+        run_spec = make(run)
+        progress = run_spec.command[run_spec.command.index("--progress") + 1]
         line = json.dumps({"stage": "train", "percent": 5, "elapsed": 1, "eta": 99, "epoch": 1, "epochs": 3, "loss": 2})
         code = f"import time; open({progress!r}, 'a').write({line!r} + chr(10)); time.sleep(600)"
-        object.__setattr__(made, "command", [made.command[0], "-c", code])
-        return made
+        object.__setattr__(run_spec, "command", [run_spec.command[0], "-c", code])
+        return run_spec
 
     return spec
 
@@ -259,11 +259,11 @@ def test_clearing_the_watchlist_ends_a_running_training(world, peer, monkeypatch
 
 
 def test_a_trainer_killed_with_its_watcher_is_restarted(world, monkeypatch):
-    made = launching.RUNS.spec
-    monkeypatch.setattr(launching.RUNS, "spec", slow(made))
+    spec = launching.RUNS.spec
+    monkeypatch.setattr(launching.RUNS, "spec", slow(spec))
     requests.request_training(WORKLOADS)
     run = begun(world)
-    monkeypatch.setattr(launching.RUNS, "spec", made)
+    monkeypatch.setattr(launching.RUNS, "spec", spec)
     kill_all_of(run.run_name)
     run = world(settled)
     assert (run.state, run.attempt) == ("completed", 2), run.reason
@@ -271,8 +271,8 @@ def test_a_trainer_killed_with_its_watcher_is_restarted(world, monkeypatch):
 
 def kill_all_of(run_name: str) -> None:
     """Kill every process of the run with SIGKILL, until there is none."""
-    while found := processes_of(run_name):
-        for pid in found:
+    while pids := processes_of(run_name):
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -280,14 +280,14 @@ def kill_all_of(run_name: str) -> None:
 def processes_of(run_name: str) -> list[int]:
     """Return the processes of the run, the one that watches it first."""
     marks = [run_name.encode(), str(runners.get().folder / run_name).encode()]
-    found = []
+    pids = []
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
             where = os.readlink(f"/proc/{pid}/cwd").encode()
             if pid != os.getpid() and any(mark in command or mark in where for mark in marks):
-                found.append(pid)
-    return found
+                pids.append(pid)
+    return pids
 
 
 def test_a_hanging_trainer_fails_when_its_lease_expires(world, peer, monkeypatch):

@@ -54,8 +54,8 @@ def run(tasks, default_tenant) -> TrainingRun:
     Tenant.objects.filter(name="default").update(gpu=0)
     query = {"query": {"bool": {"filter": [{"range": {"time": {"gte": 0, "lte": 60000}}}]}}}
     payload = {"parameters": {"uuid": str(uuid.uuid4())}, "query": query}
-    made, _ = lifecycle.create_run(order={"source": "drain", "model": "nulog-train", "payload": payload}, by="test")
-    return made
+    row, _ = lifecycle.create_run(order={"source": "drain", "model": "nulog-train", "payload": payload}, by="test")
+    return row
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def program(monkeypatch):
 
     def replace(code: str, *arguments: str) -> None:
         def spec(row):
-            made = make(row)
-            object.__setattr__(made, "command", [made.command[0], "-c", code, *arguments])
-            return made
+            run_spec = make(row)
+            object.__setattr__(run_spec, "command", [run_spec.command[0], "-c", code, *arguments])
+            return run_spec
 
         monkeypatch.setattr(launching.RUNS, "spec", spec)
 

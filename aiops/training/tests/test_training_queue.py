@@ -25,8 +25,8 @@ ROUNDS = 5
 @pytest.fixture
 def run(tasks) -> TrainingRun:
     order = {"source": "drain", "model": "nulog-train", "payload": {"parameters": {"uuid": str(uuid.uuid4())}}}
-    made, _ = lifecycle.create_run(order=order, by="test")
-    return made
+    row, _ = lifecycle.create_run(order=order, by="test")
+    return row
 
 
 def started(run: TrainingRun) -> None:

@@ -33,12 +33,12 @@ def content(response) -> str:
 
 
 def store(*texts: str, namespace: str = "alice", **fields) -> list[dict]:
-    made = [
+    stored = [
         accept.line(text, namespace=namespace, deployment="web", at_ms=NOW - number * 1000, **fields)
         for number, text in enumerate(texts)
     ]
-    logstore.get().append(made)
-    return made
+    logstore.get().append(stored)
+    return stored
 
 
 @pytest.fixture

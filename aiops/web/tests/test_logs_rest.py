@@ -114,9 +114,9 @@ class TestPost:
     def test_what_else_a_shipper_says_is_kept_and_found(self, as_alice):
         line = {"message": "paid", "@timestamp": "2023-11-14T22:13:20Z", "level": "info", "order": {"id": 7}, "x": None}
         assert as_alice.call("post", URL, [line, {"log": "other"}]).json() == {"taken": 2, "new": 2}
-        [found] = as_alice.call("get", f"{URL}?q=attributes.level:info").json()
-        assert (found["log"], found["time"]) == ("paid", 1700000000000)
-        assert found["attributes"] == {"level": "info", "order": '{"id": 7}', "x": ""}
+        [entry] = as_alice.call("get", f"{URL}?q=attributes.level:info").json()
+        assert (entry["log"], entry["time"]) == ("paid", 1700000000000)
+        assert entry["attributes"] == {"level": "info", "order": '{"id": 7}', "x": ""}
         assert as_alice.call("get", f"{URL}?q=attributes.level:warning").json() == []
         assert [row["attributes"] for row in as_alice.call("get", f"{URL}?q=other").json()] == [{}]
 

@@ -31,11 +31,11 @@ def ok(client: Api, method: str, path: str, body=None, status: int = 200):
 @pytest.fixture
 def lines() -> None:
     """A line of alice's and one of bob's of the same text and template, and one of alice's in another cluster."""
-    made = [
+    stored = [
         accept.line(TEXT, id=id, namespace=namespace, deployment="fit", cluster=cluster)
         for id, namespace, cluster in (("a", "alice", "local"), ("b", "bob", "local"), ("far", "alice", "other"))
     ]
-    logstore.get().append(made)
+    logstore.get().append(stored)
     odd = {"masked_log": TEXT, "anomaly_level": "Anomaly", "template_matched": TEXT, "template_cluster_id": 7}
     logstore.get().update_many([(id, odd) for id in ("a", "b", "far")])
 

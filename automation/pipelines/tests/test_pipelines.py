@@ -272,8 +272,8 @@ def test_a_pipeline_is_drawn_from_jobs_that_use_each_others_outputs(world, as_al
         "third": {"A": "first/x", "B": "second"},
     }
     assert list(steps) == ["first", "second", "third"]
-    made = as_alice.call("post", "users/alice/pipelines", {"name": "drawn", "steps": steps})
-    assert made.status_code == 201, made.content
+    response = as_alice.call("post", "users/alice/pipelines", {"name": "drawn", "steps": steps})
+    assert response.status_code == 201, response.content
 
 
 def test_yaml_is_read(as_alice, home):
@@ -289,9 +289,9 @@ def test_yaml_is_read(as_alice, home):
           good: {needs: [train], when: {train: accuracy > 0.9}, approve: "Is it good?"}
     """
     token = {"HTTP_AUTHORIZATION": f"Bearer {as_alice.token}"}
-    made = as_alice.post("/api/v1/users/alice/pipelines", text, content_type="application/yaml", **token)
-    assert made.status_code == 201, made.content
-    assert made.json()["steps"]["good"]["needs"] == ["train"]
+    response = as_alice.post("/api/v1/users/alice/pipelines", text, content_type="application/yaml", **token)
+    assert response.status_code == 201, response.content
+    assert response.json()["steps"]["good"]["needs"] == ["train"]
 
 
 def test_a_dollar_and_a_brace_can_be_written(world, as_alice, alice):

@@ -39,8 +39,8 @@ def do(visitor, verb: str, **fields) -> str:
 
 
 def test_the_form_makes_a_schedule(nightly, visitor):
-    found = (nightly.cron, nightly.time_zone, nightly.overlap, nightly.catch_up, nightly.snapshot is not None)
-    assert found == ("30 6 * * 1-5", "Europe/Berlin", "queue", "all", True)
+    values = (nightly.cron, nightly.time_zone, nightly.overlap, nightly.catch_up, nightly.snapshot is not None)
+    assert values == ("30 6 * * 1-5", "Europe/Berlin", "queue", "all", True)
     assert (nightly.spec["entry"], nightly.spec["cpu"]) == ("train.py", 0.1)
     shown = visitor.get("/schedules").content.decode()
     assert "/schedules/nightly" in shown

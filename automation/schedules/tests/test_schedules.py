@@ -94,7 +94,7 @@ class TestTimes:
         assert (failed.schedule.name, failed.reason[:6]) == ("manyx", "entry:")
 
     @pytest.mark.parametrize(
-        ("cron", "zone", "day", "found"),
+        ("cron", "zone", "day", "expected"),
         [
             ("30 2 * * *", "Europe/Berlin", datetime(2026, 3, 28, 12, tzinfo=UTC), ["29T01:00", "30T00:30"]),
             ("30 2 * * *", "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC), ["25T00:30", "26T01:30"]),
@@ -103,8 +103,8 @@ class TestTimes:
             ("@daily", "Asia/Shanghai", datetime(2026, 1, 1, 0, tzinfo=UTC), ["01T16:00", "02T16:00"]),
         ],
     )
-    def test_the_users_clock_counts_also_where_it_changes(self, cron, zone, day, found):
-        assert [f"{moment:%dT%H:%M}" for moment in times.next_times(cron, zone, day, 2)] == found
+    def test_the_users_clock_counts_also_where_it_changes(self, cron, zone, day, expected):
+        assert [f"{moment:%dT%H:%M}" for moment in times.next_times(cron, zone, day, 2)] == expected
 
     def test_the_next_five_times_are_shown_before_it_is_made(self, as_alice):
         given = {"cron": "0 0 * * *", "time_zone": "Asia/Tokyo"}
@@ -260,8 +260,8 @@ class TestWhatIsSubmitted:
         sweep = {name: value for name, value in body().items() if name != "name"}
         schedule = make(job=None, sweep=sweep)
         firing.run(schedule.next_at)
-        found = Sweep.objects.get()
-        assert (found.name, list(found.space)) == ("nightlyaaa", ["lr", "depth"])
+        submitted = Sweep.objects.get()
+        assert (submitted.name, list(submitted.space)) == ("nightlyaaa", ["lr", "depth"])
         firing.run(schedule.next_at + HOUR)
         assert states(schedule) == ["submitted", "skipped"]
 
@@ -290,8 +290,8 @@ class TestWhatIsSubmitted:
     def test_by_hand(self, make, as_alice):
         make()
         for name in ("nightlyaaa", "nightlyaab"):
-            made = as_alice.call("put", "users/alice/schedules/nightly:run")
-            assert (made.status_code, made.json().get("made")) == (200, name), made.content
+            response = as_alice.call("put", "users/alice/schedules/nightly:run")
+            assert (response.status_code, response.json().get("made")) == (200, name), response.content
 
 
 class TestByHand:

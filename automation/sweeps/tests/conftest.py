@@ -89,10 +89,10 @@ class World:
     def play(self, score=lambda params: (params["lr"] - 0.1) ** 2, most: int = 1000) -> None:
         """Let the jobs run, report their result and end, until no trial runs."""
         for _ in range(most):
-            found = self.running()
-            if not found:
+            trials = self.running()
+            if not trials:
                 return
-            for trial in found:
+            for trial in trials:
                 begin(trial.job)
                 result = score(trial.params)
                 if result is not None:

@@ -52,9 +52,9 @@ class TestToTheEnd:
         assert job.args == ["--quick", f"--lr={params['lr']!r}", f"--depth={params['depth']}"]
         assert (job.name, job.title, job.group) == ("searchaaa", "search #0", "search")
         assert job.snapshot == sweep.snapshot
-        found = {row.name: row.number for row in job.params.all()}
-        assert found["lr"] == params["lr"]
-        assert found["depth"] == params["depth"]
+        values = {row.name: row.number for row in job.params.all()}
+        assert values["lr"] == params["lr"]
+        assert values["depth"] == params["depth"]
 
     def test_or_as_pairs(self, world):
         world.make(pass_as="pairs", trials=1)

@@ -63,20 +63,20 @@ def test_rest_gives_what_was_kept(as_alice, as_bob, two, until):
 
 
 def test_rest_gives_what_differs(as_alice, two):
-    found = as_alice.call("get", "users/alice/jobs/fit/code/diff?with=other").json()
-    assert [(each["path"], each["change"]) for each in found["files"]] == [
+    diff = as_alice.call("get", "users/alice/jobs/fit/code/diff?with=other").json()
+    assert [(each["path"], each["change"]) for each in diff["files"]] == [
         ("lib/nets.py", "changed"),
         ("other.py", "added"),
         ("train.py", "removed"),
     ]
-    assert found["settings"] == [{"name": "script", "old": "train.py", "new": "other.py"}]
-    assert texts(found, "lib/nets.py") == [("old", "SIZE = 1"), ("new", "SIZE = 2")]
-    assert [line["text"] for line in found["args"] if line["kind"] == "new"] == ["0.2"]
-    assert [(row["name"], row["old"], row["new"]) for row in found["env"]] == [
+    assert diff["settings"] == [{"name": "script", "old": "train.py", "new": "other.py"}]
+    assert texts(diff, "lib/nets.py") == [("old", "SIZE = 1"), ("new", "SIZE = 2")]
+    assert [line["text"] for line in diff["args"] if line["kind"] == "new"] == ["0.2"]
+    assert [(row["name"], row["old"], row["new"]) for row in diff["env"]] == [
         ("API_KEY", "••••••", "••••••"),
         ("MODE", None, "fast"),
     ]
-    assert found["packages"] == []
+    assert diff["packages"] == []
     assert as_alice.refused("get", "users/alice/jobs/fit/code/diff").startswith("with:")
     assert as_alice.refused("get", "users/alice/jobs/fit/code/diff?with=none").startswith("job:")
 
@@ -212,8 +212,8 @@ def test_long_files_are_compared_within_bounds(as_alice, submit, home):
     submit("print(1)\n")
     (home / "data.txt").write_text("".join(f"{-number}\n" for number in range(5000)))
     as_alice.call("post", "users/alice/jobs", {"name": "other", "entry": "train.py"})
-    found = as_alice.call("get", "users/alice/jobs/fit/code/diff?with=other").json()["files"]
-    assert [(each["path"], each["note"], each["lines"]) for each in found] == [("data.txt", "long", [])]
+    files = as_alice.call("get", "users/alice/jobs/fit/code/diff?with=other").json()["files"]
+    assert [(each["path"], each["note"], each["lines"]) for each in files] == [("data.txt", "long", [])]
 
 
 def test_a_job_without_kept_code_and_one_whose_bytes_are_gone(alice_client, as_alice, submit):

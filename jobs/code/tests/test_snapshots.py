@@ -334,8 +334,8 @@ class TestRecorded:
         for order in (["init", "-q", "-b", "work"], ["add", "-A"], ["commit", "-q", "-m", "x"]):
             subprocess.run([*git, *order], check=True)
 
-        def is_dirty(name: str, *made: str) -> bool:
-            for path in made:
+        def is_dirty(name: str, *paths: str) -> bool:
+            for path in paths:
                 (home / path).write_text("x = 1\n")
             assert as_alice.call("post", "users/alice/jobs", {"name": name, "entry": "train.py"}).status_code == 201
             return Capture.objects.get(job__name=name).git["dirty"]
@@ -363,9 +363,9 @@ class TestRecorded:
         folder.mkdir(parents=True)
         (folder / "a.csv").write_text("1,2\n")
         job = until(submit("print(1)\n", datasets=["digits"]), "finished")
-        found = Capture.objects.get(job=job).datasets["digits"]
-        assert (found["files"], found["bytes"], found["partial"]) == (1, 4, False)
-        assert len(found["sha256"]) == 64
+        dataset = Capture.objects.get(job=job).datasets["digits"]
+        assert (dataset["files"], dataset["bytes"], dataset["partial"]) == (1, 4, False)
+        assert len(dataset["sha256"]) == 64
 
 
 class TestOtherSources:

@@ -45,11 +45,11 @@ def make(alice):
     ages = iter(range(1, 100))
 
     def job(name: str, text: str | bytes = "", state: str = "finished", user=alice, **fields) -> Job:
-        made = put(Job, user, name, state)
+        row = put(Job, user, name, state)
         created = timezone.now() - timedelta(hours=next(ages))
-        Job.objects.filter(pk=made.pk).update(created=created, **{"entry": "train.py", **fields})
-        write(made, text)
-        return made
+        Job.objects.filter(pk=row.pk).update(created=created, **{"entry": "train.py", **fields})
+        write(row, text)
+        return row
 
     return job
 
@@ -65,7 +65,7 @@ def good(number: int, name: str = "") -> str:
 
 
 @pytest.fixture
-def found(as_alice):
+def differences(as_alice):
     return lambda name="fit": as_alice.call("get", f"users/alice/jobs/{name}/log/differences").json()
 
 
@@ -73,11 +73,11 @@ def at(line: dict | None) -> tuple | None:
     return line and (line["job"], line["line"], line["text"])
 
 
-def test_a_failed_run_says_where_it_departed_what_is_new_and_what_is_missing(make, found):
+def test_a_failed_run_says_where_it_departed_what_is_new_and_what_is_missing(make, differences):
     make("fit", FAILED, "error")
     for number, name in enumerate(("later", "middle", "early"), 1):
         make(name, good(number, name))
-    answer = found()
+    answer = differences()
     assert answer["compared"] == ["later", "middle", "early"]
     assert at(answer["last"]) == ("fit", 6, "epoch 2 loss=0.7 acc=0.2")
     assert at(answer["then"]) == ("fit", 7, "Traceback (most recent call last):")
@@ -87,34 +87,34 @@ def test_a_failed_run_says_where_it_departed_what_is_new_and_what_is_missing(mak
     assert (answer["new_total"], answer["missing_total"], answer["cut"]) == (5, 2, False)
 
 
-def test_numbers_times_ids_names_and_progress_bars_are_no_differences(make, found):
+def test_numbers_times_ids_names_and_progress_bars_are_no_differences(make, differences):
     bar = "\r".join(f"{n}%|{'█' * n}{' ' * (9 - n)}| {n}/9 [00:0{n}<00:0{9 - n}, {n}.5it/s]" for n in range(10))
     make("fit", good(4, "fit") + bar + "\n" + "train loss 0.2\n10 % [====>     ] 12 ms/step\n")
     make(
         "train",
         good(5, "train") + "99%|██████▌  | 8/9 [00:07<00:01, 3.25it/s]\n" + "train loss 7\n9 % [>     ] 1.5 s/step\n",
     )
-    answer = found()
+    answer = differences()
     assert (answer["compared"], answer["new"], answer["missing"]) == (["train"], [], [])
     assert (answer["last"], answer["then"], answer["usual"]) == (None, None, None)
 
 
-def test_a_run_that_stops_in_the_middle_lacks_what_usually_follows(make, found):
+def test_a_run_that_stops_in_the_middle_lacks_what_usually_follows(make, differences):
     make("fit", "".join(good(3, "fit").splitlines(keepends=True)[:4]), "error")
     make("fine", good(1, "fine"))
-    answer = found()
+    answer = differences()
     assert (at(answer["last"])[1], answer["then"], at(answer["usual"])[1]) == (4, None, 6)
     assert [line["line"] for line in answer["missing"]] == [6, 7]
 
 
-def test_of_a_running_job_nothing_is_missing_yet(make, found):
+def test_of_a_running_job_nothing_is_missing_yet(make, differences):
     make("fit", "".join(good(3, "fit").splitlines(keepends=True)[:4]), "running")
     make("fine", good(1, "fine"))
-    answer = found()
+    answer = differences()
     assert (answer["compared"], answer["missing"], answer["usual"], answer["new"]) == (["fine"], [], None, [])
 
 
-def test_a_run_is_compared_with_the_five_latest_finished_runs_of_its_script(make, found, bob):
+def test_a_run_is_compared_with_the_five_latest_finished_runs_of_its_script(make, differences, bob):
     make("later", good(1))
     make("fit", good(2), "error")
     for name, fields in {
@@ -125,43 +125,43 @@ def test_a_run_is_compared_with_the_five_latest_finished_runs_of_its_script(make
     make("silent", "")
     for name in "abcdef":
         make(f"run{name}", good(3))
-    answer = found()
+    answer = differences()
     assert (answer["compared"], answer["new"]) == (["runa", "runb", "runc", "rund", "rune"], [])
-    assert found("later")["compared"] == ["runa", "runb", "runc", "rund", "rune"]
-    assert found("runf") | {"compared": []} == found("silent") | {"compared": []}
+    assert differences("later")["compared"] == ["runa", "runb", "runc", "rund", "rune"]
+    assert differences("runf") | {"compared": []} == differences("silent") | {"compared": []}
 
 
-def test_runs_of_mlflows_clients_have_no_log_to_compare_with(make, found, client, alice):
+def test_runs_of_mlflows_clients_have_no_log_to_compare_with(make, differences, client, alice):
     make("fit", FAILED, "error")
     make("elsewhere", good(1), origin=Origin.CLIENT)
     make("broken", "", "error", origin=Origin.CLIENT)
     make("fine", good(2))
-    assert (found()["compared"], found("broken")["compared"]) == (["fine"], [])
+    assert (differences()["compared"], differences("broken")["compared"]) == (["fine"], [])
     client.force_login(alice)
     assert "/log/differences" not in client.get("/jobs/broken").content.decode()
 
 
-def test_lines_that_only_some_earlier_runs_have_are_neither_new_nor_missing(make, found):
+def test_lines_that_only_some_earlier_runs_have_are_neither_new_nor_missing(make, differences):
     make("fit", "a\nb\n")
     make("one", "a\nsometimes\nb\n")
     make("two", "a\nb\nretrying\n")
-    assert (found()["new"], found()["missing"]) == ([], [])
+    assert (differences()["new"], differences()["missing"]) == ([], [])
 
 
-def test_of_a_job_with_several_attempts_the_last_one_is_compared(make, found):
+def test_of_a_job_with_several_attempts_the_last_one_is_compared(make, differences):
     job = make("fit", "old trouble\n" + good(2, "fit"))
     log = log_file(job)
     marks = [(0, 1_700_000_000_000 | BEGIN), (len("old trouble\n"), 1_700_000_009_000 | BEGIN)]
     (log.base / log.path).with_suffix(".times").write_bytes(b"".join(struct.pack("<QQ", *mark) for mark in marks))
     make("fine", good(1, "fine"))
-    assert found()["new"] == []
+    assert differences()["new"] == []
 
 
-def test_of_a_long_log_the_beginning_and_the_end_are_compared(make, found):
+def test_of_a_long_log_the_beginning_and_the_end_are_compared(make, differences):
     middle = "".join(f"step {number} of the middle\n" for number in range(150_000))
     make("fit", good(2, "fit") + middle + "it ends oddly\n", "error")
     make("fine", good(1, "fine") + middle)
-    answer = found()
+    answer = differences()
     assert answer["cut"]
     assert [at(line) for line in answer["new"]] == [("fit", 150_008, "it ends oddly")]
     assert at(answer["then"]) == ("fit", 150_008, "it ends oddly")

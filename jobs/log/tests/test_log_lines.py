@@ -69,11 +69,11 @@ def test_a_search_reads_the_whole_log(as_alice, million):
     while hits["next"] and not hits["lines"]:
         hits = as_alice.call("get", f"{SEARCH}?q=step+000777123&case=1&first={hits['next']}").json()
     assert (hits["total"], hits["lines"]) == (MILLION, [777_124])
-    found, first = [], 1
+    numbers, first = [], 1
     while first:
         hits = as_alice.call("get", f"{SEARCH}?errors=1&limit=300&first={first}").json()
-        found, first = found + hits["lines"], hits["next"]
-    assert found == list(range(501, MILLION, 1000))
+        numbers, first = numbers + hits["lines"], hits["next"]
+    assert numbers == list(range(501, MILLION, 1000))
     marked = as_alice.call("get", f"{LINES}?first=501&limit=2&q=DISK+.00&regex=1").json()["rows"]
     assert [row.get("hits") for row in marked] == [[[6, 14]], None]
 

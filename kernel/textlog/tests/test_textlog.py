@@ -37,7 +37,7 @@ def lines(log: LogFile, first: int = 0, count: int = 1000, wanted=None) -> tuple
         return index.total, rows(index, first, count, times, wanted)
 
 
-def found(log: LogFile, wanted: Wanted, first: int = 0, limit: int = 1000) -> list[int]:
+def hit_lines(log: LogFile, wanted: Wanted, first: int = 0, limit: int = 1000) -> list[int]:
     with log.open() as file:
         hits, after = search(indexing.index_of(file.fileno(), log.index), wanted, first, limit, 60)
     assert after is None or len(hits) == limit
@@ -132,7 +132,7 @@ def test_hostile_logs_do_no_harm(log):
         file.write(b"\nafter\n" + b"1 %\r" * 100_000 + b"done\r\nend")
     tracemalloc.start()
     total, got = lines(log)
-    errors = found(log, Wanted("after", case=True))
+    errors = hit_lines(log, Wanted("after", case=True))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 << 20
@@ -169,9 +169,9 @@ def test_search_finds_what_is_shown(log, given, hits):
         log,
         b"abc\nno errors\n\x1b[31mERR\x1b[1mOR\x1b[0m disk\nerror\rloss=0.9\r\nValueError: bad\n\xc3\x89t\xc3\xa9",
     )
-    assert found(log, Wanted(**given)) == hits
-    assert found(log, Wanted(**given), first=2) == [hit for hit in hits if hit >= 2]
-    assert found(log, Wanted(**given), limit=1) == hits[:1]
+    assert hit_lines(log, Wanted(**given)) == hits
+    assert hit_lines(log, Wanted(**given), first=2) == [hit for hit in hits if hit >= 2]
+    assert hit_lines(log, Wanted(**given), limit=1) == hits[:1]
     marked = [row for row in lines(log, wanted=Wanted(**given))[1] if "hits" in row]
     if given.get("q") != "x*":
         assert [row["line"] - 1 for row in marked] == hits

@@ -43,7 +43,7 @@ function verdict(level) {
   return known.content.cloneNode(true);
 }
 
-function made(row) {
+function elementOf(row) {
   const line = document.querySelector("template[data-line]").content.firstElementChild.cloneNode(true);
   const at = new Date(row.time);
   line.dataset.id = row.id;
@@ -71,7 +71,7 @@ function draw() {
       continue;
     }
     const before = [...body.children].find((one) => Number(one.dataset.at) <= row.time);
-    if (before || body.children.length < MAX) body.insertBefore(made(row), before ?? null);
+    if (before || body.children.length < MAX) body.insertBefore(elementOf(row), before ?? null);
   }
   while (body.children.length > MAX) body.lastElementChild.remove();
 }

@@ -24,7 +24,7 @@ export class Log {
     if (label) label.hidden = !active;
     this.stream?.last();
     const address = `${this.element.dataset.log}/lines?limit=${SHOWN}`;
-    if (active) this.stream = lines(() => `${address}&follow=1&every=${EVERY_S}`, (found) => this.take(found));
+    if (active) this.stream = lines(() => `${address}&follow=1&every=${EVERY_S}`, (page) => this.take(page));
     else this.once(address);
   }
 
@@ -33,10 +33,10 @@ export class Log {
     if (answer?.ok) this.take(await answer.json(), true);
   }
 
-  take(found, whole = false) {
-    if (whole || !this.rows || found.total < this.rows.at(-1)?.line) this.rows = [];
-    const first = found.rows[0]?.line ?? Infinity;
-    this.rows = [...this.rows.filter((row) => row.line < first), ...found.rows].slice(-SHOWN);
+  take(page, whole = false) {
+    if (whole || !this.rows || page.total < this.rows.at(-1)?.line) this.rows = [];
+    const first = page.rows[0]?.line ?? Infinity;
+    this.rows = [...this.rows.filter((row) => row.line < first), ...page.rows].slice(-SHOWN);
     this.element.replaceChildren(...this.rows.flatMap((row) => [...nodes(row.text, row.styles), "\n"]));
     this.onData();
   }

@@ -42,24 +42,24 @@ export class LogData {
     try {
       const answer = await fetch(`${this.address}/lines?${this.of}first=${first}&limit=${BLOCK}${query}`, { credentials: "same-origin" });
       if (!answer.ok) throw new Error(answer.status);
-      const found = await answer.json();
+      const page = await answer.json();
       if (query !== this.query) return;
       this.asked.delete(first);
-      if (this.stream) found.total = Math.max(found.total, this.total); // an answer that comes late knows fewer lines
-      this.take(found);
+      if (this.stream) page.total = Math.max(page.total, this.total); // an answer that comes late knows fewer lines
+      this.take(page);
     } catch {
       this.asked.set(first, Date.now() + 2000);
       setTimeout(() => this.changed(false), 2100); // draws, and so asks again
     }
   }
 
-  take(found) {
-    const whole = found.total < this.total;
+  take(page) {
+    const whole = page.total < this.total;
     if (whole) { this.rows.clear(); this.stale.clear(); }
-    this.total = found.total;
-    for (const row of found.rows) this.rows.set(row.line, row);
+    this.total = page.total;
+    for (const row of page.rows) this.rows.set(row.line, row);
     if (this.rows.size > KEPT) {
-      const near = found.rows[0]?.line ?? this.total;
+      const near = page.rows[0]?.line ?? this.total;
       for (const number of this.rows.keys()) if (Math.abs(number - near) > KEPT / 4) this.rows.delete(number);
     }
     this.changed(whole);
@@ -86,6 +86,6 @@ export class LogData {
     this.stream?.stop();
     this.stream = null;
     if (!active) return;
-    this.stream = stream(() => `${this.address}/lines?${this.of}follow=1&limit=${AT_ONCE}&first=${Math.max(1, this.total)}${this.query}`, (found) => this.take(found));
+    this.stream = stream(() => `${this.address}/lines?${this.of}follow=1&limit=${AT_ONCE}&first=${Math.max(1, this.total)}${this.query}`, (page) => this.take(page));
   }
 }

@@ -42,7 +42,7 @@ const data = new LogData(address, of, Number(box.dataset.total), (whole) => {
 });
 const view = new LogView(find("view"), data, marks, words);
 const search = new LogSearch(find("log-search"), address, of, words, {
-  found() { ruler.later(); },
+  onHits() { ruler.later(); },
   chosen(query) { data.mark(query); view.redraw(false); },
   // Goes to a line; returns the first one in view.
   go(line) {
@@ -135,9 +135,9 @@ async function firstError() {
   for (let first = 1; first;) {
     const answer = await fetch(`${address}/search?${of}errors=1&limit=1&first=${first}`, { credentials: "same-origin" }).catch(() => null);
     if (!answer?.ok) { state.textContent = words.wordFailed; return; }
-    const found = await answer.json();
-    if (found.lines.length) { go(found.lines[0]); return; }
-    first = found.next;
+    const hits = await answer.json();
+    if (hits.lines.length) { go(hits.lines[0]); return; }
+    first = hits.next;
   }
   state.textContent = words.wordNoError;
 }

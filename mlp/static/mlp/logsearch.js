@@ -7,13 +7,13 @@ const TYPING_MS = 250;
 const AGAIN_MS = 1000;
 
 export class LogSearch {
-  // `found()` is called when hits have come; `chosen(query)` when what is searched is another.
-  constructor(form, address, of, words, { found, chosen, go }) {
+  // `onHits()` is called when hits have come; `chosen(query)` when what is searched is another.
+  constructor(form, address, of, words, { onHits, chosen, go }) {
     this.form = form;
     this.address = address;
     this.of = of; // the beginning of each query: which worker's log it is
     this.words = words;
-    this.call = { found, chosen, go };
+    this.call = { onHits, chosen, go };
     this.field = form.querySelector("input");
     this.state = form.querySelector("[data-found]");
     this.hits = [];
@@ -55,7 +55,7 @@ export class LogSearch {
     this.at = 0;
     this.next = query ? 1 : null;
     this.wrong("");
-    this.call.found();
+    this.call.onHits();
     if (query) this.run();
     else { this.round += 1; this.call.chosen(""); }
     this.show();
@@ -70,14 +70,14 @@ export class LogSearch {
       const answer = await fetch(`${this.address}/search?${this.of}first=${from}&limit=${AT_ONCE}${query}`, { credentials: "same-origin" }).catch(() => null);
       if (round !== this.round) return;
       if (!answer?.ok) { this.wrong(answer?.status === 403 ? (await answer.json()).msg : this.words.wordFailed); return; }
-      const found = await answer.json();
+      const page = await answer.json();
       if (round !== this.round) return;
       if (!marked) { marked = true; this.call.chosen(query); }
       while (this.hits.at(-1) >= from) this.hits.pop(); // a line that had not ended
-      for (const line of found.lines) this.hits.push(line);
-      this.next = found.next;
-      this.reached = found.total;
-      this.call.found();
+      for (const line of page.lines) this.hits.push(line);
+      this.next = page.next;
+      this.reached = page.total;
+      this.call.onHits();
       this.show();
       if (this.waits) this.step(this.waits);
     }

@@ -210,13 +210,13 @@ export class LogView {
     const state = `${this.marks.state(number)} ${this.element.classList.contains("has-times")}`;
     const known = this.drawn.get(number);
     if (known && known.row === row && known.state === state) return known.element;
-    const element = this.made(number, row);
+    const element = this.elementFor(number, row);
     if (known) known.element.replaceWith(element);
     this.drawn.set(number, { row, state, element });
     return element;
   }
 
-  made(number, row) {
+  elementFor(number, row) {
     const element = document.createElement("div");
     element.className = `log-row ${this.marks.state(number)}`;
     element.dataset.line = number;

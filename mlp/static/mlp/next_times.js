@@ -22,10 +22,10 @@ function follow(box) {
       headers: { "Content-Type": "application/json", "X-CSRFToken": form.elements.csrfmiddlewaretoken.value },
       body: JSON.stringify(given),
     }).catch(() => null);
-    const found = await answer?.json().catch(() => null);
+    const result = await answer?.json().catch(() => null);
     if (mine !== asked) return; // another key was pressed meanwhile
-    box.hidden = !found;
-    if (found) show(answer.ok ? found.times.slice(0, SHOWN) : [], given.time_zone, found.msg ?? "");
+    box.hidden = !result;
+    if (result) show(answer.ok ? result.times.slice(0, SHOWN) : [], given.time_zone, result.msg ?? "");
   }
 
   function show(times, zoneName, problem) {

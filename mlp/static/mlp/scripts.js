@@ -16,8 +16,8 @@ let chosen = [];
 let working = false;
 
 function choose(all) {
-  const made = ({ path }) => path.split("/").slice(0, -1).some((name) => MADE.has(name));
-  chosen = all.length === 1 ? all : all.filter((entry) => !isLitter(entry.path) && !made(entry));
+  const isGenerated = ({ path }) => path.split("/").slice(0, -1).some((name) => MADE.has(name));
+  chosen = all.length === 1 ? all : all.filter((entry) => !isLitter(entry.path) && !isGenerated(entry));
   sent.clear();
   const total = chosen.reduce((sum, { file }) => sum + file.size, 0);
   const left = all.length > chosen.length ? ` · ${form.dataset.wordSkipped} ${numbered(all.length - chosen.length)}` : "";

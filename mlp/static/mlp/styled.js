@@ -3,11 +3,11 @@
 // The places of spans count characters, of which some take two units of a JavaScript string. Text is always set as
 // text, never as HTML.
 
-function paint(made, names) {
+function paint(span, names) {
   for (const name of names.split(" ")) {
-    if (name[1] !== "#") made.classList.add(`t-${name}`);
-    else if (name[0] === "f") made.style.color = name.slice(1);
-    else made.style.backgroundColor = name.slice(1);
+    if (name[1] !== "#") span.classList.add(`t-${name}`);
+    else if (name[0] === "f") span.style.color = name.slice(1);
+    else span.style.backgroundColor = name.slice(1);
   }
 }
 
@@ -19,19 +19,19 @@ export function nodes(text, styles = [], hits = []) {
   const cuts = new Set([0, letters.length]);
   for (const [from, to] of [...styles, ...hits]) { cuts.add(from); cuts.add(to); }
   const places = [...cuts].filter((place) => place <= letters.length).sort((one, two) => one - two);
-  const made = [];
+  const drawn = [];
   let [style, hit] = [0, 0];
   for (let index = 0; index + 1 < places.length; index += 1) {
     const [from, to] = [places[index], places[index + 1]];
     while (style < styles.length && styles[style][1] <= from) style += 1;
     while (hit < hits.length && hits[hit][1] <= from) hit += 1;
     const names = style < styles.length && styles[style][0] <= from ? styles[style][2] : "";
-    const found = hit < hits.length && hits[hit][0] <= from;
-    if (!names && !found) { made.push(document.createTextNode(part(from, to))); continue; }
-    const span = document.createElement(found ? "mark" : "span");
+    const isHit = hit < hits.length && hits[hit][0] <= from;
+    if (!names && !isHit) { drawn.push(document.createTextNode(part(from, to))); continue; }
+    const span = document.createElement(isHit ? "mark" : "span");
     span.textContent = part(from, to);
     if (names) paint(span, names);
-    made.push(span);
+    drawn.push(span);
   }
-  return made;
+  return drawn;
 }

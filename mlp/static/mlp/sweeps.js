@@ -46,10 +46,10 @@ function slices(trials, { values, results }) {
   const room = box.querySelector("[data-slices]");
   const shown = values.filter((axis) => !axis.empty).slice(0, MAX_SLICES);
   while (plots.slices.length < shown.length) {
-    const made = document.createElement("figure");
-    made.className = "chart scatter";
-    room.append(made);
-    plots.slices.push(new Trials(made, [], []));
+    const figure = document.createElement("figure");
+    figure.className = "chart scatter";
+    room.append(figure);
+    plots.slices.push(new Trials(figure, [], []));
   }
   shown.forEach((axis, index) => {
     const plot = plots.slices[index];

@@ -39,9 +39,9 @@ function ink(colour, className = "") {
   const probe = legend.appendChild(document.createElement("span"));
   probe.className = className;
   probe.style.color = colour;
-  const found = getComputedStyle(probe).color;
+  const resolved = getComputedStyle(probe).color;
   probe.remove();
-  return found;
+  return resolved;
 }
 
 function draw() {

@@ -25,20 +25,20 @@ def reasons(user) -> list[str]:
 
 def test_a_link_by_an_administrator_is_recorded_and_its_owner_is_notified(job, as_staff, alice):
     """Its key opens the object for everybody who has it, and the administrator has it alone."""
-    made = as_staff.call("post", "users/alice/shares", LINK)
-    assert (made.status_code, "key=" in made.json()["link"]) == (201, True)
+    response = as_staff.call("post", "users/alice/shares", LINK)
+    assert (response.status_code, "key=" in response.json()["link"]) == (201, True)
     assert reasons(alice) == ["oscar shared this in your name (link: read only)."]
     change = StateChange.objects.get(kind="share", name="fit")
     assert (change.by, change.transition) == ("oscar", "share")
     client = visitor()
     client.force_login(alice)
     assert "oscar shared this in your name" in visible_text(client.get("/notifications"))
-    assert as_staff.call("delete", f"users/alice/shares/{made.json()['id']}").status_code == 200
+    assert as_staff.call("delete", f"users/alice/shares/{response.json()['id']}").status_code == 200
     assert reasons(alice)[1:] == ["oscar revoked your share (link: read only)."]
 
 
 def test_of_what_owners_do_themselves_they_are_not_notified(job, as_alice, alice, bob):
     for more in ({}, {"audience": "user", "user": "bob"}):
-        made = as_alice.call("post", "users/alice/shares", LINK | more)
-        assert as_alice.call("delete", f"users/alice/shares/{made.json()['id']}").status_code == 200
+        response = as_alice.call("post", "users/alice/shares", LINK | more)
+        assert as_alice.call("delete", f"users/alice/shares/{response.json()['id']}").status_code == 200
     assert (reasons(alice), len(reasons(bob))) == ([], 1)

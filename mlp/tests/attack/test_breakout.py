@@ -30,9 +30,9 @@ SECRET = "secret-of-the-victim"
 
 @pytest.fixture(scope="module")
 def world(shared):
-    made = World(shared.running())
-    yield made
-    made.end()
+    world = World(shared.running())
+    yield world
+    world.end()
 
 
 @pytest.fixture
@@ -85,11 +85,11 @@ def test_it_reaches_no_inner_port_and_takes_no_place_of_a_server(world, attacker
     world.unharmed("afterports")
     endpoints.ended()
     assert endpoints.broken_out() == {}
-    found = {int(port) for port in endpoints.tries["ports of 127.0.0.1"]["words"].split()}
+    ports_reached = {int(port) for port in endpoints.tries["ports of 127.0.0.1"]["words"].split()}
     if confine.decide().network:  # the gateways, NATS and its own relay to the internet, and nothing else at all
-        assert found <= {platform.base + number for number in (1, 2, 6, 10)}
+        assert ports_reached <= {platform.base + number for number in (1, 2, 6, 10)}
     else:
-        assert found & set(ports) <= {platform.base + number for number in (1, 2, 10)}
+        assert ports_reached & set(ports) <= {platform.base + number for number in (1, 2, 10)}
 
 
 def own_addresses() -> list[str]:
@@ -182,8 +182,8 @@ def test_an_application_finds_nothing_and_answers_for_nobody_else(world, attacke
     address = f"http://127.0.0.1:{world.platform.base + 2}/attacker/evil"
     for value in (0, 1):
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}]}
-        found = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=LIMIT_S)
-        assert found.json()["outputs"][0]["data"] == ["[]"], found.text
+        response = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=LIMIT_S)
+        assert response.json()["outputs"][0]["data"] == ["[]"], response.text
     assert requests.get(f"{address}/accel", timeout=LIMIT_S).status_code == 401
     assert world.victim.session.get(f"{address}/accel", timeout=LIMIT_S).status_code == 404
     for kind in ("accel", "archive", "internal", "cookie", "policy", "folded", "second"):

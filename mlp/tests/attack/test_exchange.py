@@ -48,9 +48,9 @@ class Objects:
 def job(alice):
     """The job, beside which the storage root has a file of the same name as one in its output."""
     (storage.root() / NAME).write_bytes(SECRET)
-    made = put(Job, alice, "fit", "finished")
+    job = put(Job, alice, "fit", "finished")
     exchanging.lay(storage.job_dir("alice", "fit"), NAME)
-    yield made
+    yield job
     (storage.root() / NAME).unlink(missing_ok=True)
 
 
@@ -66,8 +66,8 @@ def enumerate_files(job: Job, api) -> None:
     assert storage.tree_size(folder) <= 2 * len("harmless")
     for path in INSIDE:
         with contextlib.suppress(Refused):
-            found = storage.status(folder, path)
-            assert found is None or found.st_size == len("harmless")
+            info = storage.status(folder, path)
+            assert info is None or info.st_size == len("harmless")
 
 
 def copy_to_a_model(job: Job, api) -> None:
@@ -124,13 +124,13 @@ def test_nothing_behind_the_link_is_touched(job, as_alice, place, rounds):
 
 
 @contextlib.contextmanager
-def exchanged_at_opening(made, number: int, folder: str = "x", file: str = NAME):
+def exchanged_at_opening(place, number: int, folder: str = "x", file: str = NAME):
     """Put links in the place of a folder of the output and of a file in it while the platform opens one of them for the
     `number`th time: `y`, and `way` in the folder. Yield the names that were opened so far.
     """
     real, opened = os.open, []
-    if not os.path.lexists(made / folder / "way"):
-        (made / folder / "way").symlink_to(f"../../../../{file}")
+    if not os.path.lexists(place / folder / "way"):
+        (place / folder / "way").symlink_to(f"../../../../{file}")
 
     def opening(path, *arguments, **options):
         name = os.path.basename(os.fsdecode(path))
@@ -139,7 +139,7 @@ def exchanged_at_opening(made, number: int, folder: str = "x", file: str = NAME)
         opened.append(name)
         if len(opened) != number:
             return real(path, *arguments, **options)
-        one, other = (made, (folder, "y")) if name == folder else (made / folder, (file, "way"))
+        one, other = (place, (folder, "y")) if name == folder else (place / folder, (file, "way"))
         exchanging.exchange(one, *other)
         try:
             return real(path, *arguments, **options)
@@ -153,9 +153,9 @@ def exchanged_at_opening(made, number: int, folder: str = "x", file: str = NAME)
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
 def test_nothing_behind_a_link_is_touched_that_is_there_when_it_is_opened(job, as_alice, place):
-    made = storage.job_dir("alice", "fit")
+    folder = storage.job_dir("alice", "fit")
     for number in itertools.count(1):
-        with exchanged_at_opening(made, number) as opened:
+        with exchanged_at_opening(folder, number) as opened:
             place(job, as_alice)
         assert (storage.root() / NAME).read_bytes() == SECRET
         if len(opened) < number:
@@ -166,18 +166,18 @@ def test_nothing_behind_a_link_is_touched_that_is_there_when_it_is_opened(job, a
 @pytest.mark.parametrize("make", [None, os.mkfifo, os.mkdir, exchanging.bind])
 def test_what_takes_the_place_of_a_log_is_not_read_and_keeps_no_other_log_from_being_read(job, make):
     """A run may write in the folder of its log, too, and put a link, or anything, where its file was looked at."""
-    made, others = (storage.job_dir("alice", name) for name in ("fit", "next"))
-    for folder in (made, others):
+    job_dir, others = (storage.job_dir("alice", name) for name in ("fit", "next"))
+    for folder in (job_dir, others):
         (folder / "log").mkdir(parents=True)
         (folder / "log" / "job.log").write_text("harmless\n")
     if make is not None:
-        make(made / "log" / "way")
+        make(job_dir / "log" / "way")
     behind = storage.root() / "job.log"
     behind.write_bytes(SECRET + b"\n")
     try:
         for number in itertools.count(1):
             taken: list[dict] = []
-            with exchanged_at_opening(made, number, "log", "job.log") as opened:
+            with exchanged_at_opening(job_dir, number, "log", "job.log") as opened:
                 Follower(storage.root(), taken.extend).poll()
             FollowedFile.objects.all().delete()
             assert ("next", "harmless") in {(line["deployment"], line["log"]) for line in taken}, taken

@@ -218,7 +218,7 @@ def test_names_are_data(as_alice, alice, workspace):
     shown = {}
     for name in NAMES:
         (workspace / name).write_text("<script>alert(1)</script>")
-        shown[name] = re.sub(r"[\x00-\x1f]", lambda found: f"\\x{ord(found[0]):02x}", name)  # in lists and addresses
+        shown[name] = re.sub(r"[\x00-\x1f]", lambda match: f"\\x{ord(match[0]):02x}", name)  # in lists and addresses
     assert {row["path"] for row in storage_listing(as_alice)} == {"good.txt", *shown.values()}
     page = visitor(alice).get("/jobs/fit").content.decode()
     assert html.escape(NAMES[2]) in page

@@ -32,9 +32,9 @@ def each(names) -> list:
 
 @pytest.fixture(scope="module")
 def world(shared):
-    made = World(shared.running(), "filler", "neighbour")
-    yield made
-    made.end()
+    world = World(shared.running(), "filler", "neighbour")
+    yield world
+    world.end()
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def upload(world, name: str, what: str, **more: bytes) -> None:
 def until(true, state=lambda: ""):
     """Wait until it is true; return what it returned."""
     end = time.monotonic() + LIMIT_S
-    while not (found := true()):
+    while not (value := true()):
         assert time.monotonic() < end, state()
         time.sleep(0.1)
-    return found
+    return value
 
 
 @pytest.mark.parametrize("what", each(ENDED_BY))

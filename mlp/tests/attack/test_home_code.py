@@ -64,8 +64,8 @@ def into_the_code(client: Person) -> list[int]:
 
 @pytest.mark.parametrize(("kind", "body"), [("schedules", {**AT_NIGHT, "job": JOB}), ("pipelines", FLOW)])
 def test_no_code_runs_with_more_rights_than_who_wrote_it(scripts, client, alice, as_alice, kind, body):
-    made = as_alice.call("post", f"users/alice/{kind}", body)
-    assert made.status_code == 201, made.content
+    response = as_alice.call("post", f"users/alice/{kind}", body)
+    assert response.status_code == 201, response.content
     usual = client()
     assert into_the_code(usual) == [403] * 9
     said = usual.put(f"{HOME}/train/fit.py", data=b"evil").json()["msg"]

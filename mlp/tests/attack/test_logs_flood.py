@@ -24,9 +24,9 @@ ROUTES = ("/loki/api/v1/push", "/v1/logs", "/api/v1/aiops/logs")
 def keeper(settings):
     """The housekeeping, with the least that a user may have, and all lines young enough."""
     settings.AIOPS_USER_MIB, settings.AIOPS_RETENTION_DAYS = 1, 3650
-    made = Housekeeping()
-    yield made
-    made.stop()
+    housekeeping = Housekeeping()
+    yield housekeeping
+    housekeeping.stop()
     cache.delete(quota.KEPT)
 
 

@@ -31,9 +31,9 @@ class Resolver:
         self.answers, self.asked = list(answers), 0
 
     def __call__(self, _host, port, **_options) -> list[tuple]:
-        found = self.answers[min(self.asked, len(self.answers) - 1)]
+        addresses = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in found]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
 
 class Link(socket.socket):

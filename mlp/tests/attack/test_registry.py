@@ -71,14 +71,14 @@ def test_a_job_registers_versions_and_moves_no_alias(mlflow, inside, job):  # no
     assert rows() == before
     client.call("post", "registered-models/create", name="fresh")
     assert client.refused("post", "registered-models/create", name="churn") == "RESOURCE_ALREADY_EXISTS"
-    made = client.call("post", "model-versions/create", name="churn", source=f"runs:/{own}/model", run_id=own)
-    assert made["model_version"]["version"] == "3"
+    version = client.call("post", "model-versions/create", name="churn", source=f"runs:/{own}/model", run_id=own)
+    assert version["model_version"]["version"] == "3"
     client.call("post", "model-versions/set-tag", name="churn", version="3", key="a", value="b")
     client.call("patch", "model-versions/update", name="churn", version="3", description="of this run")
     assert client.refused("delete", "model-versions/delete", name="churn", version="3") == "PERMISSION_DENIED"
     assert ModelVersion.objects.get(number=3).tags == {"a": "b"}
-    found = client.call("get", "registered-models/alias", name="churn", alias="champion")
-    assert found["model_version"]["version"] == "2"
+    aliased = client.call("get", "registered-models/alias", name="churn", alias="champion")
+    assert aliased["model_version"]["version"] == "2"
 
 
 def test_a_job_changes_what_its_owner_allows(mlflow, inside):  # noqa: F811
@@ -139,8 +139,8 @@ def test_a_job_reads_the_files_of_versions_and_no_others(mlflow, inside, job):  
 def test_a_job_reads_a_logged_model_once_it_is_registered(mlflow, inside):  # noqa: F811
     key = experiment(mlflow, "elsewhere")
     run = start(mlflow, key)
-    made = mlflow.call("post", "logged-models", experiment_id=key, name="net", source_run_id=run)["model"]["info"]
-    model, client = made["model_id"], inside()
+    logged = mlflow.call("post", "logged-models", experiment_id=key, name="net", source_run_id=run)["model"]["info"]
+    model, client = logged["model_id"], inside()
     files.put_bytes(Job.objects.get(run_id=run), f"models/{model}/MLmodel", b"flavors: {}")
     mlflow.call("post", "registered-models/create", name="churn")
     assert client.refused("get", f"logged-models/{model}") == "RESOURCE_DOES_NOT_EXIST"
@@ -174,7 +174,7 @@ def test_a_token_for_submission_registers_and_gives_no_job_more_than_it_has(mlfl
     def token(name: str, **rights) -> Api:
         return Api(named_tokens.create(user=alice, name=name, scope="submit", by="test", **rights)[1])
 
-    def made(client, name: str, **fields):
+    def submitted(client, name: str, **fields):
         answer = client.call("post", "users/alice/jobs", {**body, "name": name, **fields}).json()
         return answer.get("registry"), answer.get("registry_models"), answer.get("msg")
 
@@ -183,8 +183,8 @@ def test_a_token_for_submission_registers_and_gives_no_job_more_than_it_has(mlfl
     assert usual.call("post", "users/alice/registry/churn/versions", version).status_code == 201
     assert "token: " in usual.refused("put", "users/alice/registry/churn/aliases/champion", {"version": 1})
     assert "token: " in usual.refused("delete", "users/alice/registry/churn")
-    assert made(usual, "a") == ("versions", [], None)
-    assert "registry: this token may give" in made(usual, "b", registry="aliases")[2]
+    assert submitted(usual, "a") == ("versions", [], None)
+    assert "registry: this token may give" in submitted(usual, "b", registry="aliases")[2]
     sweep = {
         "name": "s",
         "job": {"entry": "train.py", "registry": "aliases"},
@@ -195,11 +195,11 @@ def test_a_token_for_submission_registers_and_gives_no_job_more_than_it_has(mlfl
     narrow = token("narrow", registry="aliases", registry_models=["churn"])
     assert narrow.call("put", "users/alice/registry/churn/aliases/champion", {"version": 1}).status_code == 200
     assert "token: " in narrow.refused("post", "users/alice/registry", {"name": "fresh"})
-    assert made(narrow, "c") == ("versions", ["churn"], None)
-    assert "registry_models: " in made(narrow, "d", registry_models=["other"])[2]
+    assert submitted(narrow, "c") == ("versions", ["churn"], None)
+    assert "registry_models: " in submitted(narrow, "d", registry_models=["other"])[2]
     reads = token("reads", registry="read")
     assert "token: " in reads.refused("post", "users/alice/registry/churn/versions", version)
-    assert made(reads, "e") == ("read", [], None)
+    assert submitted(reads, "e") == ("read", [], None)
     Job.objects.filter(name="a").update(state="error", registry="aliases")
     again = reads.call("post", "users/alice/jobs/a:rerun", {"name": "f"}).json()
     assert again["registry"] == "read"
@@ -211,8 +211,8 @@ def test_the_forms_give_what_is_chosen_in_them(alice, home):
     client, rights = visitor(alice), {"registry": "aliases", "registry_models": "churn\n two words \n"}
     job = {"name": "fit", "entry": "train.py", "cpu": "1", "gpu": "0", "ram": "100", **rights}
     assert client.post("/jobs", job).status_code == 302
-    made = Job.objects.get(name="fit")
-    assert (made.registry, made.registry_models) == ("aliases", ["churn", "two words"])
+    submitted = Job.objects.get(name="fit")
+    assert (submitted.registry, submitted.registry_models) == ("aliases", ["churn", "two words"])
     assert b"two words" in client.get("/jobs/fit").content
     assert b"two words" in client.get("/jobs?from=fit").content
     assert client.post("/account/tokens", {"name": "ci", "scope": "submit", "days": "7", **rights}).status_code == 200

@@ -71,7 +71,7 @@ def filled_in(schema: dict, components: dict):
 @cache
 def calls() -> list[tuple[str, str, object]]:
     """Return (method, path, body) of each call of the REST schema, about alice's objects in the default tenant."""
-    schema, found = SchemaGenerator().get_schema(request=None, public=True), []
+    schema, calls = SchemaGenerator().get_schema(request=None, public=True), []
     values = {**VALUES, "name": "fit", "id": "999999"}  # an id that nobody has: what a role makes for itself is its own
     for path, methods in schema["paths"].items():
         of_tenant = path.startswith("/api/v1/tenants/{tenant}/")
@@ -81,10 +81,10 @@ def calls() -> list[tuple[str, str, object]]:
             if method in {"get", "post", "put", "delete", "patch"}:
                 content = said.get("requestBody", {}).get("content", {}).get("application/json", {})
                 body = filled_in(content.get("schema", {}), schema["components"]["schemas"]) if content else None
-                found.append((method, address, {"kind": "job", "user": "alice", "name": "fit"}
+                calls.append((method, address, {"kind": "job", "user": "alice", "name": "fit"}
                               if address.endswith("work:end") else body))  # fmt: skip
-    assert len(found) > 150
-    return found
+    assert len(calls) > 150
+    return calls
 
 
 def with_roles(alice) -> None:

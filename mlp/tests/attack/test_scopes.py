@@ -36,15 +36,15 @@ Lines = dict[tuple[str, ...], set[str]]
 
 def lines_of(table: str) -> Lines:
     """Return the scopes that may make each call: the words of a line are the call, then the scopes."""
-    found: Lines = {}
+    lines: Lines = {}
     for line in table.splitlines():
         words = line.partition("#")[0].split()
         call = tuple(word for word in words if word not in {*SCOPES, "-"})
         if words:
-            assert call not in found, f"{line} is there twice"
+            assert call not in lines, f"{line} is there twice"
             assert len(call) < len(words), f"{line} says nothing of who may"
-            found[call] = set(words) & set(SCOPES)
-    return found
+            lines[call] = set(words) & set(SCOPES)
+    return lines
 
 
 def is_refused(response) -> bool:
@@ -77,13 +77,13 @@ Send = Callable[[str, tuple[str, ...], bool], object]
 
 def wrong(lines: Lines, tokens: dict[str, str], send: Send) -> list:
     """Return the calls that a token may make against its line, or may not make although it says so."""
-    found = []
+    wrong_calls = []
     for call, may in lines.items():
         for scope, text in tokens.items():
             response = send(text, call, scope in may)
             if is_refused(response) is (scope in may) or (scope not in may and response.status_code not in (401, 403)):
-                found.append((*call, scope, "refused" if scope in may else "allowed", response.status_code))
-    return found
+                wrong_calls.append((*call, scope, "refused" if scope in may else "allowed", response.status_code))
+    return wrong_calls
 
 
 def rest(text: str, call: tuple[str, ...], may: bool, real: bool = False):
@@ -122,8 +122,8 @@ def for_others(lines: Lines) -> Lines:
     """Return the lines that are others for another user's objects, or another dataset: all of `dataset`, and those of
     `submit` that are not reads.
     """
-    found = {call: may - {"dataset"} - (set() if "read" in may else {"submit"}) for call, may in lines.items()}
-    return {call: may for call, may in found.items() if may != lines[call]}
+    wanted = {call: may - {"dataset"} - (set() if "read" in may else {"submit"}) for call, may in lines.items()}
+    return {call: may for call, may in wanted.items() if may != lines[call]}
 
 
 def test_to_submit_and_one_dataset_are_for_the_users_own(token, staff):

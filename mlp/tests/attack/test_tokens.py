@@ -103,12 +103,12 @@ def snapshot() -> str:
 def calls() -> list[tuple[str, str, dict]]:
     """Return (method, path, body) of each call of the REST schema, about alice's objects."""
     schema = SchemaGenerator().get_schema(request=None, public=True)
-    found = []
+    calls = []
     for path, methods in schema["paths"].items():
         address = re.sub(r"\{(\w+)\}", lambda name: VALUES[name.group(1)], path)
-        found += [(method, address, {}) for method in methods if method in {"get", "post", "put", "delete", "patch"}]
-    assert len(found) > 60
-    return found
+        calls += [(method, address, {}) for method in methods if method in {"get", "post", "put", "delete", "patch"}]
+    assert len(calls) > 60
+    return calls
 
 
 def answer(client: Api, method: str, path: str, body: dict):
@@ -194,13 +194,13 @@ def pages() -> list[str]:
             else:
                 yield text
 
-    found = set()
+    addresses = set()
     for text in walk(get_resolver().url_patterns):
         if not text.startswith("api/"):
             address = re.sub(r"<(?:\w+:)?(\w+)>", lambda name: VALUES.get(name.group(1), "1"), text)
-            found.add("/" + re.sub(r"[\^$\\]|\(\?P.*?\)", "", address))
-    assert len(found) > 150
-    return sorted(found)
+            addresses.add("/" + re.sub(r"[\^$\\]|\(\?P.*?\)", "", address))
+    assert len(addresses) > 150
+    return sorted(addresses)
 
 
 def let_in(client, address: str) -> list[int]:

@@ -26,10 +26,10 @@ class Person:
         self.platform, self.name = platform, name
         self.url = f"http://127.0.0.1:{platform.base + 1}"
         self.session = requests.Session()
-        made = self.session.post(
+        response = self.session.post(
             f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=LIMIT_S
         )
-        assert made.status_code == 201, made.text
+        assert response.status_code == 201, response.text
         token = self.session.get(f"{self.url}/api/v1/users/{name}/token", auth=(name, PASSWORD), timeout=LIMIT_S).json()
         self.session.headers["Authorization"] = f"Bearer {token}"
 

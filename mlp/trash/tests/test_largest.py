@@ -33,8 +33,8 @@ def world(alice, bob):
     Dataset.objects.filter(user=bob).update(stored=5 << 30)
 
 
-def names(found) -> list[tuple[str, str, str]]:
-    return [(item.kind, item.owner, item.name) for item in found]
+def names(items) -> list[tuple[str, str, str]]:
+    return [(item.kind, item.owner, item.name) for item in items]
 
 
 def test_the_largest_are_first_and_only_the_users_own(world, alice, bob):

@@ -53,11 +53,11 @@ async def _messages(client: bus.Client) -> dict[int, tuple]:
     """Return number -> subject, data, id and time of each message of the metrics' stream."""
     jetstream = client.jetstream(timeout=LIMIT_S)
     state = (await jetstream.stream_info(STREAM.name)).state
-    found = {}
+    messages = {}
     for number in range(state.first_seq, state.last_seq + 1):
         message = await jetstream.get_msg(STREAM.name, number)
-        found[number] = message.subject, message.data, message.headers["Nats-Msg-Id"], message.time
-    return found
+        messages[number] = message.subject, message.data, message.headers["Nats-Msg-Id"], message.time
+    return messages
 
 
 def test_everything_comes_back_as_it_was(filled, tmp_path, monkeypatch):

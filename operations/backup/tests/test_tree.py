@@ -262,8 +262,8 @@ def test_the_comparison_finds_every_difference(repository, root):
     (root / "other").write_text("OTHER")
     (root / "gone").unlink()
     (root / "mode").chmod(0o777)
-    found = list(compare(root, iter(lines)))
-    assert [line.partition(":")[0] for line in found] == ["gone", "mode", "other"]
+    differences = list(compare(root, iter(lines)))
+    assert [line.partition(":")[0] for line in differences] == ["gone", "mode", "other"]
 
 
 @pytest.mark.parametrize(
@@ -302,8 +302,8 @@ def test_a_folder_that_is_a_link_at_the_second_sweep_is_restored_as_one(reposito
     lines = list(swept.lines())
     again = bring_back(repository, lines, tmp_path / "again")
     assert list(compare(again, iter(lines))) == []
-    found = {str(path.relative_to(again)) for path in again.rglob("*")}
-    assert found - {".restore", ".restore/drafts"} == {"beside", "x", "y", "y/deep", "y/deep/file"}
+    paths = {str(path.relative_to(again)) for path in again.rglob("*")}
+    assert paths - {".restore", ".restore/drafts"} == {"beside", "x", "y", "y/deep", "y/deep/file"}
     assert os.readlink(again / "x") == str(tmp_path / "elsewhere")
     assert not (tmp_path / "elsewhere").exists()
 

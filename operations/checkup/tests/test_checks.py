@@ -34,8 +34,8 @@ from tracking.metrics.recording import STREAM
 Usage = namedtuple("Usage", "total used free")
 
 
-def only(found) -> Finding:
-    (finding,) = list(found)
+def only(results) -> Finding:
+    (finding,) = list(results)
     return finding
 
 
@@ -52,12 +52,12 @@ def test_a_check_that_fails_hides_no_other():
         yield Finding("first", "ok", "fine")
         raise ValueError("broken\nwith details")
 
-    found = list(
+    results = list(
         findings.run([Check("a", breaks), Check("b", lambda: [Finding("b", "problem", "bad", "mend it")])], ())
     )
-    assert [finding.level for finding in found] == ["ok", "warning", "problem"]
-    assert found[1].what == "could not be checked: broken"
-    assert findings.worst(found) == "problem"
+    assert [finding.level for finding in results] == ["ok", "warning", "problem"]
+    assert results[1].what == "could not be checked: broken"
+    assert findings.worst(results) == "problem"
 
 
 def test_what_needs_a_missing_server_is_left_out():
@@ -303,8 +303,8 @@ def test_a_bus_that_fails_is_a_finding_of_its_own(monkeypatch):
         raise Fault("the message bus is not available")
 
     monkeypatch.setattr("kernel.consuming.backlog", fails)
-    found = list(findings.run([Check("stream", state.stream)], ()))
-    assert found[0].what.startswith("could not be checked")
+    results = list(findings.run([Check("stream", state.stream)], ()))
+    assert results[0].what.startswith("could not be checked")
 
 
 @pytest.mark.parametrize(

@@ -45,13 +45,13 @@ def samples() -> dict[tuple, float]:
     """Return the value of each sample of a scrape by its name and labels."""
     response = ask()
     assert response.status_code == 200
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(response.content.decode()):
         for sample in family.samples:
             key = (sample.name, *sorted(sample.labels.items()))
-            assert key not in found, f"twice: {key}"
-            found[key] = sample.value
-    return found
+            assert key not in values, f"twice: {key}"
+            values[key] = sample.value
+    return values
 
 
 def test_a_scraper_and_operators_may_read_the_metrics_and_nobody_else(alice, staff):
@@ -82,13 +82,13 @@ def test_jobs_are_counted_by_state_and_the_queue_has_an_age(alice):
     begun = time.monotonic()
     Job.objects.filter(name="a").update(created=timezone.now() - timedelta(hours=2), gpu=2)
     Job.objects.filter(name="b").update(gpu=1, workers=3)
-    found = samples()
-    assert found["mlp_jobs", ("origin", "job"), ("state", "queued")] == 2
-    assert found["mlp_jobs", ("origin", "job"), ("state", "starting")] == 0
-    assert found["mlp_jobs", ("origin", "job"), ("state", "running")] == 1
-    assert not any(key[0] == "mlp_jobs" and ("state", "finished") in key for key in found)
-    assert 7200 <= found[("mlp_job_queue_age_seconds",)] <= 7200 + time.monotonic() - begun
-    assert found["mlp_job_queue_requested", ("resource", "gpu_devices")] == 5
+    values = samples()
+    assert values["mlp_jobs", ("origin", "job"), ("state", "queued")] == 2
+    assert values["mlp_jobs", ("origin", "job"), ("state", "starting")] == 0
+    assert values["mlp_jobs", ("origin", "job"), ("state", "running")] == 1
+    assert not any(key[0] == "mlp_jobs" and ("state", "finished") in key for key in values)
+    assert 7200 <= values[("mlp_job_queue_age_seconds",)] <= 7200 + time.monotonic() - begun
+    assert values["mlp_job_queue_requested", ("resource", "gpu_devices")] == 5
 
 
 def test_each_change_of_state_is_counted_once_it_is_committed(alice, django_capture_on_commit_callbacks):
@@ -104,10 +104,10 @@ def test_each_change_of_state_is_counted_once_it_is_committed(alice, django_capt
 
 def test_resources_are_given_by_tenant_in_base_units(alice):
     Tenant.objects.filter(name="default").update(ram=4096, ram_inuse=1024, cpu="8.5", cpu_inuse="2.5")
-    found = samples()
+    values = samples()
 
     def of(what: str, resource: str) -> float:
-        return found[f"mlp_tenant_resources_{what}", ("resource", resource), ("tenant", "default")]
+        return values[f"mlp_tenant_resources_{what}", ("resource", resource), ("tenant", "default")]
 
     assert (of("capacity", "memory_bytes"), of("in_use", "memory_bytes")) == (4096 << 20, 1024 << 20)
     assert (of("capacity", "cpu_cores"), of("free", "cpu_cores")) == (8.5, 6)
@@ -116,10 +116,10 @@ def test_resources_are_given_by_tenant_in_base_units(alice):
 def test_loans_between_tenants(alice):
     Tenant.objects.create(name="north", cpu=1, cpu_inuse=3, cpu_borrowed=2)
     Tenant.objects.filter(name="default").update(cpu=8, cpu_inuse=1, cpu_lent=2)
-    found = samples()
+    values = samples()
 
     def of(what: str, tenant: str) -> float:
-        return found[f"mlp_tenant_resources_{what}", ("resource", "cpu_cores"), ("tenant", tenant)]
+        return values[f"mlp_tenant_resources_{what}", ("resource", "cpu_cores"), ("tenant", tenant)]
 
     assert (of("lent", "default"), of("borrowed", "default"), of("free", "default")) == (2, 0, 5)
     assert (of("lent", "north"), of("borrowed", "north"), of("free", "north")) == (0, 2, 0)
@@ -136,15 +136,15 @@ def test_deliveries_and_tasks_that_wait_have_an_age(alice):
     queue.client.hset("dramatiq:files.msgs", "late", json.dumps(message))
     queue.client.rpush("dramatiq:files", "late")
     try:
-        found = samples()
+        values = samples()
     finally:
         queue.client.delete("dramatiq:files", "dramatiq:files.msgs")
     passed = time.monotonic() - begun
-    assert found["mlp_deliveries_waiting", ("kind", "notice")] == 2
-    assert 600 <= found["mlp_delivery_delay_seconds", ("kind", "notice")] <= 600 + passed
-    assert found["mlp_deliveries_waiting", ("kind", "registry_webhook")] == 0
-    assert found["mlp_tasks_queued", ("queue", "files"), ("state", "due")] == 1
-    assert 90 <= found["mlp_task_queue_age_seconds", ("queue", "files")] <= 90 + passed
+    assert values["mlp_deliveries_waiting", ("kind", "notice")] == 2
+    assert 600 <= values["mlp_delivery_delay_seconds", ("kind", "notice")] <= 600 + passed
+    assert values["mlp_deliveries_waiting", ("kind", "registry_webhook")] == 0
+    assert values["mlp_tasks_queued", ("queue", "files"), ("state", "due")] == 1
+    assert 90 <= values["mlp_task_queue_age_seconds", ("queue", "files")] <= 90 + passed
 
 
 def test_requests_are_counted_by_route_and_no_path_is_shown(as_alice, home):
@@ -178,9 +178,9 @@ def test_the_last_backup_is_known_and_a_broken_note_is_none():
     note = settings.MLP_ROOT / "run" / "backup.json"
     try:
         note.write_text(json.dumps({"completed": "2026-01-02T03:04:05+00:00", "bytes": 1234}))
-        found = samples()
-        assert found[("mlp_backup_last_success_timestamp_seconds",)] == 1767323045
-        assert found[("mlp_backup_last_size_bytes",)] == 1234
+        values = samples()
+        assert values[("mlp_backup_last_success_timestamp_seconds",)] == 1767323045
+        assert values[("mlp_backup_last_size_bytes",)] == 1234
         note.write_text('{"completed": 7}')
         endpoint._last = (float("-inf"), b"")
         assert ("mlp_backup_last_success_timestamp_seconds",) not in samples()
@@ -194,12 +194,12 @@ def test_an_application_shows_its_requests_errors_and_latency(alice):
     path = launching.folder(app) / launching.traffic_name(app)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"requests": 40, "errors": 3, "series": [[2.0, 12.0, 250.0]]}))
-    found = samples()
+    values = samples()
     mine = ("application", "calc"), ("user", "alice")
-    assert found["mlp_application_requests_total", *mine] == 40
-    assert found["mlp_application_errors_total", *mine] == 3
-    assert found["mlp_application_latency_seconds", mine[0], ("percentile", "95"), mine[1]] == 0.25
-    assert not any(("application", "silent") in key for key in found)
+    assert values["mlp_application_requests_total", *mine] == 40
+    assert values["mlp_application_errors_total", *mine] == 3
+    assert values["mlp_application_latency_seconds", mine[0], ("percentile", "95"), mine[1]] == 0.25
+    assert not any(("application", "silent") in key for key in values)
 
 
 def test_a_collector_that_fails_leaves_the_others(monkeypatch):
@@ -207,10 +207,10 @@ def test_a_collector_that_fails_leaves_the_others(monkeypatch):
         raise RuntimeError("no driver")
 
     monkeypatch.setitem(endpoint.COLLECTORS, "machine", broken)
-    found = samples()
-    assert found["mlp_collector_up", ("collector", "machine")] == 0
-    assert found["mlp_collector_up", ("collector", "database")] == 1
-    assert any(key[0] == "mlp_jobs" for key in found)
+    values = samples()
+    assert values["mlp_collector_up", ("collector", "machine")] == 0
+    assert values["mlp_collector_up", ("collector", "database")] == 1
+    assert any(key[0] == "mlp_jobs" for key in values)
 
 
 def test_a_scrape_asks_the_database_a_fixed_number_of_questions(alice, django_assert_max_num_queries):
@@ -249,11 +249,11 @@ class Driver:
 def test_gpus_show_what_they_measure_in_base_units(monkeypatch):
     monkeypatch.setattr(machine, "pynvml", Driver())
     monkeypatch.setattr(machine, "_gpus", (float("-inf"), []))
-    found = samples()
+    values = samples()
     monkeypatch.setattr(machine, "_gpus", (float("-inf"), []))
 
     def of(name: str, gpu: int) -> float | None:
-        return found.get((f"mlp_gpu_{name}", ("gpu", str(gpu)), ("model", "H200"), ("uuid", f"GPU-{gpu}")))
+        return values.get((f"mlp_gpu_{name}", ("gpu", str(gpu)), ("model", "H200"), ("uuid", f"GPU-{gpu}")))
 
     assert (of("utilization_ratio", 0), of("memory_used_bytes", 1)) == (0.75, 3 << 30)
     assert (of("memory_size_bytes", 0), of("temperature_celsius", 1)) == (140 << 30, 61)

@@ -61,19 +61,23 @@ def start(tmp_path):
 
 
 def totals(folder: Path) -> dict[str, float]:
-    found = {}
+    values = {}
     for metric in files.collect(folder):
         for sample in metric.samples:
-            found[sample.name + sample.labels.get("le", "")] = sample.value
-    return found
+            values[sample.name + sample.labels.get("le", "")] = sample.value
+    return values
 
 
 def test_the_counts_of_all_processes_are_added(tmp_path, start):
     start(3), start(4)
-    found = totals(tmp_path)
-    assert found["done_total"] == 7
-    assert found["open"] == 4
-    assert (found["took_seconds_count"], found["took_seconds_bucket1.0"], found["took_seconds_bucket+Inf"]) == (7, 3, 7)
+    values = totals(tmp_path)
+    assert values["done_total"] == 7
+    assert values["open"] == 4
+    assert (values["took_seconds_count"], values["took_seconds_bucket1.0"], values["took_seconds_bucket+Inf"]) == (
+        7,
+        3,
+        7,
+    )
 
 
 def test_what_a_killed_process_has_counted_is_kept_and_its_files_are_removed(tmp_path, start):

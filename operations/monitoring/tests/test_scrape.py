@@ -80,8 +80,8 @@ class Scraped:
 
     def value(self, name: str, **labels: str) -> float:
         """Return the sum of the samples that have these labels."""
-        found = self.samples()
-        return sum(value for key, value in found.items() if key[0] == name and set(labels.items()) <= set(key[1:]))
+        samples = self.samples()
+        return sum(value for key, value in samples.items() if key[0] == name and set(labels.items()) <= set(key[1:]))
 
 
 @pytest.fixture(scope="module")

@@ -64,9 +64,9 @@ def ids() -> tuple[str, str, str]:
 
 @pytest.fixture(scope="module")
 def user(shared):
-    made = User(shared.running())
-    yield made
-    shared.leave(USER, made.headers)
+    user = User(shared.running())
+    yield user
+    shared.leave(USER, user.headers)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class Models(Actor):
     def prepare(self) -> None:
         self.source("good", PREDICTOR)
         self.source("bad", b"this is no Python\n")
-        self.made: list[str] = []
+        self.names: list[str] = []
 
     def source(self, name: str, data: bytes) -> None:
         url = f"/data/{self.user}/.home/models/{name}/predictor.py"
@@ -35,10 +35,10 @@ class Models(Actor):
             self.odd("upload a predictor", answer)
 
     def act(self) -> None:
-        steady = [name for name in self.made if (self.get(f"models/{name}") or {}).get("state") in STEADY]
+        steady = [name for name in self.names if (self.get(f"models/{name}") or {}).get("state") in STEADY]
         if len(steady) > 2 and self.random.random() < 0.5:
             self.delete(self.random.choice(steady))
-        elif len(self.made) - len(steady) < 2:
+        elif len(self.names) - len(steady) < 2:
             self.create()
 
     def create(self) -> None:
@@ -48,14 +48,14 @@ class Models(Actor):
             return self.odd(f"create {name}", answer)
         self.note("model", answer.known, name=name, state="ready" if source == "good" else "error")
         if answer.known:
-            self.made.append(name)
+            self.names.append(name)
         return None
 
     def delete(self, name: str) -> None:
         answer = self.erase("models", name)
         if answer.known and not answer.ok:
             return self.odd(f"delete {name}", answer)
-        self.made.remove(name)
+        self.names.remove(name)
         return self.note("model", answer.known, name=name, state="gone")
 
 

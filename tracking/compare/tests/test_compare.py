@@ -27,12 +27,12 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def make(alice):
     def job(name: str, user=alice, **fields) -> Job:
-        made = Job.objects.create(user=user, tenant=user.tenant, name=name, entry="train.py", **fields)
-        Metrics.objects.create(job=made, seq=1, epoch=0, accuracy=0.25, loss=2, progress=10, msg_id="m")
-        Value.objects.create(job=made, name="learning_rate", step=3, value=0.0001, at=timezone.now(), msg_id="v")
-        report(made, learning_rate=(0.0001, 0.0001, 0.0001))
-        params.keep_arguments(made)
-        return made
+        row = Job.objects.create(user=user, tenant=user.tenant, name=name, entry="train.py", **fields)
+        Metrics.objects.create(job=row, seq=1, epoch=0, accuracy=0.25, loss=2, progress=10, msg_id="m")
+        Value.objects.create(job=row, name="learning_rate", step=3, value=0.0001, at=timezone.now(), msg_id="v")
+        report(row, learning_rate=(0.0001, 0.0001, 0.0001))
+        params.keep_arguments(row)
+        return row
 
     return job
 
@@ -53,8 +53,8 @@ def log(job: Job, text: str) -> None:
 
 def cells(text: str, row: str) -> list[str]:
     """Return what the cells of a row of the table say."""
-    found = re.search(rf'<th scope="row">{re.escape(row)}</th>(.*?)</tr>', text, re.DOTALL)
-    return [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in found[1].split("<td")[1:]] if found else []
+    match = re.search(rf'<th scope="row">{re.escape(row)}</th>(.*?)</tr>', text, re.DOTALL)
+    return [" ".join(re.sub("<[^>]*>", " ", cell).split()) for cell in match[1].split("<td")[1:]] if match else []
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ def _seen(code: str) -> tuple[float, float, float]:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_the_ten_colours_of_lines_can_be_told_apart(theme):
     text = (Path(settings.BASE_DIR) / "mlp/static/mlp/charts.css").read_text()
-    found = re.findall(r"--c(\d): light-dark\((#\w{6}), (#\w{6})\)", text)
-    assert [number for number, *_codes in found] == list("0123456789")
-    colours = [_seen(codes[theme]) for _number, *codes in found]
+    pairs = re.findall(r"--c(\d): light-dark\((#\w{6}), (#\w{6})\)", text)
+    assert [number for number, *_codes in pairs] == list("0123456789")
+    colours = [_seen(codes[theme]) for _number, *codes in pairs]
     near = min(math.dist(one, other) for one, other in itertools.combinations(colours, 2))
     assert near > 15, "two of them look alike"  # 2.3 is the least that is seen side by side; lines are thin and apart
 

@@ -19,22 +19,22 @@ HERE = "users/alice/comparisons"
 @pytest.fixture
 def runs(alice, home):
     """Alice's jobs one, two and three."""
-    made = [
+    jobs = [
         Job.objects.create(
             user=alice, tenant=alice.tenant, name=name, entry="train.py", state="finished", env={"KEY": "hush"}
         )
         for name in ("one", "two", "three")
     ]
-    for at, job in enumerate(made):
+    for at, job in enumerate(jobs):
         RunMetric.objects.create(job=job, user=alice, name="loss", last=at, min=at, max=at, count=1, step=1)
-    return made
+    return jobs
 
 
 def test_rest(runs, as_alice, as_bob):
     query = "job=two&only=differences&axis=m%3Aloss&evil=1"
-    made = as_alice.call("post", HERE, {"name": "best runs", "jobs": ["two", "one", "two"], "query": query})
-    assert made.status_code == 201, made.content
-    assert (made.json()["jobs"], made.json()["query"]) == (["two", "one"], "only=differences&axis=m%3Aloss")
+    response = as_alice.call("post", HERE, {"name": "best runs", "jobs": ["two", "one", "two"], "query": query})
+    assert response.status_code == 201, response.content
+    assert (response.json()["jobs"], response.json()["query"]) == (["two", "one"], "only=differences&axis=m%3Aloss")
     assert "already have" in as_alice.refused("post", HERE, {"name": "best runs", "jobs": ["one"]})
     changed = as_alice.call("put", f"{HERE}/best%20runs", {"jobs": ["three"]}).json()
     assert (changed["jobs"], changed["query"]) == (["three"], "only=differences&axis=m%3Aloss")

@@ -159,8 +159,8 @@ class TestShown:
         for number in range(30):
             media.log_text(f"note {number:02}", "x")
         assert "page 1 of 3" in visible_text(client.get(PAGE))
-        found = visible_text(client.get(PAGE, {"q": "NOTE 07"}))
-        assert ("note 07" in found, "note 08" in found) == (True, False)
+        text = visible_text(client.get(PAGE, {"q": "NOTE 07"}))
+        assert ("note 07" in text, "note 08" in text) == (True, False)
         assert "No media match" in visible_text(client.get(PAGE, {"kind": "image"}))
 
 

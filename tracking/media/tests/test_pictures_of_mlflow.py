@@ -35,11 +35,11 @@ def test_pictures_of_both_releases_have_their_names_and_steps(alice, as_alice, h
     }
     for name, data in stored.items():
         files.put_bytes(job, f"artifacts/images/{name}", data)
-    found = as_alice.call("get", REST).json()
-    assert [(item["kind"], item["name"], item["step"]) for item in found] == [
+    media = as_alice.call("get", REST).json()
+    assert [(item["kind"], item["name"], item["step"]) for item in media] == [
         ("image", "val/samples", 5), ("image", "val/samples", 9), ("image", "old/one", 1),
     ]  # fmt: skip
-    assert found[0]["path"] in {f"artifacts/images/{name}" for name in stored}
+    assert media[0]["path"] in {f"artifacts/images/{name}" for name in stored}
     client = visitor(alice)
     old, last = sources(client.get(PAGE), "img")
     for address, data in ((old, png("green")), (last, png("blue"))):

@@ -28,8 +28,10 @@ def test_what_was_not_reported_does_not_exist(as_alice, running, ingesting):  # 
     wait_for(lambda: Metrics.objects.count() == 3)
     stored = as_alice.call("get", "users/alice/jobs/fit/metrics").json()
     assert [(entry["accuracy"], entry["loss"]) for entry in stored] == [(0.5, 0.5), (None, 1.0), (None, 2.0)]
-    found = {series["name"]: series for series in as_alice.call("get", "users/alice/jobs/fit/series?points=10").json()}
-    assert {name: (series["count"], series["points"]) for name, series in found.items()} == {
+    series_by_name = {
+        series["name"]: series for series in as_alice.call("get", "users/alice/jobs/fit/series?points=10").json()
+    }
+    assert {name: (series["count"], series["points"]) for name, series in series_by_name.items()} == {
         "accuracy": (1, [[2, 0.5, 1]]),
         "loss": (3, [[0, 2.0, 1], [1, 1.0, 1], [2, 0.5, 1]]),
     }
@@ -74,8 +76,8 @@ def test_the_csv_and_a_model_have_what_was_reported(as_alice, alice, client, run
     client.force_login(alice)
     answer = client.get("/compare.csv?job=fit")
     text = b"".join(answer.streaming_content).decode("utf-8-sig")
-    found = [(entry["series"], entry["step"], entry["value"]) for entry in csv.DictReader(io.StringIO(text))]
-    assert found == [("loss", "4", "0.25"), ("accuracy", "4", "0.75")]
+    entries = [(entry["series"], entry["step"], entry["value"]) for entry in csv.DictReader(io.StringIO(text))]
+    assert entries == [("loss", "4", "0.25"), ("accuracy", "4", "0.75")]
     as_alice.call("put", "users/alice/jobs/fit:heartbeat", {"state": "finished", "progress": 100})
     until(running, "finished")
     (storage.job_dir("alice", "fit") / "model.pt").write_bytes(b"not really")

@@ -136,11 +136,11 @@ def test_every_series_of_a_short_job_is_there_and_grows(points, running, stream)
     recording.record(
         [bus.Delivery("job_metrics.alice.fit", b'{"epoch":3,"accuracy":0.5,"loss":2,"progress":1}', "m", 0, sent)]
     )
-    found = points()
-    assert list(found) == ["accuracy", "loss", "lr"]
-    assert found["loss"]["value"] == [2.0]
-    assert found["lr"]["value"] == [0.5, 0.25]
-    assert found["lr"]["after"] == {"metrics": 1, "values": Value.objects.order_by("-pk").first().pk}
+    by_name = points()
+    assert list(by_name) == ["accuracy", "loss", "lr"]
+    assert by_name["loss"]["value"] == [2.0]
+    assert by_name["lr"]["value"] == [0.5, 0.25]
+    assert by_name["lr"]["after"] == {"metrics": 1, "values": Value.objects.order_by("-pk").first().pk}
     assert points("x=epoch&from=3&to=4")["loss"]["step"] == [3]
     assert points("x=epoch&from=4")["loss"]["step"] == []
     assert list(points("name=lr")) == ["lr"]

@@ -74,10 +74,10 @@ if MAJOR > 2:
         "empty",
     }
     client.log_metric(key, "acc", 0.75, model_id=model.model_id)
-    found = mlflow.search_logged_models(
+    models = mlflow.search_logged_models(
         [run.info.experiment_id], "metrics.acc > 0.5 AND name = 'net'", output_format="list"
     )
-    assert [(logged.model_id, logged.metrics[0].value) for logged in found] == [(model.model_id, 0.75)]
+    assert [(logged.model_id, logged.metrics[0].value) for logged in models] == [(model.model_id, 0.75)]
     outside = mlflow.initialize_logged_model(name="outside")
     client.delete_logged_model(outside.model_id)
 

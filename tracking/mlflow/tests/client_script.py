@@ -62,8 +62,8 @@ for text, count in (
     ("attributes.run_name LIKE 'child%' and metrics.score != 0", 2),
     (f"attributes.run_id IN ('{run.info.run_id}')", 1),
 ):
-    found = client.search_runs(where, text)
-    assert len(found) == count, (text, len(found))
+    runs = client.search_runs(where, text)
+    assert len(runs) == count, (text, len(runs))
 # every comparator, on each kind of value that has it: the children's scores are 0, 1, 2
 for text, count in (
     ("metrics.score = 1", 1), ("metrics.score != 1", 2), ("metrics.score < 1", 1), ("metrics.score <= 1", 2),
@@ -75,8 +75,8 @@ for text, count in (
     ("tags.`team` IS NOT NULL", 1), ("attributes.start_time > 0", 4), ("attributes.end_time <= 1", 0),
     ("attributes.status IN ('RUNNING', 'FAILED')", 0), ("run_name ILIKE 'PAR%'", 1), ("datasets.name = 'none'", 0),
 ):  # fmt: skip
-    found = client.search_runs(where, text)
-    assert len(found) == count, (text, len(found))
+    runs = client.search_runs(where, text)
+    assert len(runs) == count, (text, len(runs))
 names = [run.info.run_name for run in client.search_runs(where, order_by=["metrics.score DESC"])]
 assert names == ["child2", "child1", "child0", "parent"], names
 pages = client.search_runs(where, max_results=3)

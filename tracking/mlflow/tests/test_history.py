@@ -12,19 +12,19 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def runs(mlflow):
     key = experiment(mlflow)
-    found = [start(mlflow, key) for _number in range(2)]
-    for place, run in enumerate(found):
+    runs = [start(mlflow, key) for _number in range(2)]
+    for place, run in enumerate(runs):
         rows = [point("loss", place + step / 10, step=step) for step in range(10)]
         mlflow.call("post", "runs/log-batch", run_id=run, metrics=rows)
-    return found
+    return runs
 
 
 def test_several_runs_at_once(mlflow, runs, mlflow_of_bob):
-    found = mlflow.call("get", "metrics/get-history-bulk", run_id=runs, metric_key="loss")["metrics"]
-    assert [(entry["run_id"], entry["step"]) for entry in found] == [
+    metrics = mlflow.call("get", "metrics/get-history-bulk", run_id=runs, metric_key="loss")["metrics"]
+    assert [(entry["run_id"], entry["step"]) for entry in metrics] == [
         (run, at) for run in sorted(runs) for at in range(10)
     ]
-    assert found[0].keys() == {"key", "value", "timestamp", "step", "run_id"}
+    assert metrics[0].keys() == {"key", "value", "timestamp", "step", "run_id"}
     few = mlflow.call("get", "metrics/get-history-bulk", run_id=runs, metric_key="loss", max_results=3)["metrics"]
     assert len(few) == 3
     assert mlflow.call("get", "metrics/get-history-bulk", run_id=runs[0], metric_key="none")["metrics"] == []
@@ -36,8 +36,8 @@ def test_several_runs_at_once(mlflow, runs, mlflow_of_bob):
 
 def test_an_interval_of_steps(mlflow, runs):
     asked = {"run_ids": runs, "metric_key": "loss"}
-    found = mlflow.call("get", "metrics/get-history-bulk-interval", **asked, start_step=2, end_step=5)["metrics"]
-    assert [(runs.index(entry["run_id"]), entry["step"]) for entry in found] == [(0, at) for at in range(2, 6)] + [
+    metrics = mlflow.call("get", "metrics/get-history-bulk-interval", **asked, start_step=2, end_step=5)["metrics"]
+    assert [(runs.index(entry["run_id"]), entry["step"]) for entry in metrics] == [(0, at) for at in range(2, 6)] + [
         (1, at) for at in range(2, 6)
     ]
     few = mlflow.call("get", "metrics/get-history-bulk-interval", **asked, max_results=3)["metrics"]
@@ -51,5 +51,5 @@ def test_a_deleted_experiment_keeps_its_name(mlflow):
     key = experiment(mlflow, "gone")
     mlflow.call("post", "experiments/delete", experiment_id=key)
     assert mlflow.refused("post", "experiments/create", name="gone") == "RESOURCE_ALREADY_EXISTS"
-    found = mlflow.call("get", "experiments/get-by-name", experiment_name="gone")["experiment"]
-    assert (found["experiment_id"], found["lifecycle_stage"]) == (key, "deleted")
+    answer = mlflow.call("get", "experiments/get-by-name", experiment_name="gone")["experiment"]
+    assert (answer["experiment_id"], answer["lifecycle_stage"]) == (key, "deleted")

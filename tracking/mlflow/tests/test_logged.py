@@ -23,8 +23,8 @@ def log(mlflow, **fields) -> dict:
 
 
 def names(mlflow, keys, **fields) -> list[str]:
-    found = mlflow.call("post", "logged-models/search", experiment_ids=keys, **fields).get("models", [])
-    return [model["info"]["name"] for model in found]
+    models = mlflow.call("post", "logged-models/search", experiment_ids=keys, **fields).get("models", [])
+    return [model["info"]["name"] for model in models]
 
 
 @pytest.mark.long
@@ -57,10 +57,10 @@ def test_a_model_is_created_filled_finalized_and_deleted(mlflow, alice, client):
     batch = [{**point("acc", 0.5), "model_id": model}, {**point("acc", "NaN", step=2), "model_id": model}, point("b")]
     mlflow.call("post", "runs/log-batch", run_id=run, metrics=batch)
     mlflow.call("post", "runs/log-metric", run_id=run, model_id=model, dataset_name="d", **point("loss", 0.25))
-    found = mlflow.call("get", f"logged-models/{model}")["model"]
-    assert {metric["key"]: metric["value"] for metric in found["data"]["metrics"]} == {"acc": "NaN", "loss": 0.25}
-    assert found["data"]["metrics"][1]["run_id"] == run
-    assert {param["key"]: param["value"] for param in found["data"]["params"]} == {"lr": "0.1", "depth": "3"}
+    logged = mlflow.call("get", f"logged-models/{model}")["model"]
+    assert {metric["key"]: metric["value"] for metric in logged["data"]["metrics"]} == {"acc": "NaN", "loss": 0.25}
+    assert logged["data"]["metrics"][1]["run_id"] == run
+    assert {param["key"]: param["value"] for param in logged["data"]["params"]} == {"lr": "0.1", "depth": "3"}
     shown = mlflow.call("get", "runs/get", run_id=run)["run"]
     assert shown["outputs"] == {"model_outputs": [{"model_id": model, "step": 3}]}
     mlflow.call("delete", f"logged-models/{model}/tags/mlflow.x/y")
@@ -97,13 +97,13 @@ def test_models_are_searched_by_all_that_they_have(mlflow):
     assert names(mlflow, [key]) == ["c", "b", "a"]
     assert names(mlflow, [key], order_by=[{"field_name": "name"}]) == ["a", "b", "c"]
     assert names(mlflow, [key], order_by=[{"field_name": "metrics.`0`", "ascending": False}]) == ["c", "b", "a"]
-    for text, found in (
+    for text, expected in (
         ("name = 'a'", ["a"]), ("name LIKE 'b%' AND model_type = 'mt'", ["b"]), ("metrics.`0` >= 1", ["c"]),
         ("metrics.`0` != 1", ["b"]), ("params.`1` = '0'", ["a"]), ("tags.t IN ('a', 'c')", ["c", "a"]),
         (f"source_run_id = '{run}' AND status = 'READY'", ["c"]), (f"model_id = '{model}'", ["c"]),
         ("creation_timestamp > 5", ["c", "b", "a"]), ("tags.u IS NULL", ["c", "b", "a"]),
     ):  # fmt: skip
-        assert names(mlflow, [key], filter=text) == found, text
+        assert names(mlflow, [key], filter=text) == expected, text
     assert names(mlflow, [key], datasets=[{"dataset_name": "d1"}]) == ["b"]
     page = mlflow.call("post", "logged-models/search", experiment_ids=[key], max_results=2)
     assert names(mlflow, [key], max_results=2, page_token=page["next_page_token"]) == ["a"]

@@ -37,21 +37,21 @@ def pages(mlflow, run: str):
 @pytest.fixture
 def many(mlflow):
     """Three runs with metrics from m00 to m11, and their ids."""
-    found = [start(mlflow, run_name=name) for name in ("one", "two", "three")]
-    for run in found:
+    runs = [start(mlflow, run_name=name) for name in ("one", "two", "three")]
+    for run in runs:
         mlflow.call("post", "runs/log-batch", run_id=run, metrics=[point(f"m{key:02}") for key in range(12)])
-    return found
+    return runs
 
 
 def test_a_page_of_runs_with_many_metrics_ends_earlier(mlflow, as_alice, many, monkeypatch):
     monkeypatch.setattr(summaries, "MAX_AT_ONCE", 30)
-    found, token = [], ""
+    run_ids, token = [], ""
     for size in (2, 1):
         answer = mlflow.call("post", "runs/search", experiment_ids=["0"], page_token=token)
         assert [len(run["data"]["metrics"]) for run in answer["runs"]] == [12] * size
-        found += [run["info"]["run_id"] for run in answer["runs"]]
+        run_ids += [run["info"]["run_id"] for run in answer["runs"]]
         token = answer.get("next_page_token", "")
-    assert (found, token) == (many[::-1], "")
+    assert (run_ids, token) == (many[::-1], "")
     first = as_alice.call("get", "users/alice/runs").json()
     second = as_alice.call("get", f"users/alice/runs?after={first['next']}").json()
     assert [[run["title"] for run in page["runs"]] for page in (first, second)] == [["three", "two"], ["one"]]
@@ -79,8 +79,8 @@ def test_a_board_has_the_first_charts_and_finds_the_others(client, alice, as_ali
 
 def test_a_comparison_reads_a_bounded_number_of_metrics(client, alice, many, monkeypatch):
     monkeypatch.setattr(rows, "MAX_NAMES", 4)
-    found = rows.summaries_of(list(Job.objects.all()))
-    assert {tuple(listed_names) for listed_names in found.values()} == {("m00", "m01", "m02", "m03")}
+    names_by_job = rows.summaries_of(list(Job.objects.all()))
+    assert {tuple(listed_names) for listed_names in names_by_job.values()} == {("m00", "m01", "m02", "m03")}
     client.force_login(alice)
     query = "&".join(f"job={name}" for name in Job.objects.values_list("name", flat=True))
     assert client.get(f"/compare?{query}").context["table"].cut
@@ -99,6 +99,6 @@ def test_a_long_history_is_read_by_pages_and_its_blocks_are_made(mlflow, monkeyp
         mlflow.call("post", "runs/log-batch", run_id=run, metrics=batch)
     assert Block.objects.count() == 1
     monkeypatch.setattr(metrics, "HISTORY", 4000)
-    found = [point["step"] for page in pages(mlflow, run) for point in page]
-    assert found == list(range(blocks.SIZE // 1000 * 1000 + 2000))
-    assert Value.objects.count() == len(found)
+    steps = [point["step"] for page in pages(mlflow, run) for point in page]
+    assert steps == list(range(blocks.SIZE // 1000 * 1000 + 2000))
+    assert Value.objects.count() == len(steps)

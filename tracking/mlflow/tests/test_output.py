@@ -26,8 +26,8 @@ def test_what_a_job_has_written_is_listed_and_read_with_what_it_has_logged(mlflo
     run = job.run_id.hex
 
     def listed(path: str = "") -> list[tuple]:
-        found = mlflow.call("get", "artifacts/list", run_id=run, path=path)["files"]
-        return [(entry["path"], entry.get("file_size", "folder")) for entry in found]
+        entries = mlflow.call("get", "artifacts/list", run_id=run, path=path)["files"]
+        return [(entry["path"], entry.get("file_size", "folder")) for entry in entries]
 
     def read(path: str) -> bytes | int:
         address = f"/mlflow/api/2.0/mlflow-artifacts/artifacts/0/{run}/artifacts/{path}"

@@ -117,8 +117,8 @@ def test_the_address_of_a_run_leads_to_its_page_if_the_visitor_may_read_it(alice
 def test_a_workspace_is_the_callers_tenant(client, alice, mlflow, default_tenant):
     def call(method: str, route: str, workspace: str = ""):
         headers = {"HTTP_AUTHORIZATION": f"Bearer {mlflow.token}", "HTTP_X_MLFLOW_WORKSPACE": workspace}
-        found = getattr(client, method)(f"/mlflow/api/{route}", content_type="application/json", **headers)
-        return found.status_code, found.json()
+        response = getattr(client, method)(f"/mlflow/api/{route}", content_type="application/json", **headers)
+        return response.status_code, response.json()
 
     name = alice.tenant.name
     assert call("get", "3.0/mlflow/server-info")[1]["workspaces_enabled"] is True

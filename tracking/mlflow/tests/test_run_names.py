@@ -13,8 +13,8 @@ pytestmark = pytest.mark.django_db
 
 def test_runs_take_no_name_that_a_job_may_want(mlflow, as_alice, home, client, alice):
     before = start(mlflow, run_name="fit")
-    made = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
-    assert made.status_code == 201, made.content
+    response = as_alice.call("post", "users/alice/jobs", {"name": "fit", "entry": "train.py"})
+    assert response.status_code == 201, response.content
     after = start(mlflow, run_name="fit")
     assert as_alice.call("get", "users/alice/jobs/fit").json()["state"] == "creating"
     client.force_login(alice)

@@ -25,21 +25,21 @@ def make_runs(alice) -> tuple[str, dict[str, str]]:
     """Start three runs that differ in everything; their names are a, b and c."""
     mlflow = Mlflow(accounts.token_of(alice))
     key = experiment(mlflow)
-    loss, found = {"a": 0.5, "b": 2, "c": "NaN"}, {}
+    loss, runs = {"a": 0.5, "b": 2, "c": "NaN"}, {}
     for place, name in enumerate("abc"):
-        run = found[name] = start(
+        run = runs[name] = start(
             mlflow, key, run_name=name, start_time=1000 + place, user_id=f"u{name}",
             tags=[{"key": "team", "value": f"Team {name}"}, {"key": "mlflow.x", "value": name}],
         )  # fmt: skip
         params = [{"key": "lr", "value": f"0.{place}"}] + ([{"key": "odd name", "value": "x"}] if name == "a" else [])
         mlflow.call("post", "runs/log-batch", run_id=run, metrics=[point(value=loss[name])], params=params)
-    mlflow.call("post", "runs/log-batch", run_id=found["a"], metrics=[point("f1-score", 1), point("a.b/c", 3)])
+    mlflow.call("post", "runs/log-batch", run_id=runs["a"], metrics=[point("f1-score", 1), point("a.b/c", 3)])
     dataset = {"name": "digits", "digest": "d1", "source_type": "local", "source": "{}"}
     inputs = [{"dataset": dataset, "tags": [{"key": "mlflow.data.context", "value": "train"}]}]
-    mlflow.call("post", "runs/log-inputs", run_id=found["b"], datasets=inputs)
-    mlflow.call("post", "runs/update", run_id=found["b"], status="FINISHED", end_time=5000)
-    mlflow.call("post", "runs/update", run_id=found["c"], status="KILLED", end_time=6000)
-    return key, found
+    mlflow.call("post", "runs/log-inputs", run_id=runs["b"], datasets=inputs)
+    mlflow.call("post", "runs/update", run_id=runs["b"], status="FINISHED", end_time=5000)
+    mlflow.call("post", "runs/update", run_id=runs["c"], status="KILLED", end_time=6000)
+    return key, runs
 
 
 def search(mlflow, key: str, filter: str = "", **fields) -> str:
@@ -212,13 +212,13 @@ def test_views_and_pages_of_runs(mlflow, runs, mlflow_of_bob):
     assert search(mlflow, key) == "cb"
     assert search(mlflow, key, run_view_type="DELETED_ONLY") == "a"
     assert search(mlflow, key, run_view_type="ALL") == search(mlflow, key, run_view_type=3) == "cba"
-    found, token = "", ""
+    names, token = "", ""
     while token is not None:
         fields = {"max_results": 2, "run_view_type": "ALL", **({"page_token": token} if token else {})}
         answer = mlflow.call("post", "runs/search", experiment_ids=[key], **fields)
-        found += "".join(run["info"]["run_name"] for run in answer["runs"])
+        names += "".join(run["info"]["run_name"] for run in answer["runs"])
         token = answer.get("next_page_token")
-    assert found == "cba"
+    assert names == "cba"
     assert mlflow.refused("post", "runs/search", experiment_ids=[key], page_token="x") == "INVALID_PARAMETER_VALUE"
     assert mlflow.refused("post", "runs/search", experiment_ids=["x"]) == "INVALID_PARAMETER_VALUE"
     assert search(mlflow_of_bob, key) == search(mlflow, "99999") == ""
@@ -293,9 +293,9 @@ def test_a_search_shows_runs_as_get_does(mlflow, runs, alice):
         project=of_a_job.project, ended=of_a_job.created.replace(microsecond=122_500),  # half a millisecond
     )  # fmt: skip
     keys = [key, runs[0]]
-    found = mlflow.call("post", "runs/search", experiment_ids=keys, run_view_type="ALL")["runs"]
-    assert {run, ended} < {row["info"]["run_id"] for row in found}
-    for row in found:
+    listed = mlflow.call("post", "runs/search", experiment_ids=keys, run_view_type="ALL")["runs"]
+    assert {run, ended} < {row["info"]["run_id"] for row in listed}
+    for row in listed:
         assert row == mlflow.call("get", "runs/get", run_id=row["info"]["run_id"])["run"]
 
 
@@ -308,6 +308,6 @@ def test_a_run_was_killed_or_failed_by_its_outcome_whatever_its_reason_says(mlfl
     for run, status in zip(runs, ("KILLED", "FAILED", "KILLED"), strict=True):
         info = mlflow.call("get", "runs/get", run_id=run)["run"]["info"]
         same = {"experiment_ids": [info["experiment_id"]], "filter": f"attributes.status = '{status}'"}
-        found = mlflow.call("post", "runs/search", **same)["runs"]
+        listed = mlflow.call("post", "runs/search", **same)["runs"]
         assert info["status"] == status
-        assert {row["info"]["run_id"]: row["info"]["status"] for row in found}[run] == status
+        assert {row["info"]["run_id"]: row["info"]["status"] for row in listed}[run] == status

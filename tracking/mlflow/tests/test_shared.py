@@ -32,8 +32,8 @@ def test_a_search_joins_own_and_shared_experiments(mlflow, mlflow_of_bob, alice,
     share(Project.objects.get(pk=theirs), bob)
 
     def search(**fields) -> list[str]:
-        found = mlflow_of_bob.call("post", "runs/search", experiment_ids=[theirs, hidden, own], **fields)["runs"]
-        return [run["info"]["run_name"] for run in found]
+        rows = mlflow_of_bob.call("post", "runs/search", experiment_ids=[theirs, hidden, own], **fields)["runs"]
+        return [run["info"]["run_name"] for run in rows]
 
     assert search(order_by=["metrics.loss DESC"]) == ["b", "d", "a"]
     assert search(order_by=["params.lr"], filter="metrics.loss < 0.25 and params.lr LIKE '0%'") == ["a", "d"]

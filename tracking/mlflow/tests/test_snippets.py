@@ -47,10 +47,10 @@ with_frameworks = pytest.mark.skipif(not FRAMEWORKS, reason="MLP_FRAMEWORKS is n
 def platform(tmp_path_factory):
     """Start a platform; its jobs run with its own Python, which has the frameworks where they are given."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the servers' programs
-    made = Platform(tmp_path_factory.mktemp("connect") / "root", FRAMEWORKS or sys.executable, PATH=path)
-    made.start()
-    yield made
-    done = made.call("--down")
+    platform = Platform(tmp_path_factory.mktemp("connect") / "root", FRAMEWORKS or sys.executable, PATH=path)
+    platform.start()
+    yield platform
+    done = platform.call("--down")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -84,8 +84,8 @@ class Owner:
 
     def project_of(self, run: dict) -> str:
         key = run["info"]["experiment_id"]
-        found = json.loads(self.call("GET", f"/mlflow/api/2.0/mlflow/experiments/get?experiment_id={key}"))
-        return found["experiment"]["name"]
+        experiment = json.loads(self.call("GET", f"/mlflow/api/2.0/mlflow/experiments/get?experiment_id={key}"))
+        return experiment["experiment"]["name"]
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def one_run(owner):
 def reported(run: dict, library, output: str) -> None:
     """Check that a run has what its snippet reports; its output says why it has not."""
     params, metrics = REPORTS[library.key]
-    found = {param["key"]: param["value"] for param in run["data"].get("params", [])}
-    assert {key: found.get(key) for key in params} == params, output
+    reported_params = {param["key"]: param["value"] for param in run["data"].get("params", [])}
+    assert {key: reported_params.get(key) for key in params} == params, output
     assert metrics <= {metric["key"] for metric in run["data"].get("metrics", [])}, output
     models = run.get("outputs", {}).get("model_outputs", [])
     assert bool(models) == (library.key in WITH_MODEL), output

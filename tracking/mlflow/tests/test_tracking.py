@@ -29,11 +29,11 @@ def start(mlflow, experiment_id: str = "0", **fields) -> str:
 
 
 def data(mlflow, run: str) -> dict:
-    found = mlflow.call("get", "runs/get", run_id=run)["run"]["data"]
+    data = mlflow.call("get", "runs/get", run_id=run)["run"]["data"]
     return {
-        "metrics": {metric["key"]: metric["value"] for metric in found["metrics"]},
-        "params": {param["key"]: param["value"] for param in found["params"]},
-        "tags": {tag["key"]: tag["value"] for tag in found["tags"]},
+        "metrics": {metric["key"]: metric["value"] for metric in data["metrics"]},
+        "params": {param["key"]: param["value"] for param in data["params"]},
+        "tags": {tag["key"]: tag["value"] for tag in data["tags"]},
     }
 
 
@@ -42,17 +42,17 @@ def point(key: str = "loss", value=0.5, timestamp: int = 1_700_000_000_000, step
 
 
 def history(mlflow, run: str, key: str = "loss", **fields) -> list:
-    found = mlflow.call("get", "metrics/get-history", run_id=run, metric_key=key, **fields)["metrics"]
-    return [(entry["step"], entry["value"]) for entry in found]
+    points = mlflow.call("get", "metrics/get-history", run_id=run, metric_key=key, **fields)["metrics"]
+    return [(entry["step"], entry["value"]) for entry in points]
 
 
 def test_an_experiment_is_a_project(mlflow, alice):
     assert mlflow.refused("get", "experiments/get-by-name", experiment_name="vision") == "RESOURCE_DOES_NOT_EXIST"
     key = experiment(mlflow)
     assert mlflow.refused("post", "experiments/create", name="vision") == "RESOURCE_ALREADY_EXISTS"
-    found = mlflow.call("get", "experiments/get-by-name", experiment_name="vision")["experiment"]
-    assert (found["experiment_id"], found["lifecycle_stage"]) == (key, "active")
-    assert found["artifact_location"] == f"mlflow-artifacts:/{key}"
+    answer = mlflow.call("get", "experiments/get-by-name", experiment_name="vision")["experiment"]
+    assert (answer["experiment_id"], answer["lifecycle_stage"]) == (key, "active")
+    assert answer["artifact_location"] == f"mlflow-artifacts:/{key}"
     for tag in (("team", "red"), ("mlflow.note.content", "# Words"), ("mlflow.kind", "x")):
         mlflow.call("post", "experiments/set-experiment-tag", experiment_id=key, key=tag[0], value=tag[1])
     project = Project.objects.get(user=alice, name="vision")
@@ -101,9 +101,9 @@ def test_a_scheduled_run_is_scheduled_until_it_runs(mlflow):
 
     def status(word: str) -> tuple[str, str, int]:
         mlflow.call("post", "runs/update", run_id=run, status=word)
-        found = mlflow.call("get", "runs/get", run_id=run)["run"]["info"]["status"]
-        body = {"experiment_ids": ["0"], "filter": f"attributes.status = '{found}'"}
-        return found, Job.objects.get(run_id=run).state, len(mlflow.call("post", "runs/search", **body)["runs"])
+        shown = mlflow.call("get", "runs/get", run_id=run)["run"]["info"]["status"]
+        body = {"experiment_ids": ["0"], "filter": f"attributes.status = '{shown}'"}
+        return shown, Job.objects.get(run_id=run).state, len(mlflow.call("post", "runs/search", **body)["runs"])
 
     assert status("SCHEDULED") == ("SCHEDULED", "running", 1)
     body = {"experiment_ids": ["0"], "filter": "attributes.status = 'RUNNING'"}
@@ -138,8 +138,8 @@ def test_points_that_are_sent_again_count_once_and_the_last_is_that_of_the_highe
     mlflow.call("post", "runs/log-metric", run_id=run, **point(step="2", value="-Infinity"))
     assert history(mlflow, run) == [(-1, 3.0), (7, "NaN"), (7, 1.5), (2, "-Infinity")]
     assert data(mlflow, run)["metrics"]["acc"] == "Infinity"
-    found = RunMetric.objects.get(name="loss")
-    assert (found.count, found.step, found.min, found.max) == (4, 7, -math.inf, 3.0)
+    metric = RunMetric.objects.get(name="loss")
+    assert (metric.count, metric.step, metric.min, metric.max) == (4, 7, -math.inf, 3.0)
     assert Value.objects.count() == Job.objects.get(run_id=run).values_kept == 5
     mlflow.call("post", "runs/log-metric", run_id=run, **point(step=9, value=2.5))
     mlflow.call("post", "runs/log-metric", run_id=run, **point(step=8, value=9.5))
@@ -214,9 +214,9 @@ def test_inputs_are_kept_once(mlflow):
     tags = [{"key": "mlflow.data.context", "value": "train"}, {"key": "k", "value": "v"}]
     for _ in range(2):
         mlflow.call("post", "runs/log-inputs", run_id=run, datasets=[{"tags": tags, "dataset": dataset}])
-    [found] = mlflow.call("get", "runs/get", run_id=run)["run"]["inputs"]["dataset_inputs"]
-    assert found["dataset"] == {**dataset, "profile": ""}
-    assert sorted(tag["key"] for tag in found["tags"]) == ["k", "mlflow.data.context"]
+    [dataset_input] = mlflow.call("get", "runs/get", run_id=run)["run"]["inputs"]["dataset_inputs"]
+    assert dataset_input["dataset"] == {**dataset, "profile": ""}
+    assert sorted(tag["key"] for tag in dataset_input["tags"]) == ["k", "mlflow.data.context"]
 
 
 def test_a_deleted_run_is_in_the_trash_and_takes_no_reports(mlflow, alice, tasks):
@@ -247,9 +247,9 @@ def test_a_parent_may_come_later_and_be_changed(mlflow, alice, client):
     second = start(mlflow, key, run_name="second")
 
     def nested_in(run: str) -> bool:
-        found = mlflow.call("post", "runs/search", experiment_ids=[key], filter=f"tags.mlflow.parentRunId = '{run}'")
+        answer = mlflow.call("post", "runs/search", experiment_ids=[key], filter=f"tags.mlflow.parentRunId = '{run}'")
         shown = "fold-seven" in client.get(f"/jobs/{Job.objects.get(run_id=run).name}").content.decode()
-        assert shown == bool(found.get("runs"))
+        assert shown == bool(answer.get("runs"))
         return shown
 
     client.force_login(alice)
@@ -265,12 +265,12 @@ def test_a_parent_may_come_later_and_be_changed(mlflow, alice, client):
 # --- within a job -----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def job(alice, home, tasks):
-    made = lifecycle.create_job(
+    job = lifecycle.create_job(
         user=alice, name="fit", entry="train.py", args=["--lr", "0.1"], project="own", by="alice"
     )
-    made = lifecycle.order_run(made.pk)
-    lifecycle.note_start(made.pk, made.run_name)
-    return Job.objects.get(pk=made.pk)
+    job = lifecycle.order_run(job.pk)
+    lifecycle.note_start(job.pk, job.run_name)
+    return Job.objects.get(pk=job.pk)
 
 
 def test_a_jobs_token_fills_the_jobs_run_whatever_the_script_creates(job, alice, tasks):
@@ -316,8 +316,8 @@ def test_what_is_said_of_a_job_finds_it(job, mlflow):
         f"tags.mlflow.source.type = '{tags['mlflow.source.type']}'", "tags.mlflow.source.type IS NOT NULL",
         f"attributes.start_time = {info['start_time']}",
     ):  # fmt: skip
-        found = mlflow.call("post", "runs/search", experiment_ids=[key], filter=filter)["runs"]
-        assert [run["info"]["run_id"] for run in found] == [job.run_id.hex], filter
+        runs = mlflow.call("post", "runs/search", experiment_ids=[key], filter=filter)["runs"]
+        assert [run["info"]["run_id"] for run in runs] == [job.run_id.hex], filter
     absent = mlflow.call("post", "runs/search", experiment_ids=[key], filter="tags.mlflow.source.name IS NULL")["runs"]
     assert [run["info"]["run_name"] for run in absent] == ["other"]
     ordered = mlflow.call("post", "runs/search", experiment_ids=[key], order_by=["tags.mlflow.source.name DESC"])
@@ -330,14 +330,14 @@ def test_a_run_is_found_by_the_times_that_are_shown(job, mlflow, microseconds):
     Job.objects.filter(pk=job.pk).update(started=moment, ended=moment, state="finished")
     info = mlflow.call("get", "runs/get", run_id=job.run_id.hex)["run"]["info"]
 
-    def found(filter: str) -> list:
+    def search(filter: str) -> list:
         return mlflow.call("post", "runs/search", experiment_ids=[str(job.project_id)], filter=filter).get("runs", [])
 
     for name in ("start_time", "end_time"):
         for operator in ("=", ">=", "<="):
-            assert found(f"attributes.{name} {operator} {info[name]}"), operator
+            assert search(f"attributes.{name} {operator} {info[name]}"), operator
         for operator in ("!=", "<", ">"):
-            assert not found(f"attributes.{name} {operator} {info[name]}"), operator
+            assert not search(f"attributes.{name} {operator} {info[name]}"), operator
 
 
 def test_a_jobs_token_writes_no_other_run(job, mlflow, alice):
@@ -386,10 +386,10 @@ def test_pages_show_a_clients_run_without_what_only_a_job_has(mlflow, alice, cli
 
 
 def test_a_jobs_environment_has_what_mlflow_needs(job, alice):
-    found = environment.run_spec(job, alice).environment
-    assert found["MLFLOW_TRACKING_URI"].endswith("/mlflow")
-    assert found["MLFLOW_EXPERIMENT_ID"] == str(job.project_id)
-    assert "MLFLOW_RUN_ID" not in found, "parallel processes would share it"
-    assert found["MLFLOW_TRACKING_TOKEN"] == job_token(job)
+    variables = environment.run_spec(job, alice).environment
+    assert variables["MLFLOW_TRACKING_URI"].endswith("/mlflow")
+    assert variables["MLFLOW_EXPERIMENT_ID"] == str(job.project_id)
+    assert "MLFLOW_RUN_ID" not in variables, "parallel processes would share it"
+    assert variables["MLFLOW_TRACKING_TOKEN"] == job_token(job)
     job.env = {"MLFLOW_TRACKING_URI": "https://elsewhere.example"}
     assert "MLFLOW_EXPERIMENT_ID" not in environment.run_spec(job, alice).environment

@@ -17,9 +17,9 @@ def make_runs(alice) -> None:
     home = storage.home_dir("alice")
     (home / "train.py").write_text("")
     (home / "eval.py").write_text("")
-    made = {}
+    jobs = {}
     for place, name in enumerate("abcde"):
-        made[name] = lifecycle.create_job(
+        jobs[name] = lifecycle.create_job(
             user=alice, by="alice", name=name, entry="eval.py" if name == "b" else "train.py", cpu=8,
             args=["--lr", ["0.1", "1e-2", "0.01", "adam", "2"][place], "--batch-size", "8"],
             tags={"baseline": ""} if name in "ab" else {"team": "vision"} if name == "c" else {},
@@ -35,7 +35,7 @@ def make_runs(alice) -> None:
         )  # fmt: skip
     for name, loss in {"a": 0.05, "b": 0.5, "c": float("nan")}.items():
         RunMetric.objects.create(
-            job=made[name], user=alice, name="loss", last=loss, min=loss, max=loss, count=1, step=1
+            job=jobs[name], user=alice, name="loss", last=loss, min=loss, max=loss, count=1, step=1
         )  # fmt: skip
 
 

@@ -21,8 +21,8 @@ def ended(runs):
 def test_lists_pages_and_rest_tell_the_ends_apart(client, as_alice, alice, ended, state, names):
     client.force_login(alice)
     for question in (f"state={state}", f"filter=state+%3D+{state}"):
-        found = as_alice.call("get", f"users/alice/runs?{question}").json()
-        assert [run["name"] for run in found["runs"]] == names
+        answer = as_alice.call("get", f"users/alice/runs?{question}").json()
+        assert [run["name"] for run in answer["runs"]] == names
     (name,) = names
     job = as_alice.call("get", f"users/alice/jobs/{name}").json()
     assert (job["state"], job["outcome"]) == ("error", state)

@@ -154,8 +154,8 @@ def test_exports_have_all_rows_and_no_formulas(pages):
         ["a", "Größe 1", "' \n=1+1", "'@x", "0.1", "0.05", "finished"],
     ]
     project = Project.objects.get(name="vision")
-    found = json.loads(b"".join(pages.get("/runs/export.json", {"in": project.pk}).streaming_content))
-    assert [(run["name"], run["params"]["lr"]) for run in found] == [("b", "1e-2"), ("a", "0.1")]
+    runs = json.loads(b"".join(pages.get("/runs/export.json", {"in": project.pk}).streaming_content))
+    assert [(run["name"], run["params"]["lr"]) for run in runs] == [("b", "1e-2"), ("a", "0.1")]
     assert pages.get("/runs/export.csv", {"in": "99999"}).status_code == 404
 
 

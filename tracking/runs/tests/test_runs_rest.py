@@ -178,14 +178,14 @@ def test_every_order_is_the_same_page_by_page(as_alice, runs, sort, expected):
     assert Job.objects.update(notes="") == 5
     whole = as_alice.call("get", RUNS, {"sort": sort}).json()
     assert "".join(run["name"] for run in whole["runs"]) == expected
-    found, after = "", ""
+    listed, after = "", ""
     while True:
         page = as_alice.call("get", RUNS, {"sort": sort, "limit": 2, "after": after}).json()
-        found += "".join(run["name"] for run in page["runs"])
+        listed += "".join(run["name"] for run in page["runs"])
         after = page["next"]
         if not after:
             break
-    assert (found, page["total"]) == (expected, 5)
+    assert (listed, page["total"]) == (expected, 5)
 
 
 def test_a_run_has_its_arguments_and_metrics(as_alice, runs):
@@ -272,9 +272,9 @@ def test_a_project_goes_to_the_trash_with_its_runs_and_comes_back_with_them(as_a
     assert as_alice.call("delete", url).json()["trashed"]
     assert names() == "edc"
     assert "restore the project" in as_alice.call("put", "users/alice/jobs/b:restore").json()["msg"]
-    made = as_alice.call("post", "users/alice/projects", {"name": "vision"}).json()
+    answer = as_alice.call("post", "users/alice/projects", {"name": "vision"}).json()
     assert "another project has this name now" in as_alice.call("put", f"{url}:restore").json()["msg"]
-    as_alice.call("put", f"users/alice/projects/{made['id']}", {"name": "other"})
+    as_alice.call("put", f"users/alice/projects/{answer['id']}", {"name": "other"})
     assert as_alice.call("put", f"{url}:restore").json()["trashed"] is None
     assert (names(), names(trash="1")) == ("edcb", "a")
     default = Project.objects.get(default=True)
@@ -286,13 +286,13 @@ def test_projects_are_made_listed_and_changed(as_alice, runs):
         "name": "a/b ü", "readme": "*x*", "goals": {"fid": "min"}, "tags": {"k": "v"},
         "board": [{"kind": "number", "metric": "loss", "statistic": "best"}],
     }  # fmt: skip
-    made = as_alice.call("post", "users/alice/projects", body)
-    assert made.status_code == 201
-    assert {key: made.json()[key] for key in body} == body
+    response = as_alice.call("post", "users/alice/projects", body)
+    assert response.status_code == 201
+    assert {key: response.json()[key] for key in body} == body
     assert (
         as_alice.call("post", "users/alice/projects", {"name": "a/b ü"}).json()["msg"].startswith("name: you already")
     )
-    url = f"users/alice/projects/{made.json()['id']}"
+    url = f"users/alice/projects/{response.json()['id']}"
     assert as_alice.call("put", url, {"name": "c"}).json()["name"] == "c"
     listed = as_alice.call("get", "users/alice/projects").json()
     assert {project["name"] for project in listed} == {"c", "default", "vision"}

@@ -49,9 +49,9 @@ def test_runs_are_counted_by_an_index_alone(alice, runs, in_project, index):
 
 
 def test_the_newest_in_a_state_are_found_in_their_order(alice, runs):
-    found = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50], "job_by_state")
-    assert "Index Only Scan using job_by_state" in found
-    assert "Sort" not in found
+    query_plan = plan(Table(alice, QueryDict("state=finished")).runs.order_by("-pk").values("pk")[:50], "job_by_state")
+    assert "Index Only Scan using job_by_state" in query_plan
+    assert "Sort" not in query_plan
 
 
 @pytest.mark.parametrize("expression", ["lr = 0.01", "lr < 1", "lr > 0.05"])

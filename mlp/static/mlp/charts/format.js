@@ -70,14 +70,14 @@ export function logSplits(low, high) {
   const decades = Math.log10(high / low);
   const digits = decades < 1 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : decades < 3 ? [1, 2, 5] : [1];
   const step = Math.max(1, Math.ceil(decades / 8));
-  const found = [];
+  const splits = [];
   for (let power = from; power <= to; power += step) {
     for (const digit of digits) {
       const value = Number(`${digit}e${power}`);
-      if (value >= low && value <= high) found.push(value);
+      if (value >= low && value <= high) splits.push(value);
     }
   }
-  return found.length > 1 ? found : [low, high];
+  return splits.length > 1 ? splits : [low, high];
 }
 
 export function ticksOf(kind, splits) {

@@ -27,11 +27,11 @@ export function litLines(lines) {
 
 // Returns the points at the cursor of a plot ([line, point], …), those that are nearest to the pointer first, and lights
 // the run of the first if it is near.
-export function lightNearest(found, plot) {
+export function lightNearest(points, plot) {
   const away = ([, point]) => Math.abs(plot.valToPos(point.smooth ?? point.value, "y") - plot.cursor.top);
-  const near = found.filter(([, point]) => point.value !== null).sort((one, two) => away(one) - away(two));
+  const near = points.filter(([, point]) => point.value !== null).sort((one, two) => away(one) - away(two));
   light(near.length && away(near[0]) <= NEAR_PX ? keyOf(near[0][0].run) : null);
-  return [...near, ...found.filter(([, point]) => point.value === null)];
+  return [...near, ...points.filter(([, point]) => point.value === null)];
 }
 
 function pointed(event) {

@@ -14,19 +14,19 @@ const LONGEST_TIP = 12; // lines
 const DIGIT = 6.2; // width of one in a mark
 
 function html(name, className, text = "") {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  made.textContent = text;
-  return made;
+  const node = document.createElement(name);
+  if (className) node.className = className;
+  node.textContent = text;
+  return node;
 }
 
 function button(text, title, action) {
-  const made = html("button", "quiet small", text);
-  made.type = "button";
-  made.title = title;
-  made.setAttribute("aria-label", title);
-  made.addEventListener("click", action);
-  return made;
+  const node = html("button", "quiet small", text);
+  node.type = "button";
+  node.title = title;
+  node.setAttribute("aria-label", title);
+  node.addEventListener("click", action);
+  return node;
 }
 
 const LOG = { splits: (plot, axis, low, high) => logSplits(low, high), filter: (plot, splits) => splits };
@@ -235,14 +235,14 @@ export class Plot {
   show(at, with_tip = false) {
     this.at = at;
     const alone = this.lines.length === 1 ? this.lines[0] : null;
-    const found = at === null ? [] : this.lines.map((line) => [line, nearest(line, at)]).filter(([, point]) => point);
+    const points = at === null ? [] : this.lines.map((line) => [line, nearest(line, at)]).filter(([, point]) => point);
     if (alone && at === null) this.latest(alone);
-    else if (alone) this.head(found[0]?.[1].value ?? null);
-    this.tip.hidden = at === null || !with_tip || !found.length;
+    else if (alone) this.head(points[0]?.[1].value ?? null);
+    this.tip.hidden = at === null || !with_tip || !points.length;
     if (this.tip.hidden) return "";
-    const shown = this.sorted(found);
+    const shown = this.sorted(points);
     const { x } = this.board.state;
-    const where = `${this.board.axisWord()} ${place(x, found.reduce((best, [, point]) => (point.far < best.far ? point : best), found[0][1]).x)}`;
+    const where = `${this.board.axisWord()} ${place(x, points.reduce((best, [, point]) => (point.far < best.far ? point : best), points[0][1]).x)}`;
     const rows = shown.slice(0, LONGEST_TIP).map(([line, point]) => {
       const label = this.names.length > 1 ? `${line.run.label} ${this.board.titleOf(line.name)}` : line.run.label;
       const row = html("div", "key");
@@ -260,10 +260,10 @@ export class Plot {
   }
 
   // Of several runs, the one under the pointer comes first in the tip, and is lit.
-  sorted(found) {
-    if (!this.plot.over.matches(":hover") || new Set(found.map(([line]) => line.run)).size < 2) return found;
+  sorted(points) {
+    if (!this.plot.over.matches(":hover") || new Set(points.map(([line]) => line.run)).size < 2) return points;
     this.lights = true;
-    return lightNearest(found, this.plot);
+    return lightNearest(points, this.plot);
   }
 
   key(event) {

@@ -3,10 +3,10 @@
 const SPACE = "http://www.w3.org/2000/svg";
 
 export function element(name, attributes, text) {
-  const made = document.createElementNS(SPACE, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  return made;
+  const node = document.createElementNS(SPACE, name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  return node;
 }
 
 // Returns about `count` round numbers from low to high.
@@ -30,9 +30,9 @@ export function cut(text, width, letter = 7) {
 // Returns the name of an axis, cut to `width`; the whole is on hover then.
 export function nameOf(name, width, attributes) {
   const shown = cut(name, width);
-  const made = element("text", { class: "axis-name", ...attributes }, shown);
-  if (shown !== name) made.append(element("title", {}, name));
-  return made;
+  const label = element("text", { class: "axis-name", ...attributes }, shown);
+  if (shown !== name) label.append(element("title", {}, name));
+  return label;
 }
 
 export function short(value) {

@@ -52,12 +52,12 @@ export class Axis {
   }
 
   powers(count) {
-    const found = [];
+    const ticks = [];
     const first = Math.ceil(Math.log10(this.low) - 1e-9);
     const last = Math.floor(Math.log10(this.high) + 1e-9);
     const every = Math.max(1, Math.ceil((last - first + 1) / count));
-    for (let power = first; power <= last; power += every) found.push(10 ** power);
-    return found;
+    for (let power = first; power <= last; power += every) ticks.push(10 ** power);
+    return ticks;
   }
 
   shown(run) {

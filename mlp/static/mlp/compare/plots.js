@@ -76,9 +76,9 @@ function between(axes, first, scatter) {
     box.value = wanted ?? keyOf(initial[index] ?? axes[0]);
     if (box.selectedIndex < 0) box.selectedIndex = 0;
   });
-  const made = (index, logarithmic) => new Axis(axes.find((axis) => keyOf(axis) === boxes[index].value), logarithmic);
+  const axisOf = (index, logarithmic) => new Axis(axes.find((axis) => keyOf(axis) === boxes[index].value), logarithmic);
   const show = (chosen) => {
-    const drawn = [0, 1].map((index) => made(index, chosen === index ? undefined : logs[index].checked));
+    const drawn = [0, 1].map((index) => axisOf(index, chosen === index ? undefined : logs[index].checked));
     drawn.forEach((axis, index) => {
       logs[index].checked = Boolean(axis.logarithmic);
       logs[index].disabled = !axis.mayBeLogarithmic;
@@ -87,7 +87,7 @@ function between(axes, first, scatter) {
   };
   boxes.forEach((box, index) => box.addEventListener("change", () => { remember(box.id, [box.value]); show(index); }));
   for (const log of logs) log.addEventListener("change", () => show());
-  logs.forEach((log, index) => { log.checked = Boolean(made(index).logarithmic); });
+  logs.forEach((log, index) => { log.checked = Boolean(axisOf(index).logarithmic); });
   show();
 }
 

@@ -5,9 +5,9 @@ import { refresh } from "../refresh.js";
 const words = document.querySelector("#column-menu")?.dataset;
 
 function element(name, properties, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
 async function send(cell, text) {

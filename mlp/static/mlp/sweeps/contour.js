@@ -29,7 +29,7 @@ export class Contour extends Scatter {
     });
     if (known.length < 3) return [];
     const [wide, high] = [x(1) - x(0), y(0) - y(1)];
-    const made = element("g", { class: "cells" });
+    const group = element("g", { class: "cells" });
     for (let column = 0; column < ACROSS; column += 1) {
       for (let row = 0; row < UPRIGHT; row += 1) {
         const [left, top] = [(column + 0.5) / ACROSS, (row + 0.5) / UPRIGHT];
@@ -43,9 +43,9 @@ export class Contour extends Scatter {
           class: "cell", x: x(column / ACROSS), y: y((row + 1) / UPRIGHT), width: wide / ACROSS + 0.7, height: high / UPRIGHT + 0.7,
         });
         cell.style.setProperty("--share", `${Math.round((100 * sum) / weights)}%`);
-        made.append(cell);
+        group.append(cell);
       }
     }
-    return [made];
+    return [group];
   }
 }

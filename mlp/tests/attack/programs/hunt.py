@@ -112,11 +112,11 @@ def text(path):
 
 def keyrings():
     """Read the kernel's keyrings that this process has or has inherited."""
-    found, buffer = [], ctypes.create_string_buffer(4096)
+    secrets, buffer = [], ctypes.create_string_buffer(4096)
     for line in text("/proc/keys"):
         if LIBC.syscall(KEYCTL, KEY_READ, int(line.split()[0], 16), buffer, 4096) > 0:
-            found += knows(buffer.raw)
-    check(found, "none of interest")
+            secrets += knows(buffer.raw)
+    check(secrets, "none of interest")
 
 
 def shared():

@@ -17,14 +17,14 @@ LOCAL = ("127.0.0.1", "::1")
 
 def listening(host):
     """Return the ports of the host that accept a connection."""
-    found = []
+    ports = []
     for port in range(1, 65536):
         link = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         link.settimeout(1)
         if link.connect_ex((host, port)) == 0 and link.getsockname() != link.getpeername():
-            found.append(port)
+            ports.append(port)
         link.close()
-    return found
+    return ports
 
 
 def unix_sockets():
