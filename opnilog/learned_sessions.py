@@ -192,7 +192,7 @@ class Learned:
             same = wild = 0
             for mine, other in zip(self.templates[number], words, strict=True):
                 same += mine == other
-                wild += mine == WILD
+                wild += mine == WILD and other != WILD
             fits = same + wild == len(words)
             likeness = 1 + same / len(words) if fits and words else same / max(1, len(words))
             if likeness > most:

@@ -38,6 +38,10 @@ PUT    /aiops/versions/{version}:serve                                          
 GET    /aiops/rates                                                               full read submit
 GET    /aiops/rate_anomalies                                                      full read submit
 GET    /aiops/session_anomalies                                                   full read submit
+GET    /aiops/suppressions                                                        full read submit
+POST   /aiops/suppressions                                                        full
+GET    /aiops/suppressions/{id}                                                   full read submit
+DELETE /aiops/suppressions/{id}                                                   full
 GET    /aiops/watched                                                             full read submit
 POST   /aiops/watched                                                             full
 GET    /aiops/watched/{id}                                                        full read submit
