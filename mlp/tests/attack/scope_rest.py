@@ -141,6 +141,7 @@ GET    /users/{user}/jobs/{name}/code/files/{path}                              
 GET    /users/{user}/jobs/{name}/diagnosis                                        full read submit
 GET    /users/{user}/jobs/{name}/log                                              full read submit
 GET    /users/{user}/jobs/{name}/log/differences                                  full read submit
+GET    /users/{user}/jobs/{name}/log/usual_way                                    full read submit
 GET    /users/{user}/jobs/{name}/log/lines                                        full read submit
 GET    /users/{user}/jobs/{name}/log/search                                       full read submit
 GET    /users/{user}/jobs/{name}/media                                            full read submit
