@@ -51,12 +51,10 @@ def test_lines_whose_order_varies_among_earlier_runs_have_no_order():
 
 
 def test_where_earlier_runs_have_lines_of_their_own_only_an_early_end_counts():
-    runs = [run(f"go|read file{letter}|work|end") for letter in "abcd"]
-    runs = [[*first[:2], f"odd {number} thing of {word}", *first[2:]]
-            for number, (first, word) in enumerate(zip(runs, ("sun", "moon it", "a b c", "q r s t"), strict=True))]  # fmt: skip
-    way = Way(runs)
-    assert way.departure(run("go|read filez|something else|work|end"), ended=True) is None
-    assert way.departure(run("go|read filez|work"), ended=True).at == 3
+    own = ("the sun", "it has a moon", "one two three", "quite another thing it is")
+    way = Way([run(f"go|read file|{text}|work|end") for text in own])
+    assert way.departure(run("go|read file|something else altogether|work|end"), ended=True) is None
+    assert way.departure(run("go|read file|work"), ended=True).at == 3
 
 
 def test_variable_words_are_no_new_lines():

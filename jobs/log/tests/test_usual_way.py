@@ -76,7 +76,7 @@ def test_without_enough_finished_runs_the_answer_says_so(make, way, client, alic
 def test_the_page_of_a_failed_job_asks_for_it_and_links_the_lines(make, client, alice):  # noqa: F811
     client.force_login(alice)
     make("fit", FAILED.replace("WARNING", "<b>WARNING"), "error")
-    make("fine", good(7))
+    make("fine", good(7, "fine"))
     earlier(make)
     assert 'hx-get="/jobs/fit/log/usual_way"' in client.get("/jobs/fit").content.decode()
     assert "/log/usual_way" not in client.get("/jobs/fine").content.decode()
