@@ -18,7 +18,7 @@ from .learned_sessions import MAX_TEMPLATES, Templates
 from .template_learning import learn_groups, template_of
 
 LEAST_RUNS = 3
-MAX_LINES = 20_000  # of a run
+MAX_LINES = 20_000  # of a run, that callers give at most
 MAX_TEXTS = 5000  # distinct ones of all runs
 MAX_SECONDS = 5.0
 STEADY = 3  # a line has at most so many different followers, if a step after it can be unusual
@@ -51,7 +51,7 @@ class Way:
         if len(runs) < LEAST_RUNS:
             raise ValueError("too few runs")
         self.deadline = time.monotonic() + MAX_SECONDS
-        counts = Counter(text for run in runs for text in run[:MAX_LINES] if text is not None)
+        counts = Counter(text for run in runs for text in run if text is not None)
         if len(counts) > MAX_TEXTS:
             raise TooVaried
         groups = learn_groups(counts)
@@ -71,7 +71,7 @@ class Way:
     def departure(self, run: Run, *, ended: bool) -> Departure | None:
         """Return where a run leaves the way, if it does; `ended`: no more lines come. Raises TooVaried."""
         events = self._events(run)
-        place = self.steps.departure(events, self.level, ended=ended and len(run) <= MAX_LINES)
+        place = self.steps.departure(events, self.level, ended=ended)
         if place is None:
             return None
         known = [at for at in range(place) if events[at] != GAP]
@@ -81,7 +81,7 @@ class Way:
     def _events(self, run: Run) -> Events:
         """Return the run's events: the number of each text's template, or the text. Raises TooVaried."""
         events: Events = []
-        for text in run[:MAX_LINES]:
+        for text in run:
             if text is None:
                 events.append(GAP)
                 continue

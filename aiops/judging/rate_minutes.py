@@ -98,7 +98,8 @@ class Minutes:
         if judge and most is not None and within > most:
             high = usual.high_at(minute)
             usual.be_loud(minute, within)
-            if within > limit_of(high):
+            # One that was found goes on until there are no more than usual, else it would end and begin again.
+            if within > (limit_of(high) if burst is None else high):
                 self._too_often(number, minute, within, most, burst)
 
     def _end_silence(self, number: int, minute: int, judge: bool) -> bool:

@@ -25,7 +25,7 @@ class Normal:
     """The shapes that people have marked as normal in a workload, as the serving model version sees them."""
 
     def __init__(self, learned: Learned, shapes: Sequence[tuple[int, list]] = ()):
-        """shapes: each with the number of its suppression."""
+        """Take the shapes, each with the number of its suppression."""
         self.learned = learned
         self.numbers = frozenset(number for number, _shape in shapes)
         self.new: dict[str, tuple[str, ...]] = {}  # texts of no template, with their words

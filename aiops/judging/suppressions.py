@@ -55,7 +55,9 @@ def mark_session(user: User, number: int | None, note: str = "") -> Suppression:
         if row.suppression is not None:
             return row.suppression
         if not row.shape:
-            raise Refused("cannot be marked: it was found by an earlier release, or has too many different lines", field="session")
+            raise Refused(
+                "cannot be marked: it was found by an earlier release, or has too many different lines", field="session"
+            )
         given = {"value": row.value, "shape": row.shape, "reasons": row.reasons}
         made = _create(user, clock, kind=Kind.SESSION, since=row.since, lines=row.lines, note=note, **given)
         same = SessionAnomaly.objects.filter(clock=clock, suppression=None, shape=row.shape)

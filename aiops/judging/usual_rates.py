@@ -140,8 +140,8 @@ class Usual:
         return limit_of(high)
 
     def be_loud(self, minute: int, lines: int) -> None:
-        """Note that more lines than usual have come in the window that ends with this minute; they do not become usual,
-        except at this time of the day or week.
+        """Keep in mind that more lines than usual came in the window that ends with this minute. They do not become
+        usual, except at this time of the day or week.
         """
         self.open = []
         self.loud = usual_hours.add(self.loud, minute // 60, lines)

@@ -15,7 +15,7 @@ from django.core.cache import cache
 
 from jobs.models import ENDED, Job
 from kernel.messages import Message
-from opnilog.usual_way import LEAST_RUNS, TooVaried, Way
+from opnilog.usual_way import LEAST_RUNS, MAX_LINES, TooVaried, Way
 
 from .differences import MAX_RUNS, Line, Text, earlier_runs, read
 
@@ -97,8 +97,8 @@ def _compute(job: Job, runs: list[Job]) -> UsualWay:
     if not own.lines:
         return UsualWay(Verdict.UNKNOWN, compared, Message("the log is empty"))
     try:
-        way = Way([_run(text) for text in others])
-        found = way.departure(_run(own), ended=job.state in ENDED)
+        way = Way([_forms(text) for text in others])
+        found = way.departure(_forms(own), ended=job.state in ENDED)
     except TooVaried:
         return UsualWay(Verdict.UNKNOWN, compared, Message("the logs have too many different lines to be compared"))
     if way.knows_nothing:
@@ -112,16 +112,25 @@ def _compute(job: Job, runs: list[Job]) -> UsualWay:
     return UsualWay(Verdict.DEPARTED, compared, _say(last, then, usual), last, then, usual)
 
 
-def _run(text: Text) -> list[str | None]:
-    """Return the shapes of the lines; None stands for the middle of a long log."""
-    forms: list[str | None] = [form for _line, _text, form in text.lines]
-    return [*forms[: text.seam], None, *forms[text.seam :]] if text.cut else forms
+def _places(text: Text) -> list[int | None]:
+    """Return the places of the lines that are compared: the first and the last ones of a log with many; None stands for
+    those between them.
+    """
+    count, half = len(text.lines), MAX_LINES // 2
+    if not text.cut and count <= MAX_LINES:
+        return list(range(count))
+    head, tail = (text.seam, text.seam) if text.cut else (count, 0)
+    return [*range(min(head, half)), None, *range(max(tail, count - half), count)]
 
 
-def _line(text: Text, place: int) -> Line | None:
-    """Return the line at that place of `_run`; None behind the last one."""
-    at = place - (text.cut and place > text.seam)
-    return text.show(at) if at < len(text.lines) else None
+def _forms(text: Text) -> list[str | None]:
+    return [None if place is None else text.lines[place][2] for place in _places(text)]
+
+
+def _line(text: Text, at: int) -> Line | None:
+    """Return the line at that place of `_forms`; None behind the last one."""
+    places = _places(text)
+    return text.show(places[at]) if at < len(places) else None
 
 
 def _say(last: Line | None, then: Line | None, usual: Line | None) -> Message:

@@ -143,10 +143,10 @@ def test_the_page_marks_a_rate_and_undoes_it(stormed, alice):
 
 
 # --- loud hours ----------------------------------------------------------------------------------------------------
-def remember(days, lines: int = 500) -> None:
+def remember(days, lines: int = 500, shift: int = 0) -> None:
     """Let the template have been loud on these days before, around the same time."""
     rate = TemplateRate.objects.get(template_id=RETRY)
-    hour = (BASE + 5) // 60
+    hour = (BASE + 5) // 60 + shift
     rate.state["loud"] = sorted([hour - 24 * day, lines] for day in days)
     rate.save()
 
@@ -165,6 +165,13 @@ def test_an_hour_that_is_usually_loud_is_not_reported(shop, days, reported):  # 
     remember(days)
     night(5, 20)
     assert bool(found()) is reported
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_when_clocks_are_changed_no_night_is_reported(shop, hours):  # noqa: F811
+    remember((1, 2, 3, 4), shift=hours)
+    night(5, 20)
+    assert found() == []
 
 
 def test_a_night_that_is_much_louder_is_reported(shop):  # noqa: F811

@@ -116,3 +116,15 @@ def test_a_log_without_end_is_compared_in_bounded_time(make, way):  # noqa: F811
                                       for n in range(30_000)), entry="wild.py")  # fmt: skip
     make("old", "x\n", entry="wild.py")
     assert way("wild1")["verdict"] in ("unknown", "departed")
+
+
+def test_of_a_log_with_many_lines_the_end_is_compared_too(make, way):  # noqa: F811
+    """As those of builds, with tens of thousands of lines, of which the last ones say why it failed."""
+    begin, end = "fetch\nconfigure\n", "link\ninstall\n"
+    steps = "".join(f"[{n}/30000] cc m{n}.c\n" for n in range(30_000))
+    make("fit", f"{begin}{steps}link\nld: error: undefined symbol\n", "error")
+    for number in range(3):
+        make(f"good{number}", begin + steps + end)
+    answer = way()
+    assert (answer["last"]["line"], answer["last"]["text"], answer["then"]["line"]) == (30_003, "link", 30_004)
+    assert answer["usual"]["text"] == "install"
