@@ -172,7 +172,11 @@ class Minutes:
         if not rows or any(row.template_id == number for row in rows):
             return bool(rows)
         text = (self._newest(number, end) or {}).get("template_matched", "")
-        return any(suppressions.covers(row, number, text) for row in rows)
+        return any(suppressions.covers(row, text) and not self._comes(row.template_id, end) for row in rows)
+
+    def _comes(self, number: int, end: int) -> bool:
+        """Return whether the template of that number still comes, so that another one is not what it has become."""
+        return self.clock.rates.filter(template_id=number, last__gte=end - DAY * MINUTE_MS).exists()
 
     def _begin(self, number: int, kind: str, **values) -> None:
         self.open[number, kind] = RateAnomaly(clock=self.clock, template_id=number, kind=kind, **values)

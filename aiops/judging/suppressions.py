@@ -149,8 +149,8 @@ class Rates:
         return [row for row in self.rows if row.kind == kind]
 
 
-def covers(row: Suppression, number: int, text: str) -> bool:
-    """Return whether a suppression is about the template of that number and text: templates that are learned again
-    have other numbers.
+def covers(row: Suppression, text: str) -> bool:
+    """Return whether a suppression can be about the template of that text: templates that are learned again have other
+    numbers, and more or fewer variables.
     """
-    return row.template_id == number or (bool(text) and (is_like(row.template, text) or is_like(text, row.template)))
+    return bool(text) and (is_like(row.template, text) or is_like(text, row.template))

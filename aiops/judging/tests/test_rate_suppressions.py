@@ -104,6 +104,16 @@ def test_a_template_with_another_number_is_the_same(stormed, as_alice):
     assert listed(as_alice) == []
 
 
+def test_a_like_template_that_comes_beside_it_is_another(stormed, as_alice):
+    mark(as_alice)
+    other = {"template_matched": "retry of a <*>", "masked_log": "retry of a b"}
+    send(range(20, 90), 44, 1, pod_name="c", **other)
+    go(85, since=25)
+    send(range(85, 89), 44, 200, pod_name="d", **other)
+    go(90, since=85)
+    assert listed(as_alice) == ["often"]
+
+
 def test_what_is_marked_while_minutes_are_counted_stays_marked(shop, as_alice, monkeypatch):  # noqa: F811
     usual(range(40))
     storm(5, 30)
@@ -179,6 +189,16 @@ def test_a_night_that_is_much_louder_is_reported(shop):  # noqa: F811
     night(5, 20)
     assert found() == [("often", RETRY)]
     assert RateAnomaly.objects.get().high >= 120
+
+
+def test_a_night_about_as_loud_as_is_too_much_is_reported_once(shop):  # noqa: F811
+    remember((1, 2, 3), 120)
+    usual(range(130))
+    for begin in range(5, 100, 24):
+        storm(begin, begin + 10, 70)
+        storm(begin + 10, begin + 24, 45)
+    go(130)
+    assert found() == [("often", RETRY)]
 
 
 def test_one_incident_among_quiet_nights_makes_no_night_loud(shop):  # noqa: F811
