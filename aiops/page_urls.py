@@ -21,6 +21,7 @@ urlpatterns = [
     path("aiops/export", export.download, name="aiops_export"),
     path("aiops/watched", watched_pages.watched, name="aiops_watched"),
     path("aiops/workload", workload_pages.workload, name="aiops_workload"),
+    path("aiops/suppress", workload_pages.suppress, name="aiops_suppress"),
     path("aiops/searches", search_pages.saved, name="aiops_searches"),
     path("aiops/alerts", alert_pages.alerts, name="aiops_alerts"),
     path("aiops/models", aiops_operators.models, name="aiops_models"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .web import alerts_api, export, logs_api, owners_api, rates_api, sessions_api
+from .web import alerts_api, export, logs_api, owners_api, rates_api, sessions_api, suppressions_api
 from .web import training_api as training
 
 urlpatterns = [
@@ -14,6 +14,8 @@ urlpatterns = [
     path("aiops/rates", rates_api.Rates.as_view()),
     path("aiops/rate_anomalies", rates_api.RateAnomalies.as_view()),
     path("aiops/session_anomalies", sessions_api.SessionAnomalies.as_view()),
+    path("aiops/suppressions", suppressions_api.Suppressions.as_view()),
+    path("aiops/suppressions/<seg:id>", suppressions_api.SuppressionDetail.as_view()),
     path("aiops/watched", owners_api.Watched.as_view()),
     path("aiops/watched/<seg:id>", owners_api.WatchedDetail.as_view()),
     path("aiops/searches", alerts_api.SavedSearches.as_view()),

@@ -27,6 +27,7 @@ urlpatterns = [
     path(f"{JOB}/log/search", log_api.JobLogSearch.as_view()),
     path(f"{JOB}/log/differences", log_api.JobLogDifferences.as_view()),
     path("users/<seg:user>/checkouts", code_api.Checkout.as_view()),
+    path(f"{JOB}/log/usual_way", log_api.JobLogUsualWay.as_view()),
     path(f"{JOB}/code", code_api.JobCode.as_view()),
     path(f"{JOB}/code/archive", code_api.JobCodeArchive.as_view()),
     path(f"{JOB}/code/diff", code_api.JobCodeDiff.as_view()),

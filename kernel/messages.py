@@ -33,8 +33,8 @@ ONE = {
         "account", "attempt", "byte", "character", "comparison", "day", "element", "failure", "file", "folder",
         "hour", "input", "job", "key", "label", "line", "message", "minute", "model", "notification", "panel",
         "parameter", "pipeline", "point", "project", "recipient", "rule", "run", "schedule", "second", "share", "sign",
-        "step", "string", "sweep", "template", "token", "trial", "upload", "value", "version", "view", "webhook",
-        "word", "workload")},
+        "step", "string", "suppression", "sweep", "template", "token", "trial", "upload", "value", "version", "view",
+        "webhook", "word", "workload")},
 }  # fmt: skip
 COUNTED = re.compile(rf"%\((\w+)\)s((?: (?!of |in |to |or |and |than )[A-Za-z]+){{0,2}}?) ({'|'.join(ONE)})\b")
 BREAK = "\x1f"  # where a sentence ends, while a message is divided

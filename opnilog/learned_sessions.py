@@ -151,19 +151,14 @@ def _ends(sessions: Sequence[Sequence]) -> list:
 
 
 # --- judging -------------------------------------------------------------------------------------------------------
-class Learned:
-    """What a model version has learned of one workload. Not thread-safe."""
+class Templates:
+    """The templates of a log, asked for each line. `similar`: the least share of equal words by which a text is of a
+    template that does not match it; of 1.0 it must match. Not thread-safe.
+    """
 
-    def __init__(self, state: Mapping):
-        """Take what `learn` returned of the workload. Raises ValueError for anything else."""
-        try:
-            self.key = Key(*state["key"])
-            self.quiet_ms = int(state["quiet"])
-            self.ends = set(state["ends"])
-            self.templates = [tuple(words) for words in state["templates"]]
-            self.sessions = Sessions.load(state["sessions"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not learned sessions: {error!r}")
+    def __init__(self, templates: Iterable[Sequence[str]], similar: float = SIMILAR):
+        self.templates = [tuple(words) for words in templates]
+        self.similar = similar
         self.by_length: dict[int, list[int]] = defaultdict(list)
         for number, words in enumerate(self.templates):
             self.by_length[len(words)].append(number)
@@ -187,17 +182,32 @@ class Learned:
 
     def _find(self, masked: str) -> int | str:
         words = words_of(masked)
-        best, most = masked[:SHOWN], SIMILAR
+        best, most = masked[:SHOWN], self.similar
         for number in self.by_length.get(len(words), ()):
             same = wild = 0
             for mine, other in zip(self.templates[number], words, strict=True):
                 same += mine == other
-                wild += mine == WILD
+                wild += mine == WILD and other != WILD
             fits = same + wild == len(words)
             likeness = 1 + same / len(words) if fits and words else same / max(1, len(words))
             if likeness > most:
                 best, most = number, likeness
         return best
+
+
+class Learned(Templates):
+    """What a model version has learned of one workload. Not thread-safe."""
+
+    def __init__(self, state: Mapping):
+        """Take what `learn` returned of the workload. Raises ValueError for anything else."""
+        try:
+            self.key = Key(*state["key"])
+            self.quiet_ms = int(state["quiet"])
+            self.ends = set(state["ends"])
+            super().__init__(state["templates"])
+            self.sessions = Sessions.load(state["sessions"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not learned sessions: {error!r}")
 
 
 def load(folder: Path) -> dict[str, Learned]:

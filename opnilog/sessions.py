@@ -111,6 +111,19 @@ class Sessions:
             differs, key=lambda difference: -abs(math.log1p(difference[1]) - math.log1p(difference[2]))
         )
 
+    def compared(self, events: Iterable[Event]) -> Hashable:
+        """Return what of a session is compared with normal ones: the events that count, how often each comes, and the
+        pairs in the wrong order.
+        """
+        row = tuple(events)
+        counts = Counter(row)
+        counted = frozenset((event, times) for event, times in counts.items() if not self._is_optional(event, times))
+        return counted, frozenset(self.misplaced(row))
+
+    def _is_optional(self, event: Event, times: int) -> bool:
+        least, most = self.optional.get(event, (1, 0))
+        return least <= times <= most
+
     def dump(self) -> dict:
         """Return what was learned, as JSON; the events must be strings or numbers."""
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aiops import logstore
-from aiops.judging import rates, sessions
+from aiops.judging import rates, sessions, suppressions
 from kernel import storage
 
 from . import accept, follow
@@ -18,4 +18,5 @@ def forget_log(kind: str, owner: str, name: str) -> None:
     if not any((storage.root() / other / owner / name).is_dir() for other in follow.RUNS if other != kind):
         rates.forget((accept.LOCAL, owner, name))
         sessions.forget((accept.LOCAL, owner, name))
+        suppressions.forget((accept.LOCAL, owner, name))
         logstore.get().forget((accept.LOCAL, owner, name))

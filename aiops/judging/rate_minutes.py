@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from django.db.models import Q
@@ -11,13 +10,14 @@ from aiops import logstore
 from aiops.logstore.base import MINUTE_MS, Names
 from aiops.models import RateAnomaly, RateClock, TemplateRate
 
-from .usual_rates import DAY, Usual
+from . import suppressions
+from .template_text import matches
+from .usual_rates import DAY, Usual, limit_of
 
 Kind = RateAnomaly.Kind
 MAX_TEMPLATES = 2000  # of a workload, that are counted
 COMPARED = 200  # templates that a silent one's lines may have now
 FIELDS = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
-WILD = "<*>"
 
 
 def names_of(clock: RateClock) -> Names:
@@ -29,6 +29,7 @@ class Minutes:
 
     def __init__(self, clock: RateClock, end: int):
         self.clock, self.active = clock, clock.active
+        self.marked = suppressions.Rates(names_of(clock))  # before the anomalies: who marks one changes it
         self.counts: dict[int, dict[int | None, int]] = defaultdict(dict)
         span = clock.minute * MINUTE_MS, end * MINUTE_MS
         for number, minute, lines in logstore.get().template_minutes(names_of(clock), *span):
@@ -87,28 +88,44 @@ class Minutes:
 
     def _came(self, number: int, minute: int, lines: int, learn: bool, judge: bool) -> None:
         usual, burst = self.usual[number], self.open.get((number, Kind.OFTEN))
-        silence = self.open.pop((number, Kind.SILENT), None)
-        if silence is not None:
-            usual.remember(silence.since // MINUTE_MS, -silence.lines)
-            silence.until, silence.recovered = minute * MINUTE_MS, True
-            self.anomalies.append(silence)
+        pause = self._end_silence(number, minute, judge)
         usual.close(minute)
         most = usual.most(self.active)
-        usual.add(minute, lines, self.active, learn=learn and burst is None and silence is None)
+        usual.add(minute, lines, self.active, learn=learn and burst is None and not pause)
         self.rates[number].last = minute * MINUTE_MS
         self.changed.add(number)
         within = usual.within(minute)
         if judge and most is not None and within > most:
-            usual.open = []  # is not usual
-            self._too_often(number, minute, within, most, burst)
+            high = usual.high_at(minute)
+            usual.be_loud(minute, within)
+            # One that was found goes on until there are no more than usual, else it would end and begin again.
+            if within > (limit_of(high) if burst is None else high):
+                self._too_often(number, minute, within, most, burst)
+
+    def _end_silence(self, number: int, minute: int, judge: bool) -> bool:
+        """End the silence of a template that came; return whether it was one, or as long as one that was told before,
+        and so is no usual gap.
+        """
+        usual = self.usual[number]
+        if silence := self.open.pop((number, Kind.SILENT), None):
+            usual.remember(silence.since // MINUTE_MS, -silence.lines)
+            silence.until, silence.recovered = minute * MINUTE_MS, True
+            self.anomalies.append(silence)
+            return True
+        last, gap = (self.rates[number].last or 0) // MINUTE_MS, self.active - usual.last
+        if gap > DAY or (judge and usual.is_usual_pause(last, self.active)):
+            usual.remember(last, -gap)
+            return True
+        return False
 
     def _too_often(self, number: int, minute: int, within: int, most: int, burst: RateAnomaly | None) -> None:
         usual, end = self.usual[number], (minute + 1) * MINUTE_MS
         if burst is not None:
             burst.lines, burst.last = max(burst.lines, within), end
             self.anomalies.append(burst)
-        elif not usual.was_before(minute, within):
+        elif not usual.was_before(minute, within) and not self._is_marked(Kind.OFTEN, number, end, within):
             low, high = usual.range(self.active)
+            high = max(high, usual.high_at(minute))
             text = (self._newest(number, end) or {}).get("template_matched", "")
             since = usual.since(minute, most) * MINUTE_MS
             self._begin(number, Kind.OFTEN, template=text, since=since, last=end, lines=within, low=low, high=high)
@@ -125,10 +142,14 @@ class Minutes:
             self.anomalies.append(silence)
             if gap > DAY:  # it does not come any more
                 silence.until = end
-                self.gone.add(self._dropped(number))
+                self._rest(number)
             return
         at = usual.silent_at()
         if at is None or at > self.active or not whole or usual.was_before(row.last // MINUTE_MS, -gap):
+            return
+        if self._is_marked(Kind.SILENT, number, end, gap):
+            if gap > DAY:
+                self._rest(number)
             return
         newest = self._newest(number, end)
         if newest is not None and newest["time"] >= row.last + MINUTE_MS:  # it came, and arrived late
@@ -143,6 +164,20 @@ class Minutes:
         text = newest.get("template_matched", "")
         self._begin(number, Kind.SILENT, template=text, since=since, last=end, lines=gap, low=1, high=usually)
 
+    def _is_marked(self, kind: str, number: int, end: int, lines: int) -> bool:
+        """Return whether people have marked this as usual: a silence of any length, so many lines or about so many."""
+        rows = self.marked.of(kind)
+        if kind == Kind.OFTEN:
+            rows = [row for row in rows if lines <= limit_of(row.lines)]
+        if not rows or any(row.template_id == number for row in rows):
+            return bool(rows)
+        text = (self._newest(number, end) or {}).get("template_matched", "")
+        return any(suppressions.covers(row, text) and not self._comes(row.template_id, end) for row in rows)
+
+    def _comes(self, number: int, end: int) -> bool:
+        """Return whether the template of that number still comes, so that another one is not what it has become."""
+        return self.clock.rates.filter(template_id=number, last__gte=end - DAY * MINUTE_MS).exists()
+
     def _begin(self, number: int, kind: str, **values) -> None:
         self.open[number, kind] = RateAnomaly(clock=self.clock, template_id=number, kind=kind, **values)
         self.anomalies.append(self.open[number, kind])
@@ -153,6 +188,11 @@ class Minutes:
             at = usual.silent_at()
             if at is not None and at < self.active and (number, Kind.SILENT) not in self.open:
                 self.gone.add(self._dropped(number))
+
+    def _rest(self, number: int) -> None:
+        self.usual[number].rest()
+        self.changed.add(number)
+        self.open.pop((number, Kind.SILENT), None)
 
     def _dropped(self, number: int) -> int:
         del self.usual[number], self.rates[number]
@@ -179,11 +219,4 @@ class Minutes:
             for template in templates
             if template["template_cluster_id"] != number
         )
-        return any(_matches(template, text) for template in others)
-
-
-def _matches(template: str, text: str) -> bool:
-    """Return whether a template matches the text; WILD in it matches any words."""
-    if WILD in text or not template.replace(WILD, "").strip():
-        return False
-    return re.fullmatch(".+".join(map(re.escape, template.split(WILD))), text) is not None
+        return any(matches(template, text) for template in others)

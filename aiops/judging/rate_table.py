@@ -18,13 +18,16 @@ DAY_MS = 86_400_000
 
 
 def anomalies(names: Names) -> QuerySet:
-    """Return the unusual times of a workload, the newest first."""
-    return of_clocks(RateAnomaly.objects.all(), names).select_related("clock")
+    """Return the unusual times of a workload that nobody has marked as usual, the newest first."""
+    return of_clocks(RateAnomaly.objects.filter(suppression=None), names).select_related("clock")
 
 
-def visible_anomalies(user, names: Names) -> QuerySet:
-    """Return the unusual times in the workloads that the user may see, of those names ("" is any)."""
-    rows, mine = anomalies(names), scope.namespaces(user)
+def visible(user, names: Names | None = None) -> QuerySet:
+    """Return the unusual times in the workloads that the user may see, of those names ("" is any), as `anomalies`;
+    without names also those that are marked as usual.
+    """
+    rows = anomalies(names) if names is not None else RateAnomaly.objects.select_related("clock")
+    mine = scope.namespaces(user)
     return rows if mine is None else rows.filter(clock__cluster=scope.LOCAL, clock__namespace__in=mine)
 
 

@@ -21,7 +21,7 @@ from kernel.database import reachable
 from kernel.errors import Fault
 from kernel.locking import lock_row
 
-from . import watching
+from . import suppressions, watching
 from .rate_minutes import FIELDS, Minutes, names_of
 from .usual_rates import DAY, Usual
 
@@ -124,6 +124,8 @@ def _count(clock: RateClock, until: int) -> bool:
     with transaction.atomic():
         row = lock_row(RateClock, pk=clock.pk)
         if row is None or row.minute != clock.minute:  # watched no longer, or counted by another
+            return False
+        if suppressions.Rates(names_of(clock)) != minutes.marked:  # somebody has marked one meanwhile
             return False
         row.minute, row.active = end, minutes.active
         row.save(update_fields=["minute", "active"])

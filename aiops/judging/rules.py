@@ -27,6 +27,10 @@ MAX_RECIPIENTS = 20
 MAX_MUTED_S = 30 * 86_400
 NAMED = ("cluster", "namespace", "deployment")
 FIELDS = ("name", "kind", *NAMED, "threshold", "percent", "direction", "window_s", "quiet_s", "enabled")
+DEFAULTS: dict[str, dict] = {  # of a new rule, where they are not those of the table
+    Kind.TEMPLATE_RATE: {"direction": Direction.BOTH},
+    Kind.SESSION: {"threshold": 1},
+}
 NO_RECIPIENT = Message("must be users who may see these lines, or are in a tenant of yours")
 
 
@@ -57,8 +61,8 @@ def create(user: User, values: dict) -> AlertRule:
     with transaction.atomic():
         hold_active(user)
         require_room(user)
-        both = {"direction": Direction.BOTH} if values.get("kind") == Kind.TEMPLATE_RATE else {}
-        return _set(AlertRule(owner=user, created=now, checked=now), both | values)
+        usual = DEFAULTS.get(values.get("kind"), {})
+        return _set(AlertRule(owner=user, created=now, checked=now), usual | values)
 
 
 def change(rule: AlertRule, values: dict) -> AlertRule:

@@ -43,6 +43,14 @@ def may_see(user: User, cluster: str, namespace: str) -> bool:
     return names is None or (cluster == LOCAL and namespace in names)
 
 
+def owns(user: User, cluster: str, namespace: str) -> bool:
+    """Return whether the namespace is the user's, or a service account's of the user; all are an administrator's."""
+    if user.is_administrator:
+        return True
+    mine = Q(pk=user.pk) | Q(owner_id=user.pk)
+    return cluster == LOCAL and User.objects.filter(mine, username=namespace).exists()
+
+
 def clauses(user: User) -> list[dict]:
     """Return the conditions of the log store on the lines that the user may see."""
     names = namespaces(user)

@@ -21,7 +21,7 @@ def find(rule: AlertRule, now: datetime) -> Finding | None:
     """
     since = max(now - timedelta(seconds=rule.window_s), rule.last_fired or rule.created)
     names = {f"clock__{name}": getattr(rule, name) for name in rules.NAMED if getattr(rule, name)}
-    rows = SessionAnomaly.objects.filter(found__gt=since, found__lte=now, **names)
+    rows = SessionAnomaly.objects.filter(suppression=None, found__gt=since, found__lte=now, **names)
     counts = rows.order_by().values_list("clock").annotate(n=Count("pk")).order_by("-n", "clock")
     clock, count = counts.first() or (None, 0)
     if clock is None or count < rule.threshold:

@@ -15,13 +15,16 @@ Reason = SessionAnomaly.Reason
 
 
 def odd(names: Names) -> QuerySet:
-    """Return the unusual sessions of a workload, the newest first."""
-    return of_clocks(SessionAnomaly.objects.all(), names).select_related("clock")
+    """Return the unusual sessions of a workload that nobody has marked as normal, the newest first."""
+    return of_clocks(SessionAnomaly.objects.filter(suppression=None), names).select_related("clock")
 
 
-def visible(user, names: Names) -> QuerySet:
-    """Return the unusual sessions of the workloads that the user may see, of those names ("" is any)."""
-    rows, mine = odd(names), scope.namespaces(user)
+def visible(user, names: Names | None = None) -> QuerySet:
+    """Return the unusual sessions of the workloads that the user may see, of those names ("" is any), as `odd`; without
+    names also those that are marked as normal.
+    """
+    rows = odd(names) if names is not None else SessionAnomaly.objects.select_related("clock")
+    mine = scope.namespaces(user)
     return rows if mine is None else rows.filter(clock__cluster=scope.LOCAL, clock__namespace__in=mine)
 
 

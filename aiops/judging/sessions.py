@@ -18,7 +18,7 @@ from django.db import transaction
 
 from aiops import logstore
 from aiops.logstore.base import Names
-from aiops.models import SessionAnomaly, SessionClock
+from aiops.models import SessionAnomaly, SessionClock, Suppression
 from aiops.wire import folders
 from kernel.database import reachable
 from kernel.errors import Fault
@@ -29,7 +29,8 @@ from opnilog.masking import mask
 from opnilog.session_keys import ATTRIBUTE
 from opnilog.store import Versions
 
-from . import watching
+from . import suppressions, watching
+from .session_shapes import Normal, shape_of
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +69,12 @@ class Judge:
         watched = sorted(watching.triples())[:MAX_WORKLOADS]
         with reachable():
             clocks = _clocks(watched, {names for names in watched if "/".join(names) in self.learned}, until)
+            marked = suppressions.of_sessions()
         self.readers = {pk: reader for pk, reader in self.readers.items() if any(clock.pk == pk for clock in clocks)}
         for clock in clocks:
             try:
                 with reachable():
-                    self._advance(clock, until)
+                    self._advance(clock, until, marked.get(names_of(clock), frozenset()))
             except Fault as problem:
                 self.readers.pop(clock.pk, None)
                 log.warning("the sessions of %s could not be read: %s", clock, problem)
@@ -94,12 +96,13 @@ class Judge:
         except (OSError, ValueError) as problem:
             log.error("the sessions of model version %s cannot be read: %s", serving, problem)
 
-    def _advance(self, clock: SessionClock, until: int) -> None:
+    def _advance(self, clock: SessionClock, until: int, marked: frozenset[int]) -> None:
         reader = self.readers.get(clock.pk)
         if reader is None or reader.judged != clock.until:  # the other replica has read on
             reader = self.readers[clock.pk] = Reader(clock, self.learned[str(clock)])
         else:
             reader.look_back(until)
+        changed = reader.follow(marked)
         ended = reader.read(until)
         odd = reader.odd(ended)
         with transaction.atomic():
@@ -110,7 +113,13 @@ class Judge:
             row.until, row.since = max(row.until, reader.position), reader.since()
             row.save(update_fields=["until", "since"])
             _write(row, reader.learned, odd)
+            if changed:
+                _cover(row, reader.normal)
         reader.judged = row.until
+
+
+def names_of(clock: SessionClock) -> Names:
+    return clock.cluster, clock.namespace, clock.deployment
 
 
 def forget(names: Names) -> None:
@@ -141,13 +150,22 @@ def _clocks(watched: Iterable[Names], learned: set[Names], until: int) -> list[S
     return rows
 
 
+def _cover(row: SessionClock, normal: Normal) -> None:
+    """Link the sessions that were found before to the suppressions of their shapes."""
+    for number, shape in list(row.anomalies.filter(suppression=None).values_list("pk", "shape")):
+        covering = normal.find_shape(shape)
+        if covering is not None and lock_row(Suppression, pk=covering) is not None:
+            SessionAnomaly.objects.filter(pk=number).update(suppression_id=covering)
+
+
 def _write(row: SessionClock, learned: Learned, odd: list[Session]) -> None:
     """Write odd sessions, each once: one that was found before and has got more lines since is changed."""
     attribute = learned.key.pattern if learned.key.where == ATTRIBUTE else ""
     for session in odd:
         fields = {
             "attribute": attribute, "since": session.first, "last": session.last, "lines": len(session.events),
-            "reasons": reasons(learned, session.events),
+            "reasons": reasons(learned, session.events), "shape": shape_of(learned, session.events),
+            "suppression": None,
         }  # fmt: skip
         before = row.anomalies.filter(value=session.value, since__lte=session.last, last__gte=session.first)
         known = list(before.order_by("pk").values_list("pk", flat=True))
@@ -185,8 +203,9 @@ class Reader:
     """
 
     def __init__(self, clock: SessionClock, learned: Learned):
-        self.names = clock.cluster, clock.namespace, clock.deployment
+        self.names = names_of(clock)
         self.learned = learned
+        self.normal: Normal | None = None
         self.position, self.judged = clock.since, clock.until
         self.judge_from = clock.until
         self.looked = 0
@@ -194,6 +213,13 @@ class Reader:
         self.seen: dict[int, int] = {}  # of each hour, at the last look
         self.open: dict[str, Session] = {}
         self.ended: list[Session] = []
+
+    def follow(self, marked: frozenset[int]) -> bool:
+        """Take the shapes that people have marked as normal; return whether there are others than before."""
+        if self.normal is not None and self.normal.numbers == marked:
+            return False
+        self.normal = Normal(self.learned, suppressions.shapes(marked))
+        return True
 
     def since(self) -> int:
         """Return from when on the open sessions have lines."""
@@ -233,13 +259,18 @@ class Reader:
 
     def odd(self, ended: list[Session]) -> list[Session]:
         """Return the odd ones of ended sessions. Their lines are read again first, since some may have come late."""
-        odd = [session for session in ended if self.learned.sessions.is_odd(session.events)]
+        odd = [session for session in ended if self._is_odd(session)]
         found = []
         for number, session in enumerate(odd):
             again = self._whole(session) if number < CONFIRMED else session
-            if again is not None and self.learned.sessions.is_odd(again.events):
+            if again is not None and self._is_odd(again):
                 found.append(again)
         return found
+
+    def _is_odd(self, session: Session) -> bool:
+        """Return whether a session is unlike normal ones, and unlike those that people have marked."""
+        marked = self.normal is not None and self.normal.find(session.events) is not None
+        return self.learned.sessions.is_odd(session.events) and not marked
 
     def _add(self, row: dict) -> None:
         at, text = row["time"], row["log"]

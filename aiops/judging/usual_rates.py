@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass, field
 
+from . import usual_hours
+
 WINDOW = 5  # minutes
 DAY = 1440  # minutes
 EXACT = 16  # up to here each number is a class of its own; above, four classes for a factor of two
@@ -47,7 +49,7 @@ class Usual:
 
     `began`: the minute in which it came first; its days begin there. `recent`: [minute, lines] within the last WINDOW
     minutes. `open`: [number of a window, most lines in it so far]. `fresh`: the windows of day `day`. `before`:
-    [minute, lines] of earlier episodes; of silences the negative number of active minutes.
+    [minute, lines] of earlier episodes; of silences the negative number of active minutes. `loud`: usual_hours.
     """
 
     first: int
@@ -60,6 +62,7 @@ class Usual:
     fresh: dict[int, float] = field(default_factory=dict)
     gaps: dict[int, float] = field(default_factory=dict)
     before: list[list[int]] = field(default_factory=list)
+    loud: usual_hours.Loud = field(default_factory=list)
 
     @classmethod
     def of(cls, state: dict) -> Usual:
@@ -134,7 +137,20 @@ class Usual:
         if self.seen(active) < LEAST_WINDOWS or not self._settled():
             return None
         _low, high = self.range(active)
-        return max(LEAST_LINES - 1, int(FACTOR * high + DEVIATIONS * math.sqrt(high)))
+        return limit_of(high)
+
+    def be_loud(self, minute: int, lines: int) -> None:
+        """Keep in mind that more lines than usual came in the window that ends with this minute. They do not become
+        usual, except at this time of the day or week.
+        """
+        self.open = []
+        self.loud = usual_hours.add(self.loud, minute // 60, lines)
+
+    def high_at(self, minute: int) -> int:
+        """Return the most lines that are usual in a window at this time of the day or week, where these are more than
+        at other times; else 0.
+        """
+        return usual_hours.high(self.loud, minute // 60)
 
     def was_before(self, minute: int, amount: int) -> bool:
         """Return whether an earlier day had such an episode at that time of the day: a nightly job is reported once.
@@ -157,6 +173,17 @@ class Usual:
         self.before = [*self.before, [minute, amount]][-MAX_BEFORE:]
 
     # --- silent ----------------------------------------------------------------------------------------------------
+    def is_usual_pause(self, minute: int, active: int) -> bool:
+        """Return whether the template was silent until now as on an earlier day; `minute` is that of its last line."""
+        at = self.silent_at()
+        return at is not None and at <= active and self.was_before(minute, self.last - active)
+
+    def rest(self) -> None:
+        """Forget how regularly the template came: it does not come any more. It is silent no more until it has come
+        regularly again.
+        """
+        self.gaps = {}
+
     def longest_gap(self) -> int:
         """Return the longest usual gap, in active minutes."""
         return top_of(max(self.gaps)) if self.gaps else 0
@@ -175,6 +202,11 @@ class Usual:
             if weight <= 0:
                 return top_of(kind)
         return 0
+
+
+def limit_of(high: int) -> int:
+    """Return above how many lines in a window there are too many, where so many are usual at most."""
+    return max(LEAST_LINES - 1, int(FACTOR * high + DEVIATIONS * math.sqrt(high)))
 
 
 def _count(counts: dict[int, float], kind: int, weight: float = 1) -> None:

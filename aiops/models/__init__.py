@@ -1,5 +1,6 @@
 """The models of AIOps: trainings and versions (`runs`), saved searches and alert rules (`alerts`), log lines and
-related rows (`logs`), how often templates come (`rates`), lines that belong together (`sessions`).
+related rows (`logs`), how often templates come (`rates`), lines that belong together (`sessions`), what
+people have marked as normal (`suppressions`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from .logs import Feedback, FollowedFile, Level, LogKey, LogLine, LogMinute, Tem
 from .rates import RateAnomaly, RateClock, TemplateRate
 from .runs import ENDED, ModelVersion, State, TrainingRun
 from .sessions import SessionAnomaly, SessionClock
+from .suppressions import Suppression
 
 __all__ = [
     "ENDED",
@@ -27,6 +29,7 @@ __all__ = [
     "SessionAnomaly",
     "SessionClock",
     "State",
+    "Suppression",
     "Template",
     "TemplateRate",
     "TrainingRun",

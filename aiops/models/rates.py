@@ -61,6 +61,7 @@ class RateAnomaly(models.Model):
 
     `lines`: the most in a window of five minutes; of a silence the active minutes without the template. `low` and
     `high`: what was usual, lines in a window or minutes. `recovered`: it ended because the template came as usual.
+    `suppression`: by which it is usual.
     """
 
     class Kind(models.TextChoices):
@@ -78,6 +79,14 @@ class RateAnomaly(models.Model):
     lines = models.BigIntegerField(_("lines"))
     low = models.BigIntegerField(_("usual low"))
     high = models.BigIntegerField(_("usual high"))
+    suppression = models.ForeignKey(
+        "aiops.Suppression",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        verbose_name=_("suppression"),
+    )
 
     class Meta:
         db_table = "aiops_rate_anomaly"

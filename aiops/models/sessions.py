@@ -31,6 +31,7 @@ class SessionAnomaly(models.Model):
 
     `attribute`: the name of the attribute that has the value, "" where the text has it. `reasons` are [kind, template,
     number here, usual number], the worst first; of the kind `order` [kind, first template, second template].
+    `shape`: as in Suppression; empty where it is too large. `suppression`: by which it is normal.
     """
 
     class Reason(models.TextChoices):
@@ -50,6 +51,15 @@ class SessionAnomaly(models.Model):
     lines = models.PositiveIntegerField(_("lines"))
     found = models.DateTimeField(_("found"), auto_now_add=True)
     reasons = models.JSONField(_("reasons"), default=list)
+    shape = models.JSONField(_("shape"), default=list)
+    suppression = models.ForeignKey(
+        "aiops.Suppression",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        verbose_name=_("suppression"),
+    )
 
     class Meta:
         db_table = "aiops_session_anomaly"

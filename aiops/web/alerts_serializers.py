@@ -15,7 +15,8 @@ RULE_HELP = {
     "namespace": "default: the user's name; for administrators any",
     "deployment": "empty: any",
     "search": "the number of a saved search; needed for the kind search",
-    "threshold": "anomalies, sessions, or lines; of template_rate: lines in 5 minutes that are too many",
+    "threshold": "anomalies, sessions, or lines; of template_rate: lines in 5 minutes that are too many; "
+    "default: 10, of session 1",
     "percent": "for the kind change",
     "window_s": "seconds that are looked at",
     "quiet_s": "seconds until it may fire again",

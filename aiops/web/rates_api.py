@@ -91,7 +91,7 @@ class RateAnomalies(ContractView):
 
     def get(self, request):
         given = tuple(request.query_params.get(name, "") for name in rules.NAMED)
-        rows = rate_table.visible_anomalies(request.user, given)
+        rows = rate_table.visible(request.user, given)
         if current := request.query_params.get("current"):
             rows = rows.filter(until__isnull=current == "true")
         return self.page(rows)

@@ -43,13 +43,14 @@ class SessionAnomalyOut(serializers.Serializer):
         return "/".join(names_of(row.clock))
 
     def get_reasons(self, row) -> list:
-        return ReasonOut(map(_reason, row.reasons), many=True).data
+        return ReasonOut(map(reason_of, row.reasons), many=True).data
 
     def get_filters(self, row) -> dict:
         return session_table.filters(row)
 
 
-def _reason(reason: list) -> dict:
+def reason_of(reason: list) -> dict:
+    """Return one of SessionAnomaly.reasons as ReasonOut shows it."""
     kind, template, *more = reason
     shown = {"kind": kind, "template_matched": template, "second": None, "lines": None, "usual": None}
     shown |= {"second": more[0]} if kind == SessionAnomaly.Reason.ORDER else {"lines": more[0], "usual": more[1]}

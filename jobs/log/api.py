@@ -18,6 +18,7 @@ from kernel.views import Call, query_int
 
 from .calls import HITS, LINES, answer_hits, answer_lines
 from .differences import MAX_RUNS, SHOWN, differences
+from .usual_way import Verdict, usual_way
 
 
 class ComparedLineOut(serializers.Serializer):
@@ -41,6 +42,22 @@ class LogDifferencesOut(serializers.Serializer):
     new_total = serializers.IntegerField(help_text="kinds of new lines")
     missing_total = serializers.IntegerField(help_text="kinds of missing lines")
     cut = serializers.BooleanField(help_text="whether only the beginning and the end of a long log were compared")
+
+
+class UsualWayOut(serializers.Serializer):
+    verdict = serializers.ChoiceField(
+        choices=[verdict.value for verdict in Verdict],
+        help_text="usual: as the earlier runs; departed: not so; unknown: `msg` says why",
+    )
+    msg = serializers.CharField()
+    runs = serializers.ListField(
+        child=serializers.CharField(), help_text=f"the earlier runs that it was compared with, at most {MAX_RUNS}"
+    )
+    last = ComparedLineOut(allow_null=True, help_text="departed: the last line of the usual way; null: there is none")
+    then = ComparedLineOut(allow_null=True, help_text="departed: what followed it; null at the end of the log")
+    usual = ComparedLineOut(
+        allow_null=True, help_text="departed: what usually follows it; null where that is not always the same"
+    )
 
 
 class JobLogLines(JobView):
@@ -73,6 +90,20 @@ class JobLogDifferences(JobView):
         job = self.job(name)
         others = partial(access.readable, request) if self.reading else list
         return self.answer(differences(job, others))
+
+
+class JobLogUsualWay(JobView):
+    """Up to which line the log of a job's last run went as those of at least three earlier finished jobs with the same
+    script, and what usually follows there. What is usual is tried on the earlier runs themselves, so where these differ
+    less is said.
+    """
+
+    calls = {"GET": Call("Get where a run left its usual way", READ, out=UsualWayOut)}
+
+    def get(self, request, user, name):
+        job = self.job(name)
+        others = partial(access.readable, request) if self.reading else list
+        return self.answer(usual_way(job, others))
 
 
 def _log(request, job: Job) -> LogFile:

@@ -38,11 +38,14 @@ class Line:
 
 @dataclass
 class Text:
-    """What is compared of a job's last run: its lines with their numbers and shapes, without blank ones."""
+    """What is compared of a job's last run: its lines with their numbers and shapes, without blank ones. Of a long log
+    (`cut`), the lines from `seam` on are those of its end.
+    """
 
     job: Job
     lines: list[tuple[int, str, str]] = field(default_factory=list)
     cut: bool = False
+    seam: int = 0
 
     def __post_init__(self):
         self.counts = Counter(form for _line, _text, form in self.lines)
@@ -83,8 +86,8 @@ def differences(job: Job, may_read: Callable[[Iterable[Job]], list[Job]] = list)
     """Compare the job's log with those of the latest of its earlier runs that `may_read` returns and that have one."""
     runs = may_read(earlier_runs(job)[: 2 * MAX_RUNS])
     names = [run.name for run in [job, *runs]]
-    others = [text for run in runs if (text := _read(run, names)).lines][:MAX_RUNS]
-    own = _read(job, names)
+    others = [text for run in runs if (text := read(run, names)).lines][:MAX_RUNS]
+    own = read(job, names)
     if not others or not own.lines:
         return Differences([text.job.name for text in others])
     known = set().union(*(text.counts for text in others))
@@ -134,7 +137,7 @@ def _follower(form: str, others: list[Text]) -> Line | None:
     return text.show(place + 1) if place + 1 < len(text.lines) else None
 
 
-def _read(job: Job, names: list[str]) -> Text:
+def read(job: Job, names: list[str]) -> Text:
     """Return the text of the job's last run. The names of the compared jobs are no differences."""
     log = log_file(job)
     with Times(log.open_times()) as times:
@@ -154,15 +157,17 @@ def _read(job: Job, names: list[str]) -> Text:
         pieces, parts = [b"".join(pieces)], parts[:1]
     numbers = reading.line_numbers(log, [start for start, _end in parts])
     lines: list[tuple[int, str, str]] = []
+    seam = 0
     for place, (number, piece) in enumerate(zip(numbers, pieces, strict=True)):
         rows = ansi.plain(piece).decode(errors="replace").split("\n")
         if cut:  # the last line of the first part and the first line of the second one are not whole
             rows, number = (rows[:-1], number) if place == 0 else (rows[1:], number + 1)
         rows = [row[:MAX_COLUMNS] for row in rows]
+        seam = len(lines)
         forms = shapes(_without(names, rows))
         numbered = zip(range(number, number + len(rows)), rows, forms, strict=True)
         lines += [(at, row, form) for at, row, form in numbered if form]
-    return Text(job, lines, cut)
+    return Text(job, lines, cut, seam if cut else 0)
 
 
 def _without(names: list[str], rows: list[str]) -> list[str]:

@@ -18,6 +18,7 @@ from kernel.textlog import reading
 from kernel.textlog.files import LogFile
 
 from .differences import differences
+from .usual_way import usual_way
 
 TAIL = 8  # lines on an object's own page
 SHOWN = 200  # lines in the page as it is sent
@@ -54,6 +55,15 @@ def job_log_differences(request, name):
     return render(
         request, "jobs/log_differences.html", {**frame(row, "job_log"), "differences": difference, "earlier": False}
     )
+
+
+@shareable
+@require_GET
+def job_usual_way(request, name):
+    """Answer the part of a failed job's page that says where the run left its usual way."""
+    row = own(request, name)
+    found = usual_way(row, partial(access.readable, request) if request.reading else list)
+    return render(request, "jobs/_usual_way.html", {"job": row, "found": found})
 
 
 def _worker(request, row: Job) -> int:

@@ -16,7 +16,16 @@ from django.utils import timezone
 from accounts.models import Notice
 from aiops import logstore
 from aiops.intake import accept
-from aiops.models import Alert, AlertRule, SavedSearch
+from aiops.models import (
+    Alert,
+    AlertRule,
+    RateAnomaly,
+    RateClock,
+    SavedSearch,
+    SessionAnomaly,
+    SessionClock,
+    Suppression,
+)
 from apps import launching
 from apps.models import AppKey, AppKeyUse, Application
 from datasets.models import Dataset
@@ -248,6 +257,19 @@ def store_lines(user, words: str) -> None:
     rule = AlertRule.objects.create(name=words[:64], kind="search", search=search, owner=user, created=now, checked=now)
     sample = {"id": f"{user.username}A", "time": 1, "log": words}
     Alert.objects.create(rule=rule, at=now, words=words, workload=words, count=1, samples=[sample], link="/aiops?q=a")
+    _store_anomalies(user, words, {"cluster": "local", **names}, int(now.timestamp() * 1000))
+
+
+def _store_anomalies(user, words: str, workload: dict, at: int) -> None:
+    """Store an unusual session and an unusual rate, and one of each kind that is marked as normal."""
+    clock = SessionClock.objects.create(**workload, since=at, until=at)
+    session = {"value": words[:128], "since": at, "lines": 3, "reasons": [["order", words, words]]}
+    SessionAnomaly.objects.create(clock=clock, last=at, **session)
+    rate = {"template_id": 7, "template": words, "since": at, "lines": 50, "low": 1, "high": 2}
+    counted = RateClock.objects.create(**workload, minute=at // 60_000)
+    RateAnomaly.objects.create(clock=counted, kind="often", last=at, **rate)
+    Suppression.objects.create(**workload, kind="session", by=user, note=words[:200], **session)
+    Suppression.objects.create(**workload, kind="silent", by=user, note=words[:200], **rate)
 
 
 def _more_evil(user) -> None:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from opnilog import learned_sessions
-from opnilog.learned_sessions import Learned, Session, learn
+from opnilog.learned_sessions import Learned, Session, Templates, learn
 from opnilog.masking import mask
 
 TEXTS = {
@@ -130,3 +130,9 @@ def test_a_model_without_sessions_has_none_and_a_damaged_one_is_refused(tmp_path
         (tmp_path / learned_sessions.FILE).write_text(damaged)
         with pytest.raises(ValueError, match=""):
             learned_sessions.load(tmp_path)
+
+
+def test_a_templates_text_is_of_that_template():
+    """So what was kept as text finds its template in a version that is trained later."""
+    templates = Templates([("<*>", "x", "failed"), ("<*>", "y", "failed"), ("<*>", "<*>", "failed")])
+    assert [templates.event(templates.template(number)) for number in range(3)] == [0, 1, 2]

@@ -328,3 +328,15 @@ def test_the_page_of_saved_searches(alice, bob):
     assert SavedSearch.objects.exists()
     page.post("/aiops/searches", {"do": f"delete:{row.pk}"})
     assert not SavedSearch.objects.exists()
+
+
+@pytest.mark.parametrize(("kind", "threshold"), [("session", 1), ("rate", 10), ("template_rate", 10)])
+def test_the_usual_threshold_of_a_new_rule_is_that_of_its_kind(as_alice, alice, kind, threshold):
+    made = ok(as_alice, "post", "aiops/alert_rules", {"name": "by REST", "kind": kind}, 201)
+    assert made["threshold"] == threshold
+    visitor(alice).post("/aiops/alerts", {"do": "create", "name": "by hand", "kind": kind, "threshold": ""})
+    assert AlertRule.objects.get(name="by hand").threshold == threshold
+    kept = ok(as_alice, "put", f"aiops/alert_rules/{made['id']}", {"kind": "session"})
+    assert kept["threshold"] == threshold, "an existing rule keeps its own"
+    given = ok(as_alice, "post", "aiops/alert_rules", {"name": "given", "kind": kind, "threshold": 7}, 201)
+    assert given["threshold"] == 7

@@ -38,6 +38,10 @@ PUT    /aiops/versions/{version}:serve                                          
 GET    /aiops/rates                                                               full read submit
 GET    /aiops/rate_anomalies                                                      full read submit
 GET    /aiops/session_anomalies                                                   full read submit
+GET    /aiops/suppressions                                                        full read submit
+POST   /aiops/suppressions                                                        full
+GET    /aiops/suppressions/{id}                                                   full read submit
+DELETE /aiops/suppressions/{id}                                                   full
 GET    /aiops/watched                                                             full read submit
 POST   /aiops/watched                                                             full
 GET    /aiops/watched/{id}                                                        full read submit
@@ -139,6 +143,7 @@ GET    /users/{user}/jobs/{name}/code/files/{path}                              
 GET    /users/{user}/jobs/{name}/diagnosis                                        full read submit
 GET    /users/{user}/jobs/{name}/log                                              full read submit
 GET    /users/{user}/jobs/{name}/log/differences                                  full read submit
+GET    /users/{user}/jobs/{name}/log/usual_way                                    full read submit
 GET    /users/{user}/jobs/{name}/log/lines                                        full read submit
 GET    /users/{user}/jobs/{name}/log/search                                       full read submit
 GET    /users/{user}/jobs/{name}/media                                            full read submit
