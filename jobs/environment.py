@@ -82,7 +82,7 @@ def run_spec(job: Job, user) -> RunSpec:
     mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
         mounts.append(Mount(home, HOME))
-    packages = Environment(user.pk, job.packages).tree if job.requirements else None
+    packages = Environment(job.packages_owner, job.packages).tree if job.needs_packages else None
     mounts += using.mounts_of(packages)
     if runner.place(links, DATASETS) == str(links):
         _link(links, datasets)
