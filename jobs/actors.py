@@ -52,5 +52,5 @@ def build_environment(pk: int, follow: bool = True) -> None:
 
 
 @dramatiq.actor(actor_name="jobs.erase_environment", queue_name="files", broker=broker(), max_retries=5)
-def erase_environment(pk: int) -> None:
-    installing.erase(pk)
+def erase_environment(pk: int, follow: bool = True) -> None:
+    installing.erase(pk, follow)

@@ -36,7 +36,9 @@ class JobsConfig(AppConfig):
                 sync()
 
         post_migrate.connect(rules, sender=self, weak=False, dispatch_uid="jobs.failure_rules")
-        import_module("jobs.packages.using").register(import_module("jobs.packages.named.locating").in_use)
+        using = import_module("jobs.packages.using")
+        using.register(import_module("jobs.packages.named.locating").in_use)
+        using.register_lister(import_module("jobs.packages.named.used").of_folder)
         kinds, job = import_module("accounts.sharing.kinds"), self.get_model("Job")
 
         row, of_owner = self.get_model("ComparedRun"), Q(comparison__user=F("job__user"))

@@ -68,9 +68,7 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
     return wanted
 
 
-def packages_of(
-    user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Manifest
-) -> dict:
+def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Manifest) -> dict:
     """Return the columns of a job that say its packages: its requirements, or the version of the named environment,
     which is locked. With an environment the files beside the script are not looked at. Raises Refused.
     """
@@ -78,8 +76,7 @@ def packages_of(
         return {"requirements": requirements_of(user, wanted, find, entry, code)}
     if wanted.strip():
         raise Refused("give either packages or an environment", field=text.FIELD)
-    version = references.held(tenant, environment)
-    return {"environment": version.reference, "environment_version": version}
+    return references.columns(tenant, environment)
 
 
 def taken(user, name: str) -> Message:

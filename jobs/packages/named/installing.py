@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 CPU, RAM_MIB = 1.0, 2048  # of an installation
 LOOK_AGAIN_MS = 500
+STOP_GRACE_S = 2
 LOOKED_AT, TAIL = 400, 30  # lines of pip's output
 BY = "runner"
 PATIENCE_S = 600  # how long an installation may fail to start
@@ -58,13 +59,17 @@ def build(pk: int, follow: bool = True) -> None:
     return None
 
 
-def erase(pk: int) -> None:
-    """Remove the files of a deleted version, then its row. May be repeated."""
+def erase(pk: int, follow: bool = True) -> None:
+    """End the installation of a deleted version, remove its files, then its row. May be repeated."""
     version = _version(pk, VersionState.DELETING)
     if version is None:
         return
     environment = _of(version)
-    runners.get().discard(environment.run_name)
+    if not owned.stop(environment.run_name, STOP_GRACE_S):
+        if follow:
+            after_commit.enqueue("jobs.erase_environment", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+        return
+    runners.get().forget(environment.run_name)
     environment.remove()
     lifecycle.forget(pk)
 
@@ -97,7 +102,7 @@ def resume() -> None:
         if state == VersionState.BUILDING:
             after_commit.enqueue("jobs.build_environment", pk, False)
         else:
-            after_commit.enqueue("jobs.erase_environment", pk, queue="files")
+            after_commit.enqueue("jobs.erase_environment", pk, False, queue="files")
 
 
 def _version(pk: int, state: str) -> EnvironmentVersion | None:

@@ -68,6 +68,12 @@ def held(tenant: Tenant, wanted: str) -> EnvironmentVersion:
     return version
 
 
+def columns(tenant: Tenant, wanted: str) -> dict:
+    """Return the columns of an object that names an environment, in the transaction that stores them."""
+    version = held(tenant, wanted)
+    return {"environment": version.reference, "environment_version": version}
+
+
 def readable(user: User):
     """Return the versions that a user may see: those of their tenants."""
     rows = EnvironmentVersion.objects.filter(environment__tenant__in=list(user.roles()))

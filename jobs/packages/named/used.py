@@ -9,7 +9,9 @@ from django.db.models import Q
 
 from accounts.models import User
 from jobs.models import EnvironmentVersion, Job
-from jobs.packages.named.locating import LIVE_JOBS
+from jobs.packages import building, using
+
+from .locating import LIVE_JOBS
 
 LOOKED_AT = 50  # the newest jobs that have ended
 
@@ -58,3 +60,11 @@ def _jobs(version: EnvironmentVersion) -> list[NamedUse]:
     live = rows.filter(state__in=LIVE_JOBS)
     others = rows.filter(~Q(state__in=LIVE_JOBS))[:LOOKED_AT]
     return [NamedUse("job", user, name, state in LIVE_JOBS) for user, name, state in (*live, *others)]
+
+
+def of_folder(number: int) -> list[using.Use]:
+    """Return the named environments of a user as users of the folders that have their files."""
+    rows = EnvironmentVersion.objects.filter(user=number).select_related("environment").order_by("-pk")
+    live = Job.objects.filter(state__in=LIVE_JOBS).exclude(environment_version=None)
+    needed = set(live.values_list(building.OWNER, "packages")) | using.in_use()
+    return [using.Use(row.packages, "environment", row.reference, (number, row.packages) in needed) for row in rows]
