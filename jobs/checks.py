@@ -74,9 +74,15 @@ def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str,
     """
     if not environment:
         return {"requirements": requirements_of(user, wanted, find, entry, code)}
-    if wanted.strip():
-        raise Refused("give either packages or an environment", field=text.FIELD)
+    need_environment(tenant, environment, wanted)
     return references.columns(tenant, environment)
+
+
+def need_environment(tenant: Tenant, environment: str, requirements: str) -> None:
+    """Raise Refused unless the named environment can be used, and is all that is asked for."""
+    if requirements.strip():
+        raise Refused("give either packages or an environment", field=text.FIELD)
+    references.resolved(tenant, environment)
 
 
 def taken(user, name: str) -> Message:

@@ -67,7 +67,8 @@ def create_model(
     """Create the row, reserve disk space for its files and enqueue the copy.
 
     `requirements` are lines of a requirements file, in place of those that come with the source; `environment` names
-    packages of the tenant in place of both: torch-cpu@3, or torch-cpu for the newest. Raises Refused: the name is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
+    packages of the tenant in place of both: torch-cpu@3, or torch-cpu for the newest version. Raises Refused: the name
+    is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
     Raises Fault, with nothing stored, when the task queue is not available.
     """
     kind, job_name, _path = copying.parse(src)

@@ -23,6 +23,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 
@@ -111,6 +112,16 @@ class EnvironmentVersion(ConcurrentTransitionMixin, Lifecycle):
     def reference(self) -> str:
         """Return what jobs name it by."""
         return f"{self.environment.name}@{self.number}"
+
+    @property
+    def shown_requirements(self) -> str:
+        """Return the packages that were asked for, without passwords in addresses."""
+        return masking.without_credentials(self.requirements)
+
+    @property
+    def shown_pins(self) -> str:
+        """Return the packages that were installed, without passwords in addresses."""
+        return masking.without_credentials(self.pins)
 
     @property
     def short_reason(self) -> str:

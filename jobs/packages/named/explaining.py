@@ -15,7 +15,7 @@ CAUSES = (
     (r"Requires-Python [^\n]*(?:\n[^\n]*)*No matching distribution found for (?P<package>[^\s;]+)",
      Message("its releases are for another version of Python")),
     (r"No matching distribution found for (?P<package>[^\s;]+)", Message("the index has no such version")),
-    (rf"Cannot install (?P<package>[^\n]+?) because these package versions have conflicting dependencies",
+    (r"Cannot install (?P<package>[^\n]+?) because these package versions have conflicting dependencies",
      Message("these packages exclude each other")),
     (r"Failed building wheel for (?P<package>[^\s]+)", Message("it has no wheel, and could not be built")),
     (r"Failed to build (?:installable wheels for some pyproject.toml based projects \()?'?(?P<package>[^\s')]+)",

@@ -7,7 +7,6 @@ from rest_framework import serializers
 from jobs.models import Runtime, VersionState
 from jobs.packages.fields import RequirementsField
 from jobs.packages.store import Environment
-from kernel import masking
 from kernel.fields import NameField, PatternField, StrictChoice, StrictSerializer, StrictString
 
 from . import installing, references, used
@@ -67,17 +66,14 @@ class VersionOut(serializers.Serializer):
     state = serializers.ChoiceField(choices=VersionState.choices)
     reason = serializers.CharField(allow_blank=True)
     failed_package = serializers.CharField(allow_blank=True, help_text="the package that could not be installed")
-    requirements = serializers.SerializerMethodField()
+    requirements = serializers.CharField(source="shown_requirements", help_text="what was asked for")
     packages = serializers.SerializerMethodField(help_text="what was installed, as name==version")
     size = serializers.SerializerMethodField(help_text="in MiB; 0 while it is not on the disk: it is installed again")
     used = serializers.DateTimeField(allow_null=True)
     created = serializers.DateTimeField()
 
-    def get_requirements(self, version) -> str:
-        return masking.without_credentials(version.requirements)
-
     def get_packages(self, version) -> list[str]:
-        return masking.without_credentials(version.pins).splitlines()
+        return version.shown_pins.splitlines()
 
     def get_size(self, version) -> int:
         return Environment(version.user_id, version.packages).size_mib()

@@ -10,6 +10,7 @@ from django.db.models import Q
 from accounts.models import User
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages import building, using
+from kernel.messages import Message, word
 
 from .locating import LIVE_JOBS
 
@@ -24,6 +25,10 @@ class NamedUse:
     user: str
     name: str
     live: bool
+
+    @property
+    def kind_word(self) -> Message:
+        return word(self.kind)
 
 
 Lister = Callable[[EnvironmentVersion], Iterable[NamedUse]]

@@ -16,7 +16,7 @@ def lines_of(requirements: str, pyproject: str, lock: str) -> str:
         raise Refused("a uv.lock needs its pyproject.toml", field="lock")
     files = {finding.PROJECT: pyproject, finding.LOCK: lock}
     if pyproject.strip():
-        requirements = finding.found("", lambda path: files.get(path, "").strip() and files[path] or None)
+        requirements = finding.found("", lambda path: (files.get(path, "").strip() and files[path]) or None)
     if any(map(text.INCLUDE.fullmatch, text.lines(requirements))):
         raise Refused("-r is not accepted here; write the lines of the file", field=text.FIELD)
     lines = text.resolved(requirements, "", lambda path: "")

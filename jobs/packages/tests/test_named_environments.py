@@ -271,7 +271,8 @@ def test_an_installation_that_is_deleted_ends(as_alice, tasks, settled):
     {"name": "Paint"}, {"name": "-paint"}, {"name": "paint@1"}, {"name": "x" * 51}, {"requirements": ""},
     {"requirements": "-r other.txt"}, {"requirements": "--index-url https://evil.example"}, {"requirements": "./here"},
     {"requirements": "# nothing"}, {"pyproject": PROJECT}, {"lock": LOCK}, {"runtime": "cobol"}, {"tenant": "nowhere"},
-    {"requirements": "", "pyproject": "dependencies ="}, {"requirements": "", "pyproject": PROJECT, "lock": "version = 2"},
+    {"requirements": "", "pyproject": "dependencies ="},
+    {"requirements": "", "pyproject": PROJECT, "lock": "version = 2"},
 ])  # fmt: skip
 def test_what_is_no_environment_is_refused_and_leaves_nothing(as_alice, fields):
     assert as_alice.refused("post", NAMED, {"name": "paint", "requirements": "hues", **fields})
