@@ -115,7 +115,12 @@ class Platform:
         in place of those that it comes with, `environment` names an environment in place of both. Raises Failure.
         """
         options = argparse.Namespace(
-            name=name, source=source, title=title or None, tenant=None, requirements=None, package=packages,
+            name=name,
+            source=source,
+            title=title or None,
+            tenant=None,
+            requirements=None,
+            package=packages,
             environment=environment or None,
         )
         return models.create_model(self.rest, options, self.note)

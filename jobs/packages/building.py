@@ -32,7 +32,7 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import store, text, using
+from . import cache, store, text, trust, using
 from .store import Environment
 from .using import ENVIRONMENT
 
@@ -155,6 +155,8 @@ def settle(environment: Environment, status: RunStatus) -> None:
         words = Message("the installation of its packages took longer than %(seconds)s s",
                         seconds=settings.PACKAGES_TIMEOUT_S)  # fmt: skip
         environment.note_failure(owned.with_log(words, environment.log))
+    cache.take_back(environment, environment.base())
+    storage.remove(environment.work / cache.NAME)
     if not environment.is_ready:
         storage.remove_tree(environment.work)
     runners.get().forget(environment.run_name)
@@ -181,9 +183,11 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     environment.log.unlink(missing_ok=True)
     environment.note_base(need.runtime, need.wanted)
     storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
-    mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False)]
+    cache.lend(environment, environment.base())
+    mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False), *trust.mounts()]
     work = runner.place(environment.work, WORKSPACE)
-    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/.cache"}
+    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/{cache.NAME}"}
+    variables |= trust.variables(runner, trust.VARIABLES + trust.OF_PIP)
     parts = urlsplit(settings.PIP_INDEX_URL)
     if parts.scheme == "file":
         wheels = Path(unquote(parts.path))
@@ -250,6 +254,7 @@ def evict() -> None:
     needed = set(live.values_list(OWNER, "packages")) | using.in_use()
     active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
     oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
+    healing.attempt(cache.evict, active)
     for environment in store.incomplete(time.time() - KEPT_S):
         if (environment.number, environment.digest) not in needed:
             healing.attempt(environment.remove)

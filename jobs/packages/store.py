@@ -94,6 +94,10 @@ class Environment:
         """Record what it was asked for and what it builds on, before it is installed."""
         self._write(BASE, {"base": base_of(runtime), "wanted": wanted})
 
+    def base(self) -> str:
+        """Return the digest of what it builds on; "" where that is not recorded."""
+        return str(self._read(BASE).get("base", ""))
+
     def wanted(self) -> str:
         """Return what it was asked for, one requirement a line; "" where that is not recorded."""
         return str(self._read(BASE).get("wanted", ""))

@@ -78,7 +78,8 @@ def test_an_application_is_served_with_its_own_in_place_of_the_models(model, mak
 def test_a_sweep_keeps_the_version_that_it_began_with(make, as_alice, script):  # noqa: F811
     make()
     script(USES)
-    body = {"name": "tune", "job": {"entry": "train.py", "environment": "paint-cpu"}, "objective": {"metric": "loss", "direction": "minimize"},
+    body = {"name": "tune", "job": {"entry": "train.py", "environment": "paint-cpu"},
+            "objective": {"metric": "loss", "direction": "minimize"},
             "space": {"lr": {"type": "float", "low": 0, "high": 1}}, "trials": 2}  # fmt: skip
     made = as_alice.call("post", "users/alice/sweeps", body)
     assert made.status_code == 201, made.content
