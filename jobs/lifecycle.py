@@ -66,9 +66,8 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `environment` names packages of the tenant in place of both: torch-cpu@3, or torch-cpu for the newest version.
-    `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
-    Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
+    `environment` is in place of both. `inputs` are outputs of jobs, {"DATA": "prepare/path"}, at $MLP_INPUT_DATA. Raises
+    Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     chosen = members.chosen(user, tenant)
@@ -78,9 +77,8 @@ def create_job(
     try:
         with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
             members.hold(user, chosen.name)
-            packages = checks.packages_of(
-                user, chosen, requirements, find_requirements, environment, entry, code.manifest
-            )
+            installs = (requirements, find_requirements, environment)
+            packages = checks.packages_of(user, chosen, *installs, entry, code.manifest)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})

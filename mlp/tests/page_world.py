@@ -213,9 +213,13 @@ def fill_apps(user, words: str) -> None:
 
 def fill_environments(user, words: str) -> None:
     """Create a version of a named environment that has failed, which a job has used."""
-    environment = NamedEnvironment.objects.create(user=user, tenant=user.tenant, name="paint", last=1)
+    environment, _new = NamedEnvironment.objects.get_or_create(
+        tenant=user.tenant, name="paint", defaults={"user": user}
+    )
+    environment.last += 1
+    environment.save()
     version = EnvironmentVersion.objects.create(
-        environment=environment, number=1, user=user, requirements=words, pins=words, packages="0" * 32, reason=words,
+        environment=environment, number=environment.last, user=user, requirements=words, pins=words, packages="0" * 32, reason=words,
         failed_package=words, state="failed",
     )  # fmt: skip
     done = Job.objects.filter(user=user, name="done")

@@ -7,13 +7,13 @@ from kernel.names import NAME
 from kernel.views import Call, ContractView
 
 from . import lifecycle, references
-from .serializers import VersionDetailOut, VersionIn, VersionOut
+from .serializers import NamedEnvironmentDetailOut, NamedEnvironmentIn, NamedEnvironmentOut
 
 STATES = ("building", "ready", "failed", "deleting")
 TENANT = (("tenant", {"type": "string", "pattern": NAME}, "whose environment it is; default: the user's own tenant"),)
 
 
-class VersionView(ContractView):
+class NamedEnvironmentView(ContractView):
     kind = "environment"
     segments = {**ContractView.segments, "reference": references.REFERENCE}
 
@@ -22,15 +22,15 @@ class VersionView(ContractView):
         return references.find(self.owner, reference, self.request.query_params.get("tenant"))
 
 
-class VersionList(VersionView):
+class NamedEnvironmentList(NamedEnvironmentView):
     calls = {
         "GET": Call(
             "List the versions of named environments in the user's tenants, newest first",
-            READ, out=VersionOut, many=True, states=STATES,
+            READ, out=NamedEnvironmentOut, many=True, states=STATES,
         ),
         "POST": Call(
             "Create the next version of a named environment; the first one of a new name",
-            SUBMIT, body=VersionIn, out=VersionOut, status=201,
+            SUBMIT, body=NamedEnvironmentIn, out=NamedEnvironmentOut, status=201,
         ),
     }  # fmt: skip
 
@@ -41,13 +41,13 @@ class VersionList(VersionView):
         return self.answer(lifecycle.create_version(user=self.owner, by=self.by, **self.body()))
 
 
-class VersionDetail(VersionView):
+class NamedEnvironmentDetail(NamedEnvironmentView):
     calls = {
         "GET": Call(
             "Get a version of a named environment: name@3, or the newest of a name",
-            READ, out=VersionDetailOut, query=TENANT,
+            READ, out=NamedEnvironmentDetailOut, query=TENANT,
         ),
-        "DELETE": Call("Delete a version that nothing uses", DESTROY, out=VersionOut, query=TENANT),
+        "DELETE": Call("Delete a version that nothing uses", DESTROY, out=NamedEnvironmentOut, query=TENANT),
     }  # fmt: skip
 
     def get(self, request, user, reference):
@@ -58,8 +58,8 @@ class VersionDetail(VersionView):
         return self.answer(lifecycle.delete_version(user=self.owner, pk=version.pk, by=self.by))
 
 
-class VersionRetry(VersionView):
-    calls = {"PUT": Call("Install a failed version again", SUBMIT, out=VersionOut, query=TENANT)}
+class NamedEnvironmentRetry(NamedEnvironmentView):
+    calls = {"PUT": Call("Install a failed version again", SUBMIT, out=NamedEnvironmentOut, query=TENANT)}
 
     def put(self, request, user, reference):
         version = self.version(reference)

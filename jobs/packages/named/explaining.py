@@ -9,7 +9,8 @@ from kernel.messages import Message
 NAMES = r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]\s]*\])?(?:[<>=!~]=?[^\s;,()'\"]+)?)"
 # In the order in which they are looked for: pip says several of them of one failure.
 CAUSES = (
-    (r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)()", Message("the certificate of the index is not trusted")),
+    (r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)()",
+     Message("the certificate of the index is not trusted")),
     (r"Retrying \(Retry[^\n]*after connection broken by()", Message("the index cannot be reached")),
     (rf"requirement {NAMES}[^\n]*\(from versions: none\)", Message("the index has no package of this name")),
     (rf"THESE PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:[^\n]*\n)*?\s*{NAMES}[^\n]* from ",

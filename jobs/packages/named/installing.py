@@ -97,7 +97,7 @@ def unfinished() -> list[tuple[int, str]]:
 
 
 def resume() -> None:
-    """Go on with what a lost message has left."""
+    """Continue what a lost message has left."""
     for pk, state in unfinished():
         if state == VersionState.BUILDING:
             after_commit.enqueue("jobs.build_environment", pk, False)

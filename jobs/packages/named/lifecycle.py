@@ -80,7 +80,7 @@ def require_owner(user: User, environment: NamedEnvironment) -> None:
 
 
 def retry_version(*, user: User, pk: int, by: str) -> EnvironmentVersion:
-    """Install a version again that has failed. Raises Missing; Refused for one of others; WrongState."""
+    """Order the installation of a failed version again. Raises Missing; Refused for one of others; WrongState."""
     broker.require()
     with locked(EnvironmentVersion, pk=pk) as version:
         require_owner(user, version.environment)

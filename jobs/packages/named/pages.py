@@ -19,7 +19,7 @@ from kernel.models import history_of
 from kernel.pages import attempt, page_of, problems_of, read_form, why_not
 
 from . import installing, lifecycle, references, used
-from .serializers import VersionIn
+from .serializers import NamedEnvironmentIn
 
 FIELDS = ("name", "requirements", "pyproject", "lock", "runtime", "tenant")
 FILES = ("pyproject", "lock")
@@ -49,13 +49,13 @@ def environments(request):
 
 
 def _create(request) -> EnvironmentVersion:
-    fields = read_form(request, VersionIn)
+    fields = read_form(request, NamedEnvironmentIn)
     for name in FILES:
         if name in request.FILES:
             fields[name] = request.FILES[name].read(MAX_FILE + 1).decode(errors="replace")
     if fields.get("pyproject"):
         fields.pop("requirements", None)
-    fields = VersionIn.read(fields)
+    fields = NamedEnvironmentIn.read(fields)
     return lifecycle.create_version(user=request.user, by=request.user.username, **fields)
 
 
@@ -95,7 +95,7 @@ def environment(request, reference):
 @login_required
 @require_POST
 def retry(request, reference):
-    """Install a failed version again."""
+    """Order the installation of a failed version again."""
     version = _version(request, reference)
     if problem := attempt(lambda: lifecycle.retry_version(
         user=request.user, pk=version.pk, by=request.user.username

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accounts.models import User
+from accounts.models import SUBMITTING, User
 from jobs.models import EnvironmentVersion, VersionState
 from jobs.models.named_environment import MAX_NAME
 from kernel.errors import Refused
@@ -96,8 +96,10 @@ def find(user: User, wanted: str, tenant: str | None) -> EnvironmentVersion:
     return version
 
 
-def offered(tenants) -> list[EnvironmentVersion]:
-    """Return the ready versions of some tenants, for a form: by name, the newest first."""
-    rows = EnvironmentVersion.objects.filter(state=VersionState.READY, environment__tenant__in=tenants)
-    rows = rows.select_related("environment__tenant")
+def offered(user: User) -> list[EnvironmentVersion]:
+    """Return the ready versions that the user may use, for a form: by name, the newest first."""
+    roles = {"environment__tenant__memberships__user": user.member_id,
+             "environment__tenant__memberships__role__in": SUBMITTING}  # fmt: skip
+    rows = EnvironmentVersion.objects.filter(state=VersionState.READY, **roles).select_related("environment__tenant")
+    rows = rows.defer("requirements", "pins", "reason")
     return list(rows.order_by("environment__tenant__name", "environment__name", "-number")[:500])

@@ -35,7 +35,7 @@ class EnvironmentField(PatternField):
         super().__init__(required=False, allow_blank=True, **kwargs)
 
 
-class VersionIn(StrictSerializer):
+class NamedEnvironmentIn(StrictSerializer):
     name = EnvironmentNameField(help_text="an existing name gets its next version")
     requirements = RequirementsField(OF_A_VERSION)
     pyproject = StrictString(
@@ -55,7 +55,7 @@ class NamedUseOut(serializers.Serializer):
     live = serializers.BooleanField(help_text="it needs this version, which cannot be deleted")
 
 
-class VersionOut(serializers.Serializer):
+class NamedEnvironmentOut(serializers.Serializer):
     name = serializers.CharField()
     version = serializers.IntegerField(source="number")
     reference = serializers.CharField(help_text="what jobs name it by")
@@ -85,7 +85,7 @@ class ProgressOut(serializers.Serializer):
     log = serializers.CharField(allow_blank=True, help_text="pip's last lines, while they are kept")
 
 
-class VersionDetailOut(VersionOut):
+class NamedEnvironmentDetailOut(NamedEnvironmentOut):
     progress = serializers.SerializerMethodField()
     used_by = serializers.SerializerMethodField()
 
