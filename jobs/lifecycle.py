@@ -66,8 +66,8 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `environment` is in place of both. `inputs` are outputs of jobs, {"DATA": "prepare/path"}, at $MLP_INPUT_DATA. Raises
-    Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
+    `environment` is in place of both. `inputs` are outputs of jobs, {"DATA": "prepare/path"}, at $MLP_INPUT_DATA.
+    Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     chosen = members.chosen(user, tenant)

@@ -44,7 +44,7 @@ class Migration(migrations.Migration):
                     "state",
                     django_fsm.FSMField(
                         choices=[
-                            ("building", "being installed"),
+                            ("building", "building"),
                             ("ready", "ready"),
                             ("failed", "failed"),
                             ("deleting", "deleting"),

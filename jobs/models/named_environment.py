@@ -57,7 +57,7 @@ class NamedEnvironment(models.Model):
 
 
 class VersionState(models.TextChoices):
-    BUILDING = "building", _("being installed")
+    BUILDING = "building", _("building")
     READY = "ready", _("ready")
     FAILED = "failed", _("failed")
     DELETING = "deleting", _("deleting")

@@ -219,8 +219,8 @@ def fill_environments(user, words: str) -> None:
     environment.last += 1
     environment.save()
     version = EnvironmentVersion.objects.create(
-        environment=environment, number=environment.last, user=user, requirements=words, pins=words, packages="0" * 32, reason=words,
-        failed_package=words, state="failed",
+        environment=environment, number=environment.last, user=user, requirements=words, pins=words,
+        packages="0" * 32, reason=words, failed_package=words, state="failed",
     )  # fmt: skip
     done = Job.objects.filter(user=user, name="done")
     done.update(environment=version.reference, environment_version=version)

@@ -125,10 +125,9 @@ class TestAccess:
     @pytest.mark.parametrize("part", TENTH)
     def test_no_data_of_other_users_is_shown(self, alice, bob, shown, part):
         """Texts that only alice's objects contain; bob, who has none, requests every page."""
-        words = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"]
-        client = visitor(bob)
-        of_bob = [address for address in PAGES[part] if not address.startswith("/environments/named")]  # the tenant's
-        pages = {address: client.get(address).content.decode() for address in of_bob}
+        words, client = ["alice", "exit code 1", "for the test", "epoch 1", "one.csv"], visitor(bob)
+        own = [address for address in PAGES[part] if "/named" not in address]  # named environments are the tenant's
+        pages = {address: client.get(address).content.decode() for address in own}
         assert problems(pages, lambda address: [word for word in words if word in pages[address]]) == {}
 
     def test_the_owner_can_open_every_page(self, drawn):

@@ -9,7 +9,7 @@ from unfold.decorators import display
 from jobs.models import EnvironmentVersion
 from jobs.packages.store import Environment
 from kernel import units
-from kernel.admin import OwnedAdmin, Verb
+from kernel.admin import LifecycleAdmin, OwnedAdmin, Verb
 
 from . import lifecycle
 
@@ -49,6 +49,9 @@ class EnvironmentVersionAdmin(OwnedAdmin):
             permission="delete",
         ),
     }
+
+    def get_queryset(self, request):
+        return LifecycleAdmin.get_queryset(self, request).select_related(*self.list_select_related)
 
     @display(description=_("name"), ordering="environment__name")
     def reference(self, version: EnvironmentVersion) -> str:
