@@ -9,18 +9,19 @@ from dataclasses import dataclass
 from django.conf import settings
 
 import runners
-from jobs.models import EnvironmentVersion, VersionState
+from jobs.models import EnvironmentVersion, Runtime, VersionState
 from jobs.packages.building import Failed
 from jobs.packages.store import Environment
 from kernel import after_commit
 from kernel.messages import Message
 from runners import owned
 
-from . import explaining, lifecycle, locating
+from . import explaining, lifecycle, locating, used
 
 log = logging.getLogger(__name__)
 
 CPU, RAM_MIB = 1.0, 2048  # of an installation
+SERVING = "serve"  # the runtime of models and applications
 LOOK_AGAIN_MS = 500
 STOP_GRACE_S = 2
 LOOKED_AT, TAIL = 400, 30  # lines of pip's output
@@ -70,8 +71,16 @@ def erase(pk: int, follow: bool = True) -> None:
             after_commit.enqueue("jobs.erase_environment", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
         return
     runners.get().forget(environment.run_name)
-    environment.remove()
+    for each in {environment, *_installed_again(version)}:
+        each.remove()
     lifecycle.forget(pk)
+
+
+def _installed_again(version: EnvironmentVersion) -> set[Environment]:
+    """Return the environments that have the pins of a version and that nothing needs now."""
+    every = {locating.environment_for(version, runtime) for runtime in (*Runtime.values, SERVING)}
+    needed = used.needed()
+    return {each for each in every if (each.number, each.digest) not in needed}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from accounts.tenancy import members
 from jobs.models import EnvironmentVersion, Runtime, VersionState
+from jobs.packages import text
 from jobs.packages.store import Environment
 from kernel.locking import Missing
 from kernel.models import history_of
@@ -52,7 +53,7 @@ def _create(request) -> EnvironmentVersion:
     fields = read_form(request, NamedEnvironmentIn)
     for name in FILES:
         if name in request.FILES:
-            fields[name] = request.FILES[name].read(MAX_FILE + 1).decode(errors="replace")
+            fields[name] = text.decoded(request.FILES[name].read(MAX_FILE + 1))
     if fields.get("pyproject"):
         fields.pop("requirements", None)
     fields = NamedEnvironmentIn.read(fields)

@@ -70,6 +70,11 @@ def _jobs(version: EnvironmentVersion) -> list[NamedUse]:
 def of_folder(number: int) -> list[using.Use]:
     """Return the named environments of a user as users of the folders that have their files."""
     rows = EnvironmentVersion.objects.filter(user=number).select_related("environment").order_by("-pk")
-    live = Job.objects.filter(state__in=LIVE_JOBS).exclude(environment_version=None)
-    needed = set(live.values_list(building.OWNER, "packages")) | using.in_use()
-    return [using.Use(row.packages, "environment", row.reference, (number, row.packages) in needed) for row in rows]
+    keys = needed()
+    return [using.Use(row.packages, "environment", row.reference, (number, row.packages) in keys) for row in rows]
+
+
+def needed() -> set[using.Key]:
+    """Return the environments that are needed now, by whatever it is."""
+    live = Job.objects.filter(state__in=LIVE_JOBS).exclude(packages="")
+    return set(live.values_list(building.OWNER, "packages")) | using.in_use()

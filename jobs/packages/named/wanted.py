@@ -7,9 +7,12 @@ from __future__ import annotations
 from jobs.packages import finding, text
 from kernel.errors import Refused
 
+MARK = "\ufeff"  # at the beginning of files of some editors
+
 
 def lines_of(requirements: str, pyproject: str, lock: str) -> str:
     """Return the requirements, one a line. Raises Refused for what is none, and for files that are not there."""
+    requirements, pyproject, lock = (each.removeprefix(MARK) for each in (requirements, pyproject, lock))
     if bool(requirements.strip()) == bool(pyproject.strip()):
         raise Refused("give either requirements or a pyproject.toml", field=text.FIELD)
     if lock.strip() and not pyproject.strip():

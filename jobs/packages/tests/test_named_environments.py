@@ -267,6 +267,58 @@ def test_an_installation_that_is_deleted_ends(as_alice, tasks, settled):
     assert as_alice.call("get", NAMED).json() == []
 
 
+def test_nothing_of_a_deleted_version_stays_on_the_disk(make, submit, until, as_alice, settled, settings):
+    make()
+    settings.PACKAGES_DAYS = 0
+    reconcile.run()
+    settings.PACKAGES_DAYS = 30
+    until(submit(USES, environment="paint-cpu"), "finished")  # it is installed again, from its pins
+    assert as_alice.call("delete", f"{NAMED}/paint-cpu@1").status_code == 200
+    settled()
+    assert not any(store.top().glob("*/*"))
+
+
+def test_a_running_job_of_another_user_keeps_its_files(make, until, as_bob, bob, settings):
+    make()
+    home = storage.home_dir("bob")
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "train.py").write_text(ENDLESS)
+    body = {"name": "paint", "entry": "train.py", "environment": "paint-cpu"}
+    assert as_bob.call("post", "users/bob/jobs", body).status_code == 201
+    job = until(Job.objects.get(name="paint"), "running")
+    settings.PACKAGES_DAYS = 0
+    reconcile.run()
+    assert store.Environment(job.packages_owner, job.packages).is_ready
+    as_bob.call("put", "users/bob/jobs/paint:cancel")
+    until(job, "error")
+
+
+def test_the_same_lines_again_mean_what_is_newest_now(make, wheels):
+    assert make("colours")["packages"][0] == "colours==2.0"
+    wheel(wheels, "colours", "3.0")
+    assert make("colours")["packages"] == ["colours==3.0"]
+
+
+def test_a_name_without_a_ready_version_says_why(make, script, as_alice):
+    script(USES)
+    make("colours==9")
+    body = {"name": "fit", "entry": "train.py", "environment": "paint-cpu"}
+    refusal = as_alice.refused("post", "users/alice/jobs", body)
+    assert refusal == "environment: paint-cpu@1 could not be installed: colours==9: the index has no such version"
+
+
+def test_byte_order_marks_and_line_ends_of_other_systems_do_no_harm(make):
+    assert make("\ufeffcolours==1.0\r\nhues\r\n")["requirements"] == "colours==1.0\nhues\n"
+    assert make("", pyproject="\ufeff" + PROJECT.replace("\n", "\r\n"))["state"] == "ready"
+
+
+def test_packages_that_exclude_each_other_are_named(make, wheels):
+    wheel(wheels, "stripes", "1.0", requires=("colours==2.0",))
+    row = make("stripes\ncolours==1.0")
+    assert (row["state"], "colours==1.0" in row["failed_package"]) == ("failed", True), row
+    assert "these packages exclude each other" in row["reason"]
+
+
 @pytest.mark.parametrize("fields", [
     {"name": "Paint"}, {"name": "-paint"}, {"name": "paint@1"}, {"name": "x" * 51}, {"requirements": ""},
     {"requirements": "-r other.txt"}, {"requirements": "--index-url https://evil.example"}, {"requirements": "./here"},
