@@ -23,6 +23,9 @@ class ApplicationsConfig(AppConfig):
         import_module("datasets.webdav").beside.append("apps.routing.start")
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
         import_module("resources.admission_hooks").register(import_module("apps.queueing").admit)
+        packages = import_module("apps.packages")
+        import_module("jobs.packages.using").register(packages.in_use)
+        import_module("jobs.packages.named.used").register(packages.named_uses)
         model, work = self.get_model("Application"), import_module("resources.work")
         import_module("accounts.sharing.kinds").register(model, page="application")
 

@@ -17,11 +17,10 @@ from kernel import after_commit, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
-from models_app import packages
-from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM, ensure_packages
+from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, proof, rollouts
+from . import lifecycle, packages, proof, rollouts
 from .models import Application, Rollout, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
@@ -173,14 +172,13 @@ def erase(pk: int, follow: bool = True) -> None:
 
 
 def has_packages(app: Application) -> bool:
-    """Return whether the packages of the application's model are installed. Raises building.Failed."""
-    since = app.ordered
-    return ensure_packages(app.model, app.tenant, app.cpu, app.ram, since)
+    """Return whether the packages of the application are installed. Raises building.Failed."""
+    return packages.ensure(app)
 
 
 def spec_of(app: Application) -> RunSpec:
     """Return the run that serves the application."""
-    runner, place, tree = runners.get(), folder(app), packages.tree_of(app.model)
+    runner, place, tree = runners.get(), folder(app), packages.tree_of(app)
     (place / "log").mkdir(parents=True, exist_ok=True)
     files = storage.model_dir(app.user.username, app.model.name)
     program = runner.place(SERVING, SERVING_SEEN)

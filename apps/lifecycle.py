@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
+from jobs.packages.named import references
 from kernel import after_commit, broker, trash
 from kernel.database import violated
 from kernel.errors import Refused
@@ -48,12 +49,13 @@ def request_id(pk: int) -> str:
 
 def create_app(
     *, user, name: str, title: str = "", model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1,
-    ram: int = 512, public: bool = False, may_restart: bool = False, tenant: str | None = None, by: str,
+    ram: int = 512, public: bool = False, may_restart: bool = False, tenant: str | None = None,
+    environment: str = "", by: str,
 ) -> Application:  # fmt: skip
     """Create the row with a free port, reserve its resources and enqueue its start; without free ones it is queued.
 
     Without a `model_name` it serves the model that the alias `follows` names, such as models:/churn@champion, and
-    moves with it.
+    moves with it. `environment` names packages of the tenant to serve it with, in place of the model's.
 
     Raises Refused: the name is taken, no such ready model, more than the tenant has, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
@@ -78,8 +80,10 @@ def create_app(
                     "the model %(name)s is %(state)s; it can be served once it is ready",
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
-            values = {"gpu": gpu, "cpu": cpu, "ram": ram}
+            values: dict = {"gpu": gpu, "cpu": cpu, "ram": ram}
             tcc.never_fits(tenant_row, user.username, **values)
+            if environment:
+                values |= references.columns(tenant_row, environment)
             app = _insert(
                 user=user, tenant=tenant_row, model=model, name=name, title=title, public=public, alias=alias,
                 may_restart=may_restart, reserved=False, queued=timezone.now(), **values,

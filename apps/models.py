@@ -90,6 +90,10 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     queued = models.DateTimeField(_("queued since"), null=True, blank=True)
     served_as = models.CharField(_("name in addresses"), max_length=50, blank=True, default="", db_default="")
     resumes = models.BooleanField(default=False, db_default=False)  # was up when it was moved to the trash
+    environment = models.CharField(  # torch-cpu@3: a named environment, in place of the model's packages
+        _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip
+    environment_version = models.ForeignKey(
+        "jobs.EnvironmentVersion", on_delete=models.SET_NULL, related_name="+", null=True, blank=True)  # fmt: skip
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

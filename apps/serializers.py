@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
+from jobs.packages.named.serializers import EnvironmentField
 from kernel.errors import Refused
 from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, StrictString, TitleField
 from kernel.pages import app_address
@@ -29,6 +30,9 @@ class AppIn(StrictSerializer):
     cpu = CpuField()
     ram = RamField()
     public = StrictBool(required=False, help_text="Public (no token required)")
+    environment = EnvironmentField(
+        help_text="a named environment of the tenant, torch-cpu@3 or torch-cpu, in place of the model's packages"
+    )
 
     def validate(self, values: dict) -> dict:
         if not values.get("model_name") and not values.get("follows"):
@@ -175,6 +179,7 @@ class AppOut(serializers.Serializer):
     stopped = serializers.BooleanField(help_text="whether it is in error because it was stopped")
     queued = serializers.SerializerMethodField(help_text="whether it is in creating and waits for free resources")
     ready_since = serializers.DateTimeField(allow_null=True)
+    environment = serializers.CharField(allow_blank=True, help_text="the named environment that it is served with")
     follows = serializers.CharField(allow_blank=True, help_text="the alias that it follows; empty without one")
     may_restart = serializers.BooleanField(
         help_text="whether it restarts, instead of waiting, when the alias moves and there is no room for two runs"

@@ -38,6 +38,7 @@ class AutomationConfig(AppConfig):
         uses, of_automation = import_module("datasets.uses"), import_module("automation.uses")
         uses.register(of_automation.of_datasets)
         uses.register_lister(of_automation.newest)
+        import_module("jobs.packages.named.used").register(of_automation.of_environment)
         import_module("datasets.home").register(import_module("automation.home").running)
         for kind in import_module("automation.work").kinds():
             import_module("resources.work").register(kind)

@@ -17,6 +17,7 @@ from accounts.tenancy import members
 from jobs import checks
 from jobs.code import cloning, snapshot_code
 from jobs.models import Snapshot
+from jobs.packages.named import references
 from jobs.serializers import JobIn
 from kernel.errors import Refused, flatten
 from kernel.messages import under
@@ -41,6 +42,8 @@ def need_possible(user, spec: dict, *, visitor: Visitor | None = None, kept: boo
     checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),
                          bool(spec.get("preemptible")), **needs)  # fmt: skip
     checks.need_datasets(user, spec.get("datasets", ()))
+    if environment := spec.get("environment"):
+        checks.need_environment(tenant, environment, spec.get("requirements", ""))
 
 
 @contextmanager
@@ -57,6 +60,16 @@ def kept_code(user, spec: dict, *, visitor: Visitor | None = None) -> Iterator[C
 def without_code(spec: dict) -> dict:
     """Return the spec for `create_job(snapshot=…)`: without the fields that its snapshot replaces."""
     return {name: value for name, value in spec.items() if name not in ("code_from", "script")}
+
+
+def settled(user, spec: dict) -> dict:
+    """Return the spec with the version that the name of its environment means now, so that what is submitted with it
+    later has the same. Raises as `need_possible`.
+    """
+    if not spec.get("environment"):
+        return spec
+    version = references.resolved(members.chosen(user, spec.get("tenant")), spec["environment"])
+    return {**spec, "environment": version.reference}
 
 
 def at(place: str, check: Callable[[], object]) -> object:

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from django.db.models import TextField
+from django.db.models.functions import Cast
+
+from accounts.models import User as Account
 from datasets import sources, versions
 from datasets.models import Dataset
 from datasets.uses import Target, Use
+from jobs.models import EnvironmentVersion
+from jobs.packages.named import references
+from jobs.packages.named.used import NamedUse
 from kernel.locking import WrongState
 
 from .models import OPEN, Pipeline, PipelineRun, RunState, Schedule, ScheduleState, Step, StepState, Sweep
@@ -101,3 +108,31 @@ def _jobs_of(schedule: Schedule, steps: Mapping[str, list]) -> list[dict]:
 def _reads(dataset: Dataset, jobs: Iterable[dict]) -> bool:
     references = (sources.parse(dataset.user, each) for job in jobs for each in job.get("datasets", ()))
     return any((reference.owner, reference.name) == (dataset.user.username, dataset.name) for reference in references)
+
+
+def of_environment(version: EnvironmentVersion) -> list[NamedUse]:
+    """Return the open sweeps, the steps that wait, the pipelines and the schedules that name a version of an
+    environment. A name without a number is the newest version that is ready.
+    """
+    tenant, names = version.environment.tenant, {version.reference}
+    newest = references.versions_of(tenant, version.name).filter(state="ready").first()
+    if newest is not None and newest.pk == version.pk:
+        names.add(version.name)
+    people = tenant.memberships.values("user")
+
+    def names_it(user: Account, jobs: Iterable[dict]) -> bool:
+        wanted = (job for job in jobs if job.get("environment") in names)
+        return any(job.get("tenant", user.tenant.name) == tenant.name for job in wanted)
+
+    sweeps = Sweep.objects.filter(user__in=people, state__in=OPEN, job__has_key="environment")
+    waiting = Step.objects.filter(run__user__in=people, run__state=RunState.RUNNING, state=StepState.WAITING)
+    waiting = waiting.filter(spec__job__has_key="environment").select_related("run__user__tenant", "run__pipeline")
+    flows = Pipeline.objects.filter(user__in=people, deleted=False).select_related("user__tenant")
+    flows = flows.annotate(text=Cast("steps", TextField())).filter(text__contains='"environment"')
+    schedules = Schedule.objects.filter(user__in=people).exclude(kind="pipeline").select_related("user__tenant")
+    uses = [("sweep", row, row.name, [row.job]) for row in sweeps.select_related("user__tenant")]
+    uses += [("pipeline", row, row.name, [step.get("job", {}) for _name, step in row.steps]) for row in flows]
+    uses += [("schedule", row, row.name, _jobs_of(row, {})) for row in schedules]
+    uses += [("pipeline", row.run, row.run.pipeline.name, [row.spec["job"]]) for row in waiting]
+    named = [(kind, row.user.username, name) for kind, row, name, jobs in uses if names_it(row.user, jobs)]
+    return [NamedUse(*use, True) for use in dict.fromkeys(named)]

@@ -9,6 +9,7 @@ from kernel.broker import broker
 
 from . import launching, lifecycle
 from .doctor import diagnose as doctor
+from .packages.named import installing
 
 
 # Before other tasks: whatever else is queued, a job with its resources starts.
@@ -43,3 +44,13 @@ def erase(pk: int, follow: bool = True) -> None:
 @dramatiq.actor(actor_name="jobs.diagnose", broker=broker(), max_retries=0)
 def diagnose(pk: int) -> None:
     doctor.diagnose(pk)
+
+
+@dramatiq.actor(actor_name="jobs.build_environment", broker=broker(), max_retries=3, min_backoff=1000)
+def build_environment(pk: int, follow: bool = True) -> None:
+    installing.build(pk, follow)
+
+
+@dramatiq.actor(actor_name="jobs.erase_environment", queue_name="files", broker=broker(), max_retries=5)
+def erase_environment(pk: int, follow: bool = True) -> None:
+    installing.erase(pk, follow)

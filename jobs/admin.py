@@ -24,6 +24,7 @@ from . import environment, idle, lifecycle, trash
 from .code import admin as code_admin  # noqa: F401 (registers the snapshots)
 from .doctor import admin as rules_admin  # noqa: F401 (registers the failure rules)
 from .models import Job, Metrics
+from .packages.named import admin as environments_admin  # noqa: F401 (registers the named environments)
 from .states import CONDITIONS, WORDS
 
 LOG_LINES = 200

@@ -20,8 +20,11 @@ class JobsConfig(AppConfig):
         deregistered = import_module("accounts.lifecycle").deregistered
         cancel_all_of = import_module("jobs.lifecycle").cancel_all_of
 
+        fail_environments = import_module("jobs.packages.named.lifecycle").fail_all_of
+
         def end_jobs(sender, user, by, **_):
             cancel_all_of(user, by)
+            fail_environments(user, by)
 
         deregistered.connect(end_jobs, weak=False, dispatch_uid="jobs.end_jobs")
         sync = import_module("jobs.doctor.rules").sync
@@ -33,6 +36,9 @@ class JobsConfig(AppConfig):
                 sync()
 
         post_migrate.connect(rules, sender=self, weak=False, dispatch_uid="jobs.failure_rules")
+        using = import_module("jobs.packages.using")
+        using.register(import_module("jobs.packages.named.locating").in_use)
+        using.register_lister(import_module("jobs.packages.named.used").of_folder)
         kinds, job = import_module("accounts.sharing.kinds"), self.get_model("Job")
 
         row, of_owner = self.get_model("ComparedRun"), Q(comparison__user=F("job__user"))

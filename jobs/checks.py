@@ -16,6 +16,7 @@ from snapshots.manifest import Manifest
 from .code import cloning
 from .models import Job, Snapshot
 from .packages import finding, text
+from .packages.named import references
 
 MAX_FOUND_BYTES = 2 << 20  # of a script with a header, or of a file beside it
 
@@ -65,6 +66,23 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
         if code.file(path) is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
     return wanted
+
+
+def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Manifest) -> dict:
+    """Return the columns of a job that say its packages: its requirements, or the version of the named environment,
+    which is locked. With an environment the files beside the script are not looked at. Raises Refused.
+    """
+    if not environment:
+        return {"requirements": requirements_of(user, wanted, find, entry, code)}
+    need_environment(tenant, environment, wanted)
+    return references.columns(tenant, environment)
+
+
+def need_environment(tenant: Tenant, environment: str, requirements: str) -> None:
+    """Raise Refused unless the named environment can be used, and is all that is asked for."""
+    if requirements.strip():
+        raise Refused("give either packages or an environment", field=text.FIELD)
+    references.resolved(tenant, environment)
 
 
 def taken(user, name: str) -> Message:

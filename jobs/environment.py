@@ -19,7 +19,7 @@ from snapshots import tree
 from .auth import job_token, message_prefix, nats_address, nats_inbox
 from .code import capture
 from .models import Job
-from .packages import using
+from .packages import trust, using
 from .packages.store import Environment
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
@@ -27,7 +27,6 @@ FOLDERS = ("ckpt", "log", "metrics")
 # The paths inside a run where the runner can mount them; scripts read the variables instead.
 WORKSPACE, DATASETS, SCRIPTS, REPORT, INPUTS = "/workspace", "/datasets", "/scripts", "/opt/mlp", "/inputs"
 TOKEN = "/run/mlp"
-TRUST = "/opt/mlp-trust"
 HOME = "/home.now"  # what a snapshot does not have is a link into it
 
 
@@ -82,7 +81,7 @@ def run_spec(job: Job, user) -> RunSpec:
     mounts = [Mount(code, SCRIPTS), Mount(REPORT_DIR, REPORT), *datasets, *_inputs(job, user).values()]
     if job.snapshot:
         mounts.append(Mount(home, HOME))
-    packages = Environment(user.pk, job.packages).tree if job.requirements else None
+    packages = Environment(job.packages_owner, job.packages).tree if job.needs_packages else None
     mounts += using.mounts_of(packages)
     if runner.place(links, DATASETS) == str(links):
         _link(links, datasets)
@@ -90,8 +89,7 @@ def run_spec(job: Job, user) -> RunSpec:
     if job.network_policy != Network.NONE:
         _write_token(job)
         mounts.append(Mount(token_dir(job), TOKEN))
-    if settings.TLS.ca:
-        mounts.append(Mount(trusted().parent, TRUST))
+    mounts += trust.mounts()
     return RunSpec(
         name=job.run_name,
         command=[using.python_of(runner, packages), "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
@@ -137,23 +135,10 @@ def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -
         "MLP_PREEMPTIONS": str(job.preemptions),
         "MLP_NETWORK": job.network_policy,
         **runner.facts(job.runtime),
-        **_trust(job, runner),
+        **{name: value for name, value in trust.variables(runner).items() if name not in job.env},
         **(tracing.environment() if tracing.VARIABLE not in job.env else {}),
         **(_addresses(job, user, runner) if job.network_policy != Network.NONE else {}),
     }
-
-
-def trusted() -> Path:
-    """Return the certificates that runs trust where MLP_TLS_CA is given (supervision.tls)."""
-    return storage.root() / "run" / "trust" / "ca" / "ca.pem"
-
-
-def _trust(job: Job, runner: Runner) -> dict[str, str]:
-    """Return the variables by which programs find them: OpenSSL's and Python's own, that of requests, that of curl."""
-    if not settings.TLS.ca:
-        return {}
-    path = f"{runner.place(trusted().parent, TRUST)}/{trusted().name}"
-    return {name: path for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if name not in job.env}
 
 
 def _inputs(job: Job, user) -> dict[str, Mount]:

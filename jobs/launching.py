@@ -23,6 +23,7 @@ from .code import capture, sweeping
 from .doctor import diagnose
 from .models import Job, State
 from .packages import building
+from .packages.named import locating
 
 REPORT_GRACE_S = 30  # how long a script that has reported its end may take to exit,
 QUIET_S = 5  # and how long it may do nothing meanwhile
@@ -61,10 +62,10 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def _has_packages(self, job: Job) -> bool:
         """Return whether the job's packages are installed; reconcile asks again while they are not."""
-        if not job.requirements:
+        if not job.needs_packages:
             return True
         try:
-            return building.ensure_for_job(job) is not None
+            return locating.ensure_for_job(job) is not None
         except building.Failed as problem:
             self.fail(job.pk, problem.reason)
             return False

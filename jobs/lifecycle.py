@@ -55,7 +55,7 @@ def create_job(
     preemptible: bool = False, workers: int = 1, network: str = "", project: str | None = None,
     tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "",
     find_requirements: bool = False, registry: str = "versions", registry_models: tuple | list = (),
-    code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None,
+    code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None, environment: str = "",
     visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -66,7 +66,7 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `inputs` are outputs of the user's finished jobs, {"DATA": "prepare/path"}, which it reads at $MLP_INPUT_DATA.
+    `environment` is in place of both. `inputs` are outputs of jobs, {"DATA": "prepare/path"}, at $MLP_INPUT_DATA.
     Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
@@ -76,8 +76,9 @@ def create_job(
     disk.require()
     try:
         with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
-            requirements = checks.requirements_of(user, requirements, find_requirements, entry, code.manifest)
             members.hold(user, chosen.name)
+            installs = (requirements, find_requirements, environment)
+            packages = checks.packages_of(user, chosen, *installs, entry, code.manifest)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})
@@ -87,7 +88,7 @@ def create_job(
                 retries=retries, job_inputs=dict(inputs or {}), timeout=timeout, priority=priority,
                 preemptible=preemptible, workers=workers, network=network, registry=registry,
                 registry_models=list(registry_models), project=_project(user, project), tags=dict(tags or {}),
-                notes=notes, group=group, requirements=requirements, snapshot=snapshot_code.record(user, code),
+                notes=notes, group=group, **packages, snapshot=snapshot_code.record(user, code),
                 colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)

@@ -11,10 +11,15 @@ from . import pages as jobs
 from .code import pages as code_pages
 from .log import pages as job_logs
 from .packages import pages as packages
+from .packages.named import pages as named
 
 urlpatterns = [
     path("environments", packages.environments, name="environments"),
     path("environments/<seg:digest>/delete", packages.delete, name="environment_delete"),
+    path("environments/named", named.environments, name="named_environments"),
+    path("environments/named/<seg:reference>", named.environment, name="environment"),
+    path("environments/named/<seg:reference>/retry", named.retry, name="environment_retry"),
+    path("environments/named/<seg:reference>/delete", named.delete, name="environment_remove"),
     *shared("jobs/<str:name>", jobs.job, name="job"),
     *shared("jobs/<str:name>/log", job_logs.job_log, name="job_log"),
     *shared("jobs/<str:name>/log/download", job_logs.job_log_file, name="job_log_file"),

@@ -19,6 +19,7 @@ from .code import sweeping
 from .doctor import diagnose
 from .models import ENDED, Job, Origin, State
 from .packages import building
+from .packages.named import installing
 from .queue import waiting
 
 AGAIN_AFTER = timedelta(seconds=10)
@@ -36,6 +37,7 @@ def run() -> None:
     healing.each(_look, Job.objects.select_related("user").filter(_live()))
     healing.attempt(launching.sweep)
     healing.attempt(building.sweep)
+    healing.attempt(installing.resume)
     healing.each(diagnose.diagnose, diagnose.undiagnosed(DIAGNOSED_AT_ONCE))
     healing.attempt(idle.apply, now)
     healing.attempt(waiting.announce)

@@ -30,6 +30,7 @@ from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
 from .models.submission import LONGEST_LIMIT_S, MAX_PRIORITY
 from .packages.fields import RequirementsField
+from .packages.named.serializers import EnvironmentField
 from .summaries import labels
 
 
@@ -126,6 +127,7 @@ class JobIn(RegistryIn, CodeIn):
         help_text="without `requirements`: use the header of the script (PEP 723), or requirements.txt or "
         "pyproject.toml beside it, with uv.lock if there is one; default false",
     )
+    environment = EnvironmentField()
     retries = StrictInt(required=False, min_value=0, max_value=10)
     timeout = TimeoutField()
     priority = PriorityField()
@@ -211,6 +213,7 @@ class JobOut(RegistryOut):
     requirements = serializers.CharField(
         source="shown_requirements", allow_blank=True, help_text="packages, as in a requirements file"
     )
+    environment = serializers.CharField(allow_blank=True, help_text="the named environment, with its version")
     retries = serializers.IntegerField()
     timeout = serializers.IntegerField(allow_null=True, help_text="time limit in seconds from the first start")
     priority = serializers.IntegerField(help_text="among the user's own queued jobs; the highest is first")

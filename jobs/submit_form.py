@@ -32,11 +32,13 @@ MORE_FIELDS = {
     "workers",
     "network",
     "requirements",
+    "environment",
     "registry",
     "registry_models",
 }
 COPIED = (
     "title", "entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets", "requirements",
+    "environment",
 )  # fmt: skip
 
 
@@ -119,7 +121,17 @@ def is_unusual(form: dict) -> bool:
     usual = usual and str(form.get("workers") or 1) == "1"
     usual = usual and str(form.get("priority") or 0) == "0"
     usual = usual and form.get("registry", Registry.VERSIONS) == Registry.VERSIONS
-    more = ("registry_models", "env", "requirements", "hidden", "inputs", "network", "timeout", "preemptible")
+    more = (
+        "registry_models",
+        "env",
+        "requirements",
+        "environment",
+        "hidden",
+        "inputs",
+        "network",
+        "timeout",
+        "preemptible",
+    )
     return not usual or any(form.get(name) for name in more)
 
 

@@ -9,12 +9,17 @@ from .code import api as code_api
 from .doctor import api as doctor_api
 from .log import api as log_api
 from .packages import api as packages_api
+from .packages.named import api as named_api
 
+NAMED = "users/<seg:user>/named_environments"
 JOB = "users/<seg:user>/jobs/<seg:name>"
 
 urlpatterns = [
     path("users/<seg:user>/environments", packages_api.EnvironmentList.as_view()),
     path("users/<seg:user>/environments/<seg:digest>", packages_api.EnvironmentDetail.as_view()),
+    path(NAMED, named_api.NamedEnvironmentList.as_view()),
+    path(f"{NAMED}/<seg:reference>", named_api.NamedEnvironmentDetail.as_view()),
+    path(f"{NAMED}/<seg:reference>:retry", named_api.NamedEnvironmentRetry.as_view()),
     path("users/<seg:user>/jobs", api.JobList.as_view()),
     path(JOB, api.JobDetail.as_view()),
     path(f"{JOB}:heartbeat", api.JobHeartbeat.as_view()),

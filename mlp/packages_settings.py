@@ -31,6 +31,13 @@ PACKAGES_USER_MIB = PACKAGES.integer(
     unit="MiB",
     help="the disk space that environments of one user may keep; the least recently used ones are removed first",
 )
+PACKAGES_CACHE_MIB = PACKAGES.integer(
+    "MLP_PACKAGES_CACHE_MIB",
+    4096,
+    0,
+    unit="MiB",
+    help="the disk space that pip's cache of one user may keep between installations; `0` keeps none",
+)
 PACKAGES_DAYS = PACKAGES.integer(
     "MLP_PACKAGES_DAYS", 30, 0, 3650, unit="days", help="how long an environment is kept after its last use"
 )

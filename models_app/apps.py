@@ -25,6 +25,7 @@ class ModelsConfig(AppConfig):
         using, packages = import_module("jobs.packages.using"), import_module("models_app.packages")
         using.register(packages.in_use)
         using.register_lister(packages.uses)
+        import_module("jobs.packages.named.used").register(packages.named_uses)
         is_registered = import_module("models_app.mlflow.rights").is_registered
         import_module("tracking.mlflow.lookup").READABLE.append(is_registered)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")

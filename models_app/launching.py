@@ -108,7 +108,7 @@ class CheckRuns(owned.OwnedRuns[Model]):
 
     def prepare(self, model: Model) -> bool:
         """Return whether the model's packages are installed; `check` asks again while they are not."""
-        if not model.requirements and not model.packages:
+        if not packages.is_needed(model):
             return True
         try:
             ready = ensure_packages(model, model.tenant, CHECK_CPU, CHECK_RAM_MIB, model.created)
@@ -138,7 +138,7 @@ class CheckRuns(owned.OwnedRuns[Model]):
 
     def unknown(self, model: Model, status: RunStatus, follow: bool) -> None:
         launched = self.launch(model.pk)
-        if follow and (launched or model.requirements):
+        if follow and (launched or packages.is_needed(model)):
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
 
     def ended(self, model: Model, status: RunStatus) -> None:
@@ -173,7 +173,7 @@ def ensure_packages(model: Model, tenant: Tenant, cpu: float, ram: int, since: d
     """Return whether the packages of a model are installed; start, or look at, their installation, which may use
     `cpu` cores and `ram` MiB. A failure before `since` is tried again. Raises building.Failed; RunnerError, OSError.
     """
-    if not model.requirements and not model.packages:
+    if not packages.is_needed(model):
         return True
 
     def note(digest: str) -> None:

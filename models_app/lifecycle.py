@@ -19,8 +19,9 @@ from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
 from jobs.code import capture
-from jobs.models import Job
+from jobs.models import EnvironmentVersion, Job
 from jobs.models import State as JobState
+from jobs.packages.named import locating, references
 from kernel import after_commit, broker, disk, trash
 from kernel.database import violated
 from kernel.errors import Refused
@@ -56,15 +57,18 @@ class Origin:
     size: int
     requirements: str = ""
     packages: str = ""
+    environment: EnvironmentVersion | None = None
 
 
 def create_model(
-    *, user, name: str, src: str, title: str = "", tenant: str | None = None, requirements: str = "", by: str
+    *, user, name: str, src: str, title: str = "", tenant: str | None = None, requirements: str = "",
+    environment: str = "", by: str,
 ) -> Model:  # fmt: skip
     """Create the row, reserve disk space for its files and enqueue the copy.
 
-    `requirements` are lines of a requirements file, in place of those that come with the source. Raises Refused: the
-    name is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
+    `requirements` are lines of a requirements file, in place of those that come with the source; `environment` names
+    packages of the tenant in place of both: torch-cpu@3, or torch-cpu for the newest version. Raises Refused: the name
+    is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
     Raises Fault, with nothing stored, when the task queue is not available.
     """
     kind, job_name, _path = copying.parse(src)
@@ -73,10 +77,15 @@ def create_model(
     wanted = packages.of_lines(requirements)
     origin = measured(user, src, job)
     if wanted:
-        origin = replace(origin, requirements=wanted, packages="")
+        origin = replace(origin, requirements=wanted, packages="", environment=None)
+    if wanted and environment:
+        raise Refused("give either packages or an environment", field="requirements")
     broker.require()
     with transaction.atomic():
         tenant_row = members.hold(user, tenant)
+        if environment:
+            version = references.held(tenant_row, environment)
+            origin = replace(origin, requirements=locating.lines_of(version), packages="", environment=version)
         return add_model(user=user, tenant=tenant_row, name=name, title=title, origin=origin, by=by)
 
 
@@ -91,7 +100,7 @@ def measured(user, src: str, job: Job | None = None) -> Origin:
     if not size:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     disk.require(size)  # a file with holes may be longer than the disk
-    return Origin(src, job, size, *packages.of_job(job))
+    return Origin(src, job, size, *packages.of_job(job), job.environment_version if job else None)
 
 
 def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origin, by: str) -> Model:
@@ -101,6 +110,8 @@ def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origi
             model = Model.objects.create(
                 user=user, tenant=tenant, name=name, title=title, src=origin.src, size=origin.size,
                 lineage=_lineage(origin.job), requirements=origin.requirements, packages=origin.packages,
+                environment=origin.environment.reference if origin.environment else "",
+                environment_version=origin.environment,
             )  # fmt: skip
             record_created(model, by=by)
             tcc.try_(
@@ -148,7 +159,7 @@ def note_copy(pk: int, checksums: dict, requirements: str = "") -> None:
             _fail(model, copying.CHANGED, by="copy")
             return
         model.copied, model.checksums, model.run_name = True, checksums, f"model-{model.pk}"
-        if not model.packages and not model.requirements:
+        if not model.packages and not model.requirements and not model.environment:
             model.requirements = requirements
         model.save(update_fields=["copied", "checksums", "run_name", "requirements"])
         after_commit.enqueue("models.check", model.pk)

@@ -18,9 +18,11 @@ from packaging.markers import UndefinedComparison
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from jobs.models import Job
+from jobs.models import EnvironmentVersion, Job
 from jobs.packages import building, finding, text
-from jobs.packages.building import Failed, Need
+from jobs.packages.building import OWNER, Failed, Need
+from jobs.packages.named import locating
+from jobs.packages.named.used import NamedUse
 from jobs.packages.store import Environment
 from jobs.packages.using import Use
 from kernel import storage
@@ -37,8 +39,10 @@ NOT_NEEDED = {"mlflow", "mlflow-skinny", "mlflow-tracing"}  # mlmodel.py loads i
 
 def of_job(job: Job | None) -> tuple[str, str]:
     """Return the requirements and the environment's digest of what a job has trained; ("", "") without packages."""
-    if job is None or not job.requirements or not job.packages:
+    if job is None or not job.packages or not (job.requirements or job.environment_version_id):
         return "", ""
+    if job.environment_version_id:
+        return locating.lines_of(job.environment_version), job.packages
     environment = Environment(job.user_id, job.packages)
     installed = environment.installed() if environment.is_ready else None
     if installed == []:  # the platform had all of them
@@ -78,6 +82,11 @@ def of_lines(lines: str) -> str:
     return text.resolved(lines, "", lambda path: "")
 
 
+def is_needed(model: Model) -> bool:
+    """Return whether the model is loaded with packages beside the platform's."""
+    return bool(model.requirements or model.packages or model.environment_version_id)
+
+
 def ensure(model: Model, note, *, cpu: float, ram: int, tenant: Tenant, since: datetime | None) -> Path | None:
     """Return the folder of the model's environment, None while it is being installed.
 
@@ -85,13 +94,18 @@ def ensure(model: Model, note, *, cpu: float, ram: int, tenant: Tenant, since: d
     and the tenant's network are what that may use. A failure before `since` is tried again. Raises building.Failed;
     RunnerError, OSError.
     """
-    environment = Environment(model.user_id, model.packages)
+    moment = since.timestamp() if since else 0.0
+    if (version := model.environment_version) is not None:
+        note(locating.environment_for(version, RUNTIME).digest)
+        policy = tenant.network_policy
+        ready = locating.ensure(version, RUNTIME, cpu=cpu, ram=ram, network=policy, since=moment)
+        return ready.tree if ready else None
+    environment = _of(model)
     if model.packages and environment.builds_on(RUNTIME):
         environment.touch()
         return environment.tree
     if not model.requirements:
         raise Failed(str(building.GONE))
-    moment = since.timestamp() if since else 0.0
     need = Need(model.user, model.requirements, RUNTIME, cpu, ram, tenant.network_policy, moment)
     if model.packages != need.environment.digest:
         note(need.environment.digest)
@@ -101,31 +115,47 @@ def ensure(model: Model, note, *, cpu: float, ram: int, tenant: Tenant, since: d
 
 def pinned(model: Model) -> str:
     """Return the model's requirements in the versions that its environment has."""
-    installed = Environment(model.user_id, model.packages).installed() if model.packages else []
+    installed = _of(model).installed() if model.packages else []
     return text.pinned(model.requirements, installed) if installed else model.requirements
 
 
 def tree_of(model: Model) -> Path | None:
     """Return the folder of the environment that `ensure` has returned; None for a model that needs none."""
-    return Environment(model.user_id, model.packages).tree if model.packages else None
+    return _of(model).tree if model.packages else None
+
+
+def _of(model: Model) -> Environment:
+    """Return the model's environment; that of a named one is in the folder of who has made it."""
+    version = model.environment_version
+    return Environment(version.user_id if version else model.user_id, model.packages)
 
 
 def in_use() -> set[tuple[int, str]]:
     """Return the environments of models that are being checked, that an application serves, or that one moves to."""
     moving = Q(served_by__state__in=SERVING) | Q(rollouts__app__state__in=SERVING)
     needed = Q(state=State.CREATING) | moving
-    return set(Model.objects.filter(needed).exclude(packages="").values_list("user_id", "packages"))
+    return set(Model.objects.filter(needed).exclude(packages="").values_list(OWNER, "packages"))
 
 
 def uses(number: int) -> list[Use]:
-    """Return the models of a user that have an environment, and the applications that serve them."""
-    rows = Model.kept.filter(user=number).exclude(packages="")
+    """Return the models that have an environment of that user, and the applications that serve or move to them."""
+    rows = Model.kept.filter(user=number, environment_version=None).exclude(packages="")
     models = rows.order_by("-pk").values_list("packages", "name", "state")
-    served = rows.filter(served_by__trashed=None).values_list("packages", "served_by__name", "served_by__state")
+    served = rows.filter(served_by__isnull=False, served_by__trashed=None)
+    served = served.values_list("packages", "served_by__name", "served_by__state")
+    moving = rows.filter(rollouts__isnull=False, rollouts__app__trashed=None)
+    moving = moving.values_list("packages", "rollouts__app__name", "rollouts__app__state")
+    apps = dict.fromkeys([*served, *moving])
     return [
-        *(Use(digest, "application", name, state in SERVING) for digest, name, state in served),
+        *(Use(digest, "application", name, state in SERVING) for digest, name, state in apps),
         *(Use(digest, "model", name, state == State.CREATING) for digest, name, state in models),
     ]
+
+
+def named_uses(version: EnvironmentVersion) -> list[NamedUse]:
+    """Return the models that name a version: each needs it as long as it is there."""
+    rows = Model.objects.filter(environment_version=version).exclude(state=State.DELETING).order_by("-pk")
+    return [NamedUse("model", user, name, True) for user, name in rows.values_list("user__username", "name")]
 
 
 def _read(folder: Path, path: str) -> str:

@@ -48,6 +48,7 @@ FILES_SHOWN = 100
 SERVING_SHOWN = 50
 UPLOAD_BYTES = 20 << 20  # the gateway's limit for a form
 UNUSUAL = re.compile("[^A-Za-z0-9._-]")
+FIELDS = ("title", "name", "src", "file", "tenant", "requirements", "environment")
 METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 LISTING = Listing(
     heading=gettext_lazy("Models"),
@@ -67,7 +68,7 @@ def models(request):
     """Show the user's models; a POST creates one."""
     problems = Problems()
     if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("title", "name", "src", "file", "tenant", "requirements"))
+        problems = problems_of(lambda: _create(request), FIELDS)
         name = made_by(request) if problems else request.POST["name"].strip()
         if name:
             return redirect("model", name=name)
@@ -94,7 +95,7 @@ def models(request):
 def _create(request) -> None:
     fill_name(request, Model)
     if request.FILES.get("file"):
-        given = {name: request.POST.get(name, "").strip() for name in ("name", "title", "tenant", "requirements")}
+        given = {name: request.POST.get(name, "").strip() for name in FIELDS if name not in ("src", "file")}
         fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
                                "src": _uploaded(request)})  # fmt: skip
     else:

@@ -6,6 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.packages.fields import RequirementsField
+from jobs.packages.named.serializers import EnvironmentField
 from kernel.errors import Refused
 from kernel.fields import Invalid, NameField, StrictSerializer, StrictString, TitleField
 from kernel.names import FILE_PART
@@ -36,6 +37,9 @@ class ModelIn(StrictSerializer):
         "packages to load it with, as in a requirements file; without any those of its job, or of the requirements.txt "
         "beside it"
     )
+    environment = EnvironmentField(
+        help_text="a named environment of the tenant to load it with, torch-cpu@3 or torch-cpu, in place of packages"
+    )
 
 
 class ModelOut(serializers.Serializer):
@@ -56,6 +60,7 @@ class ModelOut(serializers.Serializer):
         allow_blank=True,
         help_text="packages that it is loaded with, beside those that the platform has",
     )
+    environment = serializers.CharField(allow_blank=True, help_text="the named environment that it is loaded with")
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")

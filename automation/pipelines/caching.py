@@ -15,7 +15,7 @@ from datasets import sources as datasets
 from jobs.models import State
 
 MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "requirements",
-           "find_requirements")  # fmt: skip
+           "find_requirements", "environment")  # fmt: skip
 
 
 def key_of(step: Step, sources: dict[str, Step]) -> str:

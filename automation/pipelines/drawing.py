@@ -21,6 +21,7 @@ TAKEN_OVER = (
     "workers",
     "network",
     "requirements",
+    "environment",
 )
 USUAL = {
     "args": [],
@@ -32,6 +33,7 @@ USUAL = {
     "workers": 1,
     "network": "",
     "requirements": "",
+    "environment": "",
 }
 
 

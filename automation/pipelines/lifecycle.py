@@ -143,7 +143,10 @@ def begin_run(
                 if fresh:
                     step = {**step, "cache": False}
                 snapshot = code[name]() if name in code else None
-                kept = {**step, "job": spec.without_code(step["job"])} if "job" in step else step
+                kept = step
+                if "job" in step:
+                    job = spec.at(f"steps.{name}", lambda step=step: spec.settled(user, step["job"]))
+                    kept = {**step, "job": spec.without_code(job)}
                 Step.objects.create(run=run, place=place, name=name, spec=kept, snapshot=snapshot)
             record_created(run, by=by)
             if within is not None:

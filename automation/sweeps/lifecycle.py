@@ -70,7 +70,8 @@ def create_sweep(
             accounts.hold_active(user)
             require_room(user)
             sweep = Sweep.objects.create(
-                user=user, name=name, title=fields.get("title", ""), job=spec.without_code(job), snapshot=code(),
+                user=user, name=name, title=fields.get("title", ""), job=spec.without_code(spec.settled(user, job)),
+                snapshot=code(),
                 parameters=list(fields["space"].items()),
                 notes=fields.get("notes", ""), pass_as=fields["pass_as"], objectives=fields["objectives"],
                 sampler=fields["sampler"], pruner=fields["pruner"], stop=fields["stop"],

@@ -90,6 +90,7 @@ TEXTS = {
     ),
     "do not wait": "不等待",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
+    "named environment, in place of packages": "命名环境，代替软件包",
     "epoch {number}": "轮次 {number}",
     "error: {line}": "错误：{line}",
     "exit codes:": "退出码：",

@@ -33,6 +33,8 @@ def declare(command) -> None:
     parser.add_argument("-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
     words = tr("package to install: polars>=1.9")
     parser.add_argument("--package", action="append", metavar="LINE", help=words)
+    named = tr("named environment, in place of packages")
+    parser.add_argument("--environment", metavar="NAME[@N]", help=named)
     automation.add_list(models, list_models)
     automation.add_name(models("show", show_model, tr("print a model")), "MODEL")
     parser = automation.add_name(models("pull", pull_model, tr("fetch the files of a model")), "MODEL")
@@ -50,6 +52,7 @@ def declare(command) -> None:
     parser.add_argument("--cpu", type=float, metavar="N", help=tr("number of CPUs"))
     parser.add_argument("--ram", type=running.memory, metavar="SIZE", help=tr("memory: 512, 512MiB or 4GiB"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
+    parser.add_argument("--environment", metavar="NAME[@N]", help=named)
     parser.add_argument("--public", action="store_const", const=True, help=tr("answer without a token"))
     parser.add_argument("-d", "--detach", action="store_true", help=tr("do not wait"))
 
@@ -71,6 +74,7 @@ def create_model(rest: Rest, options: argparse.Namespace, say) -> dict:
     source = options.source if options.source.startswith(("home/", "jobs/")) else f"jobs/{options.source}"
     fields = {"name": options.name, "src": source, "title": options.title, "tenant": options.tenant}
     fields["requirements"] = running.packages_of(options) or None
+    fields["environment"] = options.environment
     model = rest.send("POST", "models", {key: value for key, value in fields.items() if value is not None}).json()
     path = f"models/{quote(options.name, safe='')}"
     while model["state"] == "creating":
@@ -208,7 +212,7 @@ def deploy(rest: Rest, options: argparse.Namespace, say):
     name = options.name or _app_name(options.model)
     fields = {
         each: getattr(options, each)
-        for each in ("title", "gpu", "cpu", "ram", "tenant", "public")
+        for each in ("title", "gpu", "cpu", "ram", "tenant", "public", "environment")
         if getattr(options, each) is not None
     }
     path = f"apps/{quote(name, safe='')}"

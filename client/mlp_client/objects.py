@@ -16,7 +16,7 @@ from .transfer.errors import REFUSED, USAGE, Failure
 from .transfer.progress import duration
 
 MOST = 1000
-RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority", "network")
+RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority", "network", "environment")
 
 
 def declare(command) -> None:

@@ -109,13 +109,19 @@ class Platform:
 
     # --- models, applications, datasets ---------------------------------------------------------------------------
     def create_model(
-        self, name: str, source: str, title: str = "", packages: Sequence[str] = ()
+        self, name: str, source: str, title: str = "", packages: Sequence[str] = (), environment: str = ""
     ) -> dict[str, Any]:  # fmt: skip
         """Make a model of `job`, `job/path` or `home/path`, and wait until it is checked; `packages` are requirements
-        in place of those that it comes with. Raises Failure.
+        in place of those that it comes with, `environment` names an environment in place of both. Raises Failure.
         """
         options = argparse.Namespace(
-            name=name, source=source, title=title or None, tenant=None, requirements=None, package=packages
+            name=name,
+            source=source,
+            title=title or None,
+            tenant=None,
+            requirements=None,
+            package=packages,
+            environment=environment or None,
         )
         return models.create_model(self.rest, options, self.note)
 
@@ -128,7 +134,7 @@ class Platform:
         """Serve a model, or the version of an alias (`models:/churn@champion`), and wait until it answers; return the
         application, whose `url` takes requests. `fields` are those of an application, such as `cpu=1`. Raises Failure.
         """
-        empty = dict.fromkeys(("title", "gpu", "cpu", "ram", "tenant", "public"))
+        empty = dict.fromkeys(("title", "gpu", "cpu", "ram", "tenant", "public", "environment"))
         if fields.keys() - empty:
             raise TypeError(f"not a field of an application: {', '.join(sorted(fields.keys() - empty))}")
         options = argparse.Namespace(model=model, name=name, detach=False, **{**empty, **fields})

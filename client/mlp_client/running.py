@@ -17,7 +17,7 @@ from .transfer.errors import INTERRUPTED, LOCAL, USAGE, Failure
 
 UNITS = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
 PLAIN = ("name", "title", "gpu", "cpu", "ram", "runtime", "tenant", "project", "group", "notes", "retries", "timeout")
-PLAIN += ("priority", "workers", "network")
+PLAIN += ("priority", "workers", "network", "environment")
 
 
 def declare(command) -> None:
@@ -53,6 +53,7 @@ def job_options(parser: argparse.ArgumentParser, only=None) -> None:
     option("inputs", "--input", action="append", type=_pair, metavar="NAME=JOB[/PATH]", help=tr("output of a job"))
     option("requirements", "-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
     option("requirements", "--package", action="append", metavar="LINE", help=tr("package to install: polars>=1.9"))
+    option("environment", "--environment", metavar="NAME[@N]", help=tr("named environment, in place of packages"))
     words = tr("do not install what the script's header, requirements.txt or pyproject.toml names")
     option("find", "--no-requirements", action="store_true", help=words)
     option("project", "--project", help=tr("project of the run"))

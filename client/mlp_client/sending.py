@@ -44,7 +44,7 @@ def submit(rest: Rest, checkout: Checkout, fields: dict, options, say) -> dict:
     """Send the checkout and submit a job of it, with the packages that it names unless `fields` say which; return the
     job, as REST has it. Raises Failure.
     """
-    fields = {"find_requirements": "requirements" not in fields, **fields}
+    fields = {"find_requirements": not {"requirements", "environment"} & set(fields), **fields}
     for attempt in range(TRIES):
         sent = send(rest, checkout, options.quiet, say, fresh=attempt > 0)
         job = _create(rest, {**fields, "entry": sent.places[0]})

@@ -13,6 +13,7 @@ from kernel.registering import ALL, Rights
 TAKEN_OVER = (
     "entry", "runtime", "gpu", "cpu", "ram", "datasets", "args", "env", "retries", "timeout",
     "priority", "preemptible", "workers", "network", "tags", "group", "requirements", "title",
+    "environment",
 )  # fmt: skip
 
 
@@ -30,6 +31,10 @@ def rerun(job: Job, rights: Rights = ALL, *, by: str, **changes) -> Job:
     values["project"] = job.project.name if job.project_id else None
     if job.snapshot_id:
         values["code_from"] = job.name
+    if changes.get("environment"):
+        values["requirements"] = ""
+    elif "requirements" in changes:
+        values["environment"] = ""
     values |= changes
     if "name" not in values:
         values["name"] = free_name(Job.objects.filter(user=job.user), job.name)

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
 from jobs.packages.fields import RequirementsField
+from jobs.packages.named.serializers import EnvironmentField
 from jobs.serializers import PreemptibleField, PriorityField, StrictList, TimeoutField
 from kernel.fields import (
     DatasetNameField,
@@ -127,3 +128,4 @@ class RerunIn(StrictSerializer):
     preemptible = PreemptibleField()
     network = StrictChoice(choices=Network.values, required=False)
     requirements = RequirementsField()
+    environment = EnvironmentField()

@@ -7,6 +7,7 @@ from .doctor import Action, Diagnosis, FailureRule, Where
 from .inputs import RunInput
 from .job import ENDED, SHOWN_ONLY, Job, State, new_nonce
 from .metrics import Block, Metrics, Value
+from .named_environment import EnvironmentVersion, NamedEnvironment, VersionState
 from .project import Project, View
 from .reporting import ProgressSource
 from .submission import Runtime
@@ -15,7 +16,7 @@ from .tracked import COLOURS, Origin
 
 __all__ = [
     "COLOURS", "ENDED", "SHOWN_ONLY", "Action", "ArtifactSpace", "Blob", "Block", "Capture", "ComparedRun",
-    "Comparison", "Diagnosis", "FailureRule", "Job", "LoggedModel", "Metrics", "ModelUse", "Origin", "ProgressSource",
-    "Project", "RunInput", "RunMetric", "RunParam", "Runtime", "Snapshot", "Source", "State", "Value", "View",
-    "Where", "new_nonce",
+    "Comparison", "Diagnosis", "EnvironmentVersion", "FailureRule", "Job", "LoggedModel", "Metrics", "ModelUse",
+    "NamedEnvironment", "Origin", "ProgressSource", "Project", "RunInput", "RunMetric", "RunParam", "Runtime",
+    "Snapshot", "Source", "State", "Value", "VersionState", "View", "Where", "new_nonce",
 ]  # fmt: skip

@@ -45,8 +45,23 @@ class Submission(models.Model):
     requirements = models.TextField(_("packages"), blank=True, default="", db_default="")
     packages = models.CharField(max_length=64, blank=True, default="", db_default="")  # their environment's digest
 
+    environment = models.CharField(  # torch-cpu@3: a named environment, in place of `requirements`
+        _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip
+    environment_version = models.ForeignKey(
+        "jobs.EnvironmentVersion", on_delete=models.SET_NULL, related_name="+", null=True, blank=True)  # fmt: skip
+
     class Meta:
         abstract = True
+
+    @property
+    def needs_packages(self) -> bool:
+        """Return whether its runs have an environment of packages."""
+        return bool(self.requirements or self.environment)
+
+    @property
+    def packages_owner(self) -> int:
+        """Return the key of the user in whose folder its environment is."""
+        return self.environment_version.user_id if self.environment_version_id else self.user_id
 
     @property
     def network_policy(self) -> str:

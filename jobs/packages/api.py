@@ -15,7 +15,7 @@ DIGEST = "^[0-9a-f]{32}$"
 
 
 class EnvironmentUseOut(serializers.Serializer):
-    kind = serializers.ChoiceField(choices=("job", "model", "application"))
+    kind = serializers.ChoiceField(choices=("job", "model", "application", "environment"))
     name = serializers.CharField()
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 import runners
@@ -31,7 +32,7 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import store, text, using
+from . import cache, store, text, trust, using
 from .store import Environment
 from .using import ENVIRONMENT
 
@@ -42,6 +43,7 @@ PROGRAM = Path(__file__).with_name("program")
 INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
 LOG_LIMIT = 16 << 20
 KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
+OWNER = Coalesce("environment_version__user", "user")  # in whose folder the environment of a job is
 GONE = Message("its packages are not there any more, and neither is the code that named them")
 NO_NETWORK = Message("its packages come from an index, which its network policy does not allow")
 
@@ -78,11 +80,15 @@ def ensure_for_job(job: Job) -> Environment | None:
     """Return the job's environment, None while it is being installed. Raises Failed; RunnerError, OSError."""
     since = job.not_before.timestamp()
     need = Need(job.user, resolve(job), job.runtime, job.cpu, job.ram, job.network_policy, since)
-    digest = need.environment.digest
-    if job.packages != digest:  # before the installation starts: `sweep` knows by it who waits
-        job.packages = digest
-        Job.objects.filter(pk=job.pk).update(packages=job.packages)
+    note_packages(job, need.environment.digest)
     return ensure(need)
+
+
+def note_packages(job: Job, digest: str) -> None:
+    """Record which environment a job needs, before its installation starts: `sweep` knows by it who waits."""
+    if job.packages != digest:
+        job.packages = digest
+        Job.objects.filter(pk=job.pk).update(packages=digest)
 
 
 def ensure(need: Need) -> Environment | None:
@@ -154,6 +160,8 @@ def settle(environment: Environment, status: RunStatus) -> None:
         words = Message("the installation of its packages took longer than %(seconds)s s",
                         seconds=settings.PACKAGES_TIMEOUT_S)  # fmt: skip
         environment.note_failure(owned.with_log(words, environment.log))
+    cache.take_back(environment, environment.base())
+    storage.remove(environment.work / cache.NAME)
     if not environment.is_ready:
         storage.remove_tree(environment.work)
     runners.get().forget(environment.run_name)
@@ -180,9 +188,11 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     environment.log.unlink(missing_ok=True)
     environment.note_base(need.runtime, need.wanted)
     storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
-    mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False)]
+    cache.lend(environment, environment.base())
+    mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False), *trust.mounts()]
     work = runner.place(environment.work, WORKSPACE)
-    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/.cache"}
+    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/{cache.NAME}"}
+    variables |= trust.variables(runner, trust.VARIABLES + trust.OF_PIP)
     parts = urlsplit(settings.PIP_INDEX_URL)
     if parts.scheme == "file":
         wheels = Path(unquote(parts.path))
@@ -225,7 +235,7 @@ def sweep() -> None:
     if not names:
         return
     waiting = Job.objects.filter(state__in=(State.CREATING, State.RUNNING), run_started=False, reserved=True)
-    keys = set(waiting.values_list("user_id", "packages")) | using.in_use()
+    keys = set(waiting.values_list(OWNER, "packages")) | using.in_use()
     needed = {f"{PREFIX}{number}-{digest}" for number, digest in keys}
     for name in names:
         if name not in needed:
@@ -246,9 +256,10 @@ def _discard(name: str) -> None:
 def evict() -> None:
     """Remove environments that were not used for long, that a user has no room for, or whose user is gone."""
     live = Job.objects.filter(state__in=(State.CREATING, State.RUNNING)).exclude(packages="")
-    needed = set(live.values_list("user_id", "packages")) | using.in_use()
+    needed = set(live.values_list(OWNER, "packages")) | using.in_use()
     active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
     oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
+    healing.attempt(cache.evict, active)
     for environment in store.incomplete(time.time() - KEPT_S):
         if (environment.number, environment.digest) not in needed:
             healing.attempt(environment.remove)

@@ -114,7 +114,8 @@ def _shown(environment: Environment, uses: list[Use]) -> Shown:
 
 def _jobs(user: User) -> list[Use]:
     """Return the jobs that have packages: those that need them now, and the newest of the others."""
-    rows = Job.kept.filter(user=user).exclude(packages="").order_by("-pk").values_list("packages", "name", "state")
+    own = Job.kept.filter(user=user, environment_version=None)  # of the others their version says
+    rows = own.exclude(packages="").order_by("-pk").values_list("packages", "name", "state")
     live = list(rows.filter(state__in=LIVE))
     others = rows.filter(~Q(state__in=LIVE))[:JOBS_LOOKED_AT]
     return [Use(digest, "job", name, state in LIVE) for digest, name, state in (*live, *others)]

@@ -13,16 +13,17 @@ TAIL = 12  # lines of pip's output
 
 def packages_of(job: Job) -> dict | None:
     """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
-    if not job.requirements:
+    if not job.needs_packages:
         return None
     packages = {
         "wanted": masking.without_credentials(job.requirements),
+        "environment": job.environment,
         "installed": "",
         "lines": "",
         "installing": False,
     }
     if job.packages:
-        environment = Environment(job.user_id, job.packages)
+        environment = Environment(job.packages_owner, job.packages)
         packages["installed"] = "\n".join(environment.installed()) if environment.is_ready else ""
         if job.state == State.CREATING and not environment.is_ready:
             packages |= {"installing": True, "lines": runners.tail(environment.log, TAIL)}

@@ -99,6 +99,10 @@ class Environment:
         """Whether its installation was begun, and it was not removed since."""
         return (self.folder / BASE).is_file()
 
+    def base(self) -> str:
+        """Return the digest of what it builds on; "" where that is not recorded."""
+        return str(self._read(BASE).get("base", ""))
+
     def wanted(self) -> str:
         """Return what it was asked for, one requirement a line; "" where that is not recorded."""
         return str(self._read(BASE).get("wanted", ""))

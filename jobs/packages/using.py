@@ -16,7 +16,8 @@ Key = tuple[int, str]  # a user's number, a digest
 
 @dataclass(frozen=True)
 class Use:
-    """An object that uses the environment of a digest: its `kind` (job, model or application) and name; `live`: it
+    """An object that uses the environment of a digest: its `kind` (job, model, application, or environment
+    for a named one) and name; `live`: it
     needs the environment now.
     """
 

@@ -29,7 +29,7 @@ from aiops.models import (
 from apps import launching
 from apps.models import AppKey, AppKeyUse, Application
 from datasets.models import Dataset
-from jobs.models import Diagnosis, Job, Metrics, Project, Value
+from jobs.models import Diagnosis, EnvironmentVersion, Job, Metrics, NamedEnvironment, Project, Value
 from kernel import storage
 from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
@@ -59,6 +59,9 @@ PAGES = [
     "/datasets/broken",
     "/datasets/coming",
     "/environments",
+    "/environments/named",
+    "/environments/named?like=paint@1",
+    "/environments/named/paint@1",
     "/scripts",
     "/scripts/new",
     "/scripts/new?example=1",
@@ -186,6 +189,7 @@ def fill(user, *, evil: bool = False) -> None:
     )
     Model.objects.filter(user=user, name="broken").update(reason=words)
     fill_apps(user, words)
+    fill_environments(user, words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)
@@ -214,6 +218,21 @@ def fill_apps(user, words: str) -> None:
     calc = Application.objects.get(user=user, name="calc")
     key = AppKey.objects.create(app=calc, name="shop", used=timezone.now())
     AppKeyUse.objects.create(key=key, day=timezone.now().date(), requests=7)
+
+
+def fill_environments(user, words: str) -> None:
+    """Create a version of a named environment that has failed, which a job has used."""
+    environment, _new = NamedEnvironment.objects.get_or_create(
+        tenant=user.tenant, name="paint", defaults={"user": user}
+    )
+    environment.last += 1
+    environment.save()
+    version = EnvironmentVersion.objects.create(
+        environment=environment, number=environment.last, user=user, requirements=words, pins=words,
+        packages="0" * 32, reason=words, failed_package=words, state="failed",
+    )  # fmt: skip
+    done = Job.objects.filter(user=user, name="done")
+    done.update(environment=version.reference, environment_version=version)
 
 
 def fill_media(folder: Path, words: str, steps: int = 3) -> None:

@@ -59,6 +59,10 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     notes = models.TextField(_("notes"), blank=True)
     requirements = models.TextField(_("packages"), blank=True, default="", db_default="")
     packages = models.CharField(_("environment of packages"), max_length=32, blank=True, default="", db_default="")
+    environment = models.CharField(  # torch-cpu@3: a named environment, in place of `requirements`
+        _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip
+    environment_version = models.ForeignKey(
+        "jobs.EnvironmentVersion", on_delete=models.SET_NULL, related_name="+", null=True, blank=True)  # fmt: skip
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

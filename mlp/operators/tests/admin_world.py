@@ -23,7 +23,7 @@ from aiops.models import (
 from apps.models import PORTS, AppKey, Application, Rollout
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Dataset
-from jobs.models import FailureRule, Job, Metrics, Project, Snapshot, View
+from jobs.models import EnvironmentVersion, FailureRule, Job, Metrics, NamedEnvironment, Project, Snapshot, View
 from kernel.models import StateChange, record_created
 from models_app.models import Alias, RegisteredModel, RegistryDelivery, RegistryWebhook
 from models_app.models import Model as TrainedModel
@@ -93,6 +93,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     Visit.objects.get_or_create(user=alice, session_key="none", agent="Firefox", address="10.0.0.1")
     registry(alice, model, app)
     AppKey.objects.create(app=app, name="shop", by="alice")
+    put_environment(alice)
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),
@@ -111,6 +112,18 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         if model._meta.label_lower not in rows and (row := model._default_manager.first()) is not None:
             rows[model._meta.label_lower] = row
     return rows
+
+
+def put_environment(user: User) -> EnvironmentVersion:
+    """Create a version of a named environment that could not be installed."""
+    environment = NamedEnvironment.objects.create(user=user, tenant=user.tenant, name="paint", last=1)
+    version = EnvironmentVersion.objects.create(
+        environment=environment, number=1, user=user, requirements="colours\n", packages="0" * 32
+    )
+    record_created(version, by=user.username)
+    version.fail(by="runner", reason="exit code 1")
+    version.save()
+    return version
 
 
 def put_sweep(user: User, job: Job, words: str = "0 < 1", name: str = "tune") -> Sweep:

@@ -123,6 +123,11 @@ PUT    /users/{user}/datasets/{name}:heartbeat                                  
 GET    /users/{user}/environments                                                 full read submit
 GET    /users/{user}/environments/{digest}                                        full read submit
 DELETE /users/{user}/environments/{digest}                                        full
+GET    /users/{user}/named_environments                                           full read submit
+POST   /users/{user}/named_environments                                           full submit
+GET    /users/{user}/named_environments/{reference}                               full read submit
+DELETE /users/{user}/named_environments/{reference}                               full
+PUT    /users/{user}/named_environments/{reference}:retry                         full submit
 # Jobs: submitted, reported, cancelled, described. The trash is deletion, and what is there is not for `submit`
 # (docs/retention.md).
 POST   /users/{user}/job_metrics/{name}                                           full submit

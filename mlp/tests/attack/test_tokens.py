@@ -43,6 +43,7 @@ VALUES = {
     "alias": "champion",
     "key": "00000000-0000-0000-0000-000000000000",
     "digest": "0" * 32,
+    "reference": "paint@1",
     "delivery": "00000000-0000-0000-0000-000000000000",
 }
 OPEN = {("post", "/api/v1/users"), ("get", "/api/v1/schema"), ("get", "/api/v1/docs")}

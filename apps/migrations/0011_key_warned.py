@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("apps", "0009_access"),
+        ("apps", "0010_named_environments"),
     ]
 
     operations = [
