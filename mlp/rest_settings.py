@@ -48,6 +48,7 @@ REFERENCE = {
         "AlertDirectionEnum": "aiops.judging.rules.Direction",
         "NetworkEnum": "resources.models.Network",
         "JobStateEnum": "jobs.models.State",
+        "EnvironmentStateEnum": "jobs.models.VersionState",
         "RuntimeEnum": "jobs.models.Runtime",
         "GivenRuntimeEnum": ["python", "torch", "tf"],
         "JobOutcomeEnum": "kernel.outcomes.Outcome",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.models import Runtime, VersionState
@@ -89,8 +90,10 @@ class NamedEnvironmentDetailOut(NamedEnvironmentOut):
     progress = serializers.SerializerMethodField()
     used_by = serializers.SerializerMethodField()
 
-    def get_progress(self, version) -> ProgressOut:
+    @extend_schema_field(ProgressOut)
+    def get_progress(self, version) -> dict:
         return ProgressOut(installing.progress_of(version)).data
 
-    def get_used_by(self, version) -> list[NamedUseOut]:
+    @extend_schema_field(NamedUseOut(many=True))
+    def get_used_by(self, version) -> list[dict]:
         return NamedUseOut(used.shown_to(self.context["request"].user, version), many=True).data
