@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def test_texts_of_plots_do_not_cover_each_other(alice_page, runs, width, theme, 
             page.locator("[data-plots]").screenshot(path=Path(PICTURES) / f"{width}-{across[:12]}-{up[:12]}.png")
         assert scatter.evaluate(FAULTS) == [], (across, up)
     chart = page.locator("figure:has(.tip)").first
+    expect(chart.locator("[role=img]")).to_have_attribute("aria-label", re.compile(": 2 values"))  # its lines are there
     box = chart.locator(".u-over").bounding_box()
     for across in (1, box["width"] - 1):
         chart.locator(".u-over").hover(position={"x": across, "y": box["height"] / 2})
