@@ -45,7 +45,10 @@ class Departure:
 
 
 class Way:
-    """What earlier runs have in common. Raises TooVaried; ValueError for fewer than LEAST_RUNS."""
+    """What earlier runs, the latest first, have in common. `used`: the numbers of those that have it.
+
+    Raises TooVaried; ValueError for fewer than LEAST_RUNS.
+    """
 
     def __init__(self, runs: Sequence[Run]):
         if len(runs) < LEAST_RUNS:
@@ -60,8 +63,8 @@ class Way:
         self.templates = Templates(map(template_of, groups), similar=1.0)
         self.numbers: dict[str, int | str] = {text: number for number, group in enumerate(groups) for text in group}
         self.runs = [self._events(run) for run in runs]
-        self.steps = _Steps(self.runs)
-        self.level = self._level()
+        self.used, self.level = self._choose()
+        self.steps = _Steps([self.runs[number] for number in self.used])
 
     @property
     def knows_nothing(self) -> bool:
@@ -92,14 +95,26 @@ class Way:
             events.append(self.numbers[text])
         return events
 
-    def _level(self) -> int:
-        """Return how much is a rule: 0 steps between known lines, too, 1 new lines and early ends, 2 early ends, 3
-        nothing.
+    def _choose(self) -> tuple[list[int], int]:
+        """Return the numbers of the runs that have something in common, and their level. One run may be unlike all
+        others: that of another version of the program. Of several such, the last one is left out.
+        """
+        every = list(range(len(self.runs)))
+        chosen, level = every, self._level(every)
+        for odd in reversed(every) if level == NOTHING and len(every) > LEAST_RUNS else ():
+            others = [number for number in every if number != odd]
+            if (its := self._level(others)) < level:
+                chosen, level = others, its
+        return chosen, level
+
+    def _level(self, numbers: Sequence[int]) -> int:
+        """Return how much is a rule in these runs: 0 steps between known lines, too, 1 new lines and early ends, 2
+        early ends, 3 nothing.
         """
         for level in range(NOTHING):
-            for number, run in enumerate(self.runs):
-                others = _Steps([other for place, other in enumerate(self.runs) if place != number])
-                if others.departure(run, level, ended=True) is not None:
+            for number in numbers:
+                others = _Steps([self.runs[other] for other in numbers if other != number])
+                if others.departure(self.runs[number], level, ended=True) is not None:
                     break
             else:
                 return level
@@ -112,7 +127,8 @@ class Way:
         usual, times = followers.most_common(1)[0]
         if usual == END or 2 * times <= sum(followers.values()):
             return None
-        for number, run in enumerate(self.runs):
+        for number in self.used:
+            run = self.runs[number]
             for place, here in enumerate(run):
                 if here == usual and (run[place - 1] if place else START) == event:
                     return number, place

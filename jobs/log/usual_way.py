@@ -104,6 +104,7 @@ def _compute(job: Job, runs: list[Job]) -> UsualWay:
     if way.knows_nothing:
         words = Message("the earlier runs differ too much from each other to say what is usual")
         return UsualWay(Verdict.UNKNOWN, compared, words)
+    compared = [compared[number] for number in way.used]
     if found is None:
         return UsualWay(Verdict.USUAL, compared, Message("the run went its usual way"))
     last = _line(own, found.before) if found.before >= 0 else None

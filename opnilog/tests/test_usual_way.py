@@ -77,3 +77,11 @@ def test_too_many_different_lines_have_no_usual_way():
 def test_two_runs_are_too_few():
     with pytest.raises(ValueError, match="too few"):
         Way([USUAL] * 2)
+
+
+def test_one_earlier_run_may_be_unlike_the_others():
+    """As after the program was changed."""
+    way = Way([USUAL, USUAL, USUAL, run("another|program|altogether")])
+    assert way.used == [0, 1, 2]
+    assert way.departure([*USUAL[:2], "Traceback"], ended=True) == Departure(at=2, before=1, usual=(0, 2))
+    assert Way([USUAL, USUAL, run("a|b"), run("another|program")]).knows_nothing

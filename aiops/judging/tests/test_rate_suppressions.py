@@ -24,6 +24,7 @@ from .test_rates import (  # noqa: F401 (shop is a fixture)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 DAY = 1440
+NIGHT = -BASE % 60 + 5  # the minute, counted from BASE, at which a loud quarter of an hour begins: all in one hour
 PAGE = "/aiops/workload?namespace=alice&deployment=shop"
 
 
@@ -156,15 +157,15 @@ def test_the_page_marks_a_rate_and_undoes_it(stormed, alice):
 def remember(days, lines: int = 500, shift: int = 0) -> None:
     """Let the template have been loud on these days before, around the same time."""
     rate = TemplateRate.objects.get(template_id=RETRY)
-    hour = (BASE + 5) // 60 + shift
+    hour = (BASE + NIGHT) // 60 + shift
     rate.state["loud"] = sorted([hour - 24 * day, lines] for day in days)
     rate.save()
 
 
-def night(since: int, until: int) -> None:
-    usual(range(until + 30))
-    storm(since, until)
-    go(until + 30)
+def night() -> None:
+    usual(range(NIGHT + 45))
+    storm(NIGHT, NIGHT + 15)
+    go(NIGHT + 45)
 
 
 @pytest.mark.parametrize(("days", "reported"), [
@@ -173,31 +174,31 @@ def night(since: int, until: int) -> None:
 ])  # fmt: skip
 def test_an_hour_that_is_usually_loud_is_not_reported(shop, days, reported):  # noqa: F811
     remember(days)
-    night(5, 20)
+    night()
     assert bool(found()) is reported
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_when_clocks_are_changed_no_night_is_reported(shop, hours):  # noqa: F811
     remember((1, 2, 3, 4), shift=hours)
-    night(5, 20)
+    night()
     assert found() == []
 
 
 def test_a_night_that_is_much_louder_is_reported(shop):  # noqa: F811
     remember((1, 2, 3), 120)
-    night(5, 20)
+    night()
     assert found() == [("often", RETRY)]
     assert RateAnomaly.objects.get().high >= 120
 
 
 def test_a_night_about_as_loud_as_is_too_much_is_reported_once(shop):  # noqa: F811
     remember((1, 2, 3), 120)
-    usual(range(130))
-    for begin in range(5, 100, 24):
+    usual(range(NIGHT + 125))
+    for begin in range(NIGHT, NIGHT + 95, 24):
         storm(begin, begin + 10, 70)
         storm(begin + 10, begin + 24, 45)
-    go(130)
+    go(NIGHT + 125)
     assert found() == [("often", RETRY)]
 
 
@@ -206,23 +207,23 @@ def test_one_incident_among_quiet_nights_makes_no_night_loud(shop):  # noqa: F81
     rate = TemplateRate.objects.get(template_id=RETRY)
     rate.state["loud"][0][1] = 100_000
     rate.save()
-    night(5, 20)
+    night()
     assert found() == [("often", RETRY)]
 
 
 def test_another_hour_of_the_day_is_reported(shop):  # noqa: F811
     remember((1, 2, 3, 4, 5))
-    usual(range(250))
-    storm(200, 205)
-    go(240)
+    usual(range(NIGHT + 240))
+    storm(NIGHT + 200, NIGHT + 205)
+    go(NIGHT + 235)
     assert found() == [("often", RETRY)]
 
 
 def test_what_was_loud_is_remembered_for_the_next_nights(shop):  # noqa: F811
-    night(5, 20)
+    night()
     state = TemplateRate.objects.get(template_id=RETRY).state
     hours = {hour for hour, lines in state["loud"] if lines >= 500}
-    assert (BASE + 12) // 60 in hours
+    assert (BASE + NIGHT) // 60 in hours
 
 
 def test_a_silence_each_night_is_reported_once_and_stays_regular(shop):  # noqa: F811
