@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from django.db import connection
+from django.db import connection, transaction
 
 from kernel.tests.nats_tools import until
 
@@ -45,3 +45,9 @@ def _waiting() -> list[str]:
 def blocked(count: int) -> list[str]:
     """Return the statements that wait for us, once there are `count` of them."""
     return until(lambda: len(waiting_for_us()) == count and waiting_for_us(), 60, lambda: str(waiting_for_us()))
+
+
+def within_a_transaction(call: Callable[[], object]) -> None:
+    """Call the function inside another transaction, as some callers do."""
+    with transaction.atomic():
+        call()

@@ -30,15 +30,17 @@ from datasets.models import Dataset
 from jobs import idle, preemption
 from jobs import lifecycle as jobs
 from jobs.models import Job
+from jobs.packages.named import lifecycle as environments
 from kernel.errors import Refused
 from kernel.tests.nats_tools import LIMIT_S, until
-from kernel.tests.row_locks import blocked, in_thread, waiting_for_us
+from kernel.tests.row_locks import blocked, in_thread, waiting_for_us, within_a_transaction
 from models_app import lifecycle as models_app
 from models_app import trash as model_trash
 from models_app.models import Model
 from resources import tcc
 from resources.models import Tenant
 
+from . import environment_verbs
 from .stepping_verbs import of_idle, of_preemption
 from .trash_verbs import of_trash
 
@@ -60,6 +62,7 @@ LOCKLESS = {
     app_trash: {"require_restorable"},
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
+    environments: environment_verbs.LOCKLESS,
     idle: {"apply", "idle_for", "is_quiet", "written"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
@@ -329,6 +332,7 @@ ALL = {
     models_app: of_models,
     apps: of_apps,
     trainings: of_trainings,
+    environments: lambda: environment_verbs.of_environments(user),
     tcc: of_tcc,
 }
 
@@ -347,12 +351,6 @@ def test_each_verb_waits_for_the_rows_lock_before_it_reads_the_row(lifecycle):
             ours.result(LIMIT_S)
         except Refused as refusal:
             raise AssertionError(f"{verb} was refused, so it says nothing: {refusal.msg}")
-
-
-def within_a_transaction(call: Callable[[], object]) -> None:
-    """Call the function inside another transaction, as some callers do."""
-    with transaction.atomic():
-        call()
 
 
 @pytest.mark.parametrize("lifecycle", ALL, ids=lambda module: module.__name__)
