@@ -25,8 +25,10 @@ def script(home):
 
 
 @pytest.fixture
-def submit(as_alice, script):
+def submit(as_alice, script, request):
     """Submit a job of alice's through REST and return its row."""
+    if "tasks" in request.fixturenames:
+        request.getfixturevalue("tasks")  # before the first message is sent, which it would miss
 
     def post(text: str = "print('hello')", name: str = "fit", **fields) -> Job:
         entry = script(text, "train.py" if name == "fit" else f"{name}.py")  # a job that starts reads its own script

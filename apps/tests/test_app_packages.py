@@ -72,6 +72,7 @@ def test_it_is_served_with_its_packages_which_are_installed_again_where_they_are
     assert infer(ready(app), [1]) == [11]
 
 
+@pytest.mark.long
 def test_it_moves_to_a_model_with_other_packages_while_it_answers(as_alice, deploy, ready, until, needy):
     needy("shades", "10.0")
     needy("tints", "20.0")
@@ -88,6 +89,7 @@ def test_it_moves_to_a_model_with_other_packages_while_it_answers(as_alice, depl
     assert infer(app, [1]) == [21]
 
 
+@pytest.mark.long
 def test_packages_that_cannot_be_installed_leave_it_as_it_is(as_alice, deploy, ready, until, needy):
     needy("shades", "10.0")
     needy("none", "30.0")

@@ -122,11 +122,9 @@ def test_schedules_are_created_paused_and_run_at_once(client):
     assert client.json("schedule", "ls") == []
 
 
-def test_an_output_is_deployed_and_another_model_takes_its_place(client):
+def test_an_output_is_deployed(client):
     client.run("run", "src/fit.py", "--name", "fit", "--cpu", "0.1")
-    client.run("run", "src/fit.py", "--name", "better", "--cpu", "0.1", "--", "--lr", "0.75")
     assert client.json("model", "create", "calc", "fit/predictor.py", "--package", "numpy")["state"] == "ready"
-    client.run("model", "create", "calctwo", "better/predictor.py")
     assert "0 B" not in client.run("model", "ls").stdout
     client.run("model", "pull", "calc", "fetched")
     assert "[0.5]" in (client.here / "fetched/predictor.py").read_text()
@@ -134,9 +132,19 @@ def test_an_output_is_deployed_and_another_model_takes_its_place(client):
     assert client.run("model", "register", "calc", "--as", "Calc", "--alias", "champion").stdout == "Calc: 1 champion\n"
     address = client.run("deploy", "calc", "--cpu", "0.1", "--ram", "300").stdout.strip()
     assert answer_of(client, address) == [0.5]
+    assert "0.1" not in client.refused("deploy", "calc", "--cpu", "0.2", code=4)
+    client.run("app", "rm", "calc")
+
+
+@pytest.mark.long
+def test_another_model_takes_the_place_of_one_that_is_deployed(client):
+    client.run("run", "src/fit.py", "--name", "fit", "--cpu", "0.1")
+    client.run("run", "src/fit.py", "--name", "better", "--cpu", "0.1", "--", "--lr", "0.75")
+    client.run("model", "create", "calc", "fit/predictor.py")
+    client.run("model", "create", "calctwo", "better/predictor.py")
+    address = client.run("deploy", "calc", "--cpu", "0.1", "--ram", "300").stdout.strip()
     client.run("deploy", "calctwo", "--name", "calc")
     assert answer_of(client, address) == [0.75]
-    assert "0.1" not in client.refused("deploy", "calc", "--cpu", "0.2", code=4)
     assert client.json("app", "stop", "calc")["stopped"]
     assert client.run("app", "ls").stdout.splitlines()[1].split()[1:3] == ["stopped", "calctwo"]
     client.run("app", "rm", "calc")

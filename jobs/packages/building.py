@@ -139,8 +139,12 @@ def _go_on(environment: Environment, need: Need) -> None:
 
 
 def settle(environment: Environment, status: RunStatus) -> None:
-    """Record the end of an installation and forget its run. One that was stopped or lost leaves no trace."""
-    if status.succeeded:
+    """Record the end of an installation and forget its run. One that was stopped or lost leaves no trace, nor does one
+    whose environment was removed meanwhile.
+    """
+    if not environment.is_begun:
+        pass
+    elif status.succeeded:
         _publish(environment)
     elif status.state == "exited" and not status.reason.startswith(runners.base.STOPPED):
         words = Message("its packages could not be installed: %(end)s", end=status.reason)

@@ -94,6 +94,11 @@ class Environment:
         """Record what it was asked for and what it builds on, before it is installed."""
         self._write(BASE, {"base": base_of(runtime), "wanted": wanted})
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether its installation was begun, and it was not removed since."""
+        return (self.folder / BASE).is_file()
+
     def wanted(self) -> str:
         """Return what it was asked for, one requirement a line; "" where that is not recorded."""
         return str(self._read(BASE).get("wanted", ""))

@@ -99,6 +99,7 @@ def test_a_model_is_checked_with_the_packages_of_its_job(as_alice, trained, make
     assert shown["requirements"] == "colours==2.0\nhues==0.3\n"
 
 
+@pytest.mark.long
 def test_what_was_removed_is_installed_again_in_the_versions_of_the_training(trained, make_model, settled, wheels):
     trained("colours")
     wheel(wheels, "colours", "3.0")
@@ -225,6 +226,7 @@ pickle.dump(model, open("model.pkl", "wb"))
 """
 
 
+@pytest.mark.long
 def test_requirements_of_mlflow_count_where_a_package_is_missing(
     as_alice, uploaded, make_model, settled, installations, wheels, trained, home
 ):

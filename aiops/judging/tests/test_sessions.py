@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import cache
 
 import pytest
 from django.utils import timezone
@@ -57,8 +58,9 @@ def moment(second: int) -> datetime:
     return datetime.fromtimestamp(BASE + second + sessions.SETTLED_MS / 1000, UTC)
 
 
-def serve(*workloads: str, attribute: str = "", quiet: int = QUIET) -> None:
-    """Let a model version serve that has learned the sessions of the workloads."""
+@cache
+def learned_from(workloads: tuple[str, ...], attribute: str, quiet: int) -> str:
+    """Return what was learned from 400 usual sessions of each workload."""
     rows = []
     for workload in workloads:
         for count in range(400):
@@ -67,14 +69,19 @@ def serve(*workloads: str, attribute: str = "", quiet: int = QUIET) -> None:
                 if attribute:
                     row |= {"log": row["log"].replace(f"req-{count}", "it"), "attributes": {attribute: f"t{count}"}}
                 rows.append(row)
+    rows.sort(key=lambda row: (row["workload"], row["time"]))
+    learned = learned_sessions.learn(rows, quiet * 1000)
+    assert set(learned["workloads"]) == set(workloads)
+    return json.dumps(learned)
+
+
+def serve(*workloads: str, attribute: str = "", quiet: int = QUIET) -> None:
+    """Let a model version serve that has learned the sessions of the workloads."""
     folder = folders.folder() / "trained"
     folder.mkdir(parents=True, exist_ok=True)
     for name in NEEDED:
         (folder / name).write_text("{}")
-    rows.sort(key=lambda row: (row["workload"], row["time"]))
-    learned = learned_sessions.learn(rows, quiet * 1000)
-    assert set(learned["workloads"]) == set(workloads)
-    (folder / learned_sessions.FILE).write_text(json.dumps(learned))
+    (folder / learned_sessions.FILE).write_text(learned_from(workloads, attribute, quiet))
     versions = Versions(folders.models())
     versions.serve(versions.add(folder))
 
