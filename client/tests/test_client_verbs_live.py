@@ -20,6 +20,7 @@ from client.tests.platform_user import joined
 from client.tests.test_client_ignoring import write
 from client.tests.test_client_run_live import rest
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.e2e
 
@@ -141,7 +142,7 @@ def steps() -> list[list[str]]:
     return [[step["run"] for step in github["jobs"]["train"]["steps"] if "run" in step], gitlab["train"]["script"]]
 
 
-@pytest.mark.parametrize("service", [0, 1], ids=["github", "gitlab"])
+@pytest.mark.parametrize("service", [pytest.param(0, id="github"), later(1, id="gitlab")])
 def test_the_configurations_for_a_ci_run(client, service):
     write(client.here, {"train.py": "import sys; open('model', 'w').write('m'); print(*sys.argv[1:])"})
     client.program.unlink()

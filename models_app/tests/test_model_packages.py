@@ -129,6 +129,7 @@ def test_requirements_beside_an_uploaded_model_are_installed(as_alice, uploaded,
     assert as_alice.call("get", "users/alice/models/net").json()["requirements"] == "colours==1.0\nhues==0.3\n"
 
 
+@pytest.mark.long
 def test_packages_that_are_given_count_before_all_others(as_alice, uploaded, settled, trained):
     uploaded("net/predictor.py", NEEDY)
     uploaded("net/requirements.txt", "colours==2.0")

@@ -17,6 +17,7 @@ from jobs.models import Job
 from jobs.packages import building, store
 from kernel import storage
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from runners.tests.helpers import eventually
 from runners.tests.on_cluster import platform_on_cluster
 
@@ -105,7 +106,7 @@ def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
     assert log() == log("second")
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("encoding", [later("utf-8-sig"), "utf-16"])
 def test_a_file_is_read_by_its_byte_order_mark_as_pip_reads_it(submit, until, home, encoding):
     (home / "requirements.txt").write_bytes("colours==1.0\r\n".encode(encoding))
     until(submit(USES, requirements="", find_requirements=True), "finished")
