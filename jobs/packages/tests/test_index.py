@@ -114,12 +114,14 @@ def test_an_index_with_a_certificate_of_an_own_authority(submit, until, trusted)
     assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "1.0\n"
 
 
+@pytest.mark.long
 def test_without_the_setting_its_certificate_is_not_trusted(submit, until, index):
     job = until(submit(USES, requirements="colours"), "error")
     assert "CERTIFICATE_VERIFY_FAILED" in job.reason, job.reason
     assert not index.files
 
 
+@pytest.mark.long
 def test_what_a_user_has_downloaded_is_not_downloaded_again(submit, until, trusted, index):
     until(submit(USES, requirements="colours"), "finished")
     assert index.files == ["/files/colours-1.0-py3-none-any.whl"]
@@ -139,6 +141,7 @@ def test_users_never_share_a_cache(submit, until, trusted, index, as_bob, bob):
     assert index.files == ["/files/colours-1.0-py3-none-any.whl"] * 2
 
 
+@pytest.mark.long
 def test_a_cache_has_a_limit_and_goes_when_it_is_not_used(submit, until, trusted, index, settings):
     settings.PACKAGES_CACHE_MIB = 0
     until(submit(USES, requirements="colours"), "finished")

@@ -75,6 +75,7 @@ def test_an_application_is_served_with_its_own_in_place_of_the_models(model, mak
     assert Application.objects.get(name="calc").environment_version == second
 
 
+@pytest.mark.long
 def test_a_sweep_keeps_the_version_that_it_began_with(make, as_alice, script):  # noqa: F811
     make()
     script(USES)

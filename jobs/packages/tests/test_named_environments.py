@@ -114,6 +114,7 @@ def test_each_change_is_the_next_version_and_says_what_is_in_it(make, as_alice):
     assert detail(as_alice, "paint-cpu")["version"] == 2
 
 
+@pytest.mark.long
 def test_a_pyproject_with_and_without_its_lock(make):
     assert make("", pyproject=PROJECT)["packages"] == ["colours==2.0", "hues==0.3"]
     assert make("", pyproject=PROJECT, lock=LOCK)["requirements"] == "colours==1.0\n"
@@ -148,6 +149,7 @@ def test_a_job_keeps_its_version_when_it_is_run_again(make, submit, until, as_al
     assert (bare.json()["environment"], bare.json()["requirements"]) == ("", "hues")
 
 
+@pytest.mark.long
 def test_files_beside_the_script_are_not_used_with_an_environment(make, submit, until, home):
     make()
     (home / "requirements.txt").write_text("colours==2.0")
