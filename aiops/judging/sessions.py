@@ -227,10 +227,15 @@ class Reader:
 
     def read(self, until: int) -> list[Session]:
         """Read on, LINES_A_ROUND or somewhat more; return the sessions that have ended. Raises Fault."""
-        lines = 0
+        lines, width = 0, SLICE_MS
         while self.position < until and lines < LINES_A_ROUND:
-            end = min(until, self.position + SLICE_MS)
-            rows = list(logstore.get().scan(self._query(self.position, end)))
+            end = min(until, self.position + width)
+            query = self._query(self.position, end)
+            if width > SLICE_MS and logstore.get().count_up_to(query, 1)[0]:
+                width = max(SLICE_MS, width // 4)  # an hour of a busy log would not fit into the memory
+                continue
+            rows = [] if width > SLICE_MS else list(logstore.get().scan(query))
+            width = SLICE_MS if rows else min(2 * width, HOUR_MS)  # of a day without lines no minute is read
             rows.sort(key=lambda row: row["time"])
             for row in rows:
                 self._add(row)

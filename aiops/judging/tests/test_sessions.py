@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.http import urlencode
 
@@ -236,6 +238,18 @@ def test_the_lines_of_the_last_day_are_read_first(shop):
     send(-2 * 24 * 3600, "req-2", ("open",))
     shop.advance(moment(0))
     assert [value for value, _reasons in found()] == ["req-1"]
+
+
+def test_hours_without_lines_cost_few_queries_and_no_line_is_left_out(shop):
+    for hour in (20, 13, 2):
+        send(-hour * 3600 - 7, f"req-{hour}", ("open",))
+        for count in range(30):
+            send(-hour * 3600 + 10 * count, f"req-{hour}{100 + count}")
+    send(-10 * 3600 - 1, "req-1", ("open", "read"))  # alone in eleven hours
+    with CaptureQueriesContext(connection) as queries:
+        shop.advance(moment(0))
+    assert [value for value, _reasons in found()] == ["req-20", "req-13", "req-1", "req-2"]
+    assert len(queries) < 400, "a day has 1,440 minutes"
 
 
 def test_an_attribute_ties_lines_together(alice):

@@ -102,6 +102,7 @@ def test_an_installation_shows_pips_words_and_ends_when_its_environment_is_remov
     assert listed(as_alice) == []
 
 
+@pytest.mark.long
 def test_the_page_lists_them_and_removes_one(submit, until, as_alice, alice, client):
     job = until(submit(ENDLESS, requirements="colours"), "running")
     client.force_login(alice)

@@ -187,6 +187,7 @@ def test_a_failed_installation_names_the_package_and_can_be_tried_again(make, as
     assert as_alice.refused("put", f"{NAMED}/paint-cpu@1:retry").startswith("state: the environment is ready")
 
 
+@pytest.mark.long
 def test_the_newest_that_is_ready_is_meant_while_the_next_one_fails(make, submit, until, as_alice):
     make()
     assert make("colours==9")["failed_package"] == "colours==9"
@@ -245,6 +246,7 @@ def test_what_a_job_needs_cannot_be_deleted_and_numbers_are_not_used_again(make,
     assert refusal == "environment: there is no environment paint-cpu@1 in the tenant default"
 
 
+@pytest.mark.long
 def test_what_was_removed_from_the_disk_is_installed_again_in_the_same_versions(make, submit, until, wheels, settings):
     row = make("colours<2.5")
     assert row["packages"] == ["colours==2.0", "hues==0.3"]
@@ -257,6 +259,7 @@ def test_what_was_removed_from_the_disk_is_installed_again_in_the_same_versions(
     assert log() == "2.0\n"
 
 
+@pytest.mark.long
 def test_an_installation_that_is_deleted_ends(as_alice, tasks, settled):
     as_alice.call("post", NAMED, {"name": "paint-cpu", "requirements": "colours"})
     version = EnvironmentVersion.objects.get()
@@ -269,6 +272,7 @@ def test_an_installation_that_is_deleted_ends(as_alice, tasks, settled):
     assert as_alice.call("get", NAMED).json() == []
 
 
+@pytest.mark.long
 def test_nothing_of_a_deleted_version_stays_on_the_disk(make, submit, until, as_alice, settled, settings):
     make()
     settings.PACKAGES_DAYS = 0
@@ -295,6 +299,7 @@ def test_a_running_job_of_another_user_keeps_its_files(make, until, as_bob, bob,
     until(job, "error")
 
 
+@pytest.mark.long
 def test_the_same_lines_again_mean_what_is_newest_now(make, wheels):
     assert make("colours")["packages"][0] == "colours==2.0"
     wheel(wheels, "colours", "3.0")
@@ -309,11 +314,13 @@ def test_a_name_without_a_ready_version_says_why(make, script, as_alice):
     assert refusal == "environment: paint-cpu@1 could not be installed: colours==9: the index has no such version"
 
 
+@pytest.mark.long
 def test_byte_order_marks_and_line_ends_of_other_systems_do_no_harm(make):
     assert make("\ufeffcolours==1.0\r\nhues\r\n")["requirements"] == "colours==1.0\nhues\n"
     assert make("", pyproject="\ufeff" + PROJECT.replace("\n", "\r\n"))["state"] == "ready"
 
 
+@pytest.mark.long
 def test_packages_that_exclude_each_other_are_named(make, wheels):
     wheel(wheels, "stripes", "1.0", requires=("colours==2.0",))
     row = make("stripes\ncolours==1.0")
