@@ -33,6 +33,7 @@ from mlp.tests import chromium, servers, template
 from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
 from mlp.tests.forgetting import forget
+from mlp.tests.patience import rest
 from mlp.tests.slow import is_slow
 from resources.models import Tenant
 
@@ -284,17 +285,25 @@ def home(alice) -> Path:
     return folder
 
 
+LOOK_AGAIN_S = 0.1
+
+
 class Tasks:
-    """Runs enqueued messages in this thread, in order: `run()` until none is left; `taken` records them."""
+    """Runs enqueued messages in this thread, in order: `run()` until none is left; `taken` records them. What an actor
+    sends itself for later, to look at a run again, comes once a run has ended or a moment has passed.
+    """
 
     def __init__(self):
         self.queue: list[dramatiq.Message] = []
         self.taken: list[tuple[str, tuple]] = []
+        self.delayed: set[str] = set()  # by message_id
 
     def enqueue(self, message: dramatiq.Message, delay: int | None = None) -> None:
         assert message.actor_name in ACTORS, f"no actor is called {message.actor_name}"
         assert ACTORS[message.actor_name].queue_name == message.queue_name
         self.queue.append(message)
+        if delay:
+            self.delayed.add(message.message_id)
 
     def run_once(self) -> None:
         """Deliver the messages that are enqueued now; those that they enqueue wait for the next call."""
@@ -316,6 +325,8 @@ class Tasks:
         """Deliver all messages, each `times` times: a queue may deliver twice."""
         while self.queue:
             message = self.queue.pop(0)
+            if message.message_id in self.delayed and not self.queue:
+                rest(LOOK_AGAIN_S)
             self.taken.append((message.actor_name, tuple(message.args)))
             for _ in range(times):
                 ACTORS[message.actor_name].fn(*message.args)

@@ -10,7 +10,7 @@ import pytest
 import runners
 from jobs import reconcile
 from jobs.models import Job
-from mlp.tests.patience import LIMIT_S
+from mlp.tests.patience import LIMIT_S, rest
 
 
 @pytest.fixture
@@ -37,16 +37,6 @@ def submit(as_alice, script, request):
         return Job.objects.get(name=name)
 
     return post
-
-
-def rest() -> None:
-    """Wait until a run ends, at most for the time after which the platform would look again."""
-    runner, end, pause = runners.get(), time.monotonic() + 0.5, 0.005
-    time.sleep(0.02)
-    running = [name for name in runner.names() if runner.poll(name).state == "running"]
-    while running and all(runner.poll(name).state == "running" for name in running) and time.monotonic() < end:
-        time.sleep(pause)
-        pause = min(1.3 * pause, 0.05)
 
 
 @pytest.fixture

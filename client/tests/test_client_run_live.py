@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import time
 
 import pytest
 
@@ -113,6 +114,7 @@ def test_an_interrupt_cancels_or_detaches(client, choice, left):
     job = last(client)
     assert (f"mlp logs -f {job['name']}" in err.decode()) == (choice == "detach")
     while choice == "cancel" and job["state"] == "running":
+        time.sleep(0.05)
         job = last(client)
     assert (job["state"], job["outcome"]) == (left, "cancelled" if choice == "cancel" else "")
 
@@ -142,7 +144,7 @@ def test_what_was_sent_is_listed_and_removed_unless_something_reads_it(client):
     assert client.json("checkouts", "rm", "--older", "0") == []
     client.run("cancel", name)
     while last(client)["state"] != "error":
-        continue
+        time.sleep(0.05)
     assert client.json("checkouts", "rm", "--older", "1") == []
     assert "no such checkout" in client.refused("checkouts", "rm", "none", code=4)
     assert "not both" in client.refused("checkouts", "rm", sent["name"], "--older", "1", code=2)

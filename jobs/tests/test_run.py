@@ -12,12 +12,12 @@ from django.utils import timezone
 import runners
 from jobs import launching, lifecycle
 from jobs.auth import job_token
-from jobs.conftest import rest
 from jobs.environment import ALONE
 from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
 from kernel import storage
 from kernel.models import StateChange
+from mlp.tests.patience import rest
 from mlp.tests.tiers import few
 from resources import tcc
 from resources.models import Tenant
@@ -241,6 +241,7 @@ def test_a_run_that_starts_while_its_job_is_cancelled_is_stopped(as_alice, submi
     assert f"job-{job.pk}-1" in runner.names()  # it may have ended already: its code went with the clean-up
     until(job, "error")
     while runner.names():
+        rest()
         reconcile_once()
     assert in_use() == NOTHING
 

@@ -14,7 +14,7 @@ from jobs.packages import building, store
 from jobs.packages.tests.wheels import wheel
 from kernel import storage
 from mlp.tests.page_world import visitor
-from mlp.tests.patience import LIMIT_S
+from mlp.tests.patience import LIMIT_S, rest
 from models_app import reconcile
 from models_app.models import Model
 from resources.models import Network, Tenant
@@ -81,6 +81,7 @@ def trained(as_alice, home, tasks):
             tasks.run()
             jobs_reconcile.run()
             job.refresh_from_db()
+            rest(0.1)
         return job
 
     return train

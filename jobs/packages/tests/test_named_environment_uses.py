@@ -11,6 +11,7 @@ from automation.models import Sweep
 from jobs import reconcile
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages import store
+from mlp.tests.patience import rest
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 
@@ -47,6 +48,7 @@ def model(as_alice, home, tasks, make):  # noqa: F811
         reconcile.run()
         models_reconcile.run()
         row.refresh_from_db()
+        rest(0.1)
     assert row.state == "ready", row.reason
     return row
 

@@ -14,7 +14,7 @@ from jobs import reconcile
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages import store
 from kernel import storage
-from mlp.tests.patience import LIMIT_S
+from mlp.tests.patience import LIMIT_S, rest
 from resources.models import Tenant
 
 from .wheels import wheel
@@ -61,6 +61,7 @@ def settled(tasks):
             assert time.monotonic() < end, "an installation has not ended"
             tasks.run()
             reconcile.run()
+            rest(0.1)
 
     return wait
 
