@@ -26,7 +26,13 @@ class Held:
         self.link = link
 
     def check(self) -> None:
-        self.link.execute("SELECT 1")
+        self.ask("SELECT 1")
+
+    def ask(self, statement: str) -> tuple:
+        """Return the first row of a statement that is asked again and again: the server plans it once. Raises as
+        `check` does.
+        """
+        return self.link.execute(statement, prepare=True).fetchone()
 
 
 def _number(name: str) -> int:
