@@ -40,7 +40,6 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 SHORTEST_S = 0.5  # at least this long between two rounds, however often the runner reports changes
-BEAT_EVERY_S = 4.0
 STEPS = (
     jobs.reconcile.run,
     models_app.reconcile.run,
@@ -124,7 +123,7 @@ class Command(BaseCommand):
             look, last_beat, changed = Look(lock), float("-inf"), True
             while not stop.is_set():
                 self._round(rounds, changed, *look())
-                if time.monotonic() - last_beat >= BEAT_EVERY_S:
+                if time.monotonic() - last_beat >= heartbeats.EVERY_S:
                     last_beat = time.monotonic()
                     heartbeats.beat("reconcile")
                     if not once:
