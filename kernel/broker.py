@@ -22,7 +22,7 @@ IDLE_LOOK_S = 5.0  # how long a message waits whose notification was lost
 # The same for a consumer that has just begun: perhaps its predecessor was killed, and has left messages.
 FIRST_LOOK_S, FIRST_S = 1.0, 20.0
 BUSY_LOOK_MS = 100  # at most, while messages are being processed
-HEARTBEAT_TIMEOUT_S = 10  # of a worker; its looks are its heartbeats
+HEARTBEAT_TIMEOUT_MS = 10_000  # of a worker; its looks are its heartbeats
 
 
 class DatabaseConnections(dramatiq.Middleware):
@@ -156,7 +156,7 @@ def broker() -> RedisBroker:
     The short heartbeat time-out and the frequent maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
-    redis_broker = Broker(client=valkey.client(), heartbeat_timeout=1000 * HEARTBEAT_TIMEOUT_S, maintenance_chance=1_000_000)
+    redis_broker = Broker(client=valkey.client(), heartbeat_timeout=HEARTBEAT_TIMEOUT_MS, maintenance_chance=1_000_000)
     redis_broker.add_middleware(DatabaseConnections())
     redis_broker.add_middleware(Measures())
     if tracing.enabled():
