@@ -7,10 +7,11 @@ call them directly.
     handle(data) -> None | [(subject, bytes), …] | Reply
 
 Optional: `start()` before the first message, `ticks` = ((seconds, function), …), `stop()` at the end; all may return
-messages. `keys` = ((bucket, key, function), …): the function is called without arguments when the key of the
-key-value store may have changed, perhaps just before the new value can be read (see Calm). Handlers of one service
-run one at a time unless it says `serial = False`; of one subject always in order. What a handler raises is logged
-with the subject, and the message is dropped. Used by `manage.py aiops`.
+messages. A tick's third member, if any, is asked before whether it has anything to do, and waits for nothing. `keys` =
+((bucket, key, function), …): the function is called without arguments when the key of the key-value store may have
+changed, perhaps just before the new value can be read (see Calm). Handlers of one service run one at a time unless it
+says `serial = False`; of one subject always in order. What a handler raises is logged with the subject, and the message
+is dropped. Used by `manage.py aiops`.
 """
 
 from __future__ import annotations
@@ -213,9 +214,9 @@ class _Host:
         for service, bucket, key, changed in self.watched:
             await self.run(service, keyvalue.subject(bucket, key), changed)
 
-    async def tick(self, service, seconds: float, work: Callable) -> None:
+    async def tick(self, service, seconds: float, work: Callable, is_due: Callable[[], bool] = lambda: True) -> None:
         while True:
-            if self.client.is_connected:
+            if self.client.is_connected and is_due():
                 await self.publish(await self.run(service, getattr(work, "__name__", "tick"), work))
             await asyncio.sleep(seconds)
 
@@ -245,8 +246,8 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
         await host.watch()
         await host.publish((), flush=True)
         for service in services:
-            for seconds, work in getattr(service, "ticks", ()):
-                tasks.append(asyncio.create_task(host.tick(service, seconds, work)))
+            for tick in getattr(service, "ticks", ()):
+                tasks.append(asyncio.create_task(host.tick(service, *tick)))
         log.info("serving %s", ", ".join(service.name for service in services))
         ready()
         await _until(stop, tasks)

@@ -36,7 +36,7 @@ class TrainingController:
     def __init__(self, ask=bus.request, send=bus.send):
         self.ask, self.send = ask, send
         self.busy = True  # until `look` has run
-        self.gpu_ready = False
+        self.has_gpus = self.gpu_ready = False
         self.lock = threading.Lock()
         shared = "controllers"
         self.subjects = {
@@ -54,7 +54,7 @@ class TrainingController:
             (subjects.PARAMETERS_BUCKET, subjects.PARAMETERS, self.requests.stir),
             (subjects.OWN_BUCKET, subjects.OWN_GPU, self.trainer.stir),
         )
-        self.ticks = ((STEP_EVERY_S, self.step_on), (LOOK_EVERY_S, self.look))
+        self.ticks = ((STEP_EVERY_S, self.step, self.requests.is_due), (LOOK_EVERY_S, self.look, self.is_look_due))
 
     def start(self) -> None:
         kv.ensure()
@@ -112,10 +112,6 @@ class TrainingController:
             if left:
                 self.requests.stir()
 
-    def step_on(self) -> None:
-        if self.requests.is_due():
-            self.step()
-
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
         """Start the training of `train`, unless one runs or this request has been trained."""
         payload = training_data.check(base.read_json(data))
@@ -148,13 +144,15 @@ class TrainingController:
             lease.renew(current.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
 
     # --- facts -----------------------------------------------------------------------------------------------------
+    def is_look_due(self) -> bool:
+        return self.has_gpus or self.trainer.is_due()
+
     def look(self) -> None:
-        if self.trainer.is_due() or gpu_info.has_gpus():
-            try:
-                self.poll()
-            except Fault:
-                self.trainer.stir()
-                raise
+        try:
+            self.poll()
+        except Fault:
+            self.trainer.stir()
+            raise
 
     def poll(self) -> None:
         """Update what `offer` answers from; end the lease of a silent trainer that has no row here.
@@ -175,7 +173,8 @@ class TrainingController:
         self.busy = lease.is_live(current)
         if self.busy:
             self.trainer.stir()
-        self.gpu_ready = gpu_info.has_gpus() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
+        self.has_gpus = gpu_info.has_gpus()
+        self.gpu_ready = self.has_gpus and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
         """Return whether a GPU controller answers."""
