@@ -76,7 +76,7 @@ class Calm:
         self.stirred, self.looked = time.monotonic(), float("-inf")
 
     def stir(self) -> None:
-        """Note that something has changed, or is under way."""
+        """Record that something has changed, or is under way."""
         self.stirred = time.monotonic()
 
     def is_due(self) -> bool:

@@ -55,7 +55,7 @@ class Watchdog:
                 say(f"{part.name} did not answer for {SILENT_S:g} s and has been ended")
 
     def look_around(self) -> None:
-        """Find the processes of all parts, of which each poll looks at the state only. Called after one has ended, too:
+        """List the processes of all parts, of which each poll looks at the state only. Called after one has ended, too:
         its successor is to be looked at.
         """
         self.next_look = time.monotonic() + LOOK_AROUND_EVERY_S

@@ -1,5 +1,5 @@
-"""Which rounds of `manage.py reconcile` are whole: while nothing is under way, one of ten. What is due at a time is
-found in each.
+"""Which rounds of `manage.py reconcile` are whole: while nothing is under way, one in a minute. What is due at a time
+is found in each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from django.utils import timezone
 
 import runners
 from accounts.models import Delivery, Notice
+from aiops.models import Feedback
 from automation.models import Schedule
 from jobs.models import Job
 from kernel.singleton import Held, only_one
@@ -80,6 +81,24 @@ def test_a_run_that_starts_ends_the_quiet(played, monkeypatch):
     assert played(rounds, 2) == [True, False]
     monkeypatch.setattr(runners.get(), "names", lambda: ["job-1-1"])
     assert played(rounds, 2) == [True, True]
+
+
+@pytest.mark.parametrize("left", [{"run_name": "job-1-1"}, {"reserved": True}])
+def test_what_an_ended_job_still_holds_is_under_way(lock, alice, left):
+    look, job = Look(lock), put(Job, alice, "fit", "finished")
+    rows = Job.objects.filter(pk=job.pk)
+    rows.update(run_name="", reserved=False)
+    assert look() == (False, False)
+    rows.update(**left)
+    assert look() == (True, False)
+
+
+def test_feedback_that_is_not_applied_yet_is_under_way(lock, alice):
+    look = Look(lock)
+    row = Feedback.objects.create(masked="disk <*> is full", level="Normal", sample="disk 1 is full", by=alice)
+    assert look() == (True, False)
+    Feedback.objects.filter(pk=row.pk).update(settled=True)
+    assert look() == (False, False)
 
 
 # --- what is due ------------------------------------------------------------------------------------------------------

@@ -52,13 +52,19 @@ STEPS = (
 )
 OFTEN = {"automation", "resources", "accounts"}  # in every round in which something of theirs is due
 DUE = (automation.reconcile.due, resources.reconcile.due, accounts.reconcile.due)
-QUIET_ROUNDS = 10  # of which one is whole, while nothing is under way
+QUIET_ROUNDS = 30  # of which one is whole, while nothing is under way: what is done for its age has time
 UNDER_WAY = (
     (Job, ("creating", "running", "deleting")),
     (Application, ("creating", "ready", "deleting")),
     (Model, ("creating", "deleting")),
     (Dataset, ("creating", "deleting")),
     (TrainingRun, ("training",)),
+)
+UNFINISHED = (
+    jobs.reconcile.unfinished,
+    models_app.reconcile.unfinished,
+    apps.reconcile.unfinished,
+    aiops.reconcile.unfinished,
 )
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
@@ -73,6 +79,7 @@ class Look:
     def __init__(self, lock: Held):
         self.lock = lock
         under_way = [model.objects.filter(state__in=states) for model, states in UNDER_WAY]
+        under_way += [rows for unfinished in UNFINISHED for rows in unfinished()]
         self.question = f"SELECT {_any(under_way)}, {_any([rows for due in DUE for rows in due()])}"
 
     def __call__(self) -> tuple[bool, bool]:
