@@ -9,6 +9,8 @@ import time
 from datetime import timedelta
 
 from django.contrib.sessions.models import Session
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from kernel import after_commit, clock
@@ -27,9 +29,7 @@ _tidied = 0.0
 def run() -> None:
     global _tidied
     now = timezone.now()
-    # A few seconds late, so that the message that was enqueued with the row is handled first.
-    due = Delivery.objects.filter(open=True, not_before__lt=now - timedelta(seconds=5)).order_by("not_before")
-    for pk in due.values_list("pk", flat=True)[:AT_ONCE]:
+    for pk in _deliveries(now).order_by("not_before").values_list("pk", flat=True)[:AT_ONCE]:
         after_commit.enqueue("accounts.deliver", pk)
     if time.monotonic() - _tidied > TIDY_EVERY_S or not _tidied:
         now = clock.settled(now)  # what is not valid any more is refused at once, and deleted later
@@ -46,3 +46,13 @@ def run() -> None:
         Visit.objects.filter(at__lt=now - timedelta(days=1)).exclude(
             session_key__in=Session.objects.filter(expire_date__gt=now).values("session_key")
         ).delete()
+
+
+def due() -> list[QuerySet]:
+    """Return the rows that a round is to be run for at once, by the time of the database."""
+    return [_deliveries(Now())]
+
+
+def _deliveries(now) -> QuerySet:
+    """Return what is to be sent; a few seconds late, so that the message enqueued with the row is handled first."""
+    return Delivery.objects.filter(open=True, not_before__lt=now - timedelta(seconds=5))

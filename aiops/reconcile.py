@@ -5,22 +5,30 @@ It also makes the files of the model's versions follow the rows, and applies use
 
 from __future__ import annotations
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from kernel import healing
 
 from .judging import feedback
-from .models import ENDED, State, TrainingRun
+from .models import ENDED, Feedback, State, TrainingRun
 from .training import launching, versions
 
 
 def run() -> None:
     healing.each(launching.poll, TrainingRun.objects.filter(state=State.TRAINING))
-    unfinished = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
-    ended = TrainingRun.objects.filter(unfinished, state__in=ENDED)
-    for pk in ended.values_list("pk", flat=True):
+    for pk in _unsettled().values_list("pk", flat=True):
         healing.attempt(launching.settle, pk, False)
     healing.attempt(launching.free_lease)
     healing.attempt(versions.prune)
     healing.attempt(feedback.heal)
     healing.attempt(launching.sweep)
+
+
+def unfinished() -> list[QuerySet]:
+    """Return the trainings whose end is not announced everywhere, and the feedback that is not applied yet."""
+    return [_unsettled(), Feedback.objects.filter(settled=False)]
+
+
+def _unsettled() -> QuerySet:
+    left = Q(announced=False) | Q(job_end_sent=False) | ~Q(run_name="")
+    return TrainingRun.objects.filter(left, state__in=ENDED)

@@ -6,6 +6,7 @@ was down is restarted. An error with one application does not affect the others.
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from kernel import after_commit, healing
@@ -35,14 +36,26 @@ def run() -> None:
         healing.attempt(launching.poll, app)
         healing.attempt(_announce_requests, app)
     healing.attempt(switching.follow_all)
-    for pk in Rollout.objects.exclude(phase=Rollout.Phase.FAILED).values_list("pk", flat=True):
+    for pk in _rollouts().values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)
     healing.attempt(keys.warn, timezone.now())
     healing.attempt(trash.purge, timezone.now())
-    stopping = Application.objects.filter(state=State.ERROR).exclude(run_name="")
-    for pk, run_name in stopping.values_list("pk", "run_name"):
+    for pk, run_name in _stopping().values_list("pk", "run_name"):
         healing.attempt(launching.stop, pk, run_name, False)
     for pk in Application.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("apps.erase", pk, False)
+
+
+def unfinished() -> list[QuerySet]:
+    """Return what a lost message may have left, beside the applications that should be up."""
+    return [_rollouts(), _stopping()]
+
+
+def _rollouts() -> QuerySet:
+    return Rollout.objects.exclude(phase=Rollout.Phase.FAILED)
+
+
+def _stopping() -> QuerySet:
+    return Application.objects.filter(state=State.ERROR).exclude(run_name="")

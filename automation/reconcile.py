@@ -5,6 +5,9 @@ Called by `manage.py reconcile` each round. What fails here does not affect the 
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
 from kernel import after_commit, healing
 
 from .pipelines import progress as pipelines
@@ -16,6 +19,11 @@ def run() -> None:
     """Run one round."""
     for step in STEPS:
         healing.attempt(step)
+
+
+def due() -> list[QuerySet]:
+    """Return the rows that a round is to be run for at once, by the time of the database."""
+    return [*schedules.due(Now()), *sweeps.unfinished(), *pipelines.unfinished()]
 
 
 def _advance_sweeps() -> None:

@@ -1,4 +1,8 @@
-"""The memory and the processor time of every part of a platform, each with its children, from /proc."""
+"""The memory and the processor time of every part of a platform, each with its children, from /proc.
+
+`python bench/memory.py ROOT [SECONDS]` prints what the platform on that root, which runs and is left alone meanwhile,
+takes of one core: each part, `up` and supervisord.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,3 +86,42 @@ class Watch:
         """The part that grew most, and by how many MiB."""
         part = max(self.peak, key=lambda part: self.peak[part] - self.before[part])
         return part, (self.peak[part] - self.before[part]) / MIB
+
+
+def precise(process: Path) -> float:
+    """Return the seconds of processor time of the threads that a process has, to the microsecond."""
+    used = 0
+    for thread in process.glob("task/*/schedstat"):
+        with contextlib.suppress(OSError, IndexError):
+            used += int(thread.read_text().split()[0])
+    return used / 1e9
+
+
+def everything(root: Path) -> dict[Path, str]:
+    """Return the folder in /proc of each process of the platform, with the part's name."""
+    found = {process: part for part, process in processes(root)}
+    with contextlib.suppress(OSError, ValueError):
+        found[Path("/proc", str(int((root / "run" / "up.lock").read_text())))] = "up"
+    return found
+
+
+def idle(root: Path, seconds: float) -> Counter[str]:
+    """Return the part of a core that each part takes, in percent."""
+    before = {process: precise(process) for process in everything(root)}
+    time.sleep(seconds)
+    used: Counter[str] = Counter()
+    for process, part in everything(root).items():
+        used[part] += 100 * max(0.0, precise(process) - before.get(process, 0.0)) / seconds
+    return used
+
+
+def main() -> None:
+    root, seconds = Path(sys.argv[1]).resolve(), float(sys.argv[2]) if sys.argv[2:] else 120.0
+    shares = idle(root, seconds)
+    for part, share in shares.most_common():
+        print(f"{part:12} {share:6.3f} %")
+    print(f"{'all':12} {sum(shares.values()):6.3f} %")
+
+
+if __name__ == "__main__":
+    main()

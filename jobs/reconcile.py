@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from kernel import after_commit, healing
@@ -60,6 +60,11 @@ def run() -> None:
         after_commit.enqueue("jobs.erase", pk, False, queue="files")
     healing.attempt(sweeping.sweep)
     healing.attempt(multipart.sweep)
+
+
+def unfinished() -> list[QuerySet]:
+    """Return the jobs that hold a run or resources, whatever their state: a message about their end may be lost."""
+    return [Job.objects.filter(~Q(run_name="")), Job.objects.filter(reserved=True)]
 
 
 def _look(job: Job) -> None:

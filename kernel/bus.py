@@ -87,8 +87,10 @@ class Delivery:
     sent: datetime
 
 
-async def connect() -> Client:
-    """Return a new connection with the platform's credentials, which reconnects for ever."""
+async def connect(again: Callable[[], Awaitable[None]] | None = None) -> Client:
+    """Return a new connection with the platform's credentials, which reconnects for ever; `again` is called each time
+    that it has.
+    """
     options = {"user": settings.NATS_USER, "password": settings.NATS_PASSWORD} if settings.NATS_USER else {}
     if settings.EMBEDDED["nats"]:
         options = {"nkeys_seed_str": nats_jwt.platform().seed.decode(), "tls": nats_tls.context()}
@@ -105,6 +107,7 @@ async def connect() -> Client:
         ping_interval=PING_S,
         pending_size=PENDING,
         error_cb=_log_error,
+        reconnected_cb=again,
         **options,
     )
     global _max_payload

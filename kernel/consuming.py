@@ -25,6 +25,8 @@ from .in_order import Handle, Reader
 
 log = logging.getLogger(__name__)
 
+PULL_S = 5  # for which a pull waits at the server for the first message
+IDLE_S = 1.0  # between two calls of `idle` meanwhile
 REMOVE_EVERY_S = 0.2
 LOW_S = 1.0  # between two looks at a disk that is nearly full
 MANY = 100  # consumed messages that are removed at once
@@ -47,7 +49,7 @@ async def consume(
     server or the consumer is lost, both are restored.
     """
     while not stop.is_set():
-        client = None
+        client = pulls = None
         try:
             client = await connect()
             await make_stream(client, stream)
@@ -58,17 +60,18 @@ async def consume(
             floor = (await pull.consumer_info()).ack_floor
             reader = Reader(client, stream, handle, floor.stream_seq if floor else 0)
             room, gate = Room(client, stream, durable, batch), Gate(client, stream)
+            pulls = Pulls(client, pull, batch)
             while not stop.is_set():
                 await idle()
                 await room.make()
                 if await gate.is_shut():  # what waits is in the stream, and stays there
+                    await pulls.end()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(LOW_S):
                             await stop.wait()
                     continue
-                try:
-                    messages = await pull.fetch(batch, timeout=1)
-                except TimeoutError:  # asyncio's own, which the client may raise as well
+                messages = await pulls.next(stop)
+                if not messages:
                     continue
                 full = await room.full_subjects(messages)
                 await reader.take(messages)
@@ -80,8 +83,48 @@ async def consume(
             log.warning("stream %s: %s; trying again", stream.name, problem or type(problem).__name__)
             await asyncio.sleep(1)
         finally:
+            if pulls is not None:
+                await pulls.end()
             if client is not None:
                 await client.close()
+
+
+class Pulls:
+    """Pulls batches for a consumer. A pull waits at the server much longer than `next`: one a second, of which each is
+    several messages, would cost an idle platform more than all else that it does.
+    """
+
+    def __init__(self, client: Client, subscription, batch: int):
+        self.client, self.subscription, self.batch = client, subscription, batch
+        self.pull: asyncio.Task | None = None
+        self.reconnects = 0
+
+    async def next(self, stop: asyncio.Event) -> list:
+        """Return the next messages as soon as there are some, none after IDLE_S and once `stop` is set. Raises what the
+        client does.
+        """
+        if self.pull is None:
+            self.reconnects = self.client.stats["reconnects"]
+            self.pull = asyncio.create_task(self.subscription.fetch(self.batch, timeout=PULL_S))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait((self.pull, stopped), timeout=IDLE_S, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not self.pull.done():
+            if self.client.stats["reconnects"] != self.reconnects:  # the server that knew of it is gone
+                await self.end()
+            return []
+        pull, self.pull = self.pull, None
+        try:
+            return pull.result()
+        except TimeoutError:  # asyncio's own, which the client may raise as well
+            return []
+
+    async def end(self) -> None:
+        """Give the pull up. What it has got, the server delivers again."""
+        if self.pull is not None:
+            self.pull.cancel()
+            await asyncio.gather(self.pull, return_exceptions=True)
+            self.pull = None
 
 
 class Backlog(NamedTuple):

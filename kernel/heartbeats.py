@@ -13,6 +13,7 @@ from .broker import broker
 log = logging.getLogger(__name__)
 
 KEY = "mlp:beat:{part}"
+EVERY_S = 5.0  # three within the time after which /healthz calls a part silent
 TTL_S = 60
 
 

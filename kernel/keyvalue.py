@@ -33,6 +33,11 @@ class StoredValue:
     revision: int
 
 
+def subject(bucket: str, key: str) -> str:
+    """Return the subject of the messages that are the values of a key."""
+    return f"$KV.{bucket}.{key}"
+
+
 def ensure(buckets: Iterable[str]) -> None:
     """Create the buckets that are missing; existing ones stay as they are."""
 

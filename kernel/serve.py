@@ -7,8 +7,11 @@ call them directly.
     handle(data) -> None | [(subject, bytes), …] | Reply
 
 Optional: `start()` before the first message, `ticks` = ((seconds, function), …), `stop()` at the end; all may return
-messages. Handlers of one service run one at a time unless it says `serial = False`; of one subject always in order.
-What a handler raises is logged with the subject, and the message is dropped. Used by `manage.py aiops`.
+messages. A tick's third member, if any, is asked before whether it has anything to do, and waits for nothing. `keys` =
+((bucket, key, function), …): the function is called without arguments when the key of the key-value store may have
+changed, perhaps just before the new value can be read (see Calm). Handlers of one service run one at a time unless it
+says `serial = False`; of one subject always in order. What a handler raises is logged with the subject, and the message
+is dropped. Used by `manage.py aiops`.
 """
 
 from __future__ import annotations
@@ -17,15 +20,16 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import close_old_connections, connections
 
-from . import bus
+from . import bus, keyvalue
 from .bus import Client, NatsError
 
 log = logging.getLogger(__name__)
@@ -33,6 +37,8 @@ log = logging.getLogger(__name__)
 Messages = Sequence[tuple[str, bytes]]
 RETRY_S = 1.0
 DRAIN_S = 2.0
+STIRRED_S = 10.0  # for which Calm has each look taken after a change
+QUIET_S = 30.0  # between two looks while nothing is told
 # Messages waiting for one subject's handler: here and in the client. When full, the newest is dropped and logged.
 WAITING, WAITING_BYTES = 4096, 32 << 20
 BEHIND, BEHIND_BYTES = 65536, 64 << 20
@@ -59,6 +65,27 @@ class Reply:
     data: bytes
     before: Messages = ()
     after: Callable[[], Messages | None] | None = None
+
+
+class Calm:
+    """Spares most of the periodic looks at something whose changes are told: a look is due for a while after each
+    change, since the message may be there before the change can be seen, and now and then, since it may be lost.
+    """
+
+    def __init__(self):
+        self.stirred, self.looked = time.monotonic(), float("-inf")
+
+    def stir(self) -> None:
+        """Record that something has changed, or is under way."""
+        self.stirred = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Return whether to look now."""
+        now = time.monotonic()
+        due = now - self.stirred < STIRRED_S or now - self.looked >= QUIET_S
+        if due:
+            self.looked = now
+        return due
 
 
 class _Subscription:
@@ -131,6 +158,7 @@ class _Host:
         self.client: Client | None = None
         routes = sum(len(service.subjects) for service in services)
         self.threads = ThreadPoolExecutor(routes + 2 * len(services) + 2, thread_name_prefix="service")
+        self.watched = [(service, *key) for service in services for key in getattr(service, "keys", ())]
         self.locks = {id(service): asyncio.Lock() for service in services if getattr(service, "serial", True)}
 
     async def run(self, service, what: str, work: Callable, *arguments):
@@ -173,9 +201,22 @@ class _Host:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
                 await bus.settle(self.client, 1)
 
-    async def tick(self, service, seconds: float, work: Callable) -> None:
+    async def watch(self) -> None:
+        """Call what the services have for their keys after each change from now on, and whenever one may be missed."""
+        for service, bucket, key, changed in self.watched:
+
+            async def told(message, service=service, changed=changed) -> None:
+                await self.run(service, message.subject, changed)
+
+            await self.client.subscribe(keyvalue.subject(bucket, key), cb=told)
+
+    async def missed(self) -> None:
+        for service, bucket, key, changed in self.watched:
+            await self.run(service, keyvalue.subject(bucket, key), changed)
+
+    async def tick(self, service, seconds: float, work: Callable, is_due: Callable[[], bool] = lambda: True) -> None:
         while True:
-            if self.client.is_connected:
+            if self.client.is_connected and is_due():
                 await self.publish(await self.run(service, getattr(work, "__name__", "tick"), work))
             await asyncio.sleep(seconds)
 
@@ -186,7 +227,7 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
     While the server is unavailable it waits; only messages in flight are lost by that.
     """
     host = _Host(services)
-    host.client = await _connected(stop)
+    host.client = await _connected(stop, host.missed)
     if host.client is None:
         return
     opened = [
@@ -202,10 +243,11 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
         for subscription in opened:
             await subscription.open(host.client)
             tasks.append(asyncio.create_task(subscription.pump()))
+        await host.watch()
         await host.publish((), flush=True)
         for service in services:
-            for seconds, work in getattr(service, "ticks", ()):
-                tasks.append(asyncio.create_task(host.tick(service, seconds, work)))
+            for tick in getattr(service, "ticks", ()):
+                tasks.append(asyncio.create_task(host.tick(service, *tick)))
         log.info("serving %s", ", ".join(service.name for service in services))
         ready()
         await _until(stop, tasks)
@@ -213,11 +255,11 @@ async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], Non
         await _close(host, opened, tasks)
 
 
-async def _connected(stop: asyncio.Event) -> Client | None:
+async def _connected(stop: asyncio.Event, again: Callable[[], Awaitable[None]]) -> Client | None:
     logged = False
     while not stop.is_set():
         try:
-            return await bus.connect()
+            return await bus.connect(again)
         except (NatsError, OSError, TimeoutError) as problem:
             if not logged:
                 log.warning("message bus: %s; waiting for it", problem or type(problem).__name__)

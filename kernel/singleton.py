@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +27,23 @@ class Held:
         self.link = link
 
     def check(self) -> None:
-        self.link.execute("SELECT 1")
+        _check(self.link)
+
+    def ask(self, statement: str) -> tuple:
+        """Return the first row of a statement that is asked again and again: the server plans it once. Raises as
+        `check` does.
+        """
+        return self.link.execute(statement, prepare=True).fetchone()
+
+
+def _check(link: psycopg.Connection) -> None:
+    """Raise psycopg.Error when the connection was lost. Asks the server only where something has come from it: the end
+    of a session is told, and keepalives end the connection to a lost machine.
+    """
+    looked = select.poll()  # unlike select(), for descriptors of any number
+    looked.register(link.pgconn.socket, select.POLLIN)
+    if looked.poll(0):
+        link.execute("SELECT 1")
 
 
 def _number(name: str) -> int:
@@ -84,7 +101,7 @@ class Holder:
                     link.close()
                     return False
                 self.link = link
-            self.link.execute("SELECT 1")
+            _check(self.link)
         except psycopg.Error as problem:
             log.warning("%s: the lock is not available or was lost: %s", self.name, problem)
             self.release()

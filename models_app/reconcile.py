@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from kernel import after_commit, healing
 
 from . import launching, trash
-from .models import Model, State
+from .models import Model, RegistryDelivery, State
 from .registry import webhooks
 
 COPY_AGAIN_AFTER = timedelta(seconds=30)
@@ -30,9 +32,19 @@ def run() -> None:
     healing.attempt(launching.sweep)
     for pk in webhooks.due():
         after_commit.enqueue("models.webhook", pk)
-    ended = Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")
-    for pk in ended.values_list("pk", flat=True)[:200]:
+    for pk in _unclean().values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.clean", pk, False, queue="files")
     healing.attempt(trash.purge, now)
     for pk in Model.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("models.erase", pk, False, queue="files")
+
+
+def unfinished() -> list[QuerySet]:
+    """Return the models that hold a run though they are complete, since the message that ends it may be lost, and the
+    deliveries of webhooks that are due, by the time of the database.
+    """
+    return [_unclean(), RegistryDelivery.objects.filter(open=True, not_before__lte=Now())]
+
+
+def _unclean() -> QuerySet:
+    return Model.objects.filter(state__in=[State.READY, State.ERROR]).exclude(run_name="")

@@ -11,6 +11,8 @@ from datetime import timedelta
 from time import monotonic
 
 from django.conf import settings
+from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from kernel import healing, stored
@@ -33,12 +35,20 @@ def run() -> None:
         usage.record()
 
 
+def due() -> list[QuerySet]:
+    """Return the rows that a round is to be run for at once, by the time of the database."""
+    return [_stale(Now())]
+
+
 def sweep() -> None:
     """Cancel what was tried over REST and not settled within TRY_TIMEOUT_S."""
-    limit = timezone.now() - timedelta(seconds=settings.TRY_TIMEOUT_S)
-    stale = ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit, owner="").order_by("created")
-    for pk, applier in stale.values_list("pk", "applier")[:200]:
+    for pk, applier in _stale(timezone.now()).order_by("created").values_list("pk", "applier")[:200]:
         healing.attempt(_settle, pk, applier)
+
+
+def _stale(now) -> QuerySet:
+    limit = now - timedelta(seconds=settings.TRY_TIMEOUT_S)
+    return ResourceRequest.objects.filter(state=State.TRIED, created__lt=limit, owner="")
 
 
 def _settle(pk: str, applier: str) -> None:

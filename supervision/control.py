@@ -189,6 +189,11 @@ class Supervisord:
         return "\n".join(sections + [_program(part) for part in self.parts])
 
 
+def restarted(before: dict[str, int], after: dict[str, int]) -> list[str]:
+    """Return the names of the parts that have another process now than before."""
+    return [name for name, pid in after.items() if pid and before.get(name) and pid != before[name]]
+
+
 def _program(part: Part) -> str:
     values = {
         "command": shlex.join([sys.executable, str(part.folder)]),  # daemon.py reads the folder

@@ -27,16 +27,19 @@ from runners.gpus import devices
 from supervision import health
 
 from . import forking, launch, leftovers, ports, release, reserve, setup, tls
-from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file
+from .control import Supervisord, SupervisorEnding, SupervisorGone, pid_file, restarted
 from .part import Part, run_dir
 from .parts import LOADED, platform_parts
 from .root import HALF_RESTORED, holder, lock, make_root
+from .waiting import Waiting
 from .watchdog import Watchdog
 
 START_LIMIT_S = 300  # a busy machine takes its time; a part that crashes is noticed at once (TOO_OFTEN)
 TOO_OFTEN = 3  # a part that ends at once this often in a row, while the platform starts, has failed
 RUNS_GRACE_S = 4
 LOOK_EVERY_S = 2
+SOON_S = 0.2  # while something is not as it should be
+ASK_EVERY_S = 10  # for the processes of the parts, though none has ended
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -114,6 +117,7 @@ class Platform:
         self.started: list[Part] = []
         self.ready = False  # it has been, since its start
         self.idle = False  # supervisord runs again, and has no orders yet
+        self.waiting = Waiting()
         self.signals = 0
         self.signalled = float("-inf")
         self.began = time.monotonic()
@@ -145,14 +149,16 @@ class Platform:
         if time.monotonic() - self.signalled > 1:
             self.signals += 1
             self.signalled = time.monotonic()
+        self.waiting.wake()
 
-    def pause(self, seconds: float) -> None:
-        """Sleep. Raises Stopped when a signal came; a signal interrupts no sleep, so sleeps are short."""
-        end = time.monotonic() + seconds
-        while not self.signals and time.monotonic() < end:
-            time.sleep(min(0.05, seconds))
+    def pause(self, seconds: float) -> bool:
+        """Wait for the end of a process, at most so long; return whether one has ended. Raises Stopped when a signal
+        came.
+        """
+        ended = self.waiting.wait(0 if self.signals else seconds)
         if self.signals:
             raise Stopped
+        return ended
 
     # --- start -------------------------------------------------------------------------------------------------------
     def start(self) -> None:
@@ -269,30 +275,32 @@ class Platform:
     def watch(self) -> None:
         """Start supervisord again when it dies, and report which parts had to be started again."""
         pids: dict[str, int] = {}
-        watchdog, failures = Watchdog(self.parts), 0
-        certificate = tls.Watcher(self.reload_certificate)
+        watchdog, certificate = Watchdog(self.parts), tls.Watcher(self.reload_certificate)
+        failures, settled, asked = 0, False, float("-inf")
         while True:
             reserve.hold(say_now)
-            self.pause(LOOK_EVERY_S if self.supervisord.alive() and not failures else 0.2)
+            ended = self.pause(LOOK_EVERY_S if settled else SOON_S)
             try:
-                pids = self.supervisord.pids() if self.revive() else self.report_restarts(pids)
+                revived, now_s = self.revive(), time.monotonic()
+                if revived or ended or not settled or now_s - asked > ASK_EVERY_S:
+                    running, asked = self.supervisord.pids(), now_s
+                    for name in () if revived else restarted(pids, running):
+                        say(f"{now()}  {name} ended and was restarted; its log: {self.log_of(name)}")
+                    pids = {name: pid or pids.get(name, 0) for name, pid in running.items()}
+                    self.waiting.follow((self.supervisord.process.pid, *filter(None, running.values())))
+                    watchdog.look_around()
+                    settled = all(running.values())
                 watchdog.poll(say_now)
                 certificate.poll(say_now)
                 failures = 0
             except SupervisorEnding:  # after a signal; a kill brings it back sooner than an orderly shutdown
                 launch.send(self.supervisord.part.folder, signal.SIGKILL)
+                settled = False
             except (SupervisorGone, OSError) as problem:
-                failures += 1
+                failures, settled = failures + 1, False
                 if failures in {1, 10, 100}:
                     say(f"{now()}  {problem}; trying again")
                 self.pause(min(0.2 * failures, 5))
-
-    def report_restarts(self, before: dict[str, int]) -> dict[str, int]:
-        after = self.supervisord.pids()
-        for name, pid in after.items():
-            if pid and before.get(name) and pid != before[name]:
-                say(f"{now()}  {name} ended and was restarted; its log: {self.log_of(name)}")
-        return {name: pid or before.get(name, 0) for name, pid in after.items()}
 
     def reload_certificate(self) -> None:
         """Have NATS read the certificate; nginx looks by itself."""

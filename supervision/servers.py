@@ -245,6 +245,7 @@ appendonly yes
 appendfsync everysec
 aof-load-truncated yes
 save ""
+hz 1
 maxmemory-policy noeviction
 daemonize no
 loglevel notice

@@ -11,16 +11,17 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from . import launch
 from .part import Part
 
 STOPPED_S = 5.0
+LOOK_AROUND_EVERY_S = 10.0  # for processes that parts have begun
 ASK_EVERY_S = 5.0
 SILENT_S = 15.0  # longer than a busy machine delays an answer
-STOPPED = "T"  # and not "t", by a debugger
+STOPPED = b"T"  # and not "t", by a debugger
 
 
 class Watchdog:
@@ -30,12 +31,15 @@ class Watchdog:
         self.parts = [part for part in parts if part.stage != "servers"]
         self.since: dict[tuple[str, int], float] = {}  # part and process (0: the part as a whole) > first seen so
         self.silent: dict[tuple[str, int], Part] = {}  # those that did not answer the last question
-        self.next_question = 0.0
+        self.next_question = self.next_look = 0.0
+        self.processes: dict[int, tuple[Part, int]] = {}  # by pid: whose it is, and an open pidfd
 
     def poll(self, say: Callable[[str], None]) -> None:
         """Kill what has hung for too long, and say what it was."""
         now = time.monotonic()
-        stopped = {(part.name, pid): pidfd for part, pid, pidfd in self._stopped()}
+        if now >= self.next_look:
+            self.look_around()
+        stopped = {(part.name, pid): pidfd for pid, (part, pidfd) in self.processes.items() if _is_stopped(pid, pidfd)}
         if now >= self.next_question:
             self.next_question = now + ASK_EVERY_S
             self.silent = {(part.name, 0): part for part in self.parts if part.lively and _is_silent(part)}
@@ -45,31 +49,40 @@ class Watchdog:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 say(f"{name}: process {pid} was stopped for {STOPPED_S:g} s and has been ended")
-            os.close(pidfd)
         for key, part in self.silent.items():
             if now - self.since[key] >= SILENT_S and launch.send(part.folder, signal.SIGKILL):
                 self.since[key] = now
                 say(f"{part.name} did not answer for {SILENT_S:g} s and has been ended")
 
-    def _stopped(self) -> Iterator[tuple[Part, int, int]]:
-        """Return the stopped processes, each with its part and an open pidfd."""
+    def look_around(self) -> None:
+        """List the processes of all parts, of which each poll looks at the state only. Called after one has ended, too:
+        its successor is to be looked at.
+        """
+        self.next_look = time.monotonic() + LOOK_AROUND_EVERY_S
         by_folder = {part.folder: part for part in self.parts}
+        for _part, pidfd in self.processes.values():
+            os.close(pidfd)
+        self.processes = {}
         for folder, pidfd in launch.leftovers(*by_folder):
-            pid, state = _pid_and_state(pidfd)
-            if state == STOPPED:
-                yield by_folder[folder], pid, pidfd
+            if (pid := _pid(pidfd)) > 0:
+                self.processes[pid] = by_folder[folder], pidfd
             else:
                 os.close(pidfd)
 
 
-def _pid_and_state(pidfd: int) -> tuple[int, str]:
-    """Return the process's id and its state as the kernel writes it, "" when it has ended."""
-    info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-    pid = int(info.split("Pid:")[1].split()[0])
+def _pid(pidfd: int) -> int:
+    """Return the process's id, -1 when it has ended."""
+    return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().split("Pid:")[1].split()[0])
+
+
+def _is_stopped(pid: int, pidfd: int) -> bool:
+    """Return whether the process is stopped; one that has ended, whose number another one may have, is not."""
     try:
-        return pid, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state = file.read().rpartition(b")")[2].split(maxsplit=1)[0]
     except (OSError, IndexError):
-        return pid, ""
+        return False
+    return state == STOPPED and _pid(pidfd) == pid
 
 
 def _is_silent(part: Part) -> bool:

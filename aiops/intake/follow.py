@@ -16,9 +16,11 @@ import hashlib
 import os
 import re
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from django.db import transaction
@@ -31,6 +33,8 @@ from . import accept
 READ_BYTES = 1 << 20  # of one file at each look
 HEAD_BYTES = 256
 TAIL_BYTES = 256
+LISTED_S = 30.0  # after which a folder is listed again though its time of change is the same
+SETTLED_S = 2.0
 LONGEST_LINE = 64 << 10  # bytes; a longer one is taken in several lines
 NOT_FOLLOWED = {"aiops"}  # a log line about a log line would cause another one
 RUNS = {"jobs": "job.log", "apps": "app.log"}  # the logs of runs: below {kind}/{user}/{name}/log
@@ -48,18 +52,50 @@ class Source:
     rotated: bool = False
 
 
-def sources(root: Path) -> Iterator[Source]:
-    """Yield the log files below the storage root."""
-    for folder in _folders(root / "log"):
-        if folder.name in NOT_FOLLOWED:
-            continue
-        for path in sorted(folder.iterdir()):
-            if path.name.endswith((".log", ".log.1")):
-                yield Source(path, accept.PLATFORM, folder.name, path.name.endswith(".1"))
-    for kind, name in RUNS.items():
-        for user in _folders(root / kind):
-            for run_folder in _folders(user):
-                yield Source(run_folder / "log" / name, user.name, run_folder.name)
+class Sources:
+    """The log files below the storage root. A folder is listed again when it has changed: with thousands of runs that
+    have ended, this is most of what there is to do.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        # By folder: its time of change, when it was listed, and the listing.
+        self.kept: dict[Path, tuple[int, float, list]] = {}
+
+    def __iter__(self) -> Iterator[Source]:
+        for folder in self._listed(self.root / "log", _folders):
+            if folder.name not in NOT_FOLLOWED:
+                yield from self._listed(folder, _files)
+        for kind, name in RUNS.items():
+            for user in self._listed(self.root / kind, _folders):
+                yield from self._listed(user, partial(_logs, name))
+
+    def _listed(self, folder: Path, listing: Callable[[Path], list]) -> list:
+        """Return the listing of a folder, the kept one if nothing can have changed since."""
+        try:
+            changed, now = os.stat(folder).st_mtime_ns, time.time()
+        except OSError:
+            self.kept.pop(folder, None)
+            return []
+        was, at, kept = self.kept.get(folder, (0, 0.0, []))
+        if was == changed and 0 <= now - at < LISTED_S:
+            return kept
+        kept = listing(folder)
+        if now - changed / 1e9 > SETTLED_S:  # else it may change again within the resolution of the time of change
+            self.kept[folder] = changed, now, kept
+        return kept
+
+
+def _files(folder: Path) -> list[Source]:
+    return [
+        Source(path, accept.PLATFORM, folder.name, path.name.endswith(".1"))
+        for path in sorted(folder.iterdir())
+        if path.name.endswith((".log", ".log.1"))
+    ]
+
+
+def _logs(name: str, user: Path) -> list[Source]:
+    return [Source(folder / "log" / name, user.name, folder.name) for folder in _folders(user)]
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -74,7 +110,7 @@ class Follower:
     """Keeps the state of the database in memory, so that a file that has not grown costs one stat."""
 
     def __init__(self, root: Path, take: Callable[[list[dict]], object]):
-        self.root, self.take = root, take
+        self.sources, self.take = Sources(root), take
         self.known: dict[Key, FollowedFile] | None = None
         self.looks: dict[Key, tuple[str, int, int]] = {}  # at the last look: (path, size, time of change)
         self.missed: set[Key] = set()  # missing at the last look
@@ -86,7 +122,7 @@ class Follower:
         if self.known is None:
             self.known = {(row.device, row.inode): row for row in FollowedFile.objects.all()}
         taken, seen = 0, set()
-        for source in sources(self.root):
+        for source in self.sources:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 info = os.lstat(source.path)
                 key = (info.st_dev, info.st_ino)

@@ -41,6 +41,7 @@ class WorkloadDrain:
         self.owned = feedback.Owned()
         self.values, self.version = UsualValues(), ""  # of the model that serves
         self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
+        self.newest: tuple = ()  # what `feedback.newest` returned before it was learned
         self.saved = time.monotonic()
         self.subjects = {
             subjects.PREPROCESSED_WORKLOAD: Route(self.judge, "", BATCH, LINGER_S),
@@ -65,9 +66,13 @@ class WorkloadDrain:
             data = folders.read(folders.drain_file())
             if data:
                 self._load(data)
-            self.loaded, self.feedback_times = True, {}
+            self.loaded, self.feedback_times, self.newest = True, {}, ()
         self._follow_model()
-        messages = self.learn_feedback()
+        messages = []
+        newest = feedback.newest(self._learned_until())
+        if newest != self.newest:
+            messages = self.learn_feedback()
+            self.newest = newest
         if self.cache.is_regroup_due():
             messages += self.regroup()
         if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
@@ -76,8 +81,7 @@ class WorkloadDrain:
 
     def learn_feedback(self) -> list[tuple[str, bytes]]:
         """Learn the users' feedback that is not in the cache yet: the message about it is faster, but may be lost."""
-        last = max(self.feedback_times.values(), default=None)
-        recent = feedback.since(last and last - OVERLAP)
+        recent = feedback.since(self._learned_until())
         fresh = [row for row in recent if self.feedback_times.get(row.pk) != row.at]
         self.feedback_times |= {row.pk: row.at for row in fresh}
         self.owned.learn(fresh)
@@ -87,6 +91,11 @@ class WorkloadDrain:
             if not row.namespace
         ]
         return self._learn(items, from_feedback=True) if items else []
+
+    def _learned_until(self) -> datetime | None:
+        """Return the time after which there may be feedback that is not in the cache."""
+        last = max(self.feedback_times.values(), default=None)
+        return last and last - OVERLAP
 
     def regroup(self) -> list[tuple[str, bytes]]:
         """Learn the templates from all texts, and publish those that are new or have other words."""

@@ -31,7 +31,7 @@ class GpuController:
             subjects.GPU_INFERENCE_INTERNAL: Route(self.infer, "gpu", 8),
             subjects.MODEL_UPDATE: Route(self.model_update),
         }
-        self.ticks = ((5.0, self.poll),)
+        self.ticks = ((5.0, self.poll, self.model.is_loaded),)
 
     def running(self, data: bytes) -> Reply:
         return Reply(subjects.RUNNING)

@@ -30,7 +30,7 @@ class Inference:
             subjects.OPNILOG_WORKLOAD: Route(self.infer, "workers", subjects.MAX_OFFER, LINGER_S),
             subjects.MODEL_UPDATE: Route(self.model_update),
         }
-        self.ticks = ((5.0, self.poll),)
+        self.ticks = ((5.0, self.poll, self.model.is_loaded),)
 
     def start(self) -> None:
         self.model.poll()

@@ -43,6 +43,9 @@ class ServingModel:
         self.lock, self.loading = threading.Lock(), threading.Lock()
         self.again = 0.0  # not before that time another try to load the first one
 
+    def is_loaded(self) -> bool:
+        return self.scorer is not None
+
     def poll(self) -> bool:
         """Replace the loaded version if another one serves; return True when it was replaced.
 

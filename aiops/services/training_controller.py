@@ -1,8 +1,9 @@
 """Training controller: decides what a new watchlist needs, guards the GPU, sends lines to it or to the CPU.
 
 The decision follows a state, not a message: `step` compares what was requested (the gateway's key) with what was
-decided last (our own key) and continues from there, after a message, every two seconds and at the start. So a message
-may be lost, doubled or late, a request waits while another training runs, and several replicas do no harm.
+decided last (our own key) and continues from there, after a message, and every two seconds while something is left to
+do or a key has changed a short while ago. So a message may be lost, doubled or late, a request waits while another
+training runs, and several replicas do no harm.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from aiops.wire import gpu_info, kv, lease, payloads, subjects, watchlist
 from kernel import bus
 from kernel.errors import Fault
 from kernel.messages import Message
-from kernel.serve import Reply, Route
+from kernel.serve import Calm, Reply, Route
 
 from . import base
 
@@ -35,7 +36,7 @@ class TrainingController:
     def __init__(self, ask=bus.request, send=bus.send):
         self.ask, self.send = ask, send
         self.busy = True  # until `look` has run
-        self.gpu_ready = False
+        self.has_gpus = self.gpu_ready = False
         self.lock = threading.Lock()
         shared = "controllers"
         self.subjects = {
@@ -48,7 +49,12 @@ class TrainingController:
             subjects.MODEL_STATUS: Route(self.model_status, shared),
             subjects.WORKLOAD_PARAMETERS: Route(self.workload_parameters, shared),
         }
-        self.ticks = ((STEP_EVERY_S, self.step), (LOOK_EVERY_S, self.poll))
+        self.requests, self.trainer = Calm(), Calm()
+        self.keys = (
+            (subjects.PARAMETERS_BUCKET, subjects.PARAMETERS, self.requests.stir),
+            (subjects.OWN_BUCKET, subjects.OWN_GPU, self.trainer.stir),
+        )
+        self.ticks = ((STEP_EVERY_S, self.step, self.requests.is_due), (LOOK_EVERY_S, self.look, self.is_look_due))
 
     def start(self) -> None:
         kv.ensure()
@@ -98,10 +104,13 @@ class TrainingController:
         """Continue with the last request. One call at a time here; replicas do not disturb each other."""
         if not self.lock.acquire(blocking=False):
             return
+        left = True
         try:
-            decisions.step(self.send, self.gpu_runs)
+            left = decisions.step(self.send, self.gpu_runs)
         finally:
             self.lock.release()
+            if left:
+                self.requests.stir()
 
     def train(self, data: bytes) -> list[tuple[str, bytes]] | None:
         """Start the training of `train`, unless one runs or this request has been trained."""
@@ -135,6 +144,16 @@ class TrainingController:
             lease.renew(current.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
 
     # --- facts -----------------------------------------------------------------------------------------------------
+    def is_look_due(self) -> bool:
+        return self.has_gpus or self.trainer.is_due()
+
+    def look(self) -> None:
+        try:
+            self.poll()
+        except Fault:
+            self.trainer.stir()
+            raise
+
     def poll(self) -> None:
         """Update what `offer` answers from; end the lease of a silent trainer that has no row here.
 
@@ -152,7 +171,10 @@ class TrainingController:
                 )
             current = {}
         self.busy = lease.is_live(current)
-        self.gpu_ready = gpu_info.has_gpus() and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
+        if self.busy:
+            self.trainer.stir()
+        self.has_gpus = gpu_info.has_gpus()
+        self.gpu_ready = self.has_gpus and (self.busy or self.gpu_runs(LOOK_TIMEOUT_S))
 
     def gpu_runs(self, timeout_s: float = subjects.RUNNING_TIMEOUT_S) -> bool:
         """Return whether a GPU controller answers."""

@@ -42,7 +42,7 @@ class WriteBack:
             subjects.TEMPLATES_INDEX: Route(self.templates, "workers", BATCH, LINGER_S),
             subjects.EXPLANATIONS: Route(self.explanations, "workers", BATCH, LINGER_S),
         }
-        self.ticks = ((LATE_EVERY_S, self.late_templates),)
+        self.ticks = ((LATE_EVERY_S, self.late_templates, lambda: bool(self.late)),)
 
     def verdicts(self, messages: list[bytes]) -> None:
         items = base.items_of(subjects.INFERENCED, messages)

@@ -39,19 +39,21 @@ NO_CONTROLLER = Message("no GPU controller answered; the training was not starte
 Send = Callable[[list], None]
 
 
-def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
-    """Compare the last request with the decision and take the next step. Raises Fault when a server is unavailable."""
+def step(send: Send, gpu_runs: Callable[[], bool]) -> bool:
+    """Compare the last request with the decision and take the next step; return whether a later call may have one to
+    take. Raises Fault when a server is unavailable.
+    """
     asked = kv.parameters()
     if asked is None:
-        return
+        return False
     decision = kv.decision()
     if decision.get("uuid") != asked.uuid or "state" not in decision:
         decision = {"uuid": asked.uuid, "state": WAITING, "tries": 0, "next": 0.0, "replaces": decision.get("uuid")}
     if decision["state"] == DONE:
-        return
+        return False
     if decision["state"] == SENT:
         _look_after(decision, asked, send)
-        return
+        return True
     last = kv.last_trained()
     kind = watchlist.decide(asked.workloads, last.workloads)
     if kind == watchlist.UPDATE and kv.is_retrain(asked.uuid):
@@ -67,6 +69,7 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> None:
         _decide(decision, state=DONE, kind=kind)
     else:
         _train(decision, asked, send, gpu_runs)
+    return True
 
 
 def reset(send: Send) -> None:

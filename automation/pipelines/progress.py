@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
+
 from automation import spec
 from automation.models import DONE_STEPS, LIVE_STEPS, PipelineRun, RunState, Step, StepState
 from automation.sweeps import results
@@ -164,6 +166,11 @@ def _submit(run: PipelineRun, step: Step, steps: dict[str, Step]) -> None:
 
 def open_runs() -> list[int]:
     """Return the runs that are to be looked at: those that are not over, and those whose jobs are not."""
-    open_ones = PipelineRun.objects.filter(state__in=[RunState.RUNNING, RunState.DELETING])
-    late = Step.objects.filter(state=StepState.CANCELLED, job__state__in=LIVE_JOBS)
-    return sorted({*open_ones.values_list("pk", flat=True), *late.values_list("run", flat=True)})
+    left, late = unfinished()
+    return sorted({*left.values_list("pk", flat=True), *late.values_list("run", flat=True)})
+
+
+def unfinished() -> tuple[QuerySet, QuerySet]:
+    """Return the runs that are not over, and the cancelled steps whose jobs go on."""
+    left = PipelineRun.objects.filter(state__in=[RunState.RUNNING, RunState.DELETING])
+    return left, Step.objects.filter(state=StepState.CANCELLED, job__state__in=LIVE_JOBS)

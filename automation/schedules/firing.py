@@ -42,11 +42,15 @@ LIVE_JOBS = (State.CREATING, State.RUNNING)
 def run(now: datetime | None = None) -> None:
     """Fire all that is due. What fails for one schedule does not affect the others."""
     now = now or timezone.now()
+    for step, rows in zip((_at_time, _on_events, _again), due(now), strict=True):
+        healing.each(lambda pk, step=step: step(pk, now), list(rows.values_list("pk", flat=True)))
+
+
+def due(now) -> tuple[QuerySet, QuerySet, QuerySet]:
+    """Return the schedules whose time has come, those that fire on events, and the firings that wait."""
     active = Schedule.objects.filter(state=ScheduleState.ACTIVE)
-    healing.each(lambda pk: _at_time(pk, now), list(active.filter(next_at__lte=now).values_list("pk", flat=True)))
-    healing.each(lambda pk: _on_events(pk, now), list(active.exclude(event={}).values_list("pk", flat=True)))
     waiting = Firing.objects.filter(state=FiringState.WAITING, schedule__state=ScheduleState.ACTIVE)
-    healing.each(lambda pk: _again(pk, now), list(waiting.values_list("pk", flat=True)))
+    return active.filter(next_at__lte=now), active.exclude(event={}), waiting
 
 
 def _schedule(pk: int) -> Schedule | None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from itertools import islice
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from automation import spec
 from automation.models import ENDED_TRIALS, Sweep, SweepState, Trial, TrialState
@@ -269,6 +269,11 @@ def _trials(sweep: Sweep):
 
 def open_sweeps() -> list[int]:
     """Return the sweeps that are to be looked at: those that are not over, and those whose jobs are not."""
-    left = Sweep.objects.exclude(state__in=[SweepState.FINISHED, SweepState.ERROR]).values_list("pk", flat=True)
-    late = Job.objects.filter(state__in=LIVE_JOBS, trial__state__in=ENDED_TRIALS)
-    return sorted({*left, *late.values_list("trial__sweep", flat=True)})
+    left, late = unfinished()
+    return sorted({*left.values_list("pk", flat=True), *late.values_list("trial__sweep", flat=True)})
+
+
+def unfinished() -> tuple[QuerySet, QuerySet]:
+    """Return the sweeps that are not over, and the jobs that go on though their trials have ended."""
+    left = Sweep.objects.exclude(state__in=[SweepState.FINISHED, SweepState.ERROR])
+    return left, Job.objects.filter(state__in=LIVE_JOBS, trial__state__in=ENDED_TRIALS)

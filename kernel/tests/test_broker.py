@@ -28,6 +28,11 @@ def consumer(broker):
     consumer.close()
 
 
+def look_every(seconds: float, monkeypatch) -> None:
+    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", seconds)
+    monkeypatch.setattr(kernel_broker, "FIRST_LOOK_S", seconds)
+
+
 def message(text: str) -> Message:
     return Message(queue_name=QUEUE, actor_name="kernel.beat.default", args=(text,), kwargs={}, options={})
 
@@ -45,7 +50,7 @@ def waiting(consumer) -> tuple[threading.Thread, list]:
 
 
 def test_an_idle_consumer_is_notified_of_a_message(broker, consumer, monkeypatch):
-    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    look_every(10 * LIMIT_S, monkeypatch)
     assert next(consumer) is None  # the confirmation of the subscription
     thread, messages = waiting(consumer)
     broker.enqueue(message("one"))
@@ -54,7 +59,7 @@ def test_an_idle_consumer_is_notified_of_a_message(broker, consumer, monkeypatch
 
 
 def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeypatch):
-    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 0.05)
+    look_every(0.05, monkeypatch)
     thread, messages = waiting(consumer)
     RedisBroker.enqueue(broker, message("one"))
     thread.join(LIMIT_S)
@@ -62,7 +67,7 @@ def test_a_message_whose_notification_is_lost_is_found(broker, consumer, monkeyp
 
 
 def test_one_look_finds_all_messages(broker, consumer, monkeypatch):
-    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    look_every(10 * LIMIT_S, monkeypatch)
     assert next(consumer) is None
     for number in range(3):
         broker.enqueue(message(str(number)))
@@ -104,7 +109,7 @@ def test_launches_pass_what_else_is_queued(broker, monkeypatch):
 
 def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, consumer, monkeypatch):
     """They may end at any time, and leave room for the next one."""
-    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    look_every(10 * LIMIT_S, monkeypatch)
     for number in range(2):
         broker.enqueue(message(str(number)))
     first = next(received for received in consumer if received is not None)
@@ -116,7 +121,7 @@ def test_a_consumer_with_unfinished_messages_waits_for_no_notification(broker, c
 
 
 def test_the_end_of_the_worker_does_not_wait_for_its_consumers(broker, consumer, monkeypatch):
-    monkeypatch.setattr(kernel_broker, "IDLE_LOOK_S", 10 * LIMIT_S)
+    look_every(10 * LIMIT_S, monkeypatch)
     assert next(consumer) is None
     monkeypatch.setattr(broker, "ending", threading.Event())
     broker.emit_before("worker_shutdown", None)
@@ -124,6 +129,39 @@ def test_the_end_of_the_worker_does_not_wait_for_its_consumers(broker, consumer,
     thread.start()
     thread.join(LIMIT_S)
     assert not thread.is_alive()
+
+
+def test_the_end_of_the_worker_wakes_consumers_that_wait(broker, consumer, monkeypatch):
+    look_every(10 * LIMIT_S, monkeypatch)
+    monkeypatch.setattr(broker, "ending", threading.Event())
+    assert next(consumer) is None
+    waits, wait = threading.Event(), consumer.notices.get_message
+
+    def waited(**options):
+        waits.set()
+        return wait(**options)
+
+    monkeypatch.setattr(consumer.notices, "get_message", waited)
+    thread = threading.Thread(target=lambda: next(consumer), daemon=True)
+    thread.start()
+    assert waits.wait(LIMIT_S)
+    broker.emit_before("worker_shutdown", None)
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+
+
+def test_a_delayed_message_is_delivered_at_its_time_without_a_notification(broker, monkeypatch):
+    look_every(10 * LIMIT_S, monkeypatch)
+    done = threading.Event()
+    monkeypatch.setattr(broker.actors["kernel.beat.default"], "fn", lambda _text: done.set())
+    worker = Worker(broker, queues={QUEUE}, worker_threads=1)
+    worker.start()
+    try:
+        broker.enqueue(message("later"), delay=300)
+        assert done.wait(LIMIT_S)
+    finally:
+        worker.stop()
+        broker.ending.clear()
 
 
 def test_a_lost_connection_ends_the_consumer(consumer, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from kernel import bus
+from kernel import bus, keyvalue
 from kernel.serve import Reply, Route
 from kernel.tests.nats_tools import LIMIT_S, Peer, Served, until
 from mlp.tests.servers import begin, free_port, wait_for_port
@@ -227,6 +227,60 @@ def test_services_wait_for_the_server_and_reconnect(tmp_path, settings, caplog):
                 server.start()
     finally:
         server.kill()
+
+
+class Follows:
+    """A service that is called when a key may have changed."""
+
+    name = "follows"
+    subjects: dict = {}
+
+    def __init__(self):
+        self.calls = 0
+        self.keys = (("test-keys", "one", self.changed),)
+
+    def changed(self) -> None:
+        self.calls += 1
+
+
+def test_a_change_of_a_key_is_told_and_one_of_another_key_is_not():
+    service = Follows()
+    with serving(service) as served:
+        served.wait()
+        keyvalue.put("test-keys", "two", b"1")
+        assert service.calls == 0
+        for count in (1, 2):
+            keyvalue.put("test-keys", "one", b"%d" % count)
+            until(lambda count=count: service.calls == count)
+
+
+def test_a_change_that_a_lost_connection_may_have_missed_is_told(tmp_path, settings):
+    server, service = Server(tmp_path), Follows()
+    settings.NATS_URL = f"nats://127.0.0.1:{server.port}"
+    try:
+        server.start()
+        with serving(service) as served:
+            served.wait()
+            server.kill()
+            assert service.calls == 0
+            server.start()
+            until(lambda: service.calls)
+    finally:
+        server.kill()
+
+
+def test_a_tick_that_has_nothing_to_do_is_not_called(peer):
+    done, asked = [], []
+
+    class Clock:
+        name = "clock"
+        subjects: dict = {}
+        ticks = ((0.01, lambda: done.append(len(asked)), lambda: asked.append(1) or len(asked) % 3 == 0),)
+
+    with serving(Clock()) as served:
+        served.wait()
+        until(lambda: len(done) >= 3)
+    assert done[:3] == [3, 6, 9]
 
 
 def test_requests_distinguish_time_outs_from_missing_subscribers(peer):

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import socketserver
@@ -26,6 +27,7 @@ from supervision.watchdog import Watchdog
 
 STALL_S = 1.0
 SILENT_S = 0.3
+SLEEP = os.path.realpath(shutil.which("sleep"))
 
 
 @pytest.fixture
@@ -149,3 +151,22 @@ def test_a_part_that_refuses_is_being_started_and_is_not_ended(silent_part, watc
         watchdog.poll(pytest.fail)
     watchdog.poll(pytest.fail)  # one that begins so late, however long the others took
     assert silent_part.process.poll() is None
+
+
+def test_a_stopped_process_is_ended_also_one_that_began_after_the_last_look_around(silent_part, watchdog, monkeypatch):
+    monkeypatch.setattr("supervision.watchdog.STOPPED_S", 0.1)
+    monkeypatch.setattr("supervision.watchdog.LOOK_AROUND_EVERY_S", 0.1)
+    monkeypatch.setattr("supervision.watchdog.SILENT_S", 10 * LIMIT_S)
+    watchdog.poll(pytest.fail)
+    spec = json.loads((silent_part.folder / "launch.json").read_text())
+    (silent_part.folder / "launch.json").write_text(json.dumps({**spec, "program": os.path.basename(SLEEP)}))
+    with subprocess.Popen([SLEEP, "600"], cwd=silent_part.folder) as later:
+        try:
+            later.send_signal(signal.SIGSTOP)
+            said: list[str] = []
+            until(lambda: watchdog.poll(said.append) or said)
+            assert said == [f"data: process {later.pid} was stopped for 0.1 s and has been ended"]
+            assert later.wait(LIMIT_S) == -signal.SIGKILL
+            assert silent_part.process.poll() is None
+        finally:
+            later.kill()

@@ -8,6 +8,7 @@ When it is killed between recording and acknowledging, the messages come again a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from asgiref.sync import sync_to_async
@@ -21,13 +22,20 @@ from . import nats_auth, recording
 
 
 async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> None:
-    """Work until `stop` is set. `check` is called each second and raises when this process must not go on."""
+    """Work until `stop` is set. `check` is called each second, waits for nothing, and raises when this process must not
+    go on.
+    """
 
     meters.REPORT_LAG_SECONDS.labels(recording.STREAM.name)  # is there, with 0, before the first report
 
-    def idle() -> None:
+    beaten = float("-inf")
+
+    async def idle() -> None:
+        nonlocal beaten
         check()
-        heartbeats.beat("ingest")
+        if time.monotonic() - beaten >= heartbeats.EVERY_S:
+            beaten = time.monotonic()
+            await sync_to_async(heartbeats.beat)("ingest")
 
     await asyncio.gather(
         consuming.consume(
@@ -35,7 +43,7 @@ async def run(stop: asyncio.Event, check: Callable[[], None] = lambda: None) -> 
             recording.DURABLE,
             sync_to_async(_record),
             stop,
-            sync_to_async(idle),
+            idle,
             sync_to_async(_crowded),
         ),
         bus.answer(nats_auth.SUBJECT, "ingest", sync_to_async(nats_auth.answer), stop),

@@ -47,6 +47,22 @@ def add(path, text: str | bytes) -> None:
 
 
 class TestFollower:
+    def test_files_that_come_into_folders_of_long_ago_are_read(self, follower, log_file, tmp_path):
+        run = tmp_path / "jobs" / "alice" / "one" / "log"
+        run.mkdir(parents=True)
+        add(run / "job.log", "one\n")
+        for folder in (run.parents[1], run.parents[2], log_file.parent, log_file.parents[1]):
+            os.utime(folder, (1e9, 1e9))
+        reader = follower()
+        assert reader.poll() == 1
+        add(log_file.with_name("second.log"), "two\n")
+        later = run.parents[1] / "later" / "log"
+        later.mkdir(parents=True)
+        add(later / "job.log", "three\n")
+        add(run / "job.log", "four\n")
+        assert reader.poll() == 3
+        assert sorted(texts()) == ["four", "one", "three", "two"]
+
     def test_complete_lines_are_read_as_they_are_written(self, follower, log_file):
         add(log_file, "one\ntwo\nhal")
         reader = follower()
@@ -160,7 +176,7 @@ class TestFollower:
         add(log_file, "two\n")
         log_file.rename(log_file.with_name("web.log.1"))
         with monkeypatch.context() as patch:
-            patch.setattr(follow, "sources", lambda root: iter(()))
+            patch.setattr(reader, "sources", ())
             reader.poll()
         reader.poll()
         assert texts() == ["one", "two"]

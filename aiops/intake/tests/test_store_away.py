@@ -176,7 +176,7 @@ def test_a_template_that_is_sent_once_is_kept_until_it_is_stored(database, monke
     service = writeback.WriteBack()
     database.go()
     service.templates([payloads.encode([payload(7, _id="7", template_matched="one")])])
-    ((_seconds, tick),) = service.ticks
+    ((_seconds, tick, *_),) = service.ticks
     tick()
     database.come()
     tick()

@@ -14,7 +14,6 @@ from kernel import heartbeats
 from kernel.serve import serve
 
 PART = "aiops"
-BEAT_EVERY_S = 4.0
 
 
 class Command(BaseCommand):
@@ -50,4 +49,4 @@ class Command(BaseCommand):
         await served.wait()
         while True:
             await sync_to_async(heartbeats.beat)(PART)
-            await asyncio.sleep(BEAT_EVERY_S)
+            await asyncio.sleep(heartbeats.EVERY_S)

@@ -15,7 +15,8 @@ from contextlib import suppress
 from functools import partial
 
 from django.core.management.base import BaseCommand
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
+from django.db.models import QuerySet
 
 import accounts.reconcile
 import aiops.reconcile
@@ -31,7 +32,7 @@ from apps.models import Application
 from datasets.models import Dataset
 from jobs.models import Job
 from kernel import after_commit, clock, heartbeats
-from kernel.singleton import only_one
+from kernel.singleton import Held, only_one
 from kernel.telemetry import meters
 from models_app.models import Model
 
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 SHORTEST_S = 0.5  # at least this long between two rounds, however often the runner reports changes
-BEAT_EVERY_S = 4.0
 STEPS = (
     jobs.reconcile.run,
     models_app.reconcile.run,
@@ -50,8 +50,9 @@ STEPS = (
     automation.reconcile.run,
     accounts.reconcile.run,
 )
-OFTEN = {"automation", "resources", "accounts"}  # in every round: what is due at a time, or costs little
-QUIET_ROUNDS = 10  # of which the others take part in one, while nothing is under way
+OFTEN = {"automation", "resources", "accounts"}  # in every round in which something of theirs is due
+DUE = (automation.reconcile.due, resources.reconcile.due, accounts.reconcile.due)
+QUIET_ROUNDS = 30  # of which one is whole, while nothing is under way: what is done for its age has time
 UNDER_WAY = (
     (Job, ("creating", "running", "deleting")),
     (Application, ("creating", "ready", "deleting")),
@@ -59,7 +60,38 @@ UNDER_WAY = (
     (Dataset, ("creating", "deleting")),
     (TrainingRun, ("training",)),
 )
+UNFINISHED = (
+    jobs.reconcile.unfinished,
+    models_app.reconcile.unfinished,
+    apps.reconcile.unfinished,
+    aiops.reconcile.unfinished,
+)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
+
+
+class Look:
+    """The question that begins each round: is something under way, and is something due?
+
+    One prepared statement on the connection that holds the lock: building the queries anew and having each planned
+    would cost an idle machine many times as much.
+    """
+
+    def __init__(self, lock: Held):
+        self.lock = lock
+        under_way = [model.objects.filter(state__in=states) for model, states in UNDER_WAY]
+        under_way += [rows for unfinished in UNFINISHED for rows in unfinished()]
+        self.question = f"SELECT {_any(under_way)}, {_any([rows for due in DUE for rows in due()])}"
+
+    def __call__(self) -> tuple[bool, bool]:
+        """Return both answers. Raises psycopg.Error when the connection, and with it the lock, was lost."""
+        return self.lock.ask(self.question)
+
+
+def _any(tables: list[QuerySet]) -> str:
+    """Return SQL that is true while any of the querysets has a row."""
+    parts = [rows.order_by().values("pk").query.sql_with_params() for rows in tables]
+    connection.ensure_connection()  # it knows how values are written
+    return " OR ".join(f"EXISTS ({connection.ops.compose_sql(sql, values)})" for sql, values in parts)
 
 
 class Rounds:
@@ -68,19 +100,15 @@ class Rounds:
     def __init__(self):
         self.skipped = QUIET_ROUNDS  # the first one is whole
 
-    def is_whole(self, changed: bool) -> bool:
-        """Return whether all steps take part in the next round; `changed`: the runner has reported something."""
-        if changed or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names() or _is_anything_under_way():
+    def is_whole(self, changed: bool, under_way: bool) -> bool:
+        """Return whether all steps take part in the next round. `changed`: the runner has reported something;
+        `under_way`: there is an object whose lost message should be found soon.
+        """
+        if changed or under_way or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names():
             self.skipped = 0
             return True
         self.skipped += 1
         return False
-
-
-def _is_anything_under_way() -> bool:
-    """Return whether there is an object whose lost message should be found soon."""
-    first, *others = (model.objects.filter(state__in=states).values("pk")[:1] for model, states in UNDER_WAY)
-    return first.union(*others, all=True).exists()
 
 
 class Command(BaseCommand):
@@ -99,27 +127,28 @@ class Command(BaseCommand):
             if lock is None:
                 return
             stack.enter_context(runners.get().watch(runs_changed.set))
-            last_beat, changed = 0.0, True
+            look, last_beat, changed = Look(lock), float("-inf"), True
             while not stop.is_set():
-                lock.check()
-                self._round(rounds, changed)
+                self._round(rounds, changed, *look())
+                if time.monotonic() - last_beat >= heartbeats.EVERY_S:
+                    last_beat = time.monotonic()
+                    heartbeats.beat("reconcile")
+                    if not once:
+                        self._request_heartbeats()
                 if once:
                     return
-                if time.monotonic() - last_beat >= BEAT_EVERY_S:
-                    last_beat = time.monotonic()
-                    self._request_heartbeats()
                 stop.wait(SHORTEST_S)
                 changed = runs_changed.wait(ROUND_S - SHORTEST_S)
                 runs_changed.clear()
 
-    def _round(self, rounds: Rounds, changed: bool) -> None:
+    def _round(self, rounds: Rounds, changed: bool, under_way: bool, due: bool) -> None:
         whole = True
         clock.check()
-        with suppress(Exception):  # the runner or the database does not answer: then all steps are tried
-            whole = rounds.is_whole(changed)
+        with suppress(Exception):  # the runner does not answer: then all steps are tried
+            whole = rounds.is_whole(changed, under_way)
         for step in STEPS:
             app = step.__module__.partition(".")[0]
-            if not whole and app not in OFTEN:
+            if not whole and not (due and app in OFTEN):
                 continue
             close_old_connections()
             failures = meters.RECONCILE_FAILURES.labels(app)  # is there, with 0, before the first one
@@ -129,7 +158,6 @@ class Command(BaseCommand):
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
                 failures.inc()
                 log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
-        heartbeats.beat("reconcile")
 
     @staticmethod
     def _request_heartbeats() -> None:
