@@ -174,7 +174,14 @@ def variables() -> dict[str, str]:
 def ports() -> tuple[tuple[str, int], ...]:
     """Return what nginx listens on."""
     given = settings.TLS
-    faced = [settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, settings.WORKSPACE_PORT, given.port, given.app_port, given.redirect_port]
+    faced = [
+        settings.GATEWAY_PORT,
+        settings.APP_GATEWAY_PORT,
+        settings.WORKSPACE_PORT,
+        given.port,
+        given.app_port,
+        given.redirect_port,
+    ]
     plain = [settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT] if given.cert else []
     return (
         *((settings.MLP_HOST, port) for port in faced if port),

@@ -178,7 +178,7 @@ def _refused(request: HttpRequest, status: int, words: str, page: bool, refresh:
     headers = {"Cache-Control": "no-store"} | ({"Retry-After": "2"} if status == 503 else {})
     if not page:
         return JsonResponse({"msg": words, "message": words}, status=status, headers=headers)
-    user, name = _named(request.META)
+    _user, name = _named(request.META)
     context = {"words": words, "refresh": refresh, "back": f"{addresses.platform(request)}/workspaces/{quote(name)}"}
     response = render(request, "workspaces/refusal.html", context, status=status)
     for header, value in {**headers, "Content-Security-Policy": CSP}.items():

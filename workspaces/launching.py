@@ -9,19 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 
 from django.conf import settings
 from django.utils import timezone
 
 import runners
 from apps import proof
+from datasets import sources
+from jobs.packages import building
 from kernel import after_commit, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
-from jobs.packages import building
-from datasets import sources
 from runners import STOPPED, RunStatus, owned
 
 from . import lifecycle, packages, place, policy

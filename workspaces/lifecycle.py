@@ -33,7 +33,7 @@ from resources.models import Tenant
 from . import policy
 from .models import LIVE, State, Workspace
 
-APPLIER = "wm"
+APPLIER = "am"  # as applications: REST has four appliers
 STOPPED = Message("stopped")
 QUEUED = Message("queued: not enough free resources")
 EVENT = gettext_noop("idle")
@@ -238,9 +238,7 @@ def note_stop(workspace: Workspace) -> None:
 def require_startable(workspace: Workspace) -> None:
     """Raise for a workspace that could not be started now, as `start_workspace` does."""
     members.chosen(workspace.user, workspace.tenant.name)  # who has left the tenant uses nothing of it any more
-    tcc.never_fits(
-        workspace.tenant, workspace.user.username, gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram
-    )
+    tcc.never_fits(workspace.tenant, workspace.user.username, gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram)
 
 
 def start_workspace(*, user, name: str, by: str) -> Workspace:
@@ -344,5 +342,3 @@ def forget(pk: int) -> None:
 
 def _changed(workspace: Workspace) -> None:
     after_commit.changed(workspace.user.username, "workspace", workspace.name)
-
-

@@ -62,5 +62,3 @@ def named_uses(version: EnvironmentVersion) -> list[NamedUse]:
     """Return the workspaces that name a version: each needs it as long as it is there."""
     rows = Workspace.objects.filter(environment_version=version).exclude(state=State.DELETING).order_by("-pk")
     return [NamedUse("workspace", user, name, True) for user, name in rows.values_list("user__username", "name")]
-
-

@@ -183,9 +183,7 @@ def change(request, name):
 def delete(request, name):
     """Delete a workspace with its files."""
     row = _own(request, name)
-    problem = attempt(
-        lambda: lifecycle.delete_workspace(user=request.user, name=row.name, by=request.user.username)
-    )
+    problem = attempt(lambda: lifecycle.delete_workspace(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("workspace", name=name)

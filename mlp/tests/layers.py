@@ -137,7 +137,18 @@ FILES = (
     {"urls", "data_urls", "gateway_urls", "page_urls"},
 )
 APP_FILES = {name for layer in FILES for name in layer} | {"apps", "__init__"}
-APPS = ("accounts", "resources", "datasets", "jobs", "tracking", "models_app", "apps", "workspaces", "aiops", "automation")
+APPS = (
+    "accounts",
+    "resources",
+    "datasets",
+    "jobs",
+    "tracking",
+    "models_app",
+    "apps",
+    "workspaces",
+    "aiops",
+    "automation",
+)
 
 
 def level_of(module: str) -> int:

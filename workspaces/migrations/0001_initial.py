@@ -7,54 +7,124 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('jobs', '0041_named_environments'),
-        ('resources', '0008_outputs_limit'),
+        ("jobs", "0041_named_environments"),
+        ("resources", "0008_outputs_limit"),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Workspace',
+            name="Workspace",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('title', models.CharField(blank=True, db_default='', default='', max_length=500, verbose_name='title')),
-                ('name', models.CharField(max_length=50, verbose_name='name')),
-                ('gpu', models.PositiveSmallIntegerField(default=0, verbose_name='GPU')),
-                ('cpu', models.FloatField(default=1, verbose_name='CPU')),
-                ('ram', models.PositiveIntegerField(default=2048, verbose_name='Memory (MiB)')),
-                ('environment', models.CharField(blank=True, default='', max_length=80, verbose_name='named environment')),
-                ('datasets', models.JSONField(blank=True, default=list, verbose_name='datasets')),
-                ('idle_minutes', models.PositiveIntegerField(blank=True, null=True, verbose_name='stop when idle (minutes)')),
-                ('hours', models.PositiveIntegerField(blank=True, null=True, verbose_name='stop after (hours)')),
-                ('state', django_fsm.FSMField(choices=[('creating', 'starting'), ('ready', 'running'), ('stopping', 'stopping'), ('stopped', 'stopped'), ('error', 'failed'), ('deleting', 'deleting')], default='creating', max_length=50, protected=True, verbose_name='state')),
-                ('reason', models.TextField(blank=True, verbose_name='reason')),
-                ('reserved', models.BooleanField(default=False, verbose_name='resources reserved')),
-                ('queued', models.DateTimeField(blank=True, null=True, verbose_name='queued since')),
-                ('attempt', models.PositiveIntegerField(default=0, verbose_name='attempt')),
-                ('run_name', models.CharField(blank=True, max_length=64, verbose_name='run')),
-                ('ordered', models.DateTimeField(blank=True, null=True, verbose_name='run ordered')),
-                ('packages', models.CharField(blank=True, default='', max_length=64)),
-                ('ready_since', models.DateTimeField(blank=True, null=True, verbose_name='running since')),
-                ('address', models.CharField(blank=True, max_length=300, verbose_name='address')),
-                ('active', models.DateTimeField(blank=True, null=True, verbose_name='last activity')),
-                ('busy', models.BooleanField(default=False, verbose_name='busy')),
-                ('stops', models.DateTimeField(blank=True, null=True, verbose_name='stops')),
-                ('created', models.DateTimeField(auto_now_add=True, verbose_name='created')),
-                ('environment_version', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='jobs.environmentversion')),
-                ('job', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='jobs.job', verbose_name='job')),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='workspaces', to='resources.tenant', verbose_name='tenant')),
-                ('user', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='workspaces', to=settings.AUTH_USER_MODEL, verbose_name='user')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "title",
+                    models.CharField(blank=True, db_default="", default="", max_length=500, verbose_name="title"),
+                ),
+                ("name", models.CharField(max_length=50, verbose_name="name")),
+                ("gpu", models.PositiveSmallIntegerField(default=0, verbose_name="GPU")),
+                ("cpu", models.FloatField(default=1, verbose_name="CPU")),
+                ("ram", models.PositiveIntegerField(default=2048, verbose_name="Memory (MiB)")),
+                (
+                    "environment",
+                    models.CharField(blank=True, default="", max_length=80, verbose_name="named environment"),
+                ),
+                ("datasets", models.JSONField(blank=True, default=list, verbose_name="datasets")),
+                (
+                    "idle_minutes",
+                    models.PositiveIntegerField(blank=True, null=True, verbose_name="stop when idle (minutes)"),
+                ),
+                ("hours", models.PositiveIntegerField(blank=True, null=True, verbose_name="stop after (hours)")),
+                (
+                    "state",
+                    django_fsm.FSMField(
+                        choices=[
+                            ("creating", "starting"),
+                            ("ready", "running"),
+                            ("stopping", "stopping"),
+                            ("stopped", "stopped"),
+                            ("error", "failed"),
+                            ("deleting", "deleting"),
+                        ],
+                        default="creating",
+                        max_length=50,
+                        protected=True,
+                        verbose_name="state",
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                ("reserved", models.BooleanField(default=False, verbose_name="resources reserved")),
+                ("queued", models.DateTimeField(blank=True, null=True, verbose_name="queued since")),
+                ("attempt", models.PositiveIntegerField(default=0, verbose_name="attempt")),
+                ("run_name", models.CharField(blank=True, max_length=64, verbose_name="run")),
+                ("ordered", models.DateTimeField(blank=True, null=True, verbose_name="run ordered")),
+                ("packages", models.CharField(blank=True, default="", max_length=64)),
+                ("ready_since", models.DateTimeField(blank=True, null=True, verbose_name="running since")),
+                ("address", models.CharField(blank=True, max_length=300, verbose_name="address")),
+                ("active", models.DateTimeField(blank=True, null=True, verbose_name="last activity")),
+                ("busy", models.BooleanField(default=False, verbose_name="busy")),
+                ("stops", models.DateTimeField(blank=True, null=True, verbose_name="stops")),
+                ("created", models.DateTimeField(auto_now_add=True, verbose_name="created")),
+                (
+                    "environment_version",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="jobs.environmentversion",
+                    ),
+                ),
+                (
+                    "job",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="jobs.job",
+                        verbose_name="job",
+                    ),
+                ),
+                (
+                    "tenant",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="workspaces",
+                        to="resources.tenant",
+                        verbose_name="tenant",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="workspaces",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'workspace',
-                'verbose_name_plural': 'workspaces',
-                'db_table': 'workspace',
-                'indexes': [models.Index(fields=['state', 'id'], name='workspace_unsteady'), models.Index(fields=['user', '-id'], name='workspace_newest')],
-                'constraints': [models.UniqueConstraint(fields=('user', 'name'), name='workspace_name_once_per_user'), models.CheckConstraint(condition=models.Q(('state__in', ['creating', 'ready', 'stopping', 'stopped', 'error', 'deleting'])), name='workspace_state')],
+                "verbose_name": "workspace",
+                "verbose_name_plural": "workspaces",
+                "db_table": "workspace",
+                "indexes": [
+                    models.Index(fields=["state", "id"], name="workspace_unsteady"),
+                    models.Index(fields=["user", "-id"], name="workspace_newest"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("user", "name"), name="workspace_name_once_per_user"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__in", ["creating", "ready", "stopping", "stopped", "error", "deleting"])
+                        ),
+                        name="workspace_state",
+                    ),
+                ],
             },
             bases=(django_fsm.ConcurrentTransitionMixin, models.Model),
         ),

@@ -17,12 +17,11 @@ import sys
 import time
 from pathlib import Path
 
+from furnish import furnish
 from jupyter_server.auth import User
 from jupyter_server.auth.identity import IdentityProvider
 from jupyter_server.serverapp import ServerApp
 from tornado import ioloop, web
-
-from furnish import furnish
 
 HEADER, VARIABLE = "X-App-Secret", "MLP_APP_SECRET"  # as apps.proof has them
 LISTEN_FD = 3
