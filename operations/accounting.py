@@ -18,9 +18,9 @@ from resources import books, tcc
 from workspaces import lifecycle as workspaces
 from workspaces.models import Workspace
 
-# The resources of each kind of object by its own row: a job's while it is reserved, those of a dataset, of a run's
-# artifacts and of a model until the row is deleted, a workspace's while it is reserved, an application's until it has failed, or is stopped and its
-# run is gone, or its row is deleted.
+# The resources of each kind of object by its own row: a job's and a workspace's while they are reserved, those of a
+# dataset, of a run's artifacts and of a model until the row is deleted, an application's until it has failed, or is
+# stopped and its run is gone, or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),

@@ -1,0 +1,126 @@
+"""JupyterLab itself, in Chromium, on a platform of its own: a notebook's cell, a terminal, a file, and a failed job."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+import requests
+from playwright.sync_api import Page, expect
+
+from mlp.tests.attack.world import PASSWORD, Person
+from mlp.tests.patience import LIMIT_S
+from supervision.tests.running import Platform
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+INSTALLED_S = 600
+BROKEN = """import sys
+print("arguments", sys.argv[1:])
+raise SystemExit("no such column")
+"""
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory):
+    platform = Platform(tmp_path_factory.mktemp("real") / "root")
+    platform.start()
+    yield platform
+    platform.stop()
+    platform.kill(*platform.everything())
+
+
+@pytest.fixture(scope="module")
+def alice(platform):
+    return Person(platform, "alice")
+
+
+def waited(person: Person, path: str, state: str, seconds: float = INSTALLED_S) -> dict:
+    end = time.monotonic() + seconds
+    while True:
+        found = person.call("get", path).json()
+        if found["state"] == state:
+            return found
+        assert found["state"] not in {"error", "stopped"} or state in {"error", "stopped"}, found
+        assert time.monotonic() < end, found
+        time.sleep(0.5)
+
+
+@pytest.fixture
+def opened(platform, alice, page: Page):
+    """Return a function that opens a workspace from its page, as its user does."""
+    page.goto(f"{alice.url}/regist_login")
+    login = page.locator("form", has=page.locator("[name=password]")).first
+    login.locator("[name=username]").fill("alice")
+    login.locator("[name=password]").fill(PASSWORD)
+    login.locator("button").first.click()
+    page.wait_for_url(re.compile("/index"))
+
+    def go(name: str) -> Page:
+        page.goto(f"{alice.url}/workspaces/{name}")
+        with page.expect_popup() as popup:
+            page.get_by_role("link", name="Open JupyterLab").click()
+        lab = popup.value
+        expect(lab.locator(".jp-Launcher").first).to_be_visible(timeout=1000 * LIMIT_S)
+        return lab
+
+    return go
+
+
+def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, alice, opened, tmp_path):
+    began = time.monotonic()
+    made = alice.call("post", "workspaces", {"name": "nb", "cpu": 1, "ram": 2048})
+    assert made.status_code == 201, made.text
+    waited(alice, "workspaces/nb", "ready")
+    print(f"\nwith its installation ready after {time.monotonic() - began:.1f} s")
+    lab = opened("nb")
+    said = []
+    lab.on("response", lambda answer: said.append((answer.status, answer.url)) if answer.status >= 400 else None)
+    sockets = []
+    lab.on("websocket", lambda link: sockets.append(link.url))
+    lab.locator(".jp-LauncherCard[data-category=Notebook]").first.click()
+    cell = lab.locator(".jp-Notebook .jp-CodeCell .cm-content").first
+    expect(cell).to_be_visible(timeout=1000 * LIMIT_S)
+    expect(lab.get_by_text("| Idle")).to_be_visible(timeout=1000 * LIMIT_S)
+    cell.click()
+    lab.keyboard.type("import os; print(6 * 7, os.environ['MLP_USER'], sorted(os.environ.get('MLP_API_URL', ''))[:1])")
+    lab.keyboard.press("Shift+Enter")
+    expect(lab.locator(".jp-OutputArea-output").first).to_contain_text("42 alice", timeout=1000 * LIMIT_S)
+    lab.keyboard.press("Control+s")
+    assert any("/api/kernels/" in url for url in sockets)
+    # A terminal, and a file with a name as users have them.
+    lab.keyboard.press("Control+Shift+L")
+    lab.locator(".jp-LauncherCard", has_text="Terminal").first.click()
+    terminal = lab.locator(".jp-Terminal").first
+    expect(terminal).to_be_visible(timeout=1000 * LIMIT_S)
+    terminal.click()
+    lab.wait_for_timeout(1000)
+    lab.keyboard.type("echo $((40+2)) > 'a file (1)+%.txt'; cp 'a file (1)+%.txt' output/\n")
+    base = f"http://127.0.0.1:{platform.base + 13}/alice/nb"
+    end = time.monotonic() + LIMIT_S
+    while (file := lab.request.get(f"{base}/files/a%20file%20(1)%2B%25.txt?download=1")).status != 200:
+        assert time.monotonic() < end, file.text()
+    assert file.text() == "42\n"
+    assert "attachment" in file.headers["content-disposition"]
+    assert [each for each in said if "/lsp/" not in each[1]] == []
+    # Stopped and started again, it has its files, and starts in seconds.
+    assert alice.call("put", "workspaces/nb:stop").status_code == 200
+    waited(alice, "workspaces/nb", "stopped")
+    began = time.monotonic()
+    assert alice.call("put", "workspaces/nb:start").status_code == 200
+    waited(alice, "workspaces/nb", "ready")
+    print(f"started again after {time.monotonic() - began:.1f} s")
+    again = opened("nb")
+    expect(again.get_by_text("a file (1)+%.txt").first).to_be_visible(timeout=1000 * LIMIT_S)
+    # It goes on while the platform is restarted: the same process answers afterwards.
+    status = again.request.get(f"{base}/api/status").json()
+    platform.stop()
+    platform.start()
+    waited(alice, "workspaces/nb", "ready")
+    end = time.monotonic() + LIMIT_S
+    while (answer := again.request.get(f"{base}/api/status")).status != 200:
+        assert time.monotonic() < end, answer.text()
+    print("same process after the restart of the platform:", answer.json()["started"] == status["started"])
+    stranger = requests.get(f"{base}/api/status", timeout=LIMIT_S)
+    assert stranger.status_code == 401
