@@ -15,7 +15,7 @@ WORKSPACE_URL = WORKSPACES.url(
 WORKSPACE_PACKAGES = WORKSPACES.items(
     "MLP_WORKSPACE_PACKAGES",
     default="jupyterlab>=4.4",
-    help="requirements, separated by commas, of which one is JupyterLab; nothing where the platform has it itself",
+    help="requirements without commas in them, separated by commas; one of them is JupyterLab",
 )
 WORKSPACE_IDLE_MINUTES = WORKSPACES.integer(
     "MLP_WORKSPACE_IDLE_MINUTES", 120, 0, unit="min",

@@ -137,11 +137,6 @@ def note_order(pk: int) -> Workspace | None:
         return workspace
 
 
-def note_packages(pk: int, digest: str) -> None:
-    """Record which environment the workspace needs, before its installation starts."""
-    Workspace.objects.filter(pk=pk).exclude(packages=digest).update(packages=digest)
-
-
 def note_wait(workspace: Workspace, waits_for: str, again: bool = False) -> None:
     """Record what the run of a workspace waits for before it starts; `again`: its time begins again."""
     reason = Message("waiting to start: %(reason)s", reason=waits_for)
@@ -336,6 +331,7 @@ def forget(pk: int) -> None:
     """Remove the row of a workspace whose run and files are gone."""
     with suppress(Missing), locked(Workspace, pk=pk) as workspace:
         if workspace.state == State.DELETING:
+            tcc.release(id=request_id(pk), applier=APPLIER)
             workspace.delete()
             _changed(workspace)
 

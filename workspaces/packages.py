@@ -13,16 +13,13 @@ from jobs.packages.named import locating
 from jobs.packages.named.used import NamedUse
 from jobs.packages.using import Key
 
-from . import lifecycle
 from .models import LIVE, State, Workspace
 
 RUNTIME = "python"
 
 
 def lines_of(workspace: Workspace) -> str:
-    """Return the requirements, a line each: in a named environment its versions go first, so that they stay. Empty
-    where JupyterLab is one of the platform's own packages.
-    """
+    """Return the requirements, a line each: in a named environment its versions go first, so that they stay."""
     version = workspace.environment_version
     lines = [locating.lines_of(version)] if version is not None else []
     return "\n".join([*lines, *settings.WORKSPACE_PACKAGES])
@@ -42,8 +39,13 @@ def ensure(workspace: Workspace) -> bool:
     need = need_of(workspace)
     if not need.wanted:
         return True
-    lifecycle.note_packages(workspace.pk, need.environment.digest)
+    _note(workspace, need.environment.digest)
     return building.ensure(need) is not None
+
+
+def _note(workspace: Workspace, digest: str) -> None:
+    """Record which environment the workspace needs, before its installation starts: `in_use` knows it by that."""
+    Workspace.objects.filter(pk=workspace.pk).exclude(packages=digest).update(packages=digest)
 
 
 def tree_of(workspace: Workspace) -> Path | None:

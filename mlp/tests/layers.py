@@ -82,10 +82,11 @@ FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
-    | {"keys", "callers"},
+    | {"keys", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
+        "place",
         "inventory",
         "work",
         "tenants",
@@ -128,6 +129,7 @@ FILES = (
         "service_pages",
         "notice_admin",
         "gateway_access",
+        "gateway",
         "routing",
         "orphans",
         "admin",

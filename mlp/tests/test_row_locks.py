@@ -1,7 +1,6 @@
 """Each lifecycle function locks its row before reading it: it waits for a lock that another transaction holds.
 
-A verb without the lock would read a state that is about to change, decide by it, and only wait when it writes. So it
-does not do that it waits: the statement that waits must be the one that locks and reads.
+A verb without it would only wait when it writes: the statement that waits must be the one that locks and reads.
 """
 
 from __future__ import annotations
@@ -311,8 +310,7 @@ def of_tcc() -> Iterator[Case]:
         tcc.try_(request_type=kind, **known, cpu=0.1)
         return known
 
-    requests = [tried() for _ in range(4)]
-    released = tried("release")
+    requests, released = [tried() for _ in range(4)], tried("release")
     yield "confirm", tenant, lambda: tcc.confirm(**released)
     yield "cancel", tenant, lambda: tcc.cancel(**requests[0])
     yield "release", tenant, lambda: tcc.release(**requests[1])

@@ -15,7 +15,7 @@ from workspaces.models import Workspace
 
 from .stepping_verbs import Effect
 
-LOCKLESS = {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_packages", "note_stop"}
+LOCKLESS = {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop"}
 LOCKLESS |= {"require_startable"}
 
 

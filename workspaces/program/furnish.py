@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def furnish(home: Path, variables: dict[str, str]) -> None:
-    """Fill a home; done again at each start, it adds what is new only."""
+    """Add to a home what the workspace shows; done again at each start, it adds what is new only."""
     home.mkdir(parents=True, exist_ok=True)
     _link(home / "output", variables.get("MLP_WORKSPACE", ""))
     datasets = variables.get("MLP_DATASETS", "")

@@ -62,7 +62,7 @@ def opened(platform, alice, page: Page):
         with page.expect_popup() as popup:
             page.get_by_role("link", name="Open JupyterLab").click()
         lab = popup.value
-        expect(lab.locator(".jp-Launcher").first).to_be_visible(timeout=1000 * LIMIT_S)
+        expect(lab.locator(".jp-DirListing").first).to_be_visible(timeout=1000 * LIMIT_S)
         return lab
 
     return go
@@ -88,10 +88,12 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     lab.keyboard.press("Shift+Enter")
     expect(lab.locator(".jp-OutputArea-output").first).to_contain_text("42 alice", timeout=1000 * LIMIT_S)
     lab.keyboard.press("Control+s")
+    lab.locator(".jp-Dialog .jp-mod-accept").click()  # its first save asks for a name
     assert any("/api/kernels/" in url for url in sockets)
     # A terminal, and a file with a name as users have them.
-    lab.keyboard.press("Control+Shift+L")
-    lab.locator(".jp-LauncherCard", has_text="Terminal").first.click()
+    lab.locator(".lm-MenuBar-itemLabel", has_text="File").first.click()
+    lab.locator(".lm-Menu-item[data-type=submenu]", has_text="New").first.click()
+    lab.locator(".lm-Menu-item", has=lab.get_by_text("Terminal", exact=True)).last.click()
     terminal = lab.locator(".jp-Terminal").first
     expect(terminal).to_be_visible(timeout=1000 * LIMIT_S)
     terminal.click()
@@ -124,3 +126,21 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     print("same process after the restart of the platform:", answer.json()["started"] == status["started"])
     stranger = requests.get(f"{base}/api/status", timeout=LIMIT_S)
     assert stranger.status_code == 401
+
+
+def test_a_failed_job_opens_with_its_code_arguments_and_output(platform, alice, opened):
+    script = {"entry": "train.py", "script": BROKEN} | {"name": "fit", "args": ["--column", "a b"], "cpu": 0.5}
+    made = alice.call("post", "jobs", {**script, "ram": 400, "env": {"SHAPE": "wide"}})
+    assert made.status_code == 201, made.text
+    waited(alice, "jobs/fit", "error")
+    assert alice.call("put", "workspaces/nb:stop").status_code in (200, 403)
+    debug = {"name": "fit", "job": "fit", "cpu": 0.5, "ram": 1024}
+    made = alice.call("post", "workspaces", debug)
+    assert made.status_code == 201, made.text
+    waited(alice, "workspaces/fit", "ready")
+    lab = opened("fit")
+    base = f"http://127.0.0.1:{platform.base + 13}/alice/fit"
+    run = lab.request.get(f"{base}/files/job-fit/run.sh").text()
+    assert "code/train.py --column 'a b'" in run
+    assert lab.request.get(f"{base}/files/job-fit/code/train.py").text() == BROKEN
+    assert "no such column" in lab.request.get(f"{base}/files/job-fit/output/log/job.log").text()
