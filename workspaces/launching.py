@@ -156,6 +156,8 @@ def judge(workspace: Workspace) -> None:
         lifecycle.note_activity(workspace.pk, workspace.run_name, *found)
         workspace.active, workspace.busy = found
     if (due := policy.due(workspace, now)) is None:
+        if workspace.stops is not None:  # the warning is void, whatever has made it so
+            lifecycle.note_activity(workspace.pk, workspace.run_name, workspace.active, workspace.busy)
         return
     stops, reason = due
     if workspace.stops is None:

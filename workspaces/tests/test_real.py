@@ -47,6 +47,12 @@ def waited(person: Person, path: str, state: str, seconds: float = INSTALLED_S) 
         time.sleep(0.5)
 
 
+def fetched(lab: Page, address: str) -> tuple[int, str]:
+    """Return the status and the text that a page of the workspace gets: Jupyter asks for a referrer."""
+    script = "address => fetch(address).then(async answer => [answer.status, await answer.text()])"
+    return tuple(lab.evaluate(script, address))
+
+
 @pytest.fixture
 def opened(platform, alice, page: Page):
     """Return a function that opens a workspace from its page, as its user does."""
@@ -100,11 +106,17 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     lab.wait_for_timeout(1000)
     lab.keyboard.type("echo $((40+2)) > 'a file (1)+%.txt'; cp 'a file (1)+%.txt' output/\n")
     base = f"http://127.0.0.1:{platform.base + 13}/alice/nb"
+    file = f"{base}/files/a%20file%20(1)%2B%25.txt?download=1"
     end = time.monotonic() + LIMIT_S
-    while (file := lab.request.get(f"{base}/files/a%20file%20(1)%2B%25.txt?download=1")).status != 200:
-        assert time.monotonic() < end, file.text()
-    assert file.text() == "42\n"
-    assert "attachment" in file.headers["content-disposition"]
+    while (answer := fetched(lab, file))[0] != 200:
+        assert time.monotonic() < end, answer
+        lab.wait_for_timeout(200)
+    assert answer[1] == "42\n"
+    with lab.expect_download() as download:
+        lab.evaluate(
+            "address => { const link = document.createElement('a'); link.href = address; link.click(); }", file
+        )
+    assert download.value.suggested_filename == "a file (1)+%.txt"
     assert [each for each in said if "/lsp/" not in each[1]] == []
     # Stopped and started again, it has its files, and starts in seconds.
     assert alice.call("put", "workspaces/nb:stop").status_code == 200
@@ -140,7 +152,6 @@ def test_a_failed_job_opens_with_its_code_arguments_and_output(platform, alice, 
     waited(alice, "workspaces/fit", "ready")
     lab = opened("fit")
     base = f"http://127.0.0.1:{platform.base + 13}/alice/fit"
-    run = lab.request.get(f"{base}/files/job-fit/run.sh").text()
-    assert "code/train.py --column 'a b'" in run
-    assert lab.request.get(f"{base}/files/job-fit/code/train.py").text() == BROKEN
-    assert "no such column" in lab.request.get(f"{base}/files/job-fit/output/log/job.log").text()
+    assert "code/train.py --column 'a b'" in fetched(lab, f"{base}/files/job-fit/run.sh")[1]
+    assert fetched(lab, f"{base}/files/job-fit/code/train.py")[1] == BROKEN
+    assert "no such column" in fetched(lab, f"{base}/files/job-fit/output/log/job.log")[1]
