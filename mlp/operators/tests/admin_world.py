@@ -76,7 +76,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     """Create at least one row for each model that the admin shows; return them by `app.model`."""
     job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
     model, app = put(TrainedModel, alice, "net", "ready"), put(Application, alice, "calc", "ready")
-    put(Workspace, alice, "lab", "ready")
+    put(Workspace, alice, "desk", "ready")
     tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
     accounts.create_service_token(user=staff, name="shipper", by="test")
     Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
