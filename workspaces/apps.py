@@ -25,6 +25,7 @@ class WorkspacesConfig(AppConfig):
         packages = import_module("workspaces.packages")
         import_module("jobs.packages.using").register(packages.in_use)
         import_module("jobs.packages.named.used").register(packages.named_uses)
+        import_module("jobs.code.sweeping").register(import_module("workspaces.place").trees_in_use)
         model, work = self.get_model("Workspace"), import_module("resources.work")
 
         def live(tenant):

@@ -90,6 +90,12 @@ def spec_of(workspace: Workspace) -> RunSpec:
     )
 
 
+def trees_in_use() -> set[tuple[str, str]]:
+    """Return the snapshots, by user and digest, whose files workspaces that are not at rest have mounted."""
+    rows = Workspace.objects.exclude(run_name="").filter(job__snapshot__isnull=False)
+    return set(rows.values_list("user__username", "job__snapshot__digest"))
+
+
 def _environment(workspace: Workspace, runner: Runner, seen: str) -> dict[str, str]:
     variables = {
         **runner.environment(f"{seen}/{HOME}"),

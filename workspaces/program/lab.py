@@ -126,6 +126,7 @@ def main(base: str, activity: str, host: str = "", port: str = "") -> None:
     Server.activity = Path(activity)
     home = os.environ["HOME"]
     furnish(Path(home), dict(os.environ))
+    os.chdir(home)  # where terminals begin
     options = {
         "ServerApp.base_url": base,
         "ServerApp.default_url": "/lab",
