@@ -8,6 +8,7 @@ Unix time.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hmac
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 from furnish import furnish
 from jupyter_server.auth import User
 from jupyter_server.auth.identity import IdentityProvider
+from jupyter_server.base.handlers import AuthenticatedFileHandler
 from jupyter_server.serverapp import ServerApp
 from tornado import ioloop, web
 
@@ -46,6 +48,27 @@ class Gateway(IdentityProvider):
     @property
     def login_available(self) -> bool:
         return False
+
+
+class Files(AuthenticatedFileHandler):
+    """Sends files as they are, also of folders that the home has links to: datasets, outputs."""
+
+    def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
+        """Return the path to read: below the home, or below a folder that a link of ours leads to."""
+        resolved = os.path.realpath(absolute_path)
+        for folder in shown_folders():
+            if Path(resolved).is_relative_to(folder):
+                return super().validate_absolute_path(folder, resolved)
+        return super().validate_absolute_path(root, absolute_path)
+
+
+def shown_folders() -> list[str]:
+    """Return the folders outside of the home that it has links to."""
+    datasets = os.environ.get("MLP_DATASETS", "")
+    names = [os.environ.get("MLP_WORKSPACE", ""), os.environ.get("MLP_DEBUG_OUTPUT", "")]
+    with contextlib.suppress(OSError):
+        names += [os.path.join(datasets, name) for name in os.listdir(datasets)]
+    return [os.path.realpath(name) for name in names if name]
 
 
 class Proof(web.RequestHandler):
@@ -135,6 +158,7 @@ def main(base: str, activity: str, host: str = "", port: str = "") -> None:
         "ServerApp.identity_provider_class": f"{__name__}.Gateway",
         "IdentityProvider.token": "",  # none is printed to the log: nobody logs in to Jupyter itself
         "ServerApp.allow_remote_access": True,
+        "ContentsManager.files_handler_class": f"{__name__}.Files",
         "ServerApp.allow_root": True,
         "ServerApp.open_browser": False,
         "ServerApp.quit_button": False,
@@ -149,5 +173,4 @@ def main(base: str, activity: str, host: str = "", port: str = "") -> None:
 
 
 if __name__ == "__main__":
-    sys.modules["lab"] = sys.modules[__name__]  # Jupyter imports the identity provider by its name
     main(*sys.argv[1:])

@@ -50,6 +50,7 @@ def test_the_owner_is_let_in_and_everything_of_it_works(lab, alice, visitor):
     assert (big["method"], big["body"]) == ("PUT", 25 << 20)
     named = mine.at(f"{lab.path}/files/%E8%AE%AD%E7%BB%83%20%28%2B%26%29%25.csv?download=1")
     assert named.content.decode() == "训练 (+&)%.csv"
+    assert mine.at(f"{lab.path}/api/a%2Fb//c").json()["path"] == f"{lab.path}/api/a%2Fb//c"
     link = open_socket(mine, f"{lab.path}/ws")
     link.send("hello")
     assert link.recv() == "HELLO"
