@@ -94,6 +94,7 @@ def test_an_idle_one_is_stopped_after_a_warning_and_a_busy_one_is_not(service, c
     assert (notice.event, "30 min" in str(translate(notice.reason))) == ("idle", True)
     page = alice_page_client.get(f"/workspaces/{row.name}").content.decode()
     assert "Keep it running" in page
+    assert f'href="/workspaces/{row.name}"' in alice_page_client.get("/notifications").content.decode()
     # Used again, or kept by a click, it goes on.
     used_last(mine, row, 0)
     until(lambda: not warned())
