@@ -103,7 +103,8 @@ class Server(ServerApp):
         log = self.web_app.settings["log_function"]
 
         def logged(handler: web.RequestHandler, *args, **options) -> None:
-            if handler.request.method not in READING:
+            # An open page saves its layout every ten seconds, below /lab/api: that is nobody's work.
+            if handler.request.method not in READING and handler.request.path.startswith(f"{self.base_url}api/"):
                 self.written = time.time()
             log(handler, *args, **options)
 
