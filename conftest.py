@@ -126,7 +126,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, d
 def clean_world(request):
     """Start each test with empty storage, an empty Valkey and no memories; pytest-django handles the database."""
     if "e2e" not in request.keywords:
-        for folder in ("datasets", "code", "jobs", "models", "apps", "run/runs", "run/datasets"):
+        for folder in ("datasets", "code", "jobs", "models", "apps", "workspaces", "run/runs", "run/datasets"):
             shutil.rmtree(storage.root() / folder, ignore_errors=True)
         cache.clear()
         forget()

@@ -176,7 +176,7 @@ def _place(user: str, name: str) -> Place | None:
     if row is None:
         return None
     try:
-        base = _base(sockets.parse(row[-1]))
+        base = nginx_base(sockets.parse(row[-1]))
     except OSError:
         return None
     if len(_places) >= MAX_PLACES:
@@ -187,7 +187,7 @@ def _place(user: str, name: str) -> Place | None:
     return place
 
 
-def _base(address: sockets.Address) -> str:
+def nginx_base(address: sockets.Address) -> str:
     """Return the address as the beginning of a URL for nginx, which looks up no names. Raises OSError."""
     if isinstance(address, str):
         return f"http://unix:{address}:"

@@ -159,9 +159,9 @@ class Section:
             require(name, *extra)
         return value
 
-    def items(self, name: str, *, help: str, shown: str = "") -> list[str]:
+    def items(self, name: str, *, help: str, shown: str = "", default: str = "") -> list[str]:
         """Return the parts of a value that is separated by commas."""
-        return [part.strip() for part in self.text(name, help=help, shown=shown).split(",") if part.strip()]
+        return [part.strip() for part in self.text(name, default, help=help, shown=shown).split(",") if part.strip()]
 
     def urls(self, name: str, schemes: Sequence[str], *, help: str) -> list[str]:
         """Return URLs of the schemes, separated by commas. The error shows none of them: they may have passwords."""

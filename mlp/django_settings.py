@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "tracking",
     "models_app",
     "apps",
+    "workspaces",
     "aiops",
     "automation",
 ]

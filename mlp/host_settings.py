@@ -45,6 +45,6 @@ def read(section: Section, urls: Sequence[str]) -> list[str]:
         return given if "*" in given else [*given, LOOPBACK]
     if not urls:
         return ["*"]
-    names = [urlsplit(url).hostname for url in urls]
+    names = [(urlsplit(url).hostname or "").removeprefix("*") for url in urls]  # .lab.example.org: all below it
     names += [socket.gethostname().lower(), "localhost"]
     return [*dict.fromkeys(filter(None, names)), AnyAddress("IP")]

@@ -57,6 +57,10 @@ from mlp.run_settings import (  # noqa: F401
     MAX_GPU, MAX_RAM_MIB, MLP_CONFINEMENT, MLP_RUNNER, MODEL_CHECK_S, MODEL_CHECK_TASKS, PREEMPT_EXEMPT_S,
     PREEMPT_GRACE_S, PREEMPT_MAX, PREEMPT_WAIT_S, RUNS, RUN_INTERNET, RUN_NETWORK, RUN_NETWORK_SHARED, TRY_TIMEOUT_S,
 )
+from mlp.workspace_settings import (  # noqa: F401
+    WORKSPACES, WORKSPACE_DISK_MIB, WORKSPACE_HOURS, WORKSPACE_IDLE_MINUTES, WORKSPACE_PACKAGES, WORKSPACE_URL,
+    WORKSPACE_WARN_MINUTES,
+)
 from mlp.signin_settings import OIDC_PROVIDERS, ROLES, SECOND_FACTOR, SIGNIN  # noqa: F401
 # fmt: on
 # isort: on
@@ -87,7 +91,7 @@ MLP_PORT_BASE = place.integer(
     65000,
     help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, the proxy of runs +6, "
     "under TLS the gateways for runs on this machine +7 and +8, routes to applications +9, "
-    "NATS +10, database +11, Valkey +12",
+    "NATS +10, database +11, Valkey +12, workspaces +13",
 )
 
 try:
@@ -111,6 +115,7 @@ ROUTE_PORT = MLP_PORT_BASE + 9
 NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
+WORKSPACE_PORT = MLP_PORT_BASE + 13
 # Where the gateways and NATS listen, seen from this machine.
 GATEWAY_HOST = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 TLS = tls_settings.read()
@@ -287,7 +292,7 @@ RUN_GATEWAY_URL = place.url(
     help="the gateway's address as jobs see it, where that differs from `MLP_URL` and they have no network "
     "of their own",
 ).rstrip("/")
-ALLOWED_HOSTS = host_settings.read(access, (_url, APP_GATEWAY_URL, RUN_GATEWAY_URL) if _url else ())
+ALLOWED_HOSTS = host_settings.read(access, (_url, APP_GATEWAY_URL, RUN_GATEWAY_URL, WORKSPACE_URL) if _url else ())
 RUN_NATS_URL = place.url(
     "MLP_RUN_NATS_URL",
     ("nats", "tls"),
@@ -306,7 +311,7 @@ METRICS_TOKEN = METRICS_TOKEN or secret(MLP_ROOT, "metrics-token")
 BACKUP_PASSPHRASE = backup_settings.read()
 _beside = [PACKAGES, LOGS, NOTICES, backup_settings.BACKUP, monitoring_settings.MONITORING, cluster_settings.CLUSTER]
 _beside.append(part_settings.PARTS)
-SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, RUNS, *_beside]
+SECTIONS = [place, tls_settings.TLS, access, SIGNIN, limit_settings.LIMITS, servers, RUNS, WORKSPACES, *_beside]
 
 # --- Django ---------------------------------------------------------------------------------------------------------
 STATIC_ROOT = MLP_ROOT / "run" / "static"

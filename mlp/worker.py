@@ -21,3 +21,4 @@ import datasets.actors  # noqa: E402, F401
 import jobs.actors  # noqa: E402, F401
 import kernel.actors  # noqa: E402, F401
 import models_app.actors  # noqa: E402, F401
+import workspaces.actors  # noqa: E402, F401

@@ -15,10 +15,12 @@ from jobs.models import ArtifactSpace, Job
 from models_app import lifecycle as models
 from models_app.models import Model
 from resources import books, tcc
+from workspaces import lifecycle as workspaces
+from workspaces.models import Workspace
 
-# The resources of each kind of object by its own row: a job's while it is reserved, those of a dataset, of a run's
-# artifacts and of a model until the row is deleted, an application's until it has failed, or is stopped and its
-# run is gone, or its row is deleted.
+# The resources of each kind of object by its own row: a job's and a workspace's while they are reserved, those of a
+# dataset, of a run's artifacts and of a model until the row is deleted, an application's until it has failed, or is
+# stopped and its run is gone, or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
@@ -31,5 +33,12 @@ SOURCES = (
         Application,
         Q(reserved=True) & (~Q(state=AppState.ERROR) | ~Q(run_name="")),
         lambda app: tcc.amounts(gpu=app.gpu, cpu=app.cpu, ram=app.ram),
+    ),
+    books.Source(
+        "workspace",
+        workspaces.APPLIER,
+        Workspace,
+        Q(reserved=True),
+        lambda workspace: tcc.amounts(gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram),
     ),
 )

@@ -37,7 +37,8 @@ from .shown import amount, compare, idle_in_words, in_words, lending_in_words, r
 from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm, RetentionForm, TenantForm
 
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
-OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application"}
+OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application",
+          "workspace": "workspaces.Workspace"}  # fmt: skip
 
 
 # --- tenants ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The two gateways: nginx's configuration, rendered from gateway.conf.tmpl, and its command line.
+"""The gateways: nginx's configuration, rendered from gateway.conf.tmpl, and its command line.
 
 In the templates only names in braces are substituted (`${root}`), so nginx's own `$variables` are kept. Available to
 gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /data/, included in the gateway):
@@ -9,6 +9,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     gateway_listen           address:port of the gateway, and of the application gateway, with `ssl` under TLS
     app_listen
     gateway_more, app_more   the directives of what else they listen on under TLS
+    workspace_listen         the same for the workspaces' gateway, workspaces its server (workspaces.conf.tmpl)
+    workspace_more
     tls                      the directives of TLS, where the gateways speak it
     redirect                 the server that redirects plain HTTP, where it has a port
     web_upstream             name of the upstream of the web processes; web_server is its address:port or socket
@@ -70,6 +72,17 @@ OF_THE_HOST = (
     *("WWW-Authenticate", "Proxy-Authenticate", "Access-Control-Allow-Credentials", "Activate-Storage-Access"),
     *("X-Sendfile", "X-Lighttpd-Send-File"),  # what a proxy in front may take for an order; nginx hides its own
 )
+# Jupyter's own cookies are let through, for the workspace's path.
+OF_WORKSPACES = (*(name for name in OF_THE_HOST if not name.startswith("Set-Cookie")), "X-Frame-Options")
+OF_WORKSPACES += ("X-Content-Type-Options", "Referrer-Policy", "Set-Cookie2")
+# What a template has in braces of other templates, in the order in which they are filled.
+PIECES = {
+    "to_application": "application.conf.tmpl",
+    "app_refusal": "refusal.conf.tmpl",
+    "workspace_headers": "workspace_headers.conf.tmpl",
+    "workspace_asked": "workspace_asked.conf.tmpl",
+    "workspaces": "workspaces.conf.tmpl",
+}
 # Mozilla's "intermediate" list, for TLS 1.2; those of TLS 1.3 are all good.
 CIPHERS = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
@@ -117,6 +130,8 @@ def variables() -> dict[str, str]:
         "gateway_more": listen_more(settings.TLS.port, settings.PLAIN_GATEWAY_PORT),
         "app_listen": listen(settings.APP_GATEWAY_PORT),
         "app_more": listen_more(settings.TLS.app_port, settings.PLAIN_APP_GATEWAY_PORT),
+        "workspace_listen": listen(settings.WORKSPACE_PORT),
+        "workspace_more": listen_more(0, 0),
         "tls": encryption(),
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
         "web_upstream": "web",
@@ -144,20 +159,29 @@ def variables() -> dict[str, str]:
         ),
         "shield_where_missing": " ".join(f"add_header {name} $missing_{_variable(name)} always;" for name in shield()),
         "hidden_from_applications": " ".join(f"proxy_hide_header {name};" for name in OF_THE_HOST),
+        "hidden_from_workspaces": " ".join(f"proxy_hide_header {name};" for name in OF_WORKSPACES),
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
     }
-    parts = {"to_application": "application.conf.tmpl", "app_refusal": "refusal.conf.tmpl"}
-    return values | {name: fill(template, values) for name, template in parts.items()}
+    for name, template in PIECES.items():
+        values[name] = fill(template, values)
+    return values
 
 
 def ports() -> tuple[tuple[str, int], ...]:
     """Return what nginx listens on."""
     given = settings.TLS
-    faced = [settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, given.port, given.app_port, given.redirect_port]
+    faced = [
+        settings.GATEWAY_PORT,
+        settings.APP_GATEWAY_PORT,
+        settings.WORKSPACE_PORT,
+        given.port,
+        given.app_port,
+        given.redirect_port,
+    ]
     plain = [settings.PLAIN_GATEWAY_PORT, settings.PLAIN_APP_GATEWAY_PORT] if given.cert else []
     return (
         *((settings.MLP_HOST, port) for port in faced if port),
@@ -172,15 +196,16 @@ def listen(port: int) -> str:
 
 def listen_more(port: int, plain: int) -> str:
     """Return the directives by which a gateway with TLS listens at its other ports: one with TLS, and a plain one for
-    our own runs.
+    our own runs; 0 for none.
 
     Plain HTTP that comes to a port with TLS is redirected; nginx has a status of its own for it.
     """
     if not settings.TLS.cert:
         return ""
     faced = f"listen {listen(port)}; " if port else ""
+    inner = f"listen {authority(settings.INTERNAL_HOST)}:{plain}; " if plain else ""
     redirect = "error_page 497 = @to_tls; location @to_tls { return 308 https://$http_host$request_uri; }"
-    return f"{faced}listen {authority(settings.INTERNAL_HOST)}:{plain}; {redirect}"
+    return f"{faced}{inner}{redirect}"
 
 
 def encryption() -> str:

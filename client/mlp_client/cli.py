@@ -22,12 +22,13 @@ from . import (
     schedules,
     shown,
     sweeps,
+    workspaces,
 )
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, completion)
+VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, workspaces, completion)
 
 
 class Parser(argparse.ArgumentParser):

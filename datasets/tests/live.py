@@ -37,7 +37,7 @@ class Service:
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
         self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
-        self.route_port = free_port()
+        self.route_port, self.workspace_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.web = self.data = self.nginx = self.websockets = None
         self.client = folder / "data_client.pyz"
@@ -97,6 +97,8 @@ class Service:
             "websocket_server": f"127.0.0.1:{self.websocket_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip
+        values["workspace_listen"] = f"127.0.0.1:{self.workspace_port}"
+        values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)
         (self.folder / "temp").mkdir(exist_ok=True)
         for template, file in (("gateway.conf.tmpl", "nginx.conf"), ("data.conf.tmpl", "data.conf")):
             text = nginx.fill(template, values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 from django.db.models import Q
 
@@ -15,6 +16,14 @@ from kernel import healing, storage
 from snapshots import manifest, store, tree
 
 MAX_AT_ONCE = 500
+Needed = Callable[[], set[tuple[str, str]]]
+_others: list[Needed] = []
+
+
+def register(needed: Needed) -> None:
+    """Add a function that returns which snapshots, by user and digest, others than jobs have mounted now."""
+    if needed not in _others:
+        _others.append(needed)
 
 
 def release(snapshot_id: int | None) -> None:
@@ -86,6 +95,7 @@ def _unneeded(contents: dict[str, list[str]]) -> dict[str, list[str]]:
         return {}
     jobs = Job.objects.filter(alive, user__username__in=contents, snapshot__digest__in=digests)
     needed = set(jobs.values_list("user__username", "snapshot__digest").distinct())
+    needed = needed.union(*(others() for others in _others))
     left = {
         user: [name for name in names if (user, tree.digest_of(name)) not in needed] for user, names in contents.items()
     }

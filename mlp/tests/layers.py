@@ -32,6 +32,7 @@ LEVELS = (
     ),
     Level(8, ("models_app",), "models"),
     Level(9, ("apps",), "applications and the process that serves them"),
+    Level(10, ("workspaces",), "workspaces: JupyterLab beside a user's data, at an origin of its own"),
     Level(10, ("aiops",), "log anomaly detection; imports levels 0 to 3 only"),
     Level(11, ("automation",), "sweeps, schedules and pipelines: what submits jobs by itself"),
     Level(12, ("supervision",), "`make up`: processes, embedded servers, nginx, health"),
@@ -81,10 +82,11 @@ FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
-    | {"keys", "callers"},
+    | {"keys", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
+        "place",
         "inventory",
         "work",
         "tenants",
@@ -127,6 +129,7 @@ FILES = (
         "service_pages",
         "notice_admin",
         "gateway_access",
+        "gateway",
         "routing",
         "orphans",
         "admin",
@@ -136,7 +139,18 @@ FILES = (
     {"urls", "data_urls", "gateway_urls", "page_urls"},
 )
 APP_FILES = {name for layer in FILES for name in layer} | {"apps", "__init__"}
-APPS = ("accounts", "resources", "datasets", "jobs", "tracking", "models_app", "apps", "aiops", "automation")
+APPS = (
+    "accounts",
+    "resources",
+    "datasets",
+    "jobs",
+    "tracking",
+    "models_app",
+    "apps",
+    "workspaces",
+    "aiops",
+    "automation",
+)
 
 
 def level_of(module: str) -> int:

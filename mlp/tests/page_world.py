@@ -33,6 +33,8 @@ from jobs.models import Diagnosis, EnvironmentVersion, Job, Metrics, NamedEnviro
 from kernel import storage
 from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
+from workspaces import place
+from workspaces.models import Workspace
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -109,6 +111,11 @@ PAGES = [
     "/apps/calc/access",
     "/apps/begins",
     "/apps/broken",
+    "/workspaces",
+    "/workspaces?job=fit&dataset=digits",
+    "/workspaces/lab",
+    "/workspaces/lab/log",
+    "/workspaces/broken",
     "/sweeps",
     "/sweeps?new=1&from=done",
     "/sweeps?like=tune",
@@ -215,6 +222,11 @@ def fill_apps(user, words: str) -> None:
         launching.log_path(app).parent.mkdir(parents=True)
         launching.log_path(app).write_text(f"epoch 1\n{words}\n")
     Application.objects.filter(user=user).exclude(name="calc").update(reason=words)
+    for name, state in (("lab", "ready"), ("broken", "error")):
+        log = place.log_path(put(Workspace, user, name, state))
+        log.parent.mkdir(parents=True)
+        log.write_text(f"{words}\n")
+    Workspace.objects.filter(user=user, name="broken").update(reason=words)
     calc = Application.objects.get(user=user, name="calc")
     key = AppKey.objects.create(app=calc, name="shop", used=timezone.now())
     AppKeyUse.objects.create(key=key, day=timezone.now().date(), requests=7)

@@ -55,6 +55,8 @@ PUT    /resource_request:cancel
 POST   /users/{user}/apps/{name}/keys
 PUT    /users/{user}/apps/{name}/keys/{key}
 PUT    /users/{user}/apps/{name}:stop
+PUT    /users/{user}/workspaces/{name}:keep
+PUT    /users/{user}/workspaces/{name}:stop
 PUT    /users/{user}/datasets/{name}:heartbeat
 PUT    /users/{user}/job_metrics/{name}:delete
 PUT    /users/{user}/job_metrics/{name}:finish

@@ -33,7 +33,7 @@ OPEN = {"second_factor/passkey", "regist_login", "regist_login.jsp", "logout", "
 OPEN |= {"set_language", "shared/link", "signin/<seg:provider>", "signin/<seg:provider>/back", "second_factor"}
 # Database queries of a page at most, session and user included; how many rows there are must not matter.
 QUERIES = {
-    "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 12, "/start": 8, "/connect": 6,
+    "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 13, "/start": 8, "/connect": 6,
     "/datasets": 7, "/datasets/digits": 23, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 20,
     "/jobs?from=done": 22, "/jobs/fit": 8, "/models": 9, "/models/net": 10, "/apps": 10, "/apps?model=net": 11,
     "/apps/calc": 10, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 13,

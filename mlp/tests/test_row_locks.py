@@ -1,7 +1,6 @@
 """Each lifecycle function locks its row before reading it: it waits for a lock that another transaction holds.
 
-A verb without the lock would read a state that is about to change, decide by it, and only wait when it writes. So it
-does not do that it waits: the statement that waits must be the one that locks and reads.
+A verb without it would only wait when it writes: the statement that waits must be the one that locks and reads.
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ from models_app import trash as model_trash
 from models_app.models import Model
 from resources import tcc
 from resources.models import Tenant
+from workspaces import lifecycle as workspaces
 
-from . import environment_verbs
+from . import environment_verbs, workspace_verbs
 from .stepping_verbs import of_idle, of_preemption
 from .trash_verbs import of_trash
 
@@ -60,6 +60,7 @@ LOCKLESS = {
     dataset_trash: {"require_free", "in_use"},
     model_trash: {"require_free"},
     app_trash: {"require_restorable"},
+    workspaces: workspace_verbs.LOCKLESS,
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
     environments: environment_verbs.LOCKLESS,
@@ -309,8 +310,7 @@ def of_tcc() -> Iterator[Case]:
         tcc.try_(request_type=kind, **known, cpu=0.1)
         return known
 
-    requests = [tried() for _ in range(4)]
-    released = tried("release")
+    requests, released = [tried() for _ in range(4)], tried("release")
     yield "confirm", tenant, lambda: tcc.confirm(**released)
     yield "cancel", tenant, lambda: tcc.cancel(**requests[0])
     yield "release", tenant, lambda: tcc.release(**requests[1])
@@ -331,6 +331,7 @@ ALL = {
     preemption: lambda: of_preemption(job),
     models_app: of_models,
     apps: of_apps,
+    workspaces: lambda: workspace_verbs.of_workspaces(user, hold),
     trainings: of_trainings,
     environments: lambda: environment_verbs.of_environments(user),
     tcc: of_tcc,
@@ -370,6 +371,7 @@ def creates() -> dict[str, Callable[[User], object]]:
         "job": lambda owner: jobs.create_job(user=owner, name="x", entry="train.py", cpu=0.1, ram=1, by="test"),
         "model": lambda owner: models_app.create_model(user=owner, name="x", src="home/train.py", by="test"),
         "application": lambda owner: apps.create_app(user=owner, name="x", model_name="net", cpu=0.1, ram=1, by="test"),
+        "workspace": lambda owner: workspaces.create_workspace(user=owner, name="x", cpu=0.1, ram=1, by="test"),
     }
 
 

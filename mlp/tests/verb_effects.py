@@ -6,8 +6,9 @@ situation.
 
 from __future__ import annotations
 
+from . import workspace_verbs
 from .stepping_verbs import IDLE, PREEMPTION, Effect
-from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings
+from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings, workspaces
 
 WHOLE_USER = {"cancel_all_of", "fail_all_of", "delete_all_of", "reserve_next", "cancel_running"}  # and other rows too
 
@@ -236,6 +237,7 @@ EFFECTS = {
         "forget": Effect("gone", "cancelled", groups="pages"),
         "forget: once ready": Effect("ready", "tried"),
     },
+    workspaces: workspace_verbs.EFFECTS,
     apps: {
         "note_order": Effect("creating", "tried"),
         "note_order: first": Effect("creating", "tried", fields="attempt, run_name, ordered"),

@@ -26,7 +26,7 @@ PASSING = frozenset(
         "job_delete", "logout", "model_delete", "notifications_read", "regist_login", "remove_factor", "renew_codes",
         "revoke_named", "rotate_token", "script_delete", "second_factor", "set_language", "share_revoke",
         "signin_connect", "signin_disconnect", "signin_start", "tenant_end", "tenant_remove", "trash_move",
-        "use_passkey",
+        "use_passkey", "workspace_delete",
     )
 )  # fmt: skip
 

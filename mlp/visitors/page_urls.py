@@ -37,6 +37,7 @@ urlpatterns = [
     path("", include("tracking.page_urls")),
     path("", include("models_app.page_urls")),
     path("", include("apps.page_urls")),
+    path("", include("workspaces.page_urls")),
     path("", include("aiops.page_urls")),
     path("", include("automation.page_urls")),
 ]

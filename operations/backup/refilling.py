@@ -28,11 +28,12 @@ from operations.accounting import SOURCES
 from resources import books
 from resources.models import Tenant
 from supervision import servers_only
+from workspaces.models import Workspace
 
 from . import database, layout, streams
 from .places import BackupError
 
-KINDS = {"job": Job, "model": Model, "application": Application, "training": TrainingRun}
+KINDS = {"job": Job, "model": Model, "application": Application, "workspace": Workspace, "training": TrainingRun}
 
 
 def refill(checks_only: bool) -> dict:
@@ -82,7 +83,7 @@ def _runs() -> list[tuple[str, str, str]]:
     """Return (kind, name, name of the run) of what ran at the moment of the backup."""
     jobs = Job.objects.exclude(run_name="").exclude(state__in=ENDED).filter(run_started=True).select_related("user")
     names = [("job", str(job), job.run_name) for job in jobs]
-    for kind in ("model", "application", "training"):
+    for kind in ("model", "application", "workspace", "training"):
         names += [(kind, str(row), row.run_name) for row in KINDS[kind].objects.exclude(run_name="")]
     return names
 

@@ -26,6 +26,7 @@ from supervision import health, launch, release
 from supervision import root as roots
 from supervision.part import run_dir
 from tracking.metrics.recording import DURABLE, STREAM
+from workspaces.models import Workspace
 
 from .findings import Finding
 
@@ -35,7 +36,7 @@ BACKUP_OLD = timedelta(hours=26)  # as deploy/monitoring/rules.yml has it
 LONG_S = 600  # of a transaction
 SETTLED_S = 60  # a run that was started just before may not be in its row yet
 QUEUES = ("default", "files", "gpu")
-OWNERS = (Job, Model, Application, Rollout, TrainingRun)
+OWNERS = (Job, Model, Application, Rollout, Workspace, TrainingRun)
 
 
 def parts() -> Iterator[Finding]:

@@ -83,7 +83,7 @@ def test_it_listens_on_its_own_address_and_ports_only(platform):
                     bound |= {inodes[inode]} if inode in inodes else set()
     assert {address for address, _ in bound} == {"0100007F"}
     # The gateways and NATS; the other servers have sockets.
-    assert {port - platform.base for _, port in bound} == {1, 2, 10}
+    assert {port - platform.base for _, port in bound} == {1, 2, 10, 13}
 
 
 def test_secrets_are_not_on_command_lines_or_readable_by_others(platform):

@@ -40,7 +40,11 @@ def gateway(tmp_path_factory):
     given = Tls(folder / "cert.pem", folder / "key.pem", authority.path, "1.2", base + 3, base + 4, base + 5, 31536000)
     changes = {"GATEWAY_PORT": base + 1, "APP_GATEWAY_PORT": base + 2, "PLAIN_GATEWAY_PORT": base + 6}
     changes |= {"PLAIN_APP_GATEWAY_PORT": base + 7, "GATEWAY_URL": f"https://{HOST}:{base + 1}", "TLS": given}
-    changes |= {"MLP_ROOT": folder / "root", "STATIC_ROOT": settings.BASE_DIR / "mlp" / "static"}
+    changes |= {
+        "WORKSPACE_PORT": base + 8,
+        "MLP_ROOT": folder / "root",
+        "STATIC_ROOT": settings.BASE_DIR / "mlp" / "static",
+    }
     with override_settings(**changes, SECURE_HSTS_SECONDS=given.hsts_s, INSTANCE_DIR=None):
         tls.install()
         nginx.render()

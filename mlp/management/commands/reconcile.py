@@ -27,6 +27,7 @@ import jobs.reconcile
 import models_app.reconcile
 import resources.reconcile
 import runners
+import workspaces.reconcile
 from aiops.models import TrainingRun
 from apps.models import Application
 from datasets.models import Dataset
@@ -35,6 +36,7 @@ from kernel import after_commit, clock, heartbeats
 from kernel.singleton import Held, only_one
 from kernel.telemetry import meters
 from models_app.models import Model
+from workspaces.models import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ STEPS = (
     jobs.reconcile.run,
     models_app.reconcile.run,
     apps.reconcile.run,
+    workspaces.reconcile.run,
     datasets.reconcile.run,
     resources.reconcile.run,
     aiops.reconcile.run,
@@ -56,6 +59,7 @@ QUIET_ROUNDS = 30  # of which one is whole, while nothing is under way: what is 
 UNDER_WAY = (
     (Job, ("creating", "running", "deleting")),
     (Application, ("creating", "ready", "deleting")),
+    (Workspace, ("creating", "ready", "stopping", "deleting")),
     (Model, ("creating", "deleting")),
     (Dataset, ("creating", "deleting")),
     (TrainingRun, ("training",)),

@@ -30,6 +30,7 @@ from models_app.models import Model as TrainedModel
 from models_app.models import ModelVersion as Version
 from resources import limits, tcc
 from resources.models import ResourceRequest, UsageSample
+from workspaces.models import Workspace
 
 # The transitions that lead to each state from the beginning.
 WAYS = {
@@ -43,11 +44,13 @@ WAYS = {
     Dataset: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
     TrainedModel: {"creating": [], "ready": ["complete"], "error": ["fail"], "deleting": ["complete", "erase"]},
     Application: {"creating": [], "ready": ["up"], "error": ["fail"], "deleting": ["fail", "erase"]},
+    Workspace: {"creating": [], "ready": ["up"], "error": ["fail"], "deleting": ["fail", "erase"]},
 }
 MORE = {
     Job: {"entry": "train.py", "env": {"SECRET": "hush"}},
     Dataset: {"size": 1000},
     TrainedModel: {"size": 1000, "src": "home/model.pt"},
+    Workspace: {},
 }
 
 
@@ -73,6 +76,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     """Create at least one row for each model that the admin shows; return them by `app.model`."""
     job, dataset = put(Job, alice, "train", "running"), put(Dataset, alice, "digits", "ready")
     model, app = put(TrainedModel, alice, "net", "ready"), put(Application, alice, "calc", "ready")
+    put(Workspace, alice, "desk", "ready")
     tcc.try_(id="ext-1", applier="mm", request_type="request", cpu=1)
     accounts.create_service_token(user=staff, name="shipper", by="test")
     Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")

@@ -226,6 +226,17 @@ PUT    /users/{user}/trash:delete                                               
 PUT    /users/{user}/trash:restore                                                full
 
 # Views, comparisons, models, the registry and applications: not submission.
+GET    /users/{user}/workspaces                                                   full read submit
+POST   /users/{user}/workspaces                                                   full
+GET    /users/{user}/workspaces/{name}                                            full read submit
+DELETE /users/{user}/workspaces/{name}                                            full
+GET    /users/{user}/workspaces/{name}/log                                        full read submit
+GET    /users/{user}/workspaces/{name}/log/lines                                  full read submit
+GET    /users/{user}/workspaces/{name}/log/search                                 full read submit
+PUT    /users/{user}/workspaces/{name}:edit                                       full
+PUT    /users/{user}/workspaces/{name}:keep                                       full
+PUT    /users/{user}/workspaces/{name}:start                                      full
+PUT    /users/{user}/workspaces/{name}:stop                                       full
 GET    /users/{user}/apps                                                         full read submit
 POST   /users/{user}/apps                                                         full
 GET    /users/{user}/apps/{name}                                                  full read submit

@@ -61,7 +61,7 @@ OPEN_PAGES = re.compile(
     r"|mlflow/(health|version|(ajax-)?api/3\.0/mlflow/server-info)?)$"  # what an MLflow client asks first; constants
 )
 UNCHANGED = ("accounts.user", "datasets.dataset", "jobs.job", "jobs.metrics", "models_app.model", "apps.application",
-             "resources.tenant", "resources.resourcerequest")  # fmt: skip
+             "workspaces.workspace", "resources.tenant", "resources.resourcerequest")  # fmt: skip
 
 
 def attacked(alice) -> None:

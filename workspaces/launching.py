@@ -1,0 +1,188 @@
+"""Between a workspace's row and its runs: what is a workspace's own; runners.owned has the rest.
+
+Called by actors and reconcile. No lock is held while a runner or the workspace is asked, and every step may be
+repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.utils import timezone
+
+import runners
+from apps import proof
+from datasets import sources
+from jobs.packages import building
+from kernel import after_commit, sockets, storage, trash
+from kernel.locking import Missing
+from kernel.messages import Message
+from kernel.textlog.files import LogFile
+from runners import STOPPED, RunStatus, owned
+
+from . import lifecycle, packages, place, policy
+from .models import State, Workspace
+
+INSTALLING = Message("its packages are being installed")
+LOOK_AGAIN_MS = 200
+PROBE_S = 2.0
+STOP_GRACE_S = 10
+MOST_ACTIVITY = 1000  # bytes
+
+
+class WorkspaceRuns(owned.OwnedRuns[Workspace]):
+    """One run after the other for each workspace, as long as it should be up."""
+
+    model, prefix = Workspace, "workspace-"
+
+    order = staticmethod(lifecycle.note_order)
+
+    def prepare(self, workspace: Workspace) -> bool:
+        """Return whether the packages of the workspace are installed; `poll` asks again while they are not."""
+        if gone := sources.missing(workspace.user, workspace.datasets):
+            self.fail(workspace.pk, Message("the dataset %(name)s is not there any more", name=gone[0]))
+            return False
+        try:
+            ready = packages.ensure(workspace)
+        except building.Failed as problem:
+            self.fail(workspace.pk, problem.reason)
+            return False
+        if not ready:
+            lifecycle.note_wait(workspace, INSTALLING, again=True)
+        return ready
+
+    def spec(self, workspace: Workspace) -> runners.RunSpec:
+        return place.spec_of(workspace)
+
+    def fail(self, pk: int, reason: str) -> None:
+        with contextlib.suppress(Missing):
+            lifecycle.fail(pk, reason, by="runner")
+
+    def running(self, workspace: Workspace, status: RunStatus, follow: bool) -> None:
+        if workspace.state == State.READY:
+            judge(workspace)
+            return
+        if status.waits:
+            lifecycle.note_wait(workspace, status.reason)
+            if follow:
+                after_commit.enqueue("workspaces.launch", workspace.pk,
+                                     delay_ms=owned.look_again_ms(status, LOOK_AGAIN_MS))  # fmt: skip
+            return
+        runner = runners.get()
+        address = runner.address(workspace.run_name)
+        if address and proof.is_given(address, workspace.run_name, PROBE_S):
+            lifecycle.up(workspace.pk, workspace.run_name, sockets.text(address), by="runner")
+        elif owned.seconds_run(status, workspace.ordered) > settings.APP_START_S:
+            runner.stop(workspace.run_name, 0)
+            words = Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S)
+            _end(workspace, words)
+        elif follow:
+            after_commit.enqueue("workspaces.launch", workspace.pk, delay_ms=LOOK_AGAIN_MS)
+
+    def unknown(self, workspace: Workspace, status: RunStatus, follow: bool) -> None:
+        if workspace.state == State.CREATING and owned.seconds_since(workspace.ordered) <= settings.APP_START_S:
+            after_commit.enqueue("workspaces.launch", workspace.pk, follow)
+        else:
+            self.ended(workspace, status)
+
+    def release(self, row: Workspace) -> None:
+        lifecycle.note_stop(row)
+
+    def ended(self, workspace: Workspace, status: RunStatus) -> None:
+        """Start it again where it was ended from outside: with the platform, by an administrator, with the machine."""
+        reason = status.reason or Message("the run no longer exists")
+        outside = status.state in ("lost", "unknown") or reason.startswith(STOPPED)
+        if workspace.state == State.READY and outside:
+            with contextlib.suppress(Missing):
+                lifecycle.renew(workspace.pk, workspace.run_name, reason, by="runner")
+        else:
+            _end(workspace, owned.with_log(reason, place.log_path(workspace)))
+
+
+RUNS = WorkspaceRuns()
+sweep = RUNS.sweep
+
+
+def launch(pk: int, follow: bool = True) -> None:
+    """Start the next run of a workspace that waits for one, and look at it until it is up."""
+    workspace = RUNS.launch(pk)
+    if workspace is not None:
+        poll(workspace, follow)
+
+
+def poll(workspace: Workspace, follow: bool = False) -> None:
+    """Poll the run, and the workspace itself while it is not up, and record what changed."""
+    if workspace.run_name:
+        RUNS.poll(workspace, follow)
+    else:
+        after_commit.enqueue("workspaces.launch", workspace.pk, follow)
+
+
+def stop(pk: int, run_name: str, follow: bool = True) -> None:
+    """Stop the run of a workspace that is being stopped, and release its resources."""
+    workspace = Workspace.objects.filter(pk=pk, state=State.STOPPING, run_name=run_name).first()
+    if workspace is not None and not RUNS.clean(workspace, STOP_GRACE_S) and follow:
+        after_commit.enqueue("workspaces.stop", pk, run_name, delay_ms=LOOK_AGAIN_MS)
+
+
+def erase(pk: int, follow: bool = True) -> None:
+    """Stop a deleted workspace's run, remove its files, then its row."""
+    workspace = Workspace.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
+    if workspace is None:
+        return
+    if workspace.run_name and not owned.stop(workspace.run_name, STOP_GRACE_S):
+        if follow:
+            after_commit.enqueue("workspaces.erase", pk, delay_ms=LOOK_AGAIN_MS)
+        return
+    storage.remove_tree(place.folder(workspace))
+    log_file(workspace).forget()
+    trash.forget_log("workspaces", workspace.user.username, workspace.name)
+    lifecycle.forget(pk)
+
+
+def log_file(workspace: Workspace) -> LogFile:
+    """Return which files the log has."""
+    folder = place.folder(workspace)
+    return LogFile(folder, str(place.log_path(workspace).relative_to(folder)))
+
+
+def judge(workspace: Workspace) -> None:
+    """Record what a running workspace has done; warn its owner, or stop it, where the policy says so."""
+    now = timezone.now()
+    if (found := activity(workspace, now)) is not None and found != (workspace.active, workspace.busy):
+        lifecycle.note_activity(workspace.pk, workspace.run_name, *found)
+        workspace.active, workspace.busy = found
+    if (due := policy.due(workspace, now)) is None:
+        if workspace.stops is not None:  # the warning is void, whatever has made it so
+            lifecycle.note_activity(workspace.pk, workspace.run_name, workspace.active, workspace.busy)
+        return
+    stops, reason = due
+    if workspace.stops is None:
+        lifecycle.warn(workspace.pk, workspace.run_name, reason, stops)
+    elif now >= workspace.stops:
+        lifecycle.stop_due(workspace.pk, workspace.run_name, reason, now)
+
+
+def activity(workspace: Workspace, now: datetime) -> tuple[datetime, bool] | None:
+    """Return when a workspace was last used, and whether it computes, by the file that it writes; None where that says
+    nothing. The program can write what it likes there: it can keep itself alive for its limit of hours.
+    """
+    handle = storage.open_file(place.folder(workspace), place.ACTIVITY)
+    if handle is None:
+        return None
+    with handle:
+        try:
+            found = json.loads(handle.read(MOST_ACTIVITY))
+            last = datetime.fromtimestamp(float(found["last"]), UTC)
+            busy = found["busy"] is True
+        except (ValueError, TypeError, KeyError, OverflowError, OSError):
+            return None
+    return max(min(last, now), workspace.active or last), busy
+
+
+def _end(workspace: Workspace, reason: str) -> None:
+    with contextlib.suppress(Missing):
+        lifecycle.end_run(workspace.pk, workspace.run_name, reason, by="runner")

@@ -1,0 +1,18 @@
+"""The addresses of the pages of workspaces. Included by mlp.visitors.page_urls."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import pages
+
+urlpatterns = [
+    path("workspaces", pages.workspaces, name="workspaces"),
+    path("workspaces/<str:name>", pages.workspace, name="workspace"),
+    path("workspaces/<str:name>/log", pages.workspace_log, name="workspace_log"),
+    path("workspaces/<str:name>/log/download", pages.workspace_log_file, name="workspace_log_file"),
+    path("workspaces/<str:name>/title", pages.title, name="workspace_title"),
+    path("workspaces/<str:name>/change", pages.change, name="workspace_change"),
+    path("workspaces/<str:name>/delete", pages.delete, name="workspace_delete"),
+    path("workspaces/<str:name>/enter", pages.enter, name="workspace_enter"),
+]

@@ -1,0 +1,206 @@
+"""The pages of workspaces: the list with its form, one workspace with its log, and the way into it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from datasets import sources
+from jobs.log import pages as log_pages
+from jobs.models import Job
+from kernel.models import history_of
+from kernel.pages import (
+    Listing,
+    Problems,
+    attempt,
+    fill_name,
+    filtered,
+    form_mark,
+    free_name,
+    made_by,
+    page_of,
+    problems_of,
+    read_form,
+    remember_made,
+    retitle,
+    why_not,
+)
+from kernel.textlog import reading
+from models_app.pages import cpu_that_fits
+from resources.models import Tenant
+
+from . import addresses, entering, launching, lifecycle
+from .models import State, Workspace
+from .serializers import WorkspaceIn
+
+HISTORY_SHOWN = 50
+MARK = re.compile(r"[0-9a-f]{64}")
+LISTING = Listing(
+    heading=gettext_lazy("Workspaces"),
+    new=gettext_lazy("New workspace"),
+    none=gettext_lazy("No workspaces yet"),
+    hint=gettext_lazy("A workspace is JupyterLab beside your data: notebooks, terminals and files in the browser."),
+    no_match=gettext_lazy("No workspace matches"),
+    icon="notebook",
+)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def workspaces(request):
+    """Show the user's workspaces; a POST creates one."""
+    problems = Problems()
+    if request.method == "POST":
+        problems = problems_of(lambda: _create(request), WorkspaceIn().fields)
+        name = made_by(request) if problems else request.POST["name"].strip()
+        if name:
+            return redirect("workspace", name=name)
+    mine = Workspace.objects.filter(user=request.user)
+    rows, chosen = filtered(request, mine.order_by("-pk").select_related("user"), State.values)
+    page = page_of(request, rows)
+    any_row = bool(page.object_list) or mine.exists()
+    tenant = Tenant.objects.get(pk=request.user.tenant_id)
+    form = _first_values(request, tenant)
+    posted = request.method == "POST"
+    context = {
+        "listing": LISTING,
+        "page": page,
+        "states": State.choices,
+        "any": any_row,
+        "problems": problems,
+        "form": {**form, **request.POST.dict()},
+        "ready": sources.offered(request.user),
+        "chosen": request.POST.getlist("datasets") if posted else form["datasets"],
+        "most_idle": settings.WORKSPACE_IDLE_MINUTES,
+        "most_hours": settings.WORKSPACE_HOURS,
+        "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
+        "open": bool(problems or not any_row or {"new", "dataset", "job"} & set(request.GET)),
+        "mark": form_mark(request),
+        **chosen,
+    }
+    return render(request, "workspaces/workspaces.html", context, status=problems.status if problems else 200)
+
+
+def _create(request) -> None:
+    fill_name(request, Workspace)
+    chosen = [name for name in request.POST.getlist("datasets") if name]
+    fields = read_form(
+        request, WorkspaceIn, gpu=int, cpu=float, ram=int, idle_minutes=int, hours=int, datasets=lambda _text: chosen
+    )
+    row = lifecycle.create_workspace(user=request.user, by=request.user.username, **fields)
+    remember_made(request, row.name)
+
+
+def _first_values(request, tenant: Tenant) -> dict:
+    """Return the initial values of the form: `?dataset=` and `?job=` say what the workspace opens."""
+    dataset, name = request.GET.getlist("dataset"), request.GET.get("job", "")
+    job = Job.objects.filter(user=request.user, name=name).first() if name and "\x00" not in name else None
+    stem = name if job else (dataset[0].rpartition("/")[2].partition("@")[0] if dataset else "")
+    values = {"cpu": f"{cpu_that_fits(tenant):g}", "gpu": 0, "ram": 2048, "datasets": dataset, "job": ""}
+    if job is not None:
+        values |= {"job": job.name, "cpu": f"{job.cpu:g}", "gpu": job.gpu, "ram": max(job.ram, 1024)}
+        values |= {"datasets": list(job.datasets), "environment": job.environment}
+    values["name"] = free_name(Workspace.objects.filter(user=request.user), stem) if stem else ""
+    return values
+
+
+def _own(request, name: str) -> Workspace:
+    if "\x00" in name:
+        raise Http404
+    return get_object_or_404(Workspace.objects.select_related("user", "tenant", "job"), user=request.user, name=name)
+
+
+@login_required
+@require_GET
+def workspace(request, name):
+    """Show one workspace."""
+    row = _own(request, name)
+    context = {
+        "workspace": row,
+        "address": addresses.address_of(request, row),
+        "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
+        "history": history_of(row)[:HISTORY_SHOWN],
+        "active": row.is_live,
+        "startable": row.state in (State.STOPPED, State.ERROR),
+        "unstartable": why_not(lambda: lifecycle.require_startable(row)) if not row.is_live else "",
+        "unsteady": row.state in (State.CREATING, State.STOPPING, State.DELETING),
+        "idle": row.stops is not None and row.ends != row.stops,
+    }
+    return render(request, "workspaces/workspace.html", context)
+
+
+@login_required
+@require_GET
+def workspace_log(request, name):
+    """Show the whole log."""
+    row = _own(request, name)
+    context = {"workspace": row, "active": row.is_live, **log_pages.context_of(launching.log_file(row))}
+    return render(request, "workspaces/log.html", context)
+
+
+@login_required
+@require_GET
+def workspace_log_file(request, name):
+    """Send the whole log as a file."""
+    return log_pages.download(launching.log_file(_own(request, name)), name)
+
+
+@login_required
+@require_POST
+def title(request, name):
+    return retitle(request, Workspace, name)
+
+
+@login_required
+@require_POST
+def change(request, name):
+    """Do what the button `do` says: stop, start or keep."""
+    row = _own(request, name)
+    key = {"user": request.user, "name": row.name, "by": request.user.username}
+    verbs = {
+        "stop": lambda: lifecycle.stop_workspace(**key),
+        "start": lambda: lifecycle.start_workspace(**key),
+        "keep": lambda: lifecycle.keep(**key),
+    }
+    verb = verbs.get(request.POST.get("do", ""))
+    problem = attempt(verb) if verb else _("Choose what to do.")
+    if problem:
+        messages.error(request, problem)
+    return redirect("workspace", name=name)
+
+
+@login_required
+@require_POST
+def delete(request, name):
+    """Delete a workspace with its files."""
+    row = _own(request, name)
+    problem = attempt(lambda: lifecycle.delete_workspace(user=request.user, name=row.name, by=request.user.username))
+    if problem:
+        messages.error(request, problem)
+        return redirect("workspace", name=name)
+    return redirect("workspaces")
+
+
+@login_required
+@require_GET
+def enter(request, name):
+    """Send the browser back to the workspaces' gateway with a code (entering.py)."""
+    row = _own(request, name)
+    mark = request.GET.get("mark", "")
+    if not MARK.fullmatch(mark):
+        return redirect(addresses.address_of(request, row))
+    code = entering.make_code(row, request.session.session_key, mark)
+    query = urlencode({"code": code, "next": request.GET.get("next", "")[:2000]})
+    origin = addresses.origin(request, row.user.username)
+    response = redirect(f"{origin}/{row.user.username}/{row.name}/-enter?{query}")
+    response["Cache-Control"], response["Referrer-Policy"] = "no-store", "no-referrer"
+    return response

@@ -1,0 +1,63 @@
+"""The request and response bodies of workspaces."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from jobs.packages.named.serializers import EnvironmentField
+from jobs.serializers import StrictList
+from kernel.fields import JobDatasetField, NameField, StrictInt, StrictSerializer, TitleField
+from kernel.resource_fields import CpuField, GpuField, RamField
+
+from .addresses import address_of
+from .models import State, Workspace
+
+
+class WorkspaceIn(StrictSerializer):
+    name = NameField()
+    title = TitleField()
+    tenant = NameField(required=False)
+    gpu = GpuField()
+    cpu = CpuField()
+    ram = RamField()
+    environment = EnvironmentField(help_text="a named environment of the tenant, torch-cpu@3 or torch-cpu")
+    datasets = StrictList(
+        child=JobDatasetField(), max_length=100, required=False, help_text="datasets to read, as for jobs"
+    )
+    job = NameField(required=False, help_text="a job whose code, arguments, inputs and output it opens")
+    idle_minutes = StrictInt(
+        required=False, allow_null=True, min_value=5, max_value=100_000, help_text="idle for so long, it is stopped"
+    )
+    hours = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=10_000, help_text="it is stopped after so many hours"
+    )
+
+
+class WorkspaceOut(serializers.Serializer):
+    name = serializers.CharField()
+    title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
+    user = serializers.CharField(source="user.username")
+    tenant = serializers.CharField(source="tenant.name")
+    gpu = serializers.IntegerField()
+    cpu = serializers.FloatField()
+    ram = serializers.IntegerField()
+    environment = serializers.CharField(allow_blank=True, help_text="its named environment; empty without one")
+    datasets = serializers.ListField(child=serializers.CharField())
+    job = serializers.CharField(source="job.name", default="", help_text="the job that it opens; empty without one")
+    state = serializers.ChoiceField(choices=State.choices)
+    queued = serializers.SerializerMethodField(help_text="whether it waits for free resources")
+    reason = serializers.CharField(allow_blank=True)
+    ready_since = serializers.DateTimeField(allow_null=True)
+    active = serializers.DateTimeField(allow_null=True, help_text="its last activity")
+    busy = serializers.BooleanField(help_text="whether a kernel computes, or a command runs in a terminal")
+    idle_minutes = serializers.IntegerField(allow_null=True, help_text="idle for so long, it is stopped; null: never")
+    hours = serializers.IntegerField(allow_null=True, help_text="it is stopped after so many hours; null: never")
+    stops = serializers.DateTimeField(allow_null=True, help_text="when it is stopped, once its owner has been warned")
+    created = serializers.DateTimeField()
+    url = serializers.SerializerMethodField(help_text="its address, for its owner's browser")
+
+    def get_url(self, workspace: Workspace) -> str:
+        return address_of(self.context["request"], workspace)
+
+    def get_queued(self, workspace: Workspace) -> bool:
+        return workspace.shown_state == "queued"

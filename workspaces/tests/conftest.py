@@ -1,0 +1,139 @@
+"""Fixtures of the tests of workspaces: a stand-in for JupyterLab, and the browser of a user at the gateway."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import time
+from pathlib import Path
+from string import ascii_lowercase
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from django.conf import settings as django_settings
+from django.test import Client
+
+import runners
+from datasets.tests.live import servers, service
+from kernel import storage
+from mlp.tests.patience import LIMIT_S
+from workspaces import place, reconcile
+from workspaces.models import Workspace
+
+__all__ = ["servers", "service"]  # nginx and the web server, started once
+
+# The web server outlives a test and remembers the address of a workspace for a second: no two tests use one name.
+NAMES = ("lab" + "".join(two) for two in itertools.product(ascii_lowercase, repeat=2))
+
+
+@pytest.fixture(autouse=True)
+def standin(tmp_path, monkeypatch, settings, request):
+    """Run the stand-in in place of JupyterLab, without packages."""
+    if "real" in request.keywords or request.node.get_closest_marker("long"):
+        return
+    settings.WORKSPACE_PACKAGES = []
+    program = tmp_path / "program"
+    program.mkdir()
+    shutil.copy(place.PROGRAM / "furnish.py", program)
+    shutil.copy(Path(__file__).with_name("standin.py"), program / place.ENTRY)
+    monkeypatch.setattr(place, "PROGRAM", program)
+
+
+@pytest.fixture
+def create(as_alice):
+    def post(name: str = "", **fields) -> Workspace:
+        name = name or next(NAMES)
+        response = as_alice.call("post", "users/alice/workspaces", {"name": name, "cpu": 0.1, "ram": 400, **fields})
+        assert response.status_code == 201, response.content
+        return Workspace.objects.get(name=name, user__username="alice")
+
+    return post
+
+
+@pytest.fixture
+def until(tasks):
+    """Run the workers and the reconcile loop until `done()` is true."""
+
+    def wait(done, seconds: float = LIMIT_S) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            tasks.run_once()
+            reconcile.run()
+            if done():
+                return
+            time.sleep(0.1)  # a round costs more than it waits
+        raise AssertionError(f"not after {seconds} s: {list(Workspace.objects.values())}")
+
+    return wait
+
+
+@pytest.fixture
+def settle(until):
+    """Wait until a workspace is in this state."""
+
+    def wait(row: Workspace, state: str = "ready", seconds: float = LIMIT_S) -> Workspace:
+        def is_there() -> bool:
+            row.refresh_from_db()
+            return row.state == state
+
+        until(is_there, seconds)
+        return row
+
+    return wait
+
+
+class Browser(requests.Session):
+    """A browser with the session of a user at the platform, which goes where the gateway sends it."""
+
+    def __init__(self, service, client: Client | None):
+        super().__init__()
+        self.trust_env = False
+        self.service, self.origin = service, f"http://127.0.0.1:{service.workspace_port}"
+        if client is not None:
+            name = django_settings.SESSION_COOKIE_NAME
+            self.cookies.set(name, client.cookies[name].value, domain="127.0.0.1", path="/")
+
+    def at(self, path: str, method: str = "GET", **options) -> requests.Response:
+        options = {"allow_redirects": False, "timeout": LIMIT_S, **options}
+        return self.request(method, self.origin + path, **options)
+
+    def page(self, path: str, **options) -> requests.Response:
+        """Open a page as a browser does: by redirects, those to the platform to where it is in this test."""
+        headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        address = self.origin + path
+        for _ in range(8):
+            answer = self.get(address, headers=headers, allow_redirects=False, timeout=LIMIT_S, **options)
+            if answer.status_code not in (301, 302, 308):
+                return answer
+            target = urlsplit(answer.headers["Location"])
+            own = target.port in (None, self.service.workspace_port) or "/-enter" in target.path
+            origin = self.origin if own else self.service.url
+            address = target._replace(scheme="", netloc="").geturl()
+            address = origin + address
+        raise AssertionError(f"too many redirects, the last to {address}")
+
+    def login_of(self, row: Workspace) -> str:
+        return next((cookie.value for cookie in self.cookies if cookie.name == "workspace"), "")
+
+
+@pytest.fixture
+def visitor(service):
+    """Return a function that returns the browser of a user who has logged in; None: of nobody."""
+
+    def of(user) -> Browser:
+        if user is None:
+            return Browser(service, None)
+        client = Client()
+        client.force_login(user)
+        return Browser(service, client)
+
+    return of
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    yield
+    if "tasks" in request.fixturenames:
+        runners.get().stop_all(grace=0)
+        shutil.rmtree(storage.root() / "workspaces", ignore_errors=True)

@@ -1,0 +1,21 @@
+"""The paths of workspaces below /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from . import api
+
+WORKSPACE = "users/<seg:user>/workspaces/<seg:name>"
+
+urlpatterns = [
+    path("users/<seg:user>/workspaces", api.WorkspaceList.as_view()),
+    path(WORKSPACE, api.WorkspaceDetail.as_view()),
+    path(f"{WORKSPACE}:edit", api.WorkspaceEdit.as_view()),
+    path(f"{WORKSPACE}:start", api.WorkspaceStart.as_view()),
+    path(f"{WORKSPACE}:stop", api.WorkspaceStop.as_view()),
+    path(f"{WORKSPACE}:keep", api.WorkspaceKeep.as_view()),
+    path(f"{WORKSPACE}/log", api.WorkspaceLog.as_view()),
+    path(f"{WORKSPACE}/log/lines", api.WorkspaceLogLines.as_view()),
+    path(f"{WORKSPACE}/log/search", api.WorkspaceLogSearch.as_view()),
+]
