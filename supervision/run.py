@@ -255,10 +255,8 @@ class Platform:
         say(f"\nReady after {time.monotonic() - self.began:.1f} s.\n")
         say(f"  Platform        {settings.GATEWAY_URL}")
         say(f"  Applications    {apps}")
-        if settings.WORKSPACE_URL:
-            say(f"  Workspaces      {settings.WORKSPACE_URL}")
-        else:
-            say(f"  Workspaces      {settings.TLS.scheme}://{health.gateway_host()}:{settings.WORKSPACE_PORT}")
+        beside = f"{settings.TLS.scheme}://{health.gateway_host()}:{settings.WORKSPACE_PORT}"
+        say(f"  Workspaces      {settings.WORKSPACE_URL or beside}")
         say(f"  Administration  {settings.GATEWAY_URL}/admin/ as admin; {password}")
         say(f"  Logs            {settings.MLP_ROOT / 'log'}")
         if settings.MLP_RUNNER == "local":
