@@ -222,13 +222,14 @@ class TemplateCache:
 
     def match_many(self, masked: Sequence[str]) -> list[Hit | None]:
         """Return the verdict of each text, or None where the model must judge it."""
-        return [self._match(text) for text in masked]
+        return [self.match(text) for text in masked]
 
-    def _match(self, masked: str) -> Hit | None:
+    def match(self, masked: str, lines: int = 1) -> Hit | None:
+        """Return the verdict of a text that so many lines have, or None where the model must judge it."""
         known = self.texts.get(masked)
         if known is None:
             return None
-        known.count += 1
+        known.count += lines
         self.texts.move_to_end(masked)
         if not known.level:  # a new model has not judged it yet
             return None
