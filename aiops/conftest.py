@@ -12,6 +12,7 @@ import pytest
 from nats.js.errors import NotFoundError
 
 import runners
+from aiops.intake import known
 from aiops.services.training_controller import TrainingController
 from aiops.training import decisions
 from aiops.wire import folders, payloads, subjects
@@ -35,6 +36,12 @@ def empty_buckets():
 
     bus.call(delete, LIMIT_S)
     shutil.rmtree(folders.folder(), ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def ask_again():
+    """Let the intake ask for verdicts again: the services of an earlier test have ended."""
+    known.ask_again()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ status is 1 when one is below its minimum. Without the data it prints a note and
 
 - BGL, five folds: fold k is the line number modulo 5; trained on the normal lines of the other folds.
 - HDFS, whole sessions: trained on normal sessions only, precision taken at the full data set's class sizes.
-- Templates: grouping accuracy (GA) and F1 over groups (FGA) of the template tree behind the masker, eight systems.
+- Templates: grouping accuracy (GA) and F1 over groups (FGA) of the learned templates, eight systems.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ SYSTEMS = ("Android", "BGL", "HDFS", "HealthApp", "Linux", "OpenSSH", "Windows",
 MINIMUM = {"HDFS": 0.988, "BGL": 0.85}
 HDFS_ABNORMAL, HDFS_NORMAL = 16_838, 553_366  # sessions of the whole data set
 FOLDS = 5
+LEAST_GROUPING = 0.92
 
 
 def rows(path: Path) -> list[dict]:
@@ -101,23 +102,39 @@ def hdfs(data: Path) -> float:
     return f1
 
 
-def grouping(data: Path) -> None:
-    """Print how well predicted groups match the true templates, for each system and on average."""
+def grouping(data: Path) -> bool:
+    """Print how well predicted groups match the true templates, for each system and on average: all lines after
+    learning from all of them, and the second half matched one by one after learning from the first. Return whether the
+    mean reaches its bar.
+    """
     every = []
     for system in SYSTEMS:
         table = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
-        cache = TemplateCache()
-        masked = [mask(row["Content"]) for row in table]
-        cache.learn([(text, "Normal", "") for text in masked])
-        cache.regroup()
-        clusters = [cache.texts[text].cluster for text in masked]
-        true = [row["EventId"] for row in table]
-        pairs, sizes, wanted = Counter(zip(clusters, true, strict=True)), Counter(clusters), Counter(true)
-        right = [count for (mine, theirs), count in pairs.items() if count == sizes[mine] == wanted[theirs]]
-        precision, recall = len(right) / len(sizes), len(right) / len(wanted)
-        every.append((sum(right) / len(true), 2 * precision * recall / max(1e-9, precision + recall)))
-        print(f"  {system:<10} GA {every[-1][0]:.3f}   FGA {every[-1][1]:.3f}   {len(sizes)} groups of {len(wanted)}")
-    print("  {:<10} GA {:.3f}   FGA {:.3f}".format("mean", *np.mean(every, axis=0)))
+        masked, true = [mask(row["Content"]) for row in table], [row["EventId"] for row in table]
+        half = len(table) // 2
+        all_of_it = groups_of(masked, true, learned=len(masked), counted=0)
+        online = groups_of(masked, true, learned=half, counted=half)
+        every.append((*all_of_it[:2], online[0]))
+        print("  {:<10} GA {:.3f}   FGA {:.3f}   second half GA {:.3f}".format(system, *every[-1]), end="   ")
+        print(f"{all_of_it[2]} groups of {len(set(true))}")
+    mean = np.mean(every, axis=0)
+    print("  {:<10} GA {:.3f}   FGA {:.3f}   second half GA {:.3f}".format("mean", *mean))
+    return bars.note("grouping accuracy, mean of eight systems", float(mean[0]), least=LEAST_GROUPING)
+
+
+def groups_of(masked: list[str], true: list[str], learned: int, counted: int) -> tuple[float, float, int]:
+    """Return GA, FGA and the number of groups of the texts from number `counted` on; templates are learned from the
+    first `learned` texts.
+    """
+    cache = TemplateCache()
+    cache.learn([(text, "Normal", "") for text in masked[:learned]])
+    cache.regroup()
+    cache.learn([(text, "Normal", "") for text in masked[learned:]])
+    clusters, true = [cache.texts[text].cluster for text in masked[counted:]], true[counted:]
+    pairs, sizes, wanted = Counter(zip(clusters, true, strict=True)), Counter(clusters), Counter(true)
+    right = [count for (mine, theirs), count in pairs.items() if count == sizes[mine] == wanted[theirs]]
+    precision, recall = len(right) / len(sizes), len(right) / len(wanted)
+    return sum(right) / len(true), 2 * precision * recall / max(1e-9, precision + recall), len(sizes)
 
 
 def main() -> int:
@@ -132,20 +149,20 @@ def main() -> int:
         print("no labelled logs: set their folder with --data or MLP_BENCH_DATA; nothing was measured")
         return 0
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))))
-    f1_scores, data = {}, Path(asked.data)
+    f1_scores, data, good = {}, Path(asked.data), True
     if asked.only in (None, "hdfs"):
         print("HDFS, whole sessions")
         f1_scores["HDFS"] = hdfs(data)
     if asked.only in (None, "templates"):
         print("Templates")
-        grouping(data)
+        good = grouping(data)
     if asked.only in (None, "bgl"):
         print("BGL, five folds")
         f1_scores["BGL"] = bgl(data, asked.parameters)
     for name, value in f1_scores.items():
         bars.note(f"F1 of {name}", value, least=MINIMUM[name])
         print(f"{name}: {value:.4f}, minimum {MINIMUM[name]}: {'reached' if value >= MINIMUM[name] else 'MISSED'}")
-    return int(any(value < MINIMUM[name] for name, value in f1_scores.items()))
+    return int(not good or any(value < MINIMUM[name] for name, value in f1_scores.items()))
 
 
 if __name__ == "__main__":

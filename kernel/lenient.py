@@ -29,7 +29,7 @@ def read_json(data: bytes | str):
     sanitize.check_count(data)
     text = decoded(data) if isinstance(data, bytes) else data
     try:
-        return json.loads(text, parse_int=whole_number)
+        return DECODER.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -22,6 +22,8 @@ class TooManyValues(ValueError):
 
 def text(value: str) -> str:
     """Return the text with U+FFFD for each character that cannot be stored or sent."""
+    if value.isascii() and "\x00" not in value:
+        return value
     return UNSTORABLE.sub("\ufffd", value)
 
 

@@ -153,6 +153,12 @@ class Position:
             self.seen, self.unusual = self.seen // 2, self.unusual // 2
         return self.unusual > MUTED_AFTER and self.unusual > MUTED_SHARE * self.seen
 
+    def saw_usual(self, count: int) -> None:
+        """Count so many values that are not unusual."""
+        self.seen += count
+        while self.seen > WINDOW:
+            self.seen, self.unusual = self.seen // 2, self.unusual // 2
+
     def dump(self) -> dict:
         if self.values:
             return {"unit": self.unit, "values": list(self.values)}
@@ -276,6 +282,17 @@ def places_of(masked: str) -> list[str]:
     ]
 
 
+def are_usual(line: str, limits: Iterable[tuple[int, Position]]) -> bool:
+    """Return whether no value of the line is unusual; limits: those of its text, as UsualValues.limits returns them."""
+    values = values_of(line)
+    for index, known in limits:
+        if index < len(values):
+            number = number_of(values[index])
+            if number is not None and number[1] == known.unit and known.ratio(number[0]) > 1:
+                return False
+    return True
+
+
 # --- judging -------------------------------------------------------------------------------------------------------
 class UsualValues:
     """What a model version has learned, asked for each line. Not thread-safe."""
@@ -302,6 +319,15 @@ class UsualValues:
         except FileNotFoundError:
             return cls()
         return cls(json.loads(data))
+
+    def limits(self, masked: str, lines: int) -> list[tuple[int, dict]]:
+        """Return what `are_usual` needs to judge so many lines of this text elsewhere: (number of the value, what is
+        usual) of each judged value. Those lines count as usual; `unusual` is asked about the others.
+        """
+        judged = self._judged(masked) or ()
+        for _index, _position, known in judged:
+            known.saw_usual(lines)
+        return [(index, known.dump()) for index, _position, known in judged]
 
     def unusual(self, masked: str, line: str) -> list[Unusual]:
         """Return the values of a line that are not usual, farthest first; [] where nothing is known about them."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -26,7 +26,7 @@ from kernel.errors import Fault, Refused
 from kernel.lenient import text_of
 from kernel.telemetry import meters
 
-from . import tail
+from . import known, tail
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def line(
     text = text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - len(CUT)] + CUT
     now = int(time.time() * 1000)
     return {
-        "_id": logstore.clean(id) or uuid.uuid4().hex,
+        "_id": logstore.clean(id) or os.urandom(16).hex(),
         "time": at_ms if at_ms is not None and EARLIEST <= at_ms <= LATEST else now,
         "cluster_id": logstore.clean(cluster)[:MAX_NAME] or LOCAL,
         "namespace_name": logstore.clean(namespace)[:MAX_NAME],
@@ -113,16 +113,20 @@ def store(lines: Sequence[dict]) -> int:
 
 
 def append(lines: Sequence[dict]) -> list[dict]:
-    """Store lines and return the new ones, in order; nothing is forwarded. Raises Fault."""
+    """Store lines and return the new ones, in order; nothing is forwarded. Lines whose text was judged before are
+    stored with their verdict. Raises Fault.
+    """
     disk.require()
     now = int(time.time() * 1000)
-    lines = [logstore.placed(line, now) for line in lines]  # as they are stored: the live tail gets them, too
+    # As they are stored: the live tail gets them, too.
+    lines = known.judged([logstore.placed(line, now) for line in lines])
     new = set(logstore.get().append(lines))
     first = {line["_id"]: line for line in reversed(lines) if line["_id"] in new}
     fresh = list(reversed(first.values()))
     workload = sum(line["log_type"] == subjects.WORKLOAD for line in fresh)
     meters.LOG_LINES.labels(subjects.WORKLOAD).inc(workload)
     meters.LOG_LINES.labels("other").inc(len(fresh) - workload)
+    known.count(fresh)
     return fresh
 
 
@@ -153,10 +157,12 @@ def owner(document: dict) -> tuple[str, str]:
 
 
 def forward(lines: Sequence[dict]) -> None:
-    """Forward stored lines to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is unavailable this is logged, and the
-    sweep does it later.
+    """Forward stored lines without a verdict to preprocessing, on MLP_AIOPS_SUBJECT. When the bus is unavailable this
+    is logged, and the sweep does it later.
     """
-    items = [payload(line) for line in lines]
+    items = [payload(line) for line in lines if not line.get("anomaly_level")]
+    if not items:
+        return
     subject = settings.AIOPS_SUBJECT
     bodies = payloads.singles(items) if subject == subjects.RAW_LOGS else payloads.batches(items)
     try:

@@ -218,9 +218,13 @@ class Owned:
     def learn(self, rows: Sequence[Feedback]) -> None:
         self.levels |= {(row.namespace, row.masked): row.level for row in rows if row.namespace}
 
+    def level(self, cluster: str, namespace: str, masked: str) -> str | None:
+        """Return the namespace's verdict on a text, if any."""
+        return self.levels.get((namespace, masked)) if cluster in ("", LOCAL) else None
+
     def apply(self, items: Sequence) -> None:
         """Give the lines (payloads) that have such feedback its verdict, which has no confidence."""
         for item in items if self.levels else ():
-            level = self.levels.get((item.namespace_name, item.masked_log))
-            if level is not None and item.cluster_id in ("", LOCAL):
+            level = self.level(item.cluster_id, item.namespace_name, item.masked_log)
+            if level is not None:
                 item.anomaly_level, item.inference_model, item.opnilog_confidence = level, subjects.DRAIN, 0.0

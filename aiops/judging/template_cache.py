@@ -15,17 +15,20 @@ import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
-from opnilog.template_learning import WILD, is_variable, learn_groups, template_of, text_of, words_of
+from opnilog.template_learning import WILD, is_value, join_groups, learn_groups, template_of, text_of, words_of
 
 SIMILAR = 0.4  # minimum share of equal words for a text to belong to a template
 PREFIX = 6  # words used as levels of the tree (Drain's depth of 8, less the root and the number of words)
 MAX_CHILDREN = 512
 TEXTS = 200_000
 MAX_SAMPLE = 1000  # characters of a raw line kept to show what a template looks like
-FORMAT = 3
-READABLE = {1, 2, 3}  # 1 had one more field for each cluster, which was always empty; 1 and 2 no explanations
+FORMAT = 4
+# 1 had one more field for each cluster, which was always empty; 1 and 2 no explanations; up to 3 a template had one
+# number of words only, and other words were variables.
+READABLE = {1, 2, 3, 4}
 FIRST_REGROUP = 32  # texts; the next one is due when their number has doubled
 MAX_EARLY = 10_000  # explanations that came before the verdict
 
@@ -60,16 +63,26 @@ class Text:
 
 @dataclass(slots=True)
 class Cluster:
-    """The texts of one template."""
+    """The texts of one template. It has words of its own for each number of words that its texts have."""
 
     number: int
-    words: tuple[str, ...]
+    forms: dict[int, tuple[str, ...]]  # by the number of words; the first is shown
     texts: set[str] = field(default_factory=set)
     most: str = ""  # the text seen most often
     template: str = ""
 
     def __post_init__(self):
-        self.template = text_of(self.words)
+        self.template = text_of(next(iter(self.forms.values())))
+
+    def generalise(self, words: Sequence[str]) -> bool:
+        """Replace the words that differ from a text's by wildcards; return whether there are any."""
+        mine = self.forms[len(words)]
+        merged = tuple(old if old == new else WILD for old, new in zip(mine, words, strict=True))
+        if merged == mine:
+            return False
+        self.forms[len(words)] = merged
+        self.template = text_of(next(iter(self.forms.values())))
+        return True
 
 
 class Tree:
@@ -81,10 +94,10 @@ class Tree:
     def leaf(self, words: Sequence[str]) -> list[int]:
         """Return the leaf for a new template, created where it is missing."""
         node = self.root.setdefault(len(words), {})
-        for word in words[:PREFIX]:
+        for at, word in enumerate(words[:PREFIX]):
             if word not in node:
                 full = len(node) + (WILD not in node) >= MAX_CHILDREN
-                word = WILD if is_variable(word) or full else word
+                word = WILD if full or is_value(words, at) else word
             node = node.setdefault(word, {})
         return node.setdefault(None, [])
 
@@ -170,11 +183,11 @@ class TemplateCache:
 
         A template keeps the number of the one that most of its lines had, so that known templates are not new ones.
         """
-        groups = learn_groups({masked: text.count for masked, text in self.texts.items()})
+        groups = join_groups(learn_groups({masked: text.count for masked, text in self.texts.items()}))
         claims = []
         for group in groups:
             votes = Counter()
-            for masked in group:
+            for masked in chain.from_iterable(group):
                 votes[self.texts[masked].cluster] += self.texts[masked].count
             claims += [(count, number, group) for number, count in votes.items()]
         numbers: dict[int, int] = {}
@@ -188,13 +201,16 @@ class TemplateCache:
         self.regroup_at = max(FIRST_REGROUP, 2 * len(self.texts))
         return [template for template in changed if template.changed]
 
-    def _adopt(self, group: list[str], number: int | None, before: dict[int, Cluster]) -> Learned:
-        """Make the texts a template with this number, or with a new one."""
+    def _adopt(self, groups: list[list[str]], number: int | None, before: dict[int, Cluster]) -> Learned:
+        """Make the texts, in groups of equal length, a template with this number, or with a new one."""
         if number is None:
             number, self.next_number = self.next_number, self.next_number + 1
-        most = max(group, key=lambda masked: self.texts[masked].count)
-        cluster = Cluster(number, template_of(group), set(group), most)
-        for masked in group:
+        by_lines = sorted(groups, key=lambda group: -sum(self.texts[masked].count for masked in group))
+        forms = {len(words): words for words in map(template_of, by_lines)}
+        texts = set(chain.from_iterable(groups))
+        most = max(chain.from_iterable(groups), key=lambda masked: self.texts[masked].count)
+        cluster = Cluster(number, forms, texts, most)
+        for masked in texts:
             self.texts[masked].cluster = number
         self._enter(cluster)
         old = before.get(number)
@@ -206,13 +222,14 @@ class TemplateCache:
 
     def match_many(self, masked: Sequence[str]) -> list[Hit | None]:
         """Return the verdict of each text, or None where the model must judge it."""
-        return [self._match(text) for text in masked]
+        return [self.match(text) for text in masked]
 
-    def _match(self, masked: str) -> Hit | None:
+    def match(self, masked: str, lines: int = 1) -> Hit | None:
+        """Return the verdict of a text that so many lines have, or None where the model must judge it."""
         known = self.texts.get(masked)
         if known is None:
             return None
-        known.count += 1
+        known.count += lines
         self.texts.move_to_end(masked)
         if not known.level:  # a new model has not judged it yet
             return None
@@ -240,7 +257,7 @@ class TemplateCache:
         best, best_key = None, (SIMILAR, -1)
         for number in self.tree.find(words):
             cluster = self.clusters[number]
-            key = similarity(cluster.words, words)
+            key = similarity(cluster.forms[len(words)], words)
             if key >= best_key:
                 best, best_key = cluster, key
         return best
@@ -282,19 +299,16 @@ class TemplateCache:
         """Return the cluster of the words, created or generalised where necessary, and whether it changed."""
         cluster = self._nearest(words)
         if cluster is None:
-            cluster = Cluster(self.next_number, words)
+            cluster = Cluster(self.next_number, {len(words): words})
             self.next_number += 1
             self._enter(cluster)
             return cluster, True
-        merged = tuple(mine if mine == other else WILD for mine, other in zip(cluster.words, words, strict=True))
-        if merged == cluster.words:
-            return cluster, False
-        cluster.words, cluster.template = merged, text_of(merged)
-        return cluster, True
+        return cluster, cluster.generalise(words)
 
     def _enter(self, cluster: Cluster) -> None:
         self.clusters[cluster.number] = cluster
-        self.tree.leaf(cluster.words).append(cluster.number)
+        for words in cluster.forms.values():
+            self.tree.leaf(words).append(cluster.number)
 
     def _drop_oldest(self) -> None:
         masked, text = self.texts.popitem(last=False)
@@ -307,13 +321,17 @@ class TemplateCache:
         cluster.texts.discard(masked)
         if not cluster.texts:
             del self.clusters[cluster.number]
-            self.tree.remove(cluster.words, cluster.number)
+            for words in cluster.forms.values():
+                self.tree.remove(words, cluster.number)
         elif cluster.most == masked:
             cluster.most = max(cluster.texts, key=lambda text: self.texts[text].count, default="")
 
     def dump(self) -> bytes:
         """Return the whole cache as compressed JSON, to be loaded after a restart."""
-        clusters = [[cluster.number, list(cluster.words), cluster.most] for cluster in self.clusters.values()]
+        clusters = [
+            [cluster.number, [list(words) for words in cluster.forms.values()], cluster.most]
+            for cluster in self.clusters.values()
+        ]
         texts = [
             [masked, text.cluster, text.level, text.sample, text.count,
              text.from_feedback, text.confidence, text.unexpected]
@@ -330,16 +348,18 @@ class TemplateCache:
             state = json.loads(zlib.decompress(data))
             if state["format"] not in READABLE:
                 raise ValueError(f"format {state['format']}")
+            learned = state["format"] == FORMAT
             for number, words, *_, most in state["clusters"]:
-                other._enter(Cluster(int(number), tuple(words), most=most))
+                forms = {len(form): tuple(form) for form in (words if learned else [words])}
+                other._enter(Cluster(int(number), forms, most=most))
             for masked, number, level, sample, count, from_feedback, *reasons in state["texts"]:
                 confidence, unexpected = reasons or (None, None)
                 words = tuple(unexpected) if unexpected else None
                 other.texts[masked] = Text(number, level, sample, count, bool(from_feedback), confidence, words)
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
-            # a dump of before templates were learned is regrouped at once
-            other.regroup_at = int(state.get("regroup_at", FIRST_REGROUP))
+            # a dump of before templates were learned, or learned in this way, is regrouped at once
+            other.regroup_at = int(state["regroup_at"]) if learned else FIRST_REGROUP
         except (zlib.error, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"not a template cache: {error}")
         while len(other.texts) > other.most_texts:

@@ -1,8 +1,9 @@
 """The statements that write lines and verdicts to the database, and keep the counts that go with them.
 
 Lines come by the thousand, so they are written by columns, one statement for each batch, which also updates the counts
-by workload and by minute. Rows of counts are locked in the order of their keys, and until the transaction ends: one of
-several batches writes its counts once, at its end (Counts).
+by workload and by minute. What many lines of a batch share, such as names and verdicts, is sent once. Rows of counts
+are locked in the order of their keys, and until the transaction ends: one of several batches writes its counts once, at
+its end (Counts).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ LINE = {
     "deployment": "deployment", "service": "service", "pod_name": "pod", "log_type": "log_type", "log": "log",
     "attributes": "attributes",
 }  # fmt: skip
+OWN = {name: LINE[name] for name in ("_id", "time", "log")}  # seldom the same in two lines
+SHARED = {name: column for name, column in LINE.items() if name not in OWN}
 VERDICT = {
     "masked_log": "masked", "anomaly_level": "level", "template_matched": "template",
     "template_cluster_id": "template_id", "inference_model": "model", "opnilog_confidence": "confidence",
@@ -29,6 +32,7 @@ VERDICT = {
 COLUMNS = LINE | VERDICT
 NUMBERS = {"time": "bigint", "template_id": "bigint", "confidence": "float8", "unexpected": "jsonb",
            "attributes": "jsonb"}  # fmt: skip
+IN_JSON = ("attributes", "unexpected")
 TEXTS_OF_VERDICTS = ("masked", "level", "template", "model")
 NAMES = ("cluster", "namespace", "deployment")
 NAME = 253  # characters of each name that are kept
@@ -72,8 +76,9 @@ COUNTED_MINUTES = MINUTES.format(
 
 
 def _append(verdicts: bool, counts: bool) -> str:
-    columns = [*LINE.values(), *(VERDICT.values() if verdicts else ())]
-    names, empty = ", ".join(columns), "" if verdicts else f", {', '.join(TEXTS_OF_VERDICTS)}"
+    shared = [*SHARED.values(), *(VERDICT.values() if verdicts else ())]
+    own, names = ", ".join(OWN.values()), ", ".join(shared)
+    empty = "" if verdicts else f", {', '.join(TEXTS_OF_VERDICTS)}"
     minutes = f"""
     SELECT time / 60000, cluster, namespace, deployment, {_counts("level")} FROM fresh GROUP BY 1, 2, 3, 4
     """
@@ -86,14 +91,18 @@ def _append(verdicts: bool, counts: bool) -> str:
     """
     return f"""
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest(%s::uuid[], {_given(columns)}) AS given(key, {names})
+    SELECT * FROM unnest(%s::uuid[], {_given(OWN.values())}, %s::bigint[]) AS given(key, {own}, number)
+), shared AS MATERIALIZED (
+    SELECT * FROM unnest({_given(shared)}) WITH ORDINALITY AS shared({names}, number)
 ), taken AS (
     INSERT INTO aiops_log_key (key, time, line) SELECT key, time, nextval('aiops_log_number_seq') FROM given
     ON CONFLICT (key) DO NOTHING RETURNING key, line
 ), fresh AS (
-    INSERT INTO aiops_log (id, {names}{empty})
-    SELECT taken.line, {", ".join(f"given.{name}" for name in columns)}{"" if verdicts else ", ''" * 4}
-    FROM taken JOIN given USING (key) RETURNING line_id, cluster, namespace, deployment, time, level
+    INSERT INTO aiops_log (id, {own}, {names}{empty})
+    SELECT taken.line, {", ".join(f"given.{name}" for name in OWN.values())},
+        {", ".join(f"shared.{name}" for name in shared)}{"" if verdicts else ", ''" * 4}
+    FROM taken JOIN given USING (key) JOIN shared USING (number)
+    RETURNING line_id, cluster, namespace, deployment, time, level
 ){counted if counts else ""}
 SELECT line_id{"" if counts else ", cluster, namespace, deployment, time, level"} FROM fresh
 """
@@ -164,18 +173,46 @@ def key_of(id: str) -> str:
     return hashlib.sha256(id.encode()).hexdigest()[:32]
 
 
-def columns_of(lines) -> tuple[bool, list[list]]:
+def columns_of(lines) -> tuple[bool, list]:
     """Return whether the lines have verdicts, and the parameters of APPEND; of several with one id the first counts."""
     verdicts = any("anomaly_level" in line or "masked_log" in line for line in lines)
     now = int(time.time() * 1000)
-    rows: dict[str, tuple] = {}
+    rows: dict[str, tuple[str, int, str, int]] = {}
+    numbers: dict[tuple, int] = {}
+    shared: list[tuple] = []
+    names = [name for name in (*SHARED, *(VERDICT if verdicts else ())) if name not in IN_JSON]
     for given in lines:
         line = placed(given, now)
-        row = tuple(_value(name, line) for name in LINE)
-        if verdicts:
-            row += tuple(_judged(name, line.get(name)) for name in VERDICT)
-        rows.setdefault(key_of(row[0]), row)
-    return verdicts, [list(rows), *(list(column) for column in zip(*rows.values(), strict=True))]
+        id = _value("_id", line)
+        key = key_of(id)
+        if key in rows:
+            continue
+        attributes, unexpected = line.get("attributes"), line.get("unexpected") if verdicts else None
+        same = (
+            *map(line.get, names),
+            json.dumps(attributes) if attributes else None,
+            json.dumps(unexpected) if unexpected else None,
+        )
+        number = numbers.get(same)
+        if number is None:
+            number = numbers[same] = len(shared) + 1
+            row = tuple(_value(name, line) for name in SHARED)
+            shared.append(row + tuple(_judged(name, line.get(name)) for name in VERDICT) if verdicts else row)
+        rows[key] = id, int(line["time"]), _value("log", line), number
+    ids, times, logs, of = zip(*rows.values(), strict=True)
+    own = [_plain(rows), _texts(ids), _plain(times), _texts(logs), _plain(of)]
+    return verdicts, [*own, *(list(column) for column in zip(*shared, strict=True))]
+
+
+def _plain(values: Iterable[str | int]) -> str:
+    """Return an array of numbers, or of keys in hex, as PostgreSQL writes it."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def _texts(values: Iterable[str]) -> str:
+    """Return an array of texts as PostgreSQL writes it: for thousands of texts psycopg takes ten times as long."""
+    joined = "\0".join(values).replace("\\", "\\\\").replace('"', '\\"')
+    return '{"' + joined.replace("\0", '","') + '"}'
 
 
 def _value(name: str, line: dict):

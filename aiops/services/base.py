@@ -67,6 +67,23 @@ def read_explanations(data: bytes) -> list[dict]:
     return rows
 
 
+def read_questions(data: bytes) -> list[tuple[str, str, str, list[str], list[int]]]:
+    """Return what KNOWN_VERDICTS asks: the names of each workload, its texts, and the lines of each. Raises
+    ValueError.
+    """
+    rows = []
+    try:
+        for *names, texts, lines in sanitize.read_json(data):
+            cluster, namespace, deployment = map(str, names)
+            counts = [max(1, int(count)) for count in lines]
+            if len(texts) != len(counts):
+                raise ValueError("as many texts as numbers of lines")
+            rows.append((cluster, namespace, deployment, list(map(str, texts)), counts))
+    except TypeError as problem:
+        raise ValueError(str(problem)) from None
+    return rows
+
+
 def dump(value) -> bytes:
     """Return a value as compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -13,19 +13,21 @@ from datetime import datetime, timedelta
 from aiops.judging import feedback
 from aiops.judging.template_cache import Learned, TemplateCache
 from aiops.wire import folders, payloads, subjects
-from kernel.serve import Route
+from kernel.serve import Reply, Route
 from kernel.singleton import Holder
 from opnilog import weighing
 from opnilog.store import Versions
 from opnilog.usual_values import UsualValues
 
 from . import base
+from .watched import LOOK_EVERY_S, Watched
 
 log = logging.getLogger(__name__)
 
 LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
+MAX_ANSWER = 4 << 20  # characters of texts and templates in an answer about known verdicts
 LEAST = 1e-6  # the least confidence: on the wire 0 is none
 OVERLAP = timedelta(minutes=1)  # feedback may be committed later than feedback with a later time
 
@@ -39,6 +41,7 @@ class WorkloadDrain:
         self.loaded = False
         self.changed = False
         self.owned = feedback.Owned()
+        self.workloads = Watched()
         self.values, self.version = UsualValues(), ""  # of the model that serves
         self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
         self.newest: tuple = ()  # what `feedback.newest` returned before it was learned
@@ -50,8 +53,9 @@ class WorkloadDrain:
             subjects.MODEL_UPDATE: Route(self.model_update),
             subjects.FEEDBACK: Route(self.feedback),
             subjects.EXPLANATIONS: Route(self.explanations, "", BATCH, LINGER_S),
+            subjects.KNOWN_VERDICTS: Route(self.known_verdicts),
         }
-        self.ticks = ((1.0, self.poll),)
+        self.ticks = ((1.0, self.poll), (LOOK_EVERY_S, self.look))
 
     def start(self) -> list[tuple[str, bytes]]:
         return self.poll()
@@ -67,6 +71,7 @@ class WorkloadDrain:
             if data:
                 self._load(data)
             self.loaded, self.feedback_times, self.newest = True, {}, ()
+            self.workloads.poll()
         self._follow_model()
         messages = []
         newest = feedback.newest(self._learned_until())
@@ -78,6 +83,10 @@ class WorkloadDrain:
         if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
             self.save()
         return messages
+
+    def look(self) -> None:
+        if self.loaded:
+            self.workloads.poll()
 
     def learn_feedback(self) -> list[tuple[str, bytes]]:
         """Learn the users' feedback that is not in the cache yet: the message about it is faster, but may be lost."""
@@ -174,6 +183,40 @@ class WorkloadDrain:
             *base.lists(subjects.OPNILOG_WORKLOAD, misses),
         ]
 
+    def known_verdicts(self, data: bytes) -> Reply | None:
+        """Answer which verdicts are known, with what is usual for the values in lines of that text, if this replica is
+        active: None for a workload that is not watched, and for a text without a verdict. Raises ValueError for a wrong
+        request.
+        """
+        if not self.loaded:
+            return None
+        room, answer = MAX_ANSWER, []
+        for cluster, namespace, deployment, texts, lines in base.read_questions(data):
+            verdicts = None
+            if self.workloads.covers((cluster, namespace, deployment)):
+                verdicts = []
+                for masked, count in zip(texts, lines, strict=True):
+                    verdict = self._known(cluster, namespace, masked, count) if room > 0 else None
+                    room -= len(masked) + len(verdict[1]) if verdict else 0
+                    verdicts.append(verdict)
+            answer.append(verdicts)
+        return Reply(base.dump(answer))
+
+    def _known(self, cluster: str, namespace: str, masked: str, count: int) -> list | None:
+        hit = self.cache.match(masked, count)
+        if hit is None:
+            return None
+        level, confidence, unexpected = hit.level, hit.confidence, hit.unexpected
+        own = self.owned.level(cluster, namespace, masked)
+        if own is not None:
+            level, confidence, unexpected = own, None, None
+        if confidence is not None:
+            confidence = max(confidence, LEAST)
+        if level == subjects.ANOMALY:
+            return [level, hit.template, hit.cluster_id, confidence, unexpected, []]
+        limits = [] if own or self.cache.is_labelled(masked) else self.values.limits(masked, count)
+        return [level, hit.template, hit.cluster_id, confidence, None, limits]
+
     def explanations(self, messages: list[bytes]) -> None:
         """Keep with the text which words the model did not expect, for the next lines of that text."""
         for message in messages if self.loaded else ():
@@ -220,6 +263,7 @@ class WorkloadDrain:
 
     def parameters(self, data: bytes) -> list[tuple[str, bytes]]:
         _workloads, kind = base.read_parameters(data)
+        self.workloads.parameters(data)
         return self._forget(kind) if kind != subjects.STATUS_UPDATE else []
 
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:

@@ -31,6 +31,7 @@ MODEL_STATUS = "model_status"
 WORKLOAD_PARAMETERS = "workload_parameters"
 FEEDBACK = "mlp.aiops.feedback"
 EXPLANATIONS = "mlp.aiops.explanations"
+KNOWN_VERDICTS = "mlp.aiops.known_verdicts"
 
 # --- words ---------------------------------------------------------------------------------------------------------
 JOB_START, JOB_END = b"JobStart", b"JobEnd"
@@ -132,6 +133,11 @@ SUBJECTS = {
                 also=(("drain", ""),),
                 note="our own: which words of an anomaly the model did not expect, or `[position,value,usual]`"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
+        Subject(
+            KNOWN_VERDICTS, "log intake", "drain", "", "`[[cluster,namespace,deployment,[text,…],[lines,…]],…]`",
+            reply="`[null or [null or [level,template,number,confidence,unexpected,limits],…],…]`",
+            note="our own: verdicts of masked texts, to be stored with their lines; the active replica answers",
+        ),
     )
 }  # fmt: skip
 

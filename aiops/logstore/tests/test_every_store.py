@@ -200,3 +200,9 @@ def test_what_is_appended_all_or_nothing_is_stored_and_counted_at_the_end(store)
     assert counted == {("shop", "web"): 2, ("shop", "db"): 1}
     bars = store.histogram({"query": {"match_all": {}}}, NOW - 3_600_000, 7_200_000, 1)
     assert {level: lines for level, lines in bars[0].items() if lines} == {"": 3, "Anomaly": 1}
+
+
+def test_any_signs_of_a_line_are_stored_as_they_are():
+    texts = ['say "no"', "C:\\new\\", "{a,b}", "NULL", "", " a ", "one\ntwo\tthree", "张三 ☃", '\\"', "%s"]
+    DatabaseStore().append([line(n, log=text) for n, text in enumerate(texts)])
+    assert list(LogLine.objects.order_by("pk").values_list("log", flat=True)) == texts
