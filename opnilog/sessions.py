@@ -17,8 +17,10 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:  # else imported where it is used: services at rest do without its 16 MiB
+    import numpy as np
 
 FOLDS = 5
 ALARMS = 0.001  # share of held-out training sessions allowed above the threshold
@@ -51,7 +53,7 @@ class Sessions:
         self.optional: dict[Event, tuple[int, int]] = {}  # with the least and the most of it in a normal session
         self.ordered: list[Pair] = []  # the first one before the second
         self.odd_share = 0.0  # of the sessions held out of the learning
-        self.table = np.zeros((0, 0), dtype=np.float32)
+        self.table: np.ndarray | None = None  # a row for each of the known, a column for each event
 
     def fit(self, sessions: Sequence[Iterable[Event]], seed: int = 1) -> Sessions:
         """Learn normal sessions, whose events are in order, and set the threshold from them.
@@ -98,6 +100,8 @@ class Sessions:
         """Return (event, count here, count in the nearest normal session) of each event that differs and counts, the
         worst first.
         """
+        import numpy as np
+
         counts = Counter(events)
         strange = [(event, times, 0) for event, times in counts.items() if event not in self.events]
         nearest = np.rint(np.expm1(self.table[self._distances(counts.items()).argmin()])).astype(int)
@@ -154,12 +158,16 @@ class Sessions:
         self._keep([counts for counts, _ in counted.most_common(self.most)])
 
     def _keep(self, most: Sequence[Counts]) -> None:
+        import numpy as np
+
         self.known = dict.fromkeys(most)
         events = dict.fromkeys(event for counts in most for event, _ in sorted(counts, key=str))
         self.events = {event: place for place, event in enumerate(events)}
         self.table = np.stack([self._row(counts) for counts in most]) if most else self.table
 
     def _row(self, counts: Iterable[tuple[Event, int]]) -> np.ndarray:
+        import numpy as np
+
         row = np.zeros(len(self.events), dtype=np.float32)
         for event, times in counts:
             if event in self.events:
@@ -168,10 +176,14 @@ class Sessions:
 
     def _distances(self, counts: Iterable[tuple[Event, int]]) -> np.ndarray:
         """Return the distance to each known session."""
+        import numpy as np
+
         here = dict(counts)
         return np.abs(self.table - self._row(here.items())) @ self._weights(here)
 
     def _weights(self, here: Mapping[Event, int]) -> np.ndarray:
+        import numpy as np
+
         weights = np.ones(len(self.events), dtype=np.float32)
         for event, (least, most) in self.optional.items():
             if event in self.events and least <= here.get(event, 0) <= most:
