@@ -1,4 +1,4 @@
-"""The end and the limit of a key are changed while it stays the same; its owner is told before it expires."""
+"""The end and the limit of a key are changed while it stays the same; its owner is notified before it expires."""
 
 from __future__ import annotations
 

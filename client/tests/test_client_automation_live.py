@@ -144,6 +144,7 @@ def test_schedules_are_created_paused_and_run_at_once(client):
     assert client.json("schedule", "ls") == []
 
 
+@pytest.mark.long
 def test_an_output_is_deployed(client):
     client.run("run", "src/fit.py", "--name", "fit", "--cpu", "0.1")
     assert client.json("model", "create", "calc", "fit/predictor.py", "--package", "numpy")["state"] == "ready"

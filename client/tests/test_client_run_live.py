@@ -119,6 +119,7 @@ def test_an_interrupt_cancels_or_detaches(client, choice, left):
     assert (job["state"], job["outcome"]) == (left, "cancelled" if choice == "cancel" else "")
 
 
+@pytest.mark.long
 def test_a_lost_connection_is_opened_again_at_the_same_byte(world):
     client, platform, _name = world
     write(
