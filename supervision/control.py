@@ -15,6 +15,7 @@ import time
 import xmlrpc.client
 from contextlib import suppress
 from pathlib import Path
+from xml.parsers.expat import ExpatError
 
 from django.conf import settings
 
@@ -30,6 +31,10 @@ ANSWER_LIMIT_S = 5  # for a query: it can be repeated, and a shutdown must not w
 BEGIN_LIMIT_S = 30  # for the order to start a part: it starts a process, which takes long on a busy machine
 SHUTDOWN_STATE, ALREADY_STARTED, NOT_RUNNING = 6, 60, 70
 PRIORITY = {"servers": 1, "front": 2, "background": 3}  # after a signal supervisord stops the highest first
+# No answer, or not all of one: it was killed in the middle, or had no room on the disk.
+UNREADABLE = (
+    OSError, http.client.HTTPException, xmlrpc.client.ProtocolError, xmlrpc.client.ResponseError, ExpatError,
+)  # fmt: skip
 MAKES_OWN = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKE_TERMOUT", "MAKE_TERMERR")
 
 
@@ -135,7 +140,7 @@ class Supervisord:
         try:
             with xmlrpc.client.ServerProxy("http://supervisord/RPC2", transport=transport) as server:
                 return getattr(server.supervisor, method)(*arguments)
-        except (OSError, http.client.HTTPException, xmlrpc.client.ProtocolError) as problem:
+        except UNREADABLE as problem:
             raise SupervisorGone(str(problem)) from problem
         except xmlrpc.client.Fault as fault:
             if fault.faultCode != SHUTDOWN_STATE:

@@ -43,7 +43,9 @@ class WorkspaceOut(serializers.Serializer):
     ram = serializers.IntegerField()
     environment = serializers.CharField(allow_blank=True, help_text="its named environment; empty without one")
     datasets = serializers.ListField(child=serializers.CharField())
-    job = serializers.CharField(source="job.name", default="", help_text="the job that it opens; empty without one")
+    job = serializers.CharField(
+        source="job.name", default="", allow_blank=True, help_text="the job that it opens; empty without one"
+    )
     state = serializers.ChoiceField(choices=State.choices)
     queued = serializers.SerializerMethodField(help_text="whether it waits for free resources")
     reason = serializers.CharField(allow_blank=True)

@@ -6,7 +6,7 @@ recipient may see the lines is asked again at each check, so a right that is los
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from accounts.lifecycle import hold_active
 from accounts.models import User
+from aiops import logstore
 from aiops.models import AlertRule
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row
@@ -32,6 +33,12 @@ DEFAULTS: dict[str, dict] = {  # of a new rule, where they are not those of the 
     Kind.SESSION: {"threshold": 1},
 }
 NO_RECIPIENT = Message("must be users who may see these lines, or are in a tenant of yours")
+
+
+def named_in(query: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return (cluster, namespace, deployment) of a query as they are stored, "" for each that is not given."""
+    cluster, namespace, deployment = (logstore.clean(query.get(name)) for name in NAMED)
+    return cluster, namespace, deployment
 
 
 def visible(user: User):

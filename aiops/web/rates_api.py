@@ -72,8 +72,8 @@ class Rates(ContractView):
     }  # fmt: skip
 
     def get(self, request):
-        given = {name: request.query_params.get(name, "") for name in rules.NAMED}
-        names = given["cluster"] or scope.LOCAL, given["namespace"] or request.user.username, given["deployment"]
+        cluster, namespace, deployment = rules.named_in(request.query_params)
+        names = cluster or scope.LOCAL, namespace or request.user.username, deployment
         if not scope.may_see(request.user, *names[:2]):
             raise Missing("workload")
         rows = rate_table.templates(request.user, names)
@@ -90,7 +90,7 @@ class RateAnomalies(ContractView):
     }  # fmt: skip
 
     def get(self, request):
-        given = tuple(request.query_params.get(name, "") for name in rules.NAMED)
+        given = rules.named_in(request.query_params)
         rows = rate_table.visible(request.user, given)
         if current := request.query_params.get("current"):
             rows = rows.filter(until__isnull=current == "true")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from aiops import logstore
 from aiops.judging import rules, session_table
 from aiops.judging.rate_minutes import names_of
 from aiops.models import SessionAnomaly
@@ -65,8 +66,8 @@ class SessionAnomalies(ContractView):
     }  # fmt: skip
 
     def get(self, request):
-        given = tuple(request.query_params.get(name, "") for name in rules.NAMED)
+        given = rules.named_in(request.query_params)
         rows = session_table.visible(request.user, given)
-        if value := request.query_params.get("value"):
+        if value := logstore.clean(request.query_params.get("value")):
             rows = rows.filter(value=value)
         return self.page(rows)

@@ -85,7 +85,7 @@ class Suppressions(ContractView):
     }
 
     def get(self, request):
-        given = tuple(request.query_params.get(name, "") for name in rules.NAMED)
+        given = rules.named_in(request.query_params)
         return self.page(suppressions.visible(request.user, given))
 
     def post(self, request):

@@ -28,7 +28,7 @@ def keep_files(keep, tmp_path_factory):
 
     def make(world):
         root, kept = storage.root(), tmp_path_factory.mktemp("kept")
-        places = [root / name for name in ("datasets", "code", "jobs", "models", "apps")]
+        places = [root / name for name in ("datasets", "code", "jobs", "models", "apps", "workspaces")]
         for place in places:
             shutil.rmtree(place, ignore_errors=True)
         objects = keep(world)

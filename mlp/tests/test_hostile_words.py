@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.models import Delivery, Notice, Preference, Share, User, Visit
 from aiops import logstore
 from aiops.models import Alert, AlertRule, Feedback, SavedSearch, Template
-from apps.models import Application, Rollout
+from apps.models import AppKey, Application, Rollout
 from automation.models import Pipeline, Schedule, Sweep
 from conftest import add_user
 from datasets.models import Dataset
@@ -117,7 +117,7 @@ def put_hostile(alice, staff) -> dict:
             phase="failed", reason=EVIL,
         ),
     }  # fmt: skip
-    for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery):
+    for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery, AppKey):
         rows[model._meta.label_lower] = model.objects.first()
     return rows
 

@@ -323,3 +323,10 @@ def test_the_page_of_a_workload_shows_what_was_unusual(shop, alice, bob):
     page = visible_text(visitor(alice).get(f"{address}&template={RETRY}"))
     assert "Lines over time normal 654 anomalies 0" in page
     assert visitor(bob).get(address).status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["rate_anomalies", "session_anomalies", "suppressions"])
+def test_a_name_that_no_line_can_have_finds_nothing(as_alice, kind):
+    for name in ("cluster", "namespace", "deployment", *(["value"] if kind == "session_anomalies" else [])):
+        answer = as_alice.call("get", f"aiops/{kind}?{name}=no%00such")
+        assert (answer.status_code, answer.json()) == (200, []), name

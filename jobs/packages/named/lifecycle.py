@@ -118,11 +118,13 @@ def fail_all_of(user: User, by: str) -> None:
         version.save()
 
 
-def require_unused(version: EnvironmentVersion, reader: User | None = None) -> None:
+def require_unused(
+    version: EnvironmentVersion, reader: User | None = None, uses: list[used.NamedUse] | None = None
+) -> None:
     """Raise WrongState, which says what needs the version, if anything does; others' objects are named to who may
-    know of them.
+    know of them. `uses` are those of the version where they are known already.
     """
-    use = next((use for use in used.uses_of(version) if use.live), None)
+    use = next((use for use in (used.uses_of(version) if uses is None else uses) if use.live), None)
     if use is None:
         return
     if reader is None or used.is_named_to(reader, use, version):

@@ -76,19 +76,20 @@ def _first_values(request) -> dict:
 def environment(request, reference):
     """Show a version: its packages, state, progress and log, and what uses it."""
     version = _version(request, reference)
-    uses = used.shown_to(request.user, version)
+    uses = used.uses_of(version)
+    shown = used.shown_to(request.user, version, uses)
     others = references.readable(request.user).filter(environment=version.environment).exclude(pk=version.pk)
     context = {
         "version": version,
         "progress": installing.progress_of(version),
         "bytes": Environment(version.user_id, version.packages).size_mib() << 20,
-        "uses": uses[:USES_SHOWN],
-        "more_uses": len(uses[USES_SHOWN:]),
+        "uses": shown[:USES_SHOWN],
+        "more_uses": len(shown[USES_SHOWN:]),
         "others": others.exclude(state=VersionState.DELETING).order_by("-number")[:USES_SHOWN],
         "history": history_of(version)[:HISTORY_SHOWN],
         "unsteady": version.state in (VersionState.BUILDING, VersionState.DELETING),
         "changes": not why_not(lambda: lifecycle.require_owner(request.user, version.environment)),
-        "undeletable": why_not(lambda: lifecycle.require_unused(version, request.user)),
+        "undeletable": why_not(lambda: lifecycle.require_unused(version, request.user, uses)),
     }
     return render(request, "jobs/named_environment.html", context)
 

@@ -96,4 +96,4 @@ class NamedEnvironmentDetailOut(NamedEnvironmentOut):
 
     @extend_schema_field(NamedUseOut(many=True))
     def get_used_by(self, version) -> list[dict]:
-        return NamedUseOut(used.shown_to(self.context["request"].user, version), many=True).data
+        return NamedUseOut(used.shown_to(self.context["request"].user, version, used.uses_of(version)), many=True).data

@@ -53,9 +53,8 @@ def is_named_to(reader: User, use: NamedUse, version: EnvironmentVersion) -> boo
     return use.user == reader.username or reader.administers(version.environment.tenant_id)
 
 
-def shown_to(reader: User, version: EnvironmentVersion) -> list[NamedUse]:
-    """Return what uses a version; others' objects have no name, except for the tenant's administrators."""
-    uses = uses_of(version)
+def shown_to(reader: User, version: EnvironmentVersion, uses: list[NamedUse]) -> list[NamedUse]:
+    """Return the uses of a version without the names of others' objects, except for the tenant's administrators."""
     return [use if is_named_to(reader, use, version) else NamedUse(use.kind, use.user, "", use.live) for use in uses]
 
 
