@@ -15,6 +15,8 @@ from snapshots.manifest import Manifest
 
 from .code import cloning
 from .models import Job, Snapshot
+from .models.submission import NOTEBOOK
+from .notebooks import parameters, reading
 from .packages import finding, text
 from .packages.named import references
 
@@ -66,6 +68,20 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
         if code.file(path) is None:
             raise Refused("%(path)s is not in the code of the job", field=text.FIELD, path=path)
     return wanted
+
+
+def need_notebook(user, entry: str, args: list | tuple, workers: int, code: Manifest) -> None:
+    """Raise Refused for a notebook that could not be executed, and for arguments that are no parameters of one."""
+    if not entry.endswith(NOTEBOOK):
+        return
+    if workers > 1:
+        raise Refused("must be 1: a notebook is executed by one worker", field="workers")
+    parameters.of_arguments(args)
+    file = code.file(entry)
+    blob = store.open_blob(user.username, file.blob) if file is not None else None
+    if blob is not None:
+        with blob:
+            reading.need_executable(blob.read(), entry)
 
 
 def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Manifest) -> dict:

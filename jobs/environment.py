@@ -19,6 +19,7 @@ from snapshots import tree
 from .auth import job_token, message_prefix, nats_address, nats_inbox
 from .code import capture
 from .models import Job
+from .notebooks import place as notebooks
 from .packages import trust, using
 from .packages.store import Environment
 
@@ -89,10 +90,10 @@ def run_spec(job: Job, user) -> RunSpec:
     if job.network_policy != Network.NONE:
         _write_token(job)
         mounts.append(Mount(token_dir(job), TOKEN))
-    mounts += trust.mounts()
+    mounts += (*trust.mounts(), *(notebooks.mounts() if job.is_notebook else ()))
     return RunSpec(
         name=job.run_name,
-        command=[using.python_of(runner, packages), "-u", f"{runner.place(code, SCRIPTS)}/{job.entry}", *job.args],
+        command=[using.python_of(runner, packages), "-u", *_command(job, runner, code, workspace)],
         cwd=workspace,
         environment=_environment(job, user, runner, workspace, links) | using.variables_of(runner, packages),
         log=log_path(job),
@@ -110,6 +111,14 @@ def run_spec(job: Job, user) -> RunSpec:
         usage=usage_path(job),
         network=job.network_policy,
     )
+
+
+def _command(job: Job, runner: Runner, code: Path, workspace: Path) -> list[str]:
+    """Return what Python runs, with its arguments."""
+    place = runner.place(code, SCRIPTS)
+    if job.is_notebook:
+        return notebooks.command(runner, place, job.entry, job.args, runner.place(workspace, WORKSPACE))
+    return [f"{place}/{job.entry}", *job.args]
 
 
 def _environment(job: Job, user, runner: Runner, workspace: Path, links: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from .artifacts import space
 from .code import capture, sweeping
 from .doctor import diagnose
 from .models import Job, State
+from .notebooks import place as notebooks
 from .packages import building
 from .packages.named import locating
 
@@ -129,6 +130,8 @@ def _failed(job: Job, end: str, worker: int = 0, outcome: str = Outcome.FAILED, 
     """Record a failed run with the end of its log, which is that of the worker that has failed, and with its diagnosis
     where it was the last attempt.
     """
+    if job.is_notebook and exit_code == notebooks.FAILED:
+        end = notebooks.failure(storage.job_dir(job.user.username, job.name)) or end
     diagnosis = diagnose.examine(job, end)
     with transaction.atomic():
         log = log_of_worker(environment.log_path(job), worker)

@@ -21,6 +21,11 @@ PIP_EXTRA_INDEX_URL = PACKAGES.urls(
 PIP_PROXY = PACKAGES.url(
     "MLP_PIP_PROXY", ("http", "https"), help="the proxy by which pip reaches the indexes. Runs can read it"
 )
+NOTEBOOK_PACKAGES = PACKAGES.items(
+    "MLP_NOTEBOOK_PACKAGES",
+    default="nbclient>=0.10,ipykernel>=6.29",
+    help="what executes the notebook of a job: requirements without commas in them, separated by commas",
+)
 PACKAGES_MIB = PACKAGES.integer(
     "MLP_PACKAGES_MIB", 20480, 64, unit="MiB", help="the disk space of the packages of one job"
 )

@@ -11,6 +11,7 @@ from resources.models import Network
 
 LONGEST_LIMIT_S = 365 * 86400
 MAX_PRIORITY = 100
+NOTEBOOK = ".ipynb"
 
 
 class Runtime(models.TextChoices):
@@ -56,12 +57,20 @@ class Submission(models.Model):
     @property
     def needs_packages(self) -> bool:
         """Return whether its runs have an environment of packages."""
-        return bool(self.requirements or self.environment)
+        return bool(self.requirements or self.environment or self.is_notebook)
+
+    @property
+    def is_notebook(self) -> bool:
+        """Return whether it executes a notebook."""
+        return self.entry.endswith(NOTEBOOK)
 
     @property
     def packages_owner(self) -> int:
-        """Return the key of the user in whose folder its environment is."""
-        return self.environment_version.user_id if self.environment_version_id else self.user_id
+        """Return the key of the user in whose folder its environment is: a named one is used as it is, except by a
+        notebook, which needs a kernel beside it.
+        """
+        is_shared = self.environment_version_id and not self.is_notebook
+        return self.environment_version.user_id if is_shared else self.user_id
 
     @property
     def network_policy(self) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
+from django.db.models import Case, F, When
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -25,6 +26,7 @@ import runners
 from accounts.models import State as UserState
 from accounts.models import User
 from jobs.models import Job, State
+from jobs.models.submission import NOTEBOOK
 from kernel import healing, storage
 from kernel.errors import Refused
 from kernel.messages import Message
@@ -43,7 +45,8 @@ PROGRAM = Path(__file__).with_name("program")
 INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
 LOG_LIMIT = 16 << 20
 KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
-OWNER = Coalesce("environment_version__user", "user")  # in whose folder the environment of a job is
+OWNER = Coalesce("environment_version__user", "user")  # in whose folder the environment of a model is
+OWNER_OF_JOB = Case(When(entry__endswith=NOTEBOOK, then=F("user")), default=OWNER)  # as Submission.packages_owner
 GONE = Message("its packages are not there any more, and neither is the code that named them")
 NO_NETWORK = Message("its packages come from an index, which its network policy does not allow")
 
@@ -76,10 +79,15 @@ class Need:
         return store.environment_of(self.user.pk, self.wanted, self.runtime)
 
 
-def ensure_for_job(job: Job) -> Environment | None:
-    """Return the job's environment, None while it is being installed. Raises Failed; RunnerError, OSError."""
+def ensure_for_job(job: Job, named: str = "") -> Environment | None:
+    """Return the job's environment, None while it is being installed; `named` are the lines of its named environment.
+
+    Raises Failed; RunnerError, OSError.
+    """
     since = job.not_before.timestamp()
-    need = Need(job.user, resolve(job), job.runtime, job.cpu, job.ram, job.network_policy, since)
+    lines = [(named or resolve(job)).rstrip("\n"), *(settings.NOTEBOOK_PACKAGES if job.is_notebook else ())]
+    wanted = "".join(f"{line}\n" for line in lines if line)
+    need = Need(job.user, wanted, job.runtime, job.cpu, job.ram, job.network_policy, since)
     note_packages(job, need.environment.digest)
     return ensure(need)
 
@@ -235,7 +243,7 @@ def sweep() -> None:
     if not names:
         return
     waiting = Job.objects.filter(state__in=(State.CREATING, State.RUNNING), run_started=False, reserved=True)
-    keys = set(waiting.values_list(OWNER, "packages")) | using.in_use()
+    keys = set(waiting.values_list(OWNER_OF_JOB, "packages")) | using.in_use()
     needed = {f"{PREFIX}{number}-{digest}" for number, digest in keys}
     for name in names:
         if name not in needed:
@@ -256,7 +264,7 @@ def _discard(name: str) -> None:
 def evict() -> None:
     """Remove environments that were not used for long, that a user has no room for, or whose user is gone."""
     live = Job.objects.filter(state__in=(State.CREATING, State.RUNNING)).exclude(packages="")
-    needed = set(live.values_list(OWNER, "packages")) | using.in_use()
+    needed = set(live.values_list(OWNER_OF_JOB, "packages")) | using.in_use()
     active = set(User.objects.filter(state=UserState.ACTIVED).values_list("pk", flat=True))
     oldest = (timezone.now() - timedelta(days=settings.PACKAGES_DAYS)).timestamp()
     healing.attempt(cache.evict, active)

@@ -65,6 +65,7 @@ ROOMS = {
         "summaries",
         "code",
         "packages",
+        "notebooks",
         "artifacts",
         "queue",
         "lifecycle",

@@ -60,6 +60,11 @@ def ensure_for_job(job: Job) -> Environment | None:
     version = job.environment_version
     if version is None:
         raise Failed(Message("the environment %(name)s was deleted", name=job.environment))
+    if job.is_notebook:  # which needs a kernel beside it: an environment of the job's user
+        ready = building.ensure_for_job(job, lines_of(version))
+        if ready is not None:
+            _note_use(version)
+        return ready
     building.note_packages(job, environment_for(version, job.runtime).digest)
     since = job.not_before.timestamp()
     return ensure(version, job.runtime, cpu=job.cpu, ram=job.ram, network=job.network_policy, since=since)

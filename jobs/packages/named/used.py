@@ -76,4 +76,4 @@ def of_folder(number: int) -> list[using.Use]:
 def needed() -> set[using.Key]:
     """Return the environments that are needed now, by whatever it is."""
     live = Job.objects.filter(state__in=LIVE_JOBS).exclude(packages="")
-    return set(live.values_list(building.OWNER, "packages")) | using.in_use()
+    return set(live.values_list(building.OWNER_OF_JOB, "packages")) | using.in_use()
