@@ -1,4 +1,5 @@
-"""One file of a job's output in the browser: a preview, the image itself, or an HTML page in a sandbox (contract 7).
+"""One file of a job's output in the browser: a preview, a notebook, the image itself, or an HTML page in a sandbox
+(contract 7).
 
 The scripts of an HTML page (of plotly or evidently, say) run in an origin of its own, without cookies, storage or a
 network: they can neither act as the visitor nor send anything. It is shown in a frame of the file's page only, so that
@@ -22,6 +23,8 @@ from kernel.picture import image_kind, is_showable
 
 from .frame import own
 from .models import Job
+from .models.submission import NOTEBOOK
+from .notebooks import showing
 
 PAGES = (".html", ".htm")
 MAX_PAGE = 16 << 20  # bytes: nginx stores as much of a response
@@ -42,9 +45,13 @@ def file(request, name, path):
     row = own(request, name)
     with _open(row, path) as file:
         shown = preview.preview_of(file, path)
+        file.seek(0)
+        notebook = showing.shown(file, path) if path.endswith(NOTEBOOK) else None
     folder, _, last = path.rpartition("/")
     page = path.lower().endswith(PAGES) and shown["text"] and shown["size"] <= MAX_PAGE
-    context = {"job": row, "path": path, "folder": folder, "name": last, "page": page, **shown}
+    context = {
+        "job": row, "path": path, "folder": folder, "name": last, "page": page, "notebook": notebook, **shown,
+    }  # fmt: skip
     return render(request, "jobs/file.html", context)
 
 

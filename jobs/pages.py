@@ -33,6 +33,8 @@ from .environment import log_file
 from .frame import frame, own
 from .log.pages import TAIL
 from .models import Job, LoggedModel, Project
+from .notebooks import place
+from .notebooks import showing as notebooks
 from .packages import showing
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +66,7 @@ def job(request, name):
         "files": files[:FILES_SHOWN],
         "logged_models": _logged_models(row, folder),
         "more": len(files) > FILES_SHOWN,
+        "notebook": _notebook(row, folder),
         "used_titles": _used_titles(),
         "history": history_of(row)[:HISTORY_SHOWN],
         "command": shlex.join([row.entry, *row.args]),
@@ -99,6 +102,18 @@ def _logged_models(row: Job, folder) -> list[LoggedModel]:
     if row.heard is None and not (folder / "models").is_dir():
         return []
     return list(row.logged_models.order_by("-created")[:NESTED_SHOWN])
+
+
+def _notebook(row: Job, folder) -> dict | None:
+    """Return the executed notebook as it is by now; None for a job without one."""
+    if not row.is_notebook:
+        return None
+    path = place.output_of(row.entry)
+    file = storage.open_file(folder, path)
+    if file is None:
+        return None
+    with file:
+        return {**notebooks.shown(file, path), "path": path}
 
 
 def _used_titles() -> dict[str, str]:

@@ -18,6 +18,7 @@ from . import form_values, lifecycle
 from .artifacts import outputs
 from .code import cloning, editing
 from .models import Job, Runtime
+from .models.submission import NOTEBOOK
 from .serializers import JobIn
 
 SCRIPTS_SHOWN = 200
@@ -45,7 +46,8 @@ COPIED = (
 def choices(user) -> dict:
     """Return the choices of the submit form: scripts, ready datasets, runtimes, and free resources."""
     scripts = islice(
-        (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith(".py")), SCRIPTS_SHOWN
+        (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith((".py", NOTEBOOK))),
+        SCRIPTS_SHOWN,
     )
     tenant = Tenant.objects.get(pk=user.tenant_id)
     return {

@@ -12,6 +12,7 @@ urlpatterns = [
     path("workspaces/<str:name>/log", pages.workspace_log, name="workspace_log"),
     path("workspaces/<str:name>/log/download", pages.workspace_log_file, name="workspace_log_file"),
     path("workspaces/<str:name>/title", pages.title, name="workspace_title"),
+    path("workspaces/<str:name>/notebook", pages.run_notebook, name="workspace_notebook"),
     path("workspaces/<str:name>/change", pages.change, name="workspace_change"),
     path("workspaces/<str:name>/delete", pages.delete, name="workspace_delete"),
     path("workspaces/<str:name>/enter", pages.enter, name="workspace_enter"),

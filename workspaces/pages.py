@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from datasets import sources
+from jobs import form_values
 from jobs.log import pages as log_pages
 from jobs.models import Job
 from kernel.models import history_of
@@ -38,7 +39,7 @@ from kernel.textlog import reading
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import addresses, entering, launching, lifecycle
+from . import addresses, entering, launching, lifecycle, notebooks
 from .models import State, Workspace
 from .serializers import WorkspaceIn
 
@@ -128,6 +129,7 @@ def workspace(request, name):
         "workspace": row,
         "address": addresses.address_of(request, row),
         "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
+        "notebooks": notebooks.listed(row),
         "history": history_of(row)[:HISTORY_SHOWN],
         "active": row.is_live,
         "startable": row.state in (State.STOPPED, State.ERROR),
@@ -176,6 +178,23 @@ def change(request, name):
     if problem:
         messages.error(request, problem)
     return redirect("workspace", name=name)
+
+
+@login_required
+@require_POST
+def run_notebook(request, name):
+    """Submit a job that executes a notebook of the workspace, and show it."""
+    row, made = _own(request, name), []
+
+    def submit() -> None:
+        args = form_values.arguments(request.POST.get("args", ""))
+        made.append(notebooks.submit(row, request.POST.get("entry", ""), args, by=request.user.username))
+
+    problem = attempt(submit)
+    if problem:
+        messages.error(request, problem)
+        return redirect("workspace", name=name)
+    return redirect("job", name=made[0].name)
 
 
 @login_required

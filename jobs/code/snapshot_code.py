@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
@@ -38,9 +39,11 @@ class Taken:
 
 
 @contextlib.contextmanager
-def taken(user, entry: str, earlier: Snapshot | None = None, script: str | None = None) -> Iterator[Taken]:
+def taken(
+    user, entry: str, earlier: Snapshot | None = None, script: str | None = None, home: Path | None = None
+) -> Iterator[Taken]:
     """Keep the folder of the script as it is now, or take the files of an earlier snapshot; `script` is a text that
-    replaces the script's. The caller's block commits the rows (`record`); until it ends nothing is removed.
+    replaces the script's, `home` a folder in place of `.home`: what is hidden in it is left out. The caller's block commits the rows (`record`); until it ends nothing is removed.
 
     An earlier snapshot may be another user's: its files are copied, the caller has checked the right to them.
 
@@ -50,7 +53,7 @@ def taken(user, entry: str, earlier: Snapshot | None = None, script: str | None 
     owner = earlier.user.username if earlier is not None else user.username
     with store.shared(user.username), store.shared(owner) if owner != user.username else contextlib.nullcontext():
         draft = store.Draft(user.username)
-        taking = _Taking(user, entry, draft)
+        taking = _Taking(user, entry, draft, home)
         if earlier is None:
             result = taking.of_home(script)
         else:
@@ -83,9 +86,9 @@ def _git_of(earlier: Snapshot) -> dict | None:
 class _Taking:
     """The state of one submission while its files are stored."""
 
-    def __init__(self, user, entry: str, draft: store.Draft):
+    def __init__(self, user, entry: str, draft: store.Draft, home: Path | None = None):
         self.user, self.entry, self.draft = user, entry, draft
-        self.home = storage.home_dir(user.username)
+        self.elsewhere, self.home = home is not None, home or storage.home_dir(user.username)
         used = Blob.objects.filter(user=user).aggregate(bytes=Sum("size"))["bytes"] or 0
         self.room = max(0, settings.CODE_LIMIT - used)  # bytes that the user's new blobs may have
 
@@ -101,8 +104,12 @@ class _Taking:
         manifest, seen = listing.manifest, Seen(self.user.username, top)
         manifest.skipped = [each for each in manifest.skipped if each.path.rstrip("/") != self.entry]
         others = [each for each in listing.files if each.path != self.entry]
+        if self.elsewhere:
+            others = [each for each in others if not any(part.startswith(".") for part in each.path.split("/"))]
         kept = [self._text(script) if script is not None else self._keep(first, seen, True)]
         self._keep_others(listing, others, kept, seen)
+        if self.elsewhere:  # what is not saved is not in `.home`, where the run would look for it
+            manifest.skipped, manifest.open = [], []
         manifest.files = sorted(kept, key=lambda file: file.path)
         manifest.skipped.sort(key=lambda each: each.path)
         manifest.open.sort()

@@ -88,6 +88,7 @@ FILES = (
     | {
         "tcc",
         "place",
+        "notebooks",
         "inventory",
         "work",
         "tenants",
