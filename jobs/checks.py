@@ -14,6 +14,7 @@ from snapshots import scan, store
 from snapshots.manifest import Manifest
 
 from .code import cloning
+from .code.snapshot_code import Taken
 from .models import Job, Snapshot
 from .models.submission import NOTEBOOK
 from .notebooks import parameters, reading
@@ -70,26 +71,26 @@ def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -
     return wanted
 
 
-def need_notebook(user, entry: str, args: list | tuple, workers: int, code: Manifest) -> None:
+def need_notebook(user, entry: str, args: list | tuple, workers: int, code: Taken) -> None:
     """Raise Refused for a notebook that could not be executed, and for arguments that are no parameters of one."""
     if not entry.endswith(NOTEBOOK):
         return
     if workers > 1:
         raise Refused("must be 1: a notebook is executed by one worker", field="workers")
     parameters.of_arguments(args)
-    file = code.file(entry)
+    file = code.manifest.file(entry)
     blob = store.open_blob(user.username, file.blob) if file is not None else None
     if blob is not None:
         with blob:
             reading.need_executable(blob.read(), entry)
 
 
-def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Manifest) -> dict:
+def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Taken) -> dict:
     """Return the columns of a job that say its packages: its requirements, or the version of the named environment,
     which is locked. With an environment the files beside the script are not looked at. Raises Refused.
     """
     if not environment:
-        return {"requirements": requirements_of(user, wanted, find, entry, code)}
+        return {"requirements": requirements_of(user, wanted, find, entry, code.manifest)}
     need_environment(tenant, environment, wanted)
     return references.columns(tenant, environment)
 

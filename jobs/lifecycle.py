@@ -77,8 +77,8 @@ def create_job(
     try:
         with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
             members.hold(user, chosen.name)
-            checks.need_notebook(user, entry, args, workers, code.manifest)
-            packages = checks.packages_of(user, chosen, requirements, find_requirements, environment, entry, code.manifest)
+            checks.need_notebook(user, entry, args, workers, code)
+            packages = checks.packages_of(user, chosen, requirements, find_requirements, environment, entry, code)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)
             job_inputs.need_inputs(user, inputs or {})

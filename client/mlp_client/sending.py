@@ -30,6 +30,7 @@ from .transfer.upload import Upload
 
 PLACE = "checkouts"
 SAFE = re.compile(r"[A-Za-z0-9._-]{1,120}")
+NOTEBOOK = ".ipynb"
 TRIES, THREADS = 3, 8
 AT_ONCE = 1000  # files that the platform is asked about
 HEADER = re.compile(r"^# /// script[ \t]*\n(?:#(?: .*)?\n)*?# ///[ \t]*\n", re.MULTILINE)
@@ -109,9 +110,22 @@ class Sent:
             return entry
         launcher = re.sub("[^A-Za-z0-9._-]", "_", entry.replace("/", "__"))[-120:]
         text = (self._header(entry) + START.format(parts=entry.split("/"))).encode()
+        if entry.endswith(NOTEBOOK):
+            text = self._notebook(entry)
         if self.launchers.setdefault(launcher, text) != text:
             raise Failure(USAGE, tr("{file}: its name is too much like that of another script", file=entry))
         return launcher
+
+    def _notebook(self, entry: str) -> bytes:
+        """Return a copy of a notebook that names the folder in which its modules are; as it is where it is damaged."""
+        with open(os.path.join(self.checkout.root, entry), "rb") as file:
+            text = file.read()
+        try:
+            notebook = json.loads(text.decode("utf-8-sig"))
+            notebook.setdefault("metadata", {})["mlp_folder"] = posixpath.dirname(entry)
+        except (ValueError, TypeError, AttributeError):  # the platform says what is wrong with it
+            return text
+        return json.dumps(notebook).encode()
 
     def _header(self, entry: str) -> str:
         """Return the script's header (PEP 723), "" without one: what starts the script needs the same packages."""

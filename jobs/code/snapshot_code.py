@@ -43,7 +43,8 @@ def taken(
     user, entry: str, earlier: Snapshot | None = None, script: str | None = None, home: Path | None = None
 ) -> Iterator[Taken]:
     """Keep the folder of the script as it is now, or take the files of an earlier snapshot; `script` is a text that
-    replaces the script's, `home` a folder in place of `.home`: what is hidden in it is left out. The caller's block commits the rows (`record`); until it ends nothing is removed.
+    replaces the script's, `home` a folder in place of `.home`, whose hidden files are left out. The caller's block
+    commits the rows (`record`); until it ends nothing is removed.
 
     An earlier snapshot may be another user's: its files are copied, the caller has checked the right to them.
 

@@ -23,14 +23,15 @@ def of_arguments(args: Iterable[str]) -> dict[str, Value]:
     for arg in waiting:
         match = OPTION.fullmatch(arg)
         if match is None:
-            words = "a notebook takes parameters such as --lr 0.1; %(argument)s is none"
-            raise Refused(words, field="args", argument=arg[:100])
+            raise Refused(
+                "a notebook takes parameters such as --lr 0.1; %(argument)s is none", field="args", argument=arg[:100]
+            )
         name, text = match[1].replace("-", "_"), match[2]
         if not name.isidentifier() or keyword.iskeyword(name):
             raise Refused("%(name)s is not the name of a variable", field="args", name=match[1][:100])
         if text is None:
             text = next(waiting, None)
-        if text is None or text.startswith("--") and match[2] is None:
+        if text is None or (text.startswith("--") and match[2] is None):
             raise Refused("the parameter %(name)s has no value", field="args", name=match[1][:100])
         values[name] = value_of(text)
     return values

@@ -21,8 +21,10 @@ def parsed(data: bytes, entry: str) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("nbformat"), int):
         raise Refused("%(entry)s is not a notebook: it does not say its nbformat", field="entry", entry=entry)
     if found["nbformat"] != FORMAT:
-        words = "%(entry)s has nbformat %(version)s, not 4; open it in JupyterLab and save it again"
-        raise Refused(words, field="entry", entry=entry, version=str(found["nbformat"])[:20])
+        raise Refused(
+            "%(entry)s has nbformat %(version)s, not 4; open it in JupyterLab and save it again",
+            field="entry", entry=entry, version=str(found["nbformat"])[:20],
+        )  # fmt: skip
     cells = found.get("cells")
     if not isinstance(cells, list):
         raise Refused("%(entry)s is not a notebook: it has no list of cells", field="entry", entry=entry)
@@ -37,8 +39,10 @@ def need_executable(data: bytes, entry: str) -> None:
     metadata = parsed(data, entry).get("metadata") or {}
     language = language_of(metadata)
     if language and language.lower() not in PYTHON:
-        words = "%(entry)s is written in %(language)s; only notebooks in Python run as jobs"
-        raise Refused(words, field="entry", entry=entry, language=language[:50])
+        raise Refused(
+            "%(entry)s is written in %(language)s; only notebooks in Python run as jobs",
+            field="entry", entry=entry, language=language[:50],
+        )  # fmt: skip
 
 
 def language_of(metadata: object) -> str:

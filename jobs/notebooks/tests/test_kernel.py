@@ -69,9 +69,7 @@ def log(name: str) -> str:
     return (storage.job_dir("alice", name) / "log" / "job.log").read_text()
 
 
-def test_a_notebook_runs_to_its_end_and_keeps_what_it_has_done_when_it_does_not(
-    tasks, as_alice, alice, home, kernels
-):
+def test_a_notebook_runs_to_its_end_and_keeps_what_it_has_done_when_it_does_not(tasks, as_alice, alice, home, kernels):
     (home / "helper.py").write_text("WORD = 'helped'")
     row = outcome(tasks, as_alice, home, "train", TRAINS, args=["--lr", "0.1", "--name=it's"])
     assert row.state == "finished", row.reason + log("train")
