@@ -91,6 +91,21 @@ def test_a_checkout_becomes_a_job_that_is_followed(client):
     assert not [file for file in code["files"] if ".mlp/" in file["path"]]
 
 
+def test_a_notebook_in_a_folder_is_sent_with_the_place_of_its_modules(client):
+    book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}
+    write(client.here, {"lab/train.ipynb": json.dumps(book), "lab/helper.py": "", "lab/broken.ipynb": "{"})
+    client.run("--quiet", "run", "lab/train.ipynb", "--detach", "--cpu", "0.1", "--name", "book", "--", "--lr", "0.1")
+    job, code = last(client), rest(client, "jobs/book/code")
+    assert (job["name"], job["args"]) == ("book", ["--lr", "0.1"])
+    assert job["entry"] == code["folder"] + "/lab__train.ipynb"
+    assert {"lab/helper.py", "lab/train.ipynb"} <= {
+        file["path"].removeprefix(code["folder"] + "/") for file in code["files"]
+    }
+    sent = rest(client, f"jobs/book/code/files/{job['entry']}")
+    assert sent == {**book, "metadata": {"mlp_folder": "lab"}}
+    assert "is not JSON" in client.refused("run", "lab/broken.ipynb", code=4)
+
+
 def test_the_exit_code_is_that_of_the_job(client):
     write(client.here, {"fail.py": "import sys; print('so far'); sys.exit(7)"})
     done = client.run("run", "fail.py", code=7)

@@ -12,6 +12,7 @@ import json
 import os
 from typing import Any, BinaryIO
 
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from jobs.code import highlighting
@@ -54,7 +55,7 @@ class _View:
         self.text, self.pictures, self.cut = MAX_TEXT, MAX_PICTURES, False
 
     def cell(self, number: int, cell: dict) -> dict[str, Any]:
-        """Return a cell: Markdown as `html`, code as `lines` with its `outputs`, anything else as `raw`."""
+        """Return a cell: Markdown as `html`, `code` with its `outputs`, anything else as `raw`."""
         source = self._bounded(text_of(cell.get("source")), MAX_SOURCE)
         view: dict[str, Any] = {"number": number, "kind": cell["cell_type"], "outputs": []}
         if cell["cell_type"] == "markdown":
@@ -67,7 +68,7 @@ class _View:
         return {
             **view,
             "count": count if isinstance(count, int) and 0 < count < 10**9 else "",
-            "lines": highlighting.lines(source, "cell.py"),
+            "code": format_html_join("\n", "{}", ((line,) for line in highlighting.lines(source, "cell.py"))),
             "outputs": [self._output(each) for each in outputs[:MAX_OUTPUTS]],
             "failed": any(each.get("output_type") == "error" for each in outputs),
         }

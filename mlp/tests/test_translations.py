@@ -44,6 +44,7 @@ EXAMPLES = (
     "state = failed",
     "sweep",
     "ResNet-50 lr=0.1 #3",
+    "--lr 0.1",
 )  # are code
 
 
