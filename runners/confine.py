@@ -53,6 +53,7 @@ ETC = (
     ),
     *("gai.conf", "localtime", "timezone", "ssl", "ca-certificates", "pki", "mime.types", "services", "protocols"),
     *("fonts", "OpenCL", "vulkan", "nvidia"),
+    "debian_version",  # pip ends with an error where it is there and cannot be read
 )
 SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")

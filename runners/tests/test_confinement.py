@@ -17,6 +17,8 @@ from runners.shim import landlock
 from .confined import FILES, KINDS, as_user, each, each_that_keeps_files
 from .helpers import eventually
 
+DEBIAN = Path("/etc/debian_version")
+
 
 def test_this_machine_can_isolate_files():
     assert FILES, "neither bubblewrap nor Landlock works here: nothing of this file has been tested"
@@ -30,9 +32,11 @@ def test_it_works_in_its_workspace_and_reads_its_dataset(world):
         "os.mkdir('ckpt'); write('ckpt/model'); write('/dev/null')\n"
         "with tempfile.TemporaryFile() as file: file.write(b'x')\n"
         "multiprocessing.Semaphore(1); child = os.fork() or os._exit(3)\n"
-        f"print(json.dumps([os.getcwd(), read('{data}/x.txt'), os.waitpid(child, 0)[1] >> 8, sys.stdin.read()]))"
+        "name = os.path.exists('/etc/debian_version') and read('/etc/debian_version')\n"
+        f"print(json.dumps([os.getcwd(), read('{data}/x.txt'), os.waitpid(child, 0)[1] >> 8, sys.stdin.read(), name]))"
     )
-    folder, text, code, stdin = world.answer(code)
+    folder, text, code, stdin, debian = world.answer(code)
+    assert debian == (DEBIAN.exists() and DEBIAN.read_text()), "pip reads it"
     assert (folder, text, code, stdin) == (world.runner.place(world.workspace, "/workspace"), "abc", 3, "")
     assert (world.workspace / "ckpt/model").read_text() == "x"
 

@@ -72,7 +72,7 @@ def log(name: str) -> str:
 def test_a_notebook_runs_to_its_end_and_keeps_what_it_has_done_when_it_does_not(tasks, as_alice, alice, home, kernels):
     (home / "helper.py").write_text("WORD = 'helped'")
     row = outcome(tasks, as_alice, home, "train", TRAINS, args=["--lr", "0.1", "--name=it's"])
-    assert row.state == "finished", row.reason + log("train")
+    assert row.state == "finished", row.reason
     assert log("train").splitlines()[:5] == ["lr 0.2 it's helped 模型", "42", "from a shell", "0", "no "
                                              "StdinNotImplementedError"]  # fmt: skip
     assert list(row.metrics.values_list("loss", flat=True)) == [0.5]
