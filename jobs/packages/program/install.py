@@ -29,6 +29,7 @@ def main(folder: str, requirements: str) -> int:
         file.write("".join(f"{path}\n" for path in base))
     python = os.path.join(folder, "bin", "python")
     options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
+    options.append("--no-user")  # access(2), by which pip would choose, says under Landlock that nothing is writable
     code = subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
     if code == 0:
         installed = sorted(
