@@ -82,7 +82,7 @@ def need_notebook(user, entry: str, args: list | tuple, workers: int, code: Take
     blob = store.open_blob(user.username, file.blob) if file is not None else None
     if blob is not None:
         with blob:
-            reading.need_executable(blob.read(), entry)
+            reading.need_executable(blob.read(reading.MAX_BYTES + 1), entry)
 
 
 def packages_of(user, tenant: Tenant, wanted: str, find: bool, environment: str, entry: str, code: Taken) -> dict:

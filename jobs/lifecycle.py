@@ -76,8 +76,8 @@ def create_job(
     disk.require()
     try:
         with snapshot_code.taken(user, entry, earlier, script) as code, transaction.atomic():
-            members.hold(user, chosen.name)
             checks.need_notebook(user, entry, args, workers, code)
+            members.hold(user, chosen.name)
             packages = checks.packages_of(user, chosen, requirements, find_requirements, environment, entry, code)
             sources.hold(user, datasets)
             checks.need_datasets(user, datasets)

@@ -10,6 +10,7 @@ from kernel.errors import Refused
 FORMAT = 4
 PYTHON = ("python", "python3", "ipython", "ipython3")
 KINDS = ("code", "markdown", "raw")
+MAX_BYTES = 64 << 20
 
 
 def parsed(data: bytes, entry: str) -> dict[str, Any]:
@@ -35,7 +36,12 @@ def parsed(data: bytes, entry: str) -> dict[str, Any]:
 
 
 def need_executable(data: bytes, entry: str) -> None:
-    """Raise Refused for a notebook that no run here could execute."""
+    """Raise Refused for a notebook that no run here could execute. `data` is its begin, of MAX_BYTES + 1 at most."""
+    if len(data) > MAX_BYTES:
+        raise Refused(
+            "%(entry)s is larger than %(limit)s MiB: save it without its outputs",
+            field="entry", entry=entry, limit=MAX_BYTES >> 20,
+        )  # fmt: skip
     metadata = parsed(data, entry).get("metadata") or {}
     language = language_of(metadata)
     if language and language.lower() not in PYTHON:

@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from jobs.models import Job
-from jobs.notebooks import parameters
+from jobs.notebooks import parameters, reading
 from kernel import storage
 from kernel.errors import Refused
 from mlp.operators.tests.admin_world import put
@@ -38,6 +38,13 @@ def answer(as_alice, home, text: str, **fields) -> tuple[int, str]:
 ])  # fmt: skip
 def test_a_broken_notebook_is_refused_with_what_is_wrong(as_alice, home, text, says):
     assert answer(as_alice, home, text) == (403, f"entry: {says}")
+    assert not Job.objects.exists()
+
+
+def test_one_that_is_too_large_to_be_looked_at_is_refused(as_alice, home, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_BYTES", 1 << 20)
+    status, says = answer(as_alice, home, book("#" * (1 << 20)))
+    assert (status, says) == (403, "entry: train.ipynb is larger than 1 MiB: save it without its outputs")
     assert not Job.objects.exists()
 
 
