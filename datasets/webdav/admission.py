@@ -87,7 +87,7 @@ def require_reader(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user that are not shared with the holder, as for missing ones."""
     if is_own(holder, target):
         return
-    visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
+    visitor = access.Visitor(User.objects.of_request(holder.user_id))
     if visitor.user is not None and target.dataset and not target.is_home:
         rows = Dataset.objects.select_related("user")
         readable = access.look_up(visitor, rows, target.user, target.dataset)
@@ -104,7 +104,7 @@ def is_own(holder: Holder, target: Target) -> bool:
 
 def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
     """Return (owner, name) of the datasets that are shared with the holder, of that owner where one is given."""
-    user = User.objects.filter(pk=holder.user_id).first()
+    user = User.objects.of_request(holder.user_id)
     shares = grants.made_for(user).filter(kind="dataset") if user is not None else Share.objects.none()
     if owner:
         shares = shares.filter(owner__username=owner)
