@@ -10,8 +10,7 @@ from __future__ import annotations
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import PermissionsMixin
-from django.db import connection, models
-from django.utils.functional import cached_property
+from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
@@ -31,23 +30,6 @@ ADMINISTRATORS = models.Q(is_staff=True, is_superuser=True)  # those of `User.is
 class UserManager(BaseUserManager):
     def get_by_natural_key(self, username):
         return self.get(username=username)
-
-    def of_request(self, pk: int) -> User | None:
-        """Return the user with that key, or None, as `filter(pk=pk).first()` does.
-
-        Each call with a token asks this; to build the statement anew took longer than to execute it.
-        """
-        names, statement = self._statement
-        with connection.cursor() as cursor:
-            row = cursor.execute(statement, [pk]).fetchone()
-        return row and self.model.from_db(connection.alias, names, row)
-
-    @cached_property
-    def _statement(self) -> tuple[list[str], str]:
-        fields = self.model._meta.concrete_fields
-        columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
-        table = connection.ops.quote_name(self.model._meta.db_table)
-        return [field.attname for field in fields], f"SELECT {columns} FROM {table} WHERE id = %s"
 
 
 class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
