@@ -20,6 +20,7 @@ from django.db import models, transaction
 from django.utils.translation import gettext_noop as _
 from django_fsm import TransitionNotAllowed
 
+from .database import first_row
 from .errors import Refused
 from .messages import word
 
@@ -52,7 +53,15 @@ def lock_row(model: type[models.Model], **key) -> models.Model | None:
 
     FOR NO KEY UPDATE: a foreign key's check on the row need not wait, so cannot deadlock.
     """
+    if _is_plain(model) and not any(value is None or "__" in name for name, value in key.items()):
+        return first_row(model, key, lock=" FOR NO KEY UPDATE")
     return model._default_manager.select_for_update(of=("self",), no_key=True).filter(**key).first()
+
+
+def _is_plain(model: type[models.Model]) -> bool:
+    """Return whether its rows are one table's, all of them, by their key."""
+    all_of_them = type(model._default_manager).get_queryset is models.Manager.get_queryset
+    return all_of_them and not model._meta.parents and not model._meta.ordering
 
 
 @contextmanager

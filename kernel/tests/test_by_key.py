@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from django.core.exceptions import FieldDoesNotExist, FieldError
 from django.forms.models import model_to_dict
 
 from accounts.models import User
-from jobs.models import Job
-from kernel.database import by_key
+from jobs.models import Job, State
+from kernel.database import by_key, first_row
 from mlp.operators.tests.admin_world import put
 
 pytestmark = pytest.mark.django_db
@@ -40,3 +41,17 @@ def test_other_columns_are_read_when_they_are_asked_for(job):
 def test_without_such_a_row_it_is_none(job):
     assert by_key(Job, job.pk + 1) is None
     assert by_key(User, 0) is None
+
+
+def test_a_row_is_found_by_what_refers_to_others_and_by_choices(job, alice):
+    assert first_row(Job, {"user": alice, "name": "fit", "state": State.RUNNING}) == job
+    assert first_row(Job, {"user_id": alice.pk, "name": "fit", "state": State.FINISHED}) is None
+
+
+def test_what_is_no_value_of_a_column_is_refused_as_by_the_orm(job):
+    for wrong in ({"pk": "x"}, {"nothing": 1}):
+        errors = [pytest.raises((ValueError, FieldError, FieldDoesNotExist)) for _ in range(2)]
+        with errors[0]:
+            first_row(Job, wrong)
+        with errors[1]:
+            Job.objects.filter(**wrong).first()
