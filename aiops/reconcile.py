@@ -25,7 +25,7 @@ def run() -> None:
 
 
 def pending() -> list[QuerySet]:
-    """Return what a round is needed for: trainings whose end is not announced everywhere, feedback that is not applied."""
+    """Return what a round is needed for: trainings that are not announced as ended, feedback that is not applied."""
     return [_training(), _unsettled(), Feedback.objects.filter(settled=False)]
 
 

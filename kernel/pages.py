@@ -123,7 +123,7 @@ def attempt(action: Callable[[], object]) -> str:
 
 def act(request: HttpRequest, actions: Mapping[str, Callable], row, shown: HttpResponse) -> HttpResponse:
     """Do with an object what the form's `do` says. Return what the action answers; `shown` if that is nothing, or if it
-    is refused, which a message tells. Raises Http404 for a word that is none of the actions.
+    is refused, with a message that says why. Raises Http404 for a word that is none of the actions.
     """
     action, answers = actions.get(request.POST.get("do", "")), []
     if action is None:

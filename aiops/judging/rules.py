@@ -149,7 +149,7 @@ def _people(rule: AlertRule, names: Iterable[str]) -> list[User]:
     if len(wanted) > MAX_RECIPIENTS:
         raise Refused("at most %(most)s recipients", field="recipients", most=MAX_RECIPIENTS)
     people = list(User.objects.filter(username__in=wanted))
-    # One answer for unknown and not entitled ones, so that names are not told.
+    # One answer for unknown and not entitled ones, so that names are not disclosed.
     if len(people) < len(wanted) or not all(entitled(rule, person) for person in people):
         raise Refused(NO_RECIPIENT, field="recipients")
     return people

@@ -56,8 +56,8 @@ WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 class Look:
     """The question that begins each round: is something under way, and is something due?
 
-    One prepared statement on the connection that holds the lock: building the queries anew and having each planned
-    would cost an idle machine many times as much.
+    One prepared statement on the connection that holds the lock: building the queries and planning them in each
+    round would cost an idle machine many times as much.
     """
 
     def __init__(self, lock: Held):
