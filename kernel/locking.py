@@ -48,6 +48,14 @@ class WrongState(Refused):
         super().__init__(template, field="state", **params)
 
 
+def get_or_missing(rows: models.QuerySet, number: int | None, kind: str) -> models.Model:
+    """Return the row of that number, which is None for what is no number. Raises Missing."""
+    row = rows.filter(pk=number).first()
+    if row is None:
+        raise Missing(kind)
+    return row
+
+
 def lock_row(model: type[models.Model], **key) -> models.Model | None:
     """Return the row, locked until the transaction ends, or None. Rows it refers to are not locked.
 
