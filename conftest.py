@@ -22,6 +22,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import connection, transaction
 from django.test import Client, TransactionTestCase, override_settings
+from django.test.client import ClientHandler
 
 import mlp.worker  # noqa: F401 (registers every actor)
 from accounts import lifecycle as accounts
@@ -29,7 +30,7 @@ from accounts.models import User
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
-from mlp.tests import chromium, servers, template
+from mlp.tests import chromium, handlers, servers, template
 from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
 from mlp.tests.forgetting import forget
@@ -120,6 +121,12 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix, d
     if servers.ours():  # on a server that was given, the next run would find what this one has left
         with django_db_blocker.unblock():
             connection.settings_dict["TEST"]["TEMPLATE"] = template.make()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_chain_of_middleware():
+    handlers.build()
+    ClientHandler.load_middleware = handlers.load_middleware
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from rest_framework import authentication
 
-from kernel.database import AWAY
+from kernel.database import AWAY, by_key
 from kernel.errors import NOT_AUTHENTICATED, Fault, Refused
 from kernel.messages import Message
 
@@ -43,7 +43,7 @@ class BearerAuthentication(authentication.BaseAuthentication):
         if token is None or token.startswith(JOB_PREFIX):
             return None
         holder = tokens.lookup(token, narrow=True, address=throttle.client_address(request))
-        user = holder and User.objects.filter(pk=holder.user_id).first()
+        user = holder and by_key(User, holder.user_id)
         if not user or not user.is_active:
             raise Refused(BAD_TOKEN, field="token")
         _require_scope(holder, request)
@@ -108,7 +108,7 @@ def user_of_token(token: str, *also: Scope) -> User | None:
     holder = tokens.user_holder(token, narrow=True)
     if holder is None or holder.scope not in (Scope.FULL, *also):
         return None
-    user = holder and User.objects.filter(pk=holder.user_id).first()
+    user = holder and by_key(User, holder.user_id)
     return user if user and user.is_active else None
 
 

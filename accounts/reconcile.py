@@ -48,8 +48,8 @@ def run() -> None:
         ).delete()
 
 
-def due() -> list[QuerySet]:
-    """Return the rows that a round is to be run for at once, by the time of the database."""
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: what is due, by the time of the database."""
     return [_deliveries(Now())]
 
 

@@ -15,7 +15,7 @@ from .training import launching, versions
 
 
 def run() -> None:
-    healing.each(launching.poll, TrainingRun.objects.filter(state=State.TRAINING))
+    healing.each(launching.poll, _training())
     for pk in _unsettled().values_list("pk", flat=True):
         healing.attempt(launching.settle, pk, False)
     healing.attempt(launching.free_lease)
@@ -24,9 +24,13 @@ def run() -> None:
     healing.attempt(launching.sweep)
 
 
-def unfinished() -> list[QuerySet]:
-    """Return the trainings whose end is not announced everywhere, and the feedback that is not applied yet."""
-    return [_unsettled(), Feedback.objects.filter(settled=False)]
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: trainings that are not announced as ended, feedback that is not applied."""
+    return [_training(), _unsettled(), Feedback.objects.filter(settled=False)]
+
+
+def _training() -> QuerySet:
+    return TrainingRun.objects.filter(state=State.TRAINING)
 
 
 def _unsettled() -> QuerySet:

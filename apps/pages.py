@@ -21,15 +21,10 @@ from kernel.pages import (
     Problems,
     app_address,
     attempt,
-    fill_name,
-    filtered,
-    form_mark,
     free_name,
-    made_by,
-    page_of,
+    list_and_create,
     problems_of,
     read_form,
-    remember_made,
     retitle,
     say_trashed,
     shown_in_trash,
@@ -64,46 +59,36 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def applications(request):
     """Show the user's applications; a POST creates one."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), AppIn().fields)
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("application", name=name)
-    mine = Application.kept.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk").select_related("model", "user"), State.values)
-    page = page_of(request, rows)
-    for row in page.object_list:
+    return list_and_create(
+        request, Application.kept.select_related("model", "user"), LISTING, "apps/applications.html",
+        states=State.choices, create=_create, fields=AppIn().fields, context=_form,
+        opened_by={"new", "model", "follows"}, complete=_with_traffic,
+    )  # fmt: skip
+
+
+def _with_traffic(rows: list[Application]) -> None:
+    for row in rows:
         row.traffic = request_rates.read(row)
-    any_app = bool(page.object_list) or mine.exists()
+
+
+def _form(request) -> dict:
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "states": State.choices,
-        "any": any_app,
-        "problems": problems,
+    return {
         "form": {**_first_values(request, tenant), **request.POST.dict()},
         "aliases": _aliases(request.user),
         "models": _models(request.user),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
-        "open": bool(problems or not any_app or {"new", "model", "follows"} & set(request.GET)),
-        "mark": form_mark(request),
         "base": f"{app_address(request)}/{request.user.username}",
-        **chosen,
     }
-    return render(request, "apps/applications.html", context, status=problems.status if problems else 200)
 
 
 def _is_one(text: str) -> bool:
     return text == "1"
 
 
-def _create(request) -> None:
-    fill_name(request, Application)
+def _create(request) -> Application:
     fields = read_form(request, AppIn, gpu=int, cpu=float, ram=int, public=_is_one, may_restart=_is_one)
-    row = lifecycle.create_app(user=request.user, by=request.user.username, **fields)
-    remember_made(request, row.name)
+    return lifecycle.create_app(user=request.user, by=request.user.username, **fields)
 
 
 def _first_values(request, tenant: Tenant) -> dict:

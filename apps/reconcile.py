@@ -48,9 +48,10 @@ def run() -> None:
         after_commit.enqueue("apps.erase", pk, False)
 
 
-def unfinished() -> list[QuerySet]:
-    """Return what a lost message may have left, beside the applications that should be up."""
-    return [_rollouts(), _stopping()]
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
+    states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
+    return [states, _rollouts(), _stopping()]
 
 
 def _rollouts() -> QuerySet:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
@@ -9,9 +11,11 @@ from jobs.models import Job
 from kernel.pages import free_name
 
 
-def posted(request: HttpRequest) -> dict:
-    """Return the posted fields, with the list of datasets."""
-    return {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
+def shown(request: HttpRequest, first: Callable[[HttpRequest], dict]) -> dict:
+    """Return what the template shows in the form: what was posted, else the first values."""
+    posted = {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
+    form = posted if request.method == "POST" else first(request)
+    return {"form": form, "chosen": form.get("datasets", []), "text": "yaml" in form}
 
 
 def named(request: HttpRequest, rows: QuerySet, parameter: str):

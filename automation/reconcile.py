@@ -21,8 +21,8 @@ def run() -> None:
         healing.attempt(step)
 
 
-def due() -> list[QuerySet]:
-    """Return the rows that a round is to be run for at once, by the time of the database."""
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: what is due, by the time of the database."""
     return [*schedules.due(Now()), *sweeps.unfinished(), *pipelines.unfinished()]
 
 

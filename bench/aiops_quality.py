@@ -4,6 +4,8 @@ One configuration for every system; labels are used to score only. Prints the fi
 status is 1 when one is below its minimum. Without the data it prints a note and measures nothing.
 
 - BGL, five folds: fold k is the line number modulo 5; trained on the normal lines of the other folds.
+- Levels, other systems than BGL, to choose what must not be chosen on it: a line is an anomaly if its program calls it
+  a warning or an error. The level is withheld; trained on the other lines of four folds.
 - HDFS, whole sessions: trained on normal sessions only, precision taken at the full data set's class sizes.
 - Templates: grouping accuracy (GA) and F1 over groups (FGA) of the learned templates, eight systems.
 """
@@ -18,6 +20,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import bars
@@ -34,10 +37,11 @@ from opnilog.score import Scorer
 from opnilog.sessions import Sessions
 
 SYSTEMS = ("Android", "BGL", "HDFS", "HealthApp", "Linux", "OpenSSH", "Windows", "Zookeeper")
-MINIMUM = {"HDFS": 0.988, "BGL": 0.85}
+MINIMUM = {"HDFS": 0.988, "BGL": 0.89}
 HDFS_ABNORMAL, HDFS_NORMAL = 16_838, 553_366  # sessions of the whole data set
 FOLDS = 5
 LEAST_GROUPING = 0.92
+USUAL_LEVELS = {"Android": ("V", "D", "I"), "HDFS": ("INFO",), "Zookeeper": ("INFO",)}
 
 
 def rows(path: Path) -> list[dict]:
@@ -59,13 +63,29 @@ def train_scorer(lines: list[str], folder: Path, parameters: dict) -> Scorer:
     return Scorer.open(folder / "out", device="cpu")
 
 
-def bgl(data: Path, parameters: dict) -> float:
+def bgl(data: Path, parameters: dict, listed: bool) -> float:
     structured = rows(data / "loghub_2k/BGL/BGL_2k.log_structured.csv.gz")
     label = np.array([row["Label"] == "1" for row in rows(data / "labelled/bgl_2k_labels.csv.gz")])
     lines = [f"{row['Component']} {row['Level']} {row['Content']}" for row in structured]
-    fold = np.array([int(row["LineId"]) % FOLDS for row in structured])
+    return by_line(lines, label, range(FOLDS), parameters, listed)
+
+
+def levels(data: Path, parameters: dict, listed: bool) -> None:
+    for system, usual in USUAL_LEVELS.items():
+        structured = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
+        label = np.array([row["Level"] not in usual for row in structured])
+        print(f" {system}")
+        by_line([f"{row['Component']} {row['Content']}" for row in structured], label, [0], parameters, listed)
+
+
+def by_line(lines: list[str], label: np.ndarray, folds: Sequence[int], parameters: dict, listed: bool) -> float:
+    """Print how well the lines are judged by models of the other folds; return F1 without labels.
+
+    A normal line has the score of its fold, an anomaly the mean over the folds' models.
+    """
+    fold = (np.arange(len(lines)) + 1) % FOLDS
     masked, scores = mask_many(lines), np.zeros(len(lines))
-    for number in range(FOLDS):
+    for number in folds:
         with tempfile.TemporaryDirectory() as folder:
             learned = [line for line, odd, where in zip(lines, label, fold, strict=True) if not odd and where != number]
             scorer = train_scorer(learned, Path(folder) / "run", parameters)
@@ -77,13 +97,23 @@ def bgl(data: Path, parameters: dict) -> float:
         )
         mine = (fold == number) & ~label
         scores[mine] = scored[mine]
-        scores[label] += scored[label] / FOLDS
-    free = f1(scores > 1 - weighing.THRESHOLD, label)
+        scores[label] += scored[label] / len(folds)
+    judged = label | np.isin(fold, folds)
+    masked, scores, label = [masked[place] for place in judged.nonzero()[0]], scores[judged], label[judged]
+    odd = scores > 1 - weighing.THRESHOLD
+    free = f1(odd, label)
     best = max(f1(scores >= value, label) for value in np.unique(scores))
     print(
         f"  AUROC {roc_auc_score(label, scores):.4f}   average precision {average_precision_score(label, scores):.4f}"
     )
-    print(f"  F1 without labels {free[0]:.4f} ({free[1]} false alarms, {free[2]} misses)   best {best[0]:.4f}")
+    print(
+        f"  F1 without labels {free[0]:.4f} ({free[1]} false alarms in {int((~label).sum())}, {free[2]} misses in "
+        f"{int(label.sum())})   best {best[0]:.4f} ({best[1]}, {best[2]})"
+    )
+    if listed:
+        for kind, wrong in (("false alarm", odd & ~label), ("miss", ~odd & label)):
+            for text, count in Counter(masked[place] for place in wrong.nonzero()[0]).most_common():
+                print(f"  {kind} {count:4}  {scores[masked.index(text)]:.3f}  {text}")
     return free[0]
 
 
@@ -143,7 +173,8 @@ def main() -> int:
         "--data", type=Path, default=os.environ.get("MLP_BENCH_DATA"), help="the folder of labelled logs"
     )
     parser.add_argument("--parameters", type=json.loads, default={}, help="training parameters as JSON")
-    parser.add_argument("--only", choices=["bgl", "hdfs", "templates"])
+    parser.add_argument("--only", choices=["bgl", "hdfs", "levels", "templates"])
+    parser.add_argument("--list", action="store_true", help="print false alarms and misses by their text")
     asked = parser.parse_args()
     if asked.data is None or not Path(asked.data).is_dir():
         print("no labelled logs: set their folder with --data or MLP_BENCH_DATA; nothing was measured")
@@ -158,7 +189,10 @@ def main() -> int:
         good = grouping(data)
     if asked.only in (None, "bgl"):
         print("BGL, five folds")
-        f1_scores["BGL"] = bgl(data, asked.parameters)
+        f1_scores["BGL"] = bgl(data, asked.parameters, asked.list)
+    if asked.only in (None, "levels"):
+        print("Levels withheld, one fold in five")
+        levels(data, asked.parameters, asked.list)
     for name, value in f1_scores.items():
         bars.note(f"F1 of {name}", value, least=MINIMUM[name])
         print(f"{name}: {value:.4f}, minimum {MINIMUM[name]}: {'reached' if value >= MINIMUM[name] else 'MISSED'}")

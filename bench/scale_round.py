@@ -82,8 +82,8 @@ def one_round() -> dict:
     for step in STEPS:
         close_old_connections()
         begun, busy = time.monotonic(), time.process_time()
-        step()
-        app = step.__module__.partition(".")[0]
+        step.run()
+        app = step.__name__.partition(".")[0]
         seconds[app] = [round(time.monotonic() - begun, 3), round(time.process_time() - busy, 3)]
     return seconds
 

@@ -131,7 +131,7 @@ def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:
 
 
 def end_upload(*, user, name: str, by: str) -> Dataset:
-    """Give up an upload: creating > error. Raises WrongState once it has ended."""
+    """Cancel an upload: creating > error. Raises WrongState once it has ended."""
     with locked(Dataset, user=user, name=name) as dataset:
         _must_be_creating(dataset)
         _fail(dataset, CANCELLED, by, Outcome.CANCELLED)

@@ -23,14 +23,9 @@ from kernel.pages import (
     Problems,
     address,
     attempt,
-    fill_name,
-    filtered,
-    form_mark,
-    made_by,
-    page_of,
+    list_and_create,
     problems_of,
     read_form,
-    remember_made,
     retitle,
     say_trashed,
     shown_in_trash,
@@ -61,37 +56,17 @@ LISTING = Listing(
 @login_required
 @require_http_methods(["GET", "POST"])
 def datasets(request):
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("title", "name", "size", "tenant"))
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("dataset", name=name)
-    mine = Dataset.kept.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
-    page = page_of(request, rows)
-    any_dataset = bool(page.object_list) or mine.exists()
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "states": State.choices,
-        "any": any_dataset,
-        "open": bool(problems or not any_dataset or "new" in request.GET),
-        "problems": problems,
-        "form": request.POST,
-        "mark": form_mark(request),
-        "gateway": address(request),
-        **chosen,
-    }
-    return render(request, "datasets/datasets.html", context, status=problems.status if problems else 200)
+    return list_and_create(
+        request, Dataset.kept, LISTING, "datasets/datasets.html", states=State.choices, create=_create,
+        fields=("title", "name", "size", "tenant"), opened_by={"new"},
+        context=lambda request: {"form": request.POST, "gateway": address(request)},
+    )  # fmt: skip
 
 
-def _create(request) -> None:
-    fill_name(request, Dataset)
+def _create(request) -> Dataset:
     fields = read_form(request, DatasetIn, size=int)
     fields.pop("user", None)
-    row = lifecycle.create_dataset(user=request.user, by=request.user.username, **fields)
-    remember_made(request, row.name)
+    return lifecycle.create_dataset(user=request.user, by=request.user.username, **fields)
 
 
 @shareable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from kernel import after_commit, clock, healing
@@ -36,3 +37,8 @@ def run() -> None:
     healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, kept_s)
     healing.attempt(spool.sweep_parts, kept_s)
+
+
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: datasets that are uploaded or deleted."""
+    return [Dataset.objects.filter(state__in=[State.CREATING, State.DELETING])]

@@ -11,13 +11,17 @@ from rest_framework import authentication
 
 from accounts import auth as accounts_auth
 from accounts import tokens
+from accounts.models import User
 from accounts.tokens import base36, signature
+from kernel.database import by_key
 from kernel.errors import Refused
 
 from .models import Job
 
 PREFIX = accounts_auth.JOB_PREFIX
 NATS_USER = "job"
+# What each report of a run is checked by; of the job's seventy columns few are asked for.
+NEEDED = ("user", "name", "state", "run_name", "nonce", "registry", "registry_models")
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,13 @@ def job_of_token(token: str) -> Job | None:
 
 
 def _live(pk: int) -> Job | None:
-    """Return the job whose token is valid now."""
-    job = Job.objects.select_related("user").filter(pk=pk).first()
-    return job if job is not None and job.is_live and job.user.is_active else None
+    """Return the job whose token is valid now, with what its token is checked for; the other columns are read late."""
+    job = by_key(Job, pk, *NEEDED)
+    user = by_key(User, job.user_id) if job is not None and job.is_live else None
+    if user is None or not user.is_active:
+        return None
+    job.user = user
+    return job
 
 
 def mark(token: str) -> str:

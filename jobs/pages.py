@@ -98,7 +98,7 @@ def _file(path: str, info: os.stat_result) -> dict:
 
 
 def _logged_models(row: Job, folder) -> list[LoggedModel]:
-    """Return the models that an MLflow client has logged; most jobs have heard of none."""
+    """Return the models that an MLflow client has logged; most jobs have none."""
     if row.heard is None and not (folder / "models").is_dir():
         return []
     return list(row.logged_models.order_by("-created")[:NESTED_SHOWN])

@@ -62,9 +62,12 @@ def run() -> None:
     healing.attempt(multipart.sweep)
 
 
-def unfinished() -> list[QuerySet]:
-    """Return the jobs that hold a run or resources, whatever their state: a message about their end may be lost."""
-    return [Job.objects.filter(~Q(run_name="")), Job.objects.filter(reserved=True)]
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: jobs that have not ended, and those that hold a run or resources, whatever
+    their state, since a message about their end may be lost.
+    """
+    states = Job.objects.filter(state__in=[State.CREATING, State.RUNNING, State.DELETING])
+    return [states, Job.objects.filter(~Q(run_name="")), Job.objects.filter(reserved=True)]
 
 
 def _look(job: Job) -> None:

@@ -10,7 +10,7 @@ from accounts import throttle
 from accounts.sharing.access import visitor_of
 from datasets import sources
 from kernel import storage
-from kernel.pages import fill_name, free_name, read_form, remember_made
+from kernel.pages import free_name, read_form
 from kernel.registering import Registry, lines_of
 from resources.models import Network, Tenant
 
@@ -137,9 +137,8 @@ def is_unusual(form: dict) -> bool:
     return not usual or any(form.get(name) for name in more)
 
 
-def submit(request) -> None:
+def submit(request) -> Job:
     """Submit the job of the form. Raises Refused."""
-    fill_name(request, Job)
     chosen = [name for name in request.POST.getlist("datasets") if name]
     fields = read_form(
         request,
@@ -165,5 +164,4 @@ def submit(request) -> None:
     editing.drop_unchanged(visitor, fields)
     throttle.count_submission(request.user.username)
     outputs.require(request.user.pk)
-    job = lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)
-    remember_made(request, job.name)
+    return lifecycle.create_job(user=request.user, visitor=visitor, by=request.user.username, **fields)

@@ -20,6 +20,7 @@ from django.db import models, transaction
 from django.utils.translation import gettext_noop as _
 from django_fsm import TransitionNotAllowed
 
+from .database import first_row
 from .errors import Refused
 from .messages import word
 
@@ -47,12 +48,28 @@ class WrongState(Refused):
         super().__init__(template, field="state", **params)
 
 
+def get_or_missing(rows: models.QuerySet, number: int | None, kind: str) -> models.Model:
+    """Return the row of that number, which is None for what is no number. Raises Missing."""
+    row = rows.filter(pk=number).first()
+    if row is None:
+        raise Missing(kind)
+    return row
+
+
 def lock_row(model: type[models.Model], **key) -> models.Model | None:
     """Return the row, locked until the transaction ends, or None. Rows it refers to are not locked.
 
     FOR NO KEY UPDATE: a foreign key's check on the row need not wait, so cannot deadlock.
     """
+    if _is_plain(model) and not any(value is None or "__" in name for name, value in key.items()):
+        return first_row(model, key, lock=" FOR NO KEY UPDATE")
     return model._default_manager.select_for_update(of=("self",), no_key=True).filter(**key).first()
+
+
+def _is_plain(model: type[models.Model]) -> bool:
+    """Return whether its rows are one table's, all of them, by their key."""
+    all_of_them = type(model._default_manager).get_queryset is models.Manager.get_queryset
+    return all_of_them and not model._meta.parents and not model._meta.ordering
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class ApiErrors:
         if not is_api(request.path_info):
             # The database cannot store a null character, so no such object exists; querying it would be a fault.
             request.path_info = request.path_info.replace("\0", "\ufffd")
-            request.begun = time.time()  # a page says so, to be told of what has changed since (mlp.visitors.live)
+            request.begun = time.time()  # a page sends it, to be notified of changes since (mlp.visitors.live)
             return self.get_response(request)
         if "\0" in request.path_info:
             return error_response(REFUSED, "path: must not hold a null character")

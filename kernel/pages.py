@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.db.models import Q
+from django.db.models import Manager, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -123,7 +123,7 @@ def attempt(action: Callable[[], object]) -> str:
 
 def act(request: HttpRequest, actions: Mapping[str, Callable], row, shown: HttpResponse) -> HttpResponse:
     """Do with an object what the form's `do` says. Return what the action answers; `shown` if that is nothing, or if it
-    is refused, which a message tells. Raises Http404 for a word that is none of the actions.
+    is refused, with a message that says why. Raises Http404 for a word that is none of the actions.
     """
     action, answers = actions.get(request.POST.get("do", "")), []
     if action is None:
@@ -189,6 +189,51 @@ def remember_made(request: HttpRequest, name: str) -> None:
     if mark:
         remembered = {**request.session.get(MADE, {}), mark: f"{name}\n{request.POST.get('title', '').strip()}"}
         request.session[MADE] = dict(list(remembered.items())[-FORMS_REMEMBERED:])
+
+
+def create_once(
+    request: HttpRequest, model: type[Titled], create: Callable[[HttpRequest], Titled], fields: Iterable[str]
+) -> tuple[Problems, HttpResponse | None]:
+    """Create what a posted form asks for, once. Return its problems, or the redirect to what it has created."""
+    if request.method != "POST":
+        return Problems(), None
+    made: list[Titled] = []
+
+    def submit() -> None:
+        fill_name(request, model)
+        made.append(create(request))
+        remember_made(request, made[0].name)
+
+    problems = problems_of(submit, fields)
+    name = made_by(request) if problems else made[0].name
+    return problems, redirect(model._meta.model_name, name=name) if name else None
+
+
+def list_and_create(
+    request: HttpRequest, rows: QuerySet | Manager, listing: Listing, template: str, *, states: Iterable[tuple],
+    create: Callable[[HttpRequest], Titled], fields: Iterable[str], context: Callable[[HttpRequest], dict],
+    opened_by: set[str], complete: Callable[[list], object] = lambda _: None, shown_field: Callable[[str], str] = str,
+) -> HttpResponse:  # fmt: skip
+    """Show the user's objects of a kind with the form of a new one, which a POST creates.
+
+    `context` is what the template needs beside the list; `complete` adds to the rows what the table shows of them;
+    `opened_by` are the parameters of the address that open the form; `shown_field` names the form's field for one of
+    `fields`, where these are the REST interface's.
+    """
+    problems, made = create_once(request, rows.model, create, fields)
+    if made is not None:
+        return made
+    problems.fields = {shown_field(name): text for name, text in problems.fields.items()}
+    mine = rows.filter(user=request.user)
+    matching, chosen = filtered(request, mine.order_by("-pk"), [state for state, _word in states])
+    page = page_of(request, matching)
+    complete(list(page.object_list))
+    any_row = bool(page.object_list) or mine.exists()
+    shown = {
+        "listing": listing, "page": page, "states": states, "any": any_row, "problems": problems,
+        "open": bool(problems or not any_row or opened_by & set(request.GET)), "mark": form_mark(request), **chosen,
+    }  # fmt: skip
+    return render(request, template, context(request) | shown, status=problems.status if problems else 200)
 
 
 def page_of(request: HttpRequest, rows) -> Page:

@@ -38,7 +38,7 @@ Messages = Sequence[tuple[str, bytes]]
 RETRY_S = 1.0
 DRAIN_S = 2.0
 STIRRED_S = 10.0  # for which Calm has each look taken after a change
-QUIET_S = 30.0  # between two looks while nothing is told
+QUIET_S = 30.0  # between two looks while no change is reported
 # Messages waiting for one subject's handler: here and in the client. When full, the newest is dropped and logged.
 WAITING, WAITING_BYTES = 4096, 32 << 20
 BEHIND, BEHIND_BYTES = 65536, 64 << 20
@@ -68,7 +68,7 @@ class Reply:
 
 
 class Calm:
-    """Spares most of the periodic looks at something whose changes are told: a look is due for a while after each
+    """Spares most of the periodic looks at something that reports its changes: a look is due for a while after each
     change, since the message may be there before the change can be seen, and now and then, since it may be lost.
     """
 
@@ -205,10 +205,10 @@ class _Host:
         """Call what the services have for their keys after each change from now on, and whenever one may be missed."""
         for service, bucket, key, changed in self.watched:
 
-            async def told(message, service=service, changed=changed) -> None:
+            async def notified(message, service=service, changed=changed) -> None:
                 await self.run(service, message.subject, changed)
 
-            await self.client.subscribe(keyvalue.subject(bucket, key), cb=told)
+            await self.client.subscribe(keyvalue.subject(bucket, key), cb=notified)
 
     async def missed(self) -> None:
         for service, bucket, key, changed in self.watched:

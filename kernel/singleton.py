@@ -38,7 +38,7 @@ class Held:
 
 def _check(link: psycopg.Connection) -> None:
     """Raise psycopg.Error when the connection was lost. Asks the server only where something has come from it: the end
-    of a session is told, and keepalives end the connection to a lost machine.
+    of a session is reported, and keepalives end the connection to a lost machine.
     """
     looked = select.poll()  # unlike select(), for descriptors of any number
     looked.register(link.pgconn.socket, select.POLLIN)

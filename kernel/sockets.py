@@ -36,7 +36,7 @@ def folder(root: Path) -> Path:
 
 def fitting(usual: Path, root: Path) -> Path:
     """Return the usual folder, or one of ours in the temporary folder where that path is too long for a socket's
-    address, or has a character that nginx could not be told.
+    address, or has a character that nginx's configuration cannot have.
     """
     path = str(usual)
     if len(os.fsencode(path)) + LONGEST_NAME <= LONGEST and path.isascii() and ":" not in path:

@@ -40,13 +40,13 @@ def save(
     async def work(client: Client) -> dict[str, dict]:
         names = [info.config.name for info in await client.jetstream().streams_info()]
         names = [name for name in names if only is None or name in only]
-        told = {}
+        saved = {}
         for name in sorted(names, key=lambda name: (name != first, name)):
             if name != first:
                 first_done()
-            told[name] = await _save(client, name, folder / name)
+            saved[name] = await _save(client, name, folder / name)
         first_done()
-        return told
+        return saved
 
     return _run(work)
 
@@ -56,7 +56,7 @@ async def _save(client: Client, name: str, path: Path) -> dict:
     subscription = await client.subscribe(inbox)
     try:
         request = {"deliver_subject": inbox, "no_consumers": False, "chunk_size": CHUNK}
-        told = await _ask(client, f"$JS.API.STREAM.SNAPSHOT.{name}", request)
+        reply = await _ask(client, f"$JS.API.STREAM.SNAPSHOT.{name}", request)
         with path.open("wb") as file:
             while True:
                 message = await subscription.next_msg(ANSWER_S)
@@ -68,7 +68,7 @@ async def _save(client: Client, name: str, path: Path) -> dict:
                     await client.publish(message.reply)  # the server waits for this after some chunks
     finally:
         await subscription.unsubscribe()
-    return {"config": told["config"], "state": told["state"]}
+    return {"config": reply["config"], "state": reply["state"]}
 
 
 def _check_end(name: str, headers: dict) -> None:
@@ -77,11 +77,11 @@ def _check_end(name: str, headers: dict) -> None:
         raise NotCopied(f"the stream {name} could not be copied: {status} {headers.get('Description', '')}")
 
 
-def load(folder: Path, told: dict[str, dict]) -> None:
+def load(folder: Path, saved: dict[str, dict]) -> None:
     """Make the streams again from their snapshots; those that exist are replaced. Raises NotCopied."""
 
     async def work(client: Client) -> None:
-        for name, about in told.items():
+        for name, about in saved.items():
             with contextlib.suppress(NotFoundError):
                 await client.jetstream().delete_stream(name)
             await _load(client, name, folder / name, about)

@@ -23,15 +23,10 @@ from kernel.pages import (
     Problems,
     address,
     attempt,
-    fill_name,
-    filtered,
-    form_mark,
     free_name,
-    made_by,
-    page_of,
+    list_and_create,
     problems_of,
     read_form,
-    remember_made,
     retitle,
     say_trashed,
     shown_in_trash,
@@ -66,42 +61,28 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def models(request):
     """Show the user's models; a POST creates one."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), FIELDS)
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("model", name=name)
-    mine = Model.kept.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk"), State.values)
-    page = page_of(request, rows)
-    any_model = bool(page.object_list) or mine.exists()
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "states": State.choices,
-        "any": any_model,
-        "problems": problems,
+    return list_and_create(
+        request, Model.kept, LISTING, "models_app/models.html", states=State.choices, create=_create, fields=FIELDS,
+        context=_form, opened_by={"new", "src"},
+    )  # fmt: skip
+
+
+def _form(request) -> dict:
+    return {
         "form": request.POST if request.method == "POST" else _first_values(request),
         "sources": sources.of_user(request.user),
-        "open": bool(problems or not any_model or {"new", "src"} & set(request.GET)),
-        "mark": form_mark(request),
         "gateway": address(request),
-        **chosen,
     }
-    return render(request, "models_app/models.html", context, status=problems.status if problems else 200)
 
 
-def _create(request) -> None:
-    fill_name(request, Model)
+def _create(request) -> Model:
     if request.FILES.get("file"):
         given = {name: request.POST.get(name, "").strip() for name in FIELDS if name not in ("src", "file")}
         fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
                                "src": _uploaded(request)})  # fmt: skip
     else:
         fields = read_form(request, ModelIn)
-    row = lifecycle.create_model(user=request.user, by=request.user.username, **fields)
-    remember_made(request, row.name)
+    return lifecycle.create_model(user=request.user, by=request.user.username, **fields)
 
 
 def _uploaded(request) -> str:

@@ -39,11 +39,13 @@ def run() -> None:
         after_commit.enqueue("models.erase", pk, False, queue="files")
 
 
-def unfinished() -> list[QuerySet]:
-    """Return the models that hold a run though they are complete, since the message that ends it may be lost, and the
-    deliveries of webhooks that are due, by the time of the database.
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: models that are created or deleted, those that hold a run though they are
+    complete, since the message that ends it may be lost, and deliveries of webhooks that are due, by the time of the
+    database.
     """
-    return [_unclean(), RegistryDelivery.objects.filter(open=True, not_before__lte=Now())]
+    states = Model.objects.filter(state__in=[State.CREATING, State.DELETING])
+    return [states, _unclean(), RegistryDelivery.objects.filter(open=True, not_before__lte=Now())]
 
 
 def _unclean() -> QuerySet:

@@ -54,7 +54,7 @@ from . import binaries, tls
 from .part import run_dir, write_private
 
 TEMPLATES = Path(__file__).parent
-# No page of another origin may frame our responses, load them into itself, or be told where a visitor comes from.
+# No page of another origin may frame our responses, load them into itself, or see where a visitor comes from.
 SHIELD = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",

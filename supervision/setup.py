@@ -23,7 +23,7 @@ from supervision import health
 from . import launch, outside, release
 
 LIMIT_S = 300
-FAILED, TOLD = 1, 2  # what the child ends with: TOLD where its log says what is wrong
+FAILED, REPORTED = 1, 2  # what the child ends with: REPORTED where its log says what is wrong
 
 
 class SetupFailed(RuntimeError):
@@ -53,7 +53,7 @@ def run(pause: Callable[[float], None]) -> None:
         if status is None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    if status == TOLD:
+    if status == REPORTED:
         raise SetupFailed(log.read_text(errors="replace").strip())
     if status:
         tail = "\n".join("    " + line for line in log.read_text(errors="replace").splitlines()[-15:])
@@ -74,7 +74,7 @@ def _in_child(log: Path) -> None:
         code = 0
     except (outside.Unreachable, release.TooNew) as problem:
         print(problem)
-        code = TOLD
+        code = REPORTED
     except BaseException:  # a child that returned would continue as a second `up`
         traceback.print_exc()
     finally:

@@ -19,22 +19,7 @@ from jobs import form_values
 from jobs.log import pages as log_pages
 from jobs.models import Job
 from kernel.models import history_of
-from kernel.pages import (
-    Listing,
-    Problems,
-    attempt,
-    fill_name,
-    filtered,
-    form_mark,
-    free_name,
-    made_by,
-    page_of,
-    problems_of,
-    read_form,
-    remember_made,
-    retitle,
-    why_not,
-)
+from kernel.pages import Listing, attempt, free_name, list_and_create, read_form, retitle, why_not
 from kernel.textlog import reading
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
@@ -59,46 +44,31 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def workspaces(request):
     """Show the user's workspaces; a POST creates one."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), WorkspaceIn().fields)
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("workspace", name=name)
-    mine = Workspace.objects.filter(user=request.user)
-    rows, chosen = filtered(request, mine.order_by("-pk").select_related("user"), State.values)
-    page = page_of(request, rows)
-    any_row = bool(page.object_list) or mine.exists()
+    return list_and_create(
+        request, Workspace.objects.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
+        create=_create, fields=WorkspaceIn().fields, context=_form, opened_by={"new", "dataset", "job"},
+    )  # fmt: skip
+
+
+def _form(request) -> dict:
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
     form = _first_values(request, tenant)
-    posted = request.method == "POST"
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "states": State.choices,
-        "any": any_row,
-        "problems": problems,
+    return {
         "form": {**form, **request.POST.dict()},
         "ready": sources.offered(request.user),
-        "chosen": request.POST.getlist("datasets") if posted else form["datasets"],
+        "chosen": request.POST.getlist("datasets") if request.method == "POST" else form["datasets"],
         "most_idle": settings.WORKSPACE_IDLE_MINUTES,
         "most_hours": settings.WORKSPACE_HOURS,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
-        "open": bool(problems or not any_row or {"new", "dataset", "job"} & set(request.GET)),
-        "mark": form_mark(request),
-        **chosen,
     }
-    return render(request, "workspaces/workspaces.html", context, status=problems.status if problems else 200)
 
 
-def _create(request) -> None:
-    fill_name(request, Workspace)
+def _create(request) -> Workspace:
     chosen = [name for name in request.POST.getlist("datasets") if name]
     fields = read_form(
         request, WorkspaceIn, gpu=int, cpu=float, ram=int, idle_minutes=int, hours=int, datasets=lambda _text: chosen
     )
-    row = lifecycle.create_workspace(user=request.user, by=request.user.username, **fields)
-    remember_made(request, row.name)
+    return lifecycle.create_workspace(user=request.user, by=request.user.username, **fields)
 
 
 def _first_values(request, tenant: Tenant) -> dict:

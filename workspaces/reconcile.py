@@ -6,6 +6,8 @@ down is started again. An error with one does not affect the others.
 
 from __future__ import annotations
 
+from django.db.models import QuerySet
+
 from kernel import after_commit, healing
 
 from . import launching, lifecycle
@@ -24,3 +26,8 @@ def run() -> None:
         healing.attempt(launching.stop, pk, run_name, False)
     for pk in Workspace.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         after_commit.enqueue("workspaces.erase", pk, False)
+
+
+def pending() -> list[QuerySet]:
+    """Return what a round is needed for: workspaces that should be up, stop or are deleted."""
+    return [Workspace.objects.filter(state__in=[*LIVE, State.STOPPING, State.DELETING])]

@@ -43,7 +43,7 @@ class _Answer:
     until: float
     fields: dict = field(default_factory=dict)
     limits: list[tuple[int, Position]] = field(default_factory=list)
-    lines: int = 0  # that had the verdict since, and are told with the next question
+    lines: int = 0  # that had the verdict since, and are reported with the next question
 
 
 class Known:

@@ -96,7 +96,7 @@ def nearly_full() -> dict[str, Use]:
     return {name: use for name, use in uses.items() if use.is_near}
 
 
-def told(username: str) -> Message | None:
+def notice(username: str) -> Message | None:
     """Return what the user's page says of it; None where nothing has to be said."""
     use = use_of(username)
     if not use.is_near:

@@ -76,8 +76,8 @@ def tell_ends(now: datetime) -> None:
             alert.ended = now
             alert.save(update_fields=["ended"])
             rule = seen.rule
-            told = rule.enabled and not rules.muted(rule, now) and rules.allowed(rule)
-            if told and seen.rates.filter(recovered=True).exists():
+            notifies = rule.enabled and not rules.muted(rule, now) and rules.allowed(rule)
+            if notifies and seen.rates.filter(recovered=True).exists():
                 words = under(alert.workload, Message("ended, as usual again: %(what)s", what=alert.words))
                 for user in rules.audience(rule):
                     notices.notify(

@@ -103,7 +103,7 @@ class Minutes:
                 self._too_often(number, minute, within, most, burst)
 
     def _end_silence(self, number: int, minute: int, judge: bool) -> bool:
-        """End the silence of a template that came; return whether it was one, or as long as one that was told before,
+        """End the silence of a template that came; return whether it was one, or as long as one reported before,
         and so is no usual gap.
         """
         usual = self.usual[number]

@@ -18,7 +18,7 @@ from accounts.models import User
 from aiops import logstore
 from aiops.models import AlertRule
 from kernel.errors import Refused
-from kernel.locking import Missing, lock_row
+from kernel.locking import Missing, get_or_missing, lock_row
 from kernel.messages import Message
 
 from . import scope, searches
@@ -49,10 +49,7 @@ def visible(user: User):
 
 def find(user: User, number: int | None) -> AlertRule:
     """Return the rule of that number. Raises Missing."""
-    row = visible(user).filter(pk=number).first() if number is not None else None
-    if row is None:
-        raise Missing("alert rule")
-    return row
+    return get_or_missing(visible(user), number, "alert rule")
 
 
 def require_room(user: User) -> None:
@@ -152,7 +149,7 @@ def _people(rule: AlertRule, names: Iterable[str]) -> list[User]:
     if len(wanted) > MAX_RECIPIENTS:
         raise Refused("at most %(most)s recipients", field="recipients", most=MAX_RECIPIENTS)
     people = list(User.objects.filter(username__in=wanted))
-    # One answer for unknown and not entitled ones, so that names are not told.
+    # One answer for unknown and not entitled ones, so that names are not disclosed.
     if len(people) < len(wanted) or not all(entitled(rule, person) for person in people):
         raise Refused(NO_RECIPIENT, field="recipients")
     return people

@@ -18,7 +18,7 @@ from accounts.models import Membership, State, User
 from accounts.tenancy import members
 from aiops.models import SavedSearch
 from kernel.errors import Refused
-from kernel.locking import Missing
+from kernel.locking import Missing, get_or_missing
 from kernel.messages import Message
 
 from . import log_search
@@ -43,10 +43,7 @@ def visible(user: User):
 
 def find(user: User, number: int | None) -> SavedSearch:
     """Return a search that the user can run. Raises Missing."""
-    row = visible(user).filter(pk=number).first() if number is not None else None
-    if row is None:
-        raise Missing("search")
-    return row
+    return get_or_missing(visible(user), number, "search")
 
 
 def own(user: User, number: int | None) -> SavedSearch:

@@ -1,6 +1,6 @@
 """The shape of a session: its templates in the order in which they came first, with their numbers of lines.
 
-It is kept as text, so that it means the same to a model version that is trained later and numbers templates anew.
+It is kept as text, so that it means the same to a model version that is trained later and renumbers the templates.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from accounts.models import User
 from aiops.logstore.base import Names
 from aiops.models import RateAnomaly, RateClock, SessionAnomaly, SessionClock, Suppression
 from kernel.errors import Refused
-from kernel.locking import Missing, lock_row
+from kernel.locking import Missing, get_or_missing, lock_row
 
 from . import rate_table, scope, session_table
 from .template_text import is_like
@@ -42,9 +42,7 @@ def names_of(row: Suppression) -> Names:
 
 def mark_session(user: User, number: int | None, note: str = "") -> Suppression:
     """Let sessions of the shape of this anomaly be normal in its workload. Idempotent. Raises Missing, Refused."""
-    seen = session_table.visible(user).filter(pk=number).first() if number is not None else None
-    if seen is None:
-        raise Missing("unusual session")
+    seen = get_or_missing(session_table.visible(user), number, "unusual session")
     _require_owner(user, names_of(seen.clock))
     with transaction.atomic():
         hold_active(user)
@@ -69,9 +67,7 @@ def mark_rate(user: User, number: int | None, note: str = "") -> Suppression:
     """Let the rate of this anomaly be usual in its workload, and end it if it goes on. Idempotent. Raises Missing,
     Refused.
     """
-    seen = rate_table.visible(user).filter(pk=number).first() if number is not None else None
-    if seen is None:
-        raise Missing("unusual rate")
+    seen = get_or_missing(rate_table.visible(user), number, "unusual rate")
     _require_owner(user, names_of(seen.clock))
     with transaction.atomic():
         hold_active(user)
@@ -95,9 +91,7 @@ def mark_rate(user: User, number: int | None, note: str = "") -> Suppression:
 
 def undo(user: User, number: int | None) -> None:
     """Remove a suppression: what it covered is listed, and reported again. Raises Missing, Refused."""
-    row = visible(user).filter(pk=number).first() if number is not None else None
-    if row is None:
-        raise Missing("suppression")
+    row = get_or_missing(visible(user), number, "suppression")
     _require_owner(user, names_of(row))
     row.delete()
 

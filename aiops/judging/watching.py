@@ -14,7 +14,7 @@ from aiops.models import WatchedWorkload
 from aiops.wire import kv, watchlist
 from kernel.database import reachable
 from kernel.errors import Fault, Refused
-from kernel.locking import Missing
+from kernel.locking import get_or_missing
 
 from . import scope
 
@@ -81,7 +81,4 @@ def watch(*, user: User, deployment: str, namespace: str = "") -> WatchedWorkloa
 
 def unwatch(user: User, number: int | None) -> None:
     """Watch a workload no longer. Raises Missing."""
-    row = visible(user).filter(pk=number).first() if number is not None else None
-    if row is None:
-        raise Missing("watched workload")
-    row.delete()
+    get_or_missing(visible(user), number, "watched workload").delete()

@@ -17,9 +17,9 @@ from aiops import lifecycle, logstore
 from aiops.wire import kv, subjects, watchlist
 from kernel.messages import Message
 
-TOLD_AFTER_S = 120  # without a verdict: time for other services to judge
+NOTIFIED_AFTER_S = 120  # without a verdict: time for other services to judge
 WINDOW_S = 3600
-TOLD = Message("the log lines of watched workloads are not judged: no model serves. Train one, or clear the watchlist")
+TEXT = Message("the log lines of watched workloads are not judged: no model serves. Train one, or clear the watchlist")
 
 
 def query(watched: set[watchlist.Triple], before_ms: int, after_ms: int = 0) -> dict:
@@ -66,10 +66,10 @@ def _count() -> int:
     if not watched or training or lifecycle.serving() is not None:
         return 0
     now = time.time()
-    return logstore.get().count(query(watched, int((now - TOLD_AFTER_S) * 1000), int((now - WINDOW_S) * 1000)))
+    return logstore.get().count(query(watched, int((now - NOTIFIED_AFTER_S) * 1000), int((now - WINDOW_S) * 1000)))
 
 
 def _notify() -> None:
     with transaction.atomic():
         for user in User.objects.filter(ADMINISTRATORS, state=State.ACTIVED, owner=None):
-            notices.notify(user=user, kind="alert", name="log model", event="alert", reason=TOLD)
+            notices.notify(user=user, kind="alert", name="log model", event="alert", reason=TEXT)

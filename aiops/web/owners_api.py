@@ -7,7 +7,7 @@ from rest_framework.response import Response
 from aiops import logstore
 from aiops.judging import feedback, log_search, watching
 from kernel.effects import DESTROY, READ
-from kernel.locking import Missing
+from kernel.locking import Missing, get_or_missing
 from kernel.pages import number_in
 from kernel.views import Call, ContractView, query_int
 
@@ -106,10 +106,7 @@ class WatchedDetail(ContractView):
     }
 
     def get(self, request, id):
-        row = watching.visible(request.user).filter(pk=number_in(id)).first()
-        if row is None:
-            raise Missing("watched workload")
-        return self.answer(row)
+        return self.answer(get_or_missing(watching.visible(request.user), number_in(id), self.kind))
 
     def delete(self, request, id):
         watching.unwatch(request.user, number_in(id))

@@ -75,7 +75,7 @@ def insights(request):
     hours = _hours(request)
     context = {"given": given, "levels": log_search.LEVELS, "rows": [], "hours": hours, "spans": SPANS}
     context["full"] = why_not(lambda: searches.require_room(request.user))
-    context["severities"], context["notice"] = SEVERITIES, quota.told(request.user.username)
+    context["severities"], context["notice"] = SEVERITIES, quota.notice(request.user.username)
     try:
         body, mark = log_search.body(request.user, **given), _mark(request.GET.get("after", ""))
         rows, more = logstore.get().search(body, SHOWN, mark)

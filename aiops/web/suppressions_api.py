@@ -8,7 +8,7 @@ from aiops.judging import rules, suppressions
 from aiops.models import Suppression
 from kernel.effects import DESTROY, READ
 from kernel.fields import Invalid, StrictInt, StrictSerializer, StrictString
-from kernel.locking import Missing
+from kernel.locking import get_or_missing
 from kernel.pages import number_in
 from kernel.views import Call, ContractView
 
@@ -103,10 +103,7 @@ class SuppressionDetail(ContractView):
     }
 
     def get(self, request, id):
-        row = suppressions.visible(request.user).filter(pk=number_in(id)).first()
-        if row is None:
-            raise Missing("suppression")
-        return self.answer(row)
+        return self.answer(get_or_missing(suppressions.visible(request.user), number_in(id), self.kind))
 
     def delete(self, request, id):
         suppressions.undo(request.user, number_in(id))

@@ -19,18 +19,7 @@ from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import (
-    Listing,
-    Problems,
-    act,
-    form_mark,
-    made_by,
-    page_of,
-    problems_of,
-    remember_made,
-    retitle,
-    why_not,
-)
+from kernel.pages import Listing, act, create_once, form_mark, page_of, retitle, why_not
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -73,12 +62,9 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def pipelines(request):
     """Show the user's pipelines, and the form of a new one, which a POST creates."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), ("yaml",))
-        name = made_by(request) if problems else request.created_name
-        if name:
-            return redirect("pipeline", name=name)
+    problems, made = create_once(request, Pipeline, _create, ("yaml",))
+    if made is not None:
+        return made
     page = page_of(request, Pipeline.objects.filter(user=request.user, deleted=False).order_by("-pk"))
     rows = list(page.object_list)
     newest = PipelineRun.objects.filter(pipeline__in=rows).order_by("pipeline", "-number").distinct("pipeline")
@@ -112,11 +98,9 @@ def _read(request) -> dict:
     return yaml_input.read(text, "yaml")
 
 
-def _create(request) -> None:
+def _create(request) -> Pipeline:
     given = {"params": {}, **PipelineIn.read(_read(request))}
-    row = lifecycle.save_pipeline(user=request.user, **given)
-    request.created_name = row.name
-    remember_made(request, row.name)
+    return lifecycle.save_pipeline(user=request.user, **given)
 
 
 def as_yaml(row: Pipeline) -> str:

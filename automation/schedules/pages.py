@@ -20,22 +20,7 @@ from jobs.submit_form import choices
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import (
-    Listing,
-    Problems,
-    act,
-    fill_name,
-    filtered,
-    form_mark,
-    free_name,
-    made_by,
-    page_of,
-    problems_of,
-    read_form,
-    remember_made,
-    retitle,
-    why_not,
-)
+from kernel.pages import Listing, act, free_name, list_and_create, page_of, read_form, retitle, why_not
 
 from . import events, firing, lifecycle, reading
 from .serializers import CATCH_UPS, OVERLAPS, ChangeIn, ScheduleIn
@@ -62,62 +47,41 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def schedules(request):
     """Show the user's schedules, and the form of a new one, which a POST creates."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), FIELDS)
-        problems.fields = {_field(name): text for name, text in problems.fields.items()}
-        name = made_by(request) if problems else request.created_name
-        if name:
-            return redirect("schedule", name=name)
-    mine = Schedule.objects.filter(user=request.user)
-    rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), [state for state, _word in STATES])
-    page = page_of(request, rows)
-    shown = _with_last(list(page.object_list))
-    any_schedule = bool(shown) or mine.exists()
-    form = first_values.posted(request) if request.method == "POST" else _first_values(request)
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "schedules": shown,
-        "states": STATES,
-        "any": any_schedule,
-        "problems": problems,
-        "form": form,
-        "chosen": form.get("datasets", []),
-        "text": "yaml" in form,
-        "open": bool(problems or not any_schedule or {"new", "from", "like"} & set(request.GET)),
-        "mark": form_mark(request),
+    return list_and_create(
+        request, Schedule.objects.select_related("user"), LISTING, "automation/schedules.html", states=STATES,
+        create=_create, fields=FIELDS, context=_form, opened_by={"new", "from", "like"}, complete=_with_last,
+        shown_field=_field,
+    )  # fmt: skip
+
+
+def _form(request) -> dict:
+    return {
+        **first_values.shown(request, _first_values),
         "full": why_not(lambda: lifecycle.require_room(request.user)),
         "events": events.EVENTS,
         "overlaps": OVERLAPS,
         "catch_ups": CATCH_UPS,
         **choices(request.user),
-        **chosen,
     }
-    return render(request, "automation/schedules.html", context, status=problems.status if problems else 200)
 
 
 def _field(name: str) -> str:
     return {"event.name": "event_name"}.get(name, name.removeprefix("job."))
 
 
-def _with_last(rows: list[Schedule]) -> list[Schedule]:
+def _with_last(rows: list[Schedule]) -> None:
     """Give each schedule its last firing as `last`."""
     newest = Firing.objects.filter(schedule__in=rows).order_by("schedule", "-pk").distinct("schedule")
     last = {row.schedule_id: row for row in newest}
     for row in rows:
         row.last = last.get(row.pk)
-    return rows
 
 
-def _create(request) -> None:
-    fill_name(request, Schedule)
+def _create(request) -> Schedule:
     fields = ScheduleIn.read(_body_of(request.POST))
-    row = lifecycle.create_schedule(
+    return lifecycle.create_schedule(
         user=request.user, by=request.user.username, visitor=visitor_of(request), **fields
     )  # fmt: skip
-    request.created_name = row.name
-    remember_made(request, row.name)
 
 
 def _body_of(post: QueryDict) -> dict:

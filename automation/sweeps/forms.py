@@ -34,7 +34,7 @@ def body_of(post: QueryDict) -> dict:
         "name": post.get("name", "").strip(),
         "title": post.get("title", ""),
         "job": job_of(post),
-        "space": yaml_input.read(post["space"], "space"),
+        "space": yaml_input.read(post.get("space", ""), "space"),
     }
     objective = {name: post[name] for name in ("direction", "statistic") if post.get(name)}
     body["objective"] = {"metric": post.get("metric", "").strip(), **objective}

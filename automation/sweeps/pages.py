@@ -22,22 +22,7 @@ from automation import first_values
 from automation.models import Sweep, SweepState
 from jobs.submit_form import choices
 from kernel.models import history_of
-from kernel.pages import (
-    Listing,
-    Problems,
-    act,
-    fill_name,
-    filtered,
-    form_mark,
-    free_name,
-    made_by,
-    page_of,
-    problems_of,
-    read_form,
-    remember_made,
-    retitle,
-    why_not,
-)
+from kernel.pages import Listing, act, free_name, list_and_create, page_of, read_form, retitle, why_not
 
 from . import forms, lifecycle, options, plots, reading
 from .serializers import ExtendIn, SweepIn, TrialIn
@@ -63,47 +48,26 @@ LISTING = Listing(
 @require_http_methods(["GET", "POST"])
 def sweeps(request):
     """Show the user's sweeps, and the form of a new one, which a POST creates."""
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: _create(request), FIELDS)
-        problems.fields = {field.removeprefix("job."): text for field, text in problems.fields.items()}
-        name = made_by(request) if problems else request.created_name
-        if name:
-            return redirect("sweep", name=name)
-    mine = Sweep.objects.filter(user=request.user)
-    rows, chosen = filtered(request, mine.select_related("user").order_by("-pk"), SweepState.values)
-    page = page_of(request, rows)
-    shown = reading.filled(list(page.object_list))
-    any_sweep = bool(shown) or mine.exists()
-    form = first_values.posted(request) if request.method == "POST" else _first_values(request)
-    context = {
-        "listing": LISTING,
-        "page": page,
-        "sweeps": shown,
-        "states": SweepState.choices,
-        "any": any_sweep,
-        "problems": problems,
-        "form": form,
-        "chosen": form.get("datasets", []),
-        "text": "yaml" in form,
-        "open": bool(problems or not any_sweep or {"new", "from", "like", "entry"} & set(request.GET)),
-        "mark": form_mark(request),
+    return list_and_create(
+        request, Sweep.objects.select_related("user"), LISTING, "automation/sweeps.html", states=SweepState.choices,
+        create=_create, fields=FIELDS, context=_form, opened_by={"new", "from", "like", "entry"},
+        complete=reading.filled, shown_field=lambda name: name.removeprefix("job."),
+    )  # fmt: skip
+
+
+def _form(request) -> dict:
+    return {
+        **first_values.shown(request, _first_values),
         "full": why_not(lambda: lifecycle.require_room(request.user)),
         "samplers": list(options.SAMPLERS),
         "pruners": list(options.PRUNERS),
         **choices(request.user),
-        **chosen,
     }
-    return render(request, "automation/sweeps.html", context, status=problems.status if problems else 200)
 
 
-def _create(request) -> None:
-    fill_name(request, Sweep)
+def _create(request) -> Sweep:
     fields = SweepIn.read(forms.body_of(request.POST))
-    visitor = visitor_of(request)
-    row = lifecycle.create_sweep(user=request.user, by=request.user.username, visitor=visitor, **fields)
-    request.created_name = row.name
-    remember_made(request, row.name)
+    return lifecycle.create_sweep(user=request.user, by=request.user.username, visitor=visitor_of(request), **fields)
 
 
 def _first_values(request) -> dict:

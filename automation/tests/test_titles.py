@@ -64,3 +64,8 @@ def test_the_forms_make_the_names(alice_client):
     sweep |= {"metric": "loss", "direction": "minimize"}
     assert alice_client.post("/sweeps", sweep)["Location"] == "/sweeps/sweep"
     assert "title: 训练" in visible_text(alice_client.get("/sweeps?like=sweep"))
+
+
+def test_a_form_without_fields_is_refused(alice_client):
+    for page in ("/schedules", "/sweeps"):
+        assert alice_client.post(page, {}).status_code == 403, page

@@ -72,6 +72,7 @@ def client(shared, tmp_path):
     shared.leave(name, headers)
 
 
+@pytest.mark.long
 def test_a_sweep_of_a_file_is_followed_and_its_best_trial_is_printed(client):
     done = client.run("sweep", "run", "sweep.yaml")
     assert [f"trial {number} complete" in done.stderr for number in (0, 1, 2)] == [True, True, False]

@@ -151,6 +151,7 @@ def test_a_lost_connection_is_opened_again_at_the_same_byte(world):
     platform.wait_healthy()
 
 
+@pytest.mark.long
 def test_what_was_sent_is_listed_and_removed_unless_something_reads_it(client):
     write(client.here, {"wait.py": "import time; time.sleep(600)", "more.txt": "x" * 1000})
     name = client.run("run", "wait.py", "--detach").stdout.strip()

@@ -31,6 +31,7 @@ from accounts.sharing import access, grants
 from accounts.tokens import Holder
 from kernel import disk, storage
 from kernel.broker import broker
+from kernel.database import by_key
 from kernel.effects import SUBMIT, Effect
 from kernel.locking import lock_row
 from kernel.messages import Message, word
@@ -87,7 +88,7 @@ def require_reader(holder: Holder, target: Target) -> None:
     """Raise HttpError 404 for the files of another user that are not shared with the holder, as for missing ones."""
     if is_own(holder, target):
         return
-    visitor = access.Visitor(User.objects.filter(pk=holder.user_id).first())
+    visitor = access.Visitor(by_key(User, holder.user_id))
     if visitor.user is not None and target.dataset and not target.is_home:
         rows = Dataset.objects.select_related("user")
         readable = access.look_up(visitor, rows, target.user, target.dataset)
@@ -104,7 +105,7 @@ def is_own(holder: Holder, target: Target) -> bool:
 
 def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
     """Return (owner, name) of the datasets that are shared with the holder, of that owner where one is given."""
-    user = User.objects.filter(pk=holder.user_id).first()
+    user = by_key(User, holder.user_id)
     shares = grants.made_for(user).filter(kind="dataset") if user is not None else Share.objects.none()
     if owner:
         shares = shares.filter(owner__username=owner)

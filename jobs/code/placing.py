@@ -19,7 +19,7 @@ from kernel import storage
 from kernel.errors import Fault, Refused
 from snapshots import store
 
-PLACE = "checkouts"  # as in client/mlp_client/sending.py
+PLACE = "checkouts"  # also in client/mlp_client/sending.py, which imports nothing of the platform
 
 
 @dataclass(frozen=True)

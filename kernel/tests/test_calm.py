@@ -1,4 +1,4 @@
-"""A periodic look at what is told of its changes: at first, for a while after each change, and now and then."""
+"""A periodic look at what reports its changes: at first, for a while after each change, and now and then."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 
 from accounts.models import Token, User
 from datasets.models import Dataset
@@ -60,10 +60,14 @@ def test_rows_that_refer_to_the_locked_row_can_be_inserted(alice):
 def test_related_rows_are_not_locked(alice, monkeypatch):
     """Also where a model's manager selects the related row with it."""
     dataset = Dataset.objects.create(user=alice, tenant=alice.tenant, name="x", size=1)
-    manager = type(Dataset._default_manager)
-    monkeypatch.setattr(
-        manager, "get_queryset", lambda self: super(manager, self).get_queryset().select_related("user")
-    )
+
+    class WithUser(models.Manager):
+        def get_queryset(self):
+            return super().get_queryset().select_related("user")
+
+    manager = WithUser()
+    manager.model = Dataset
+    monkeypatch.setattr(Dataset._meta, "default_manager", manager)
 
     def change() -> int:
         return User.objects.filter(pk=alice.pk).update(password="of the second")

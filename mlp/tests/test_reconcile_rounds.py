@@ -13,14 +13,18 @@ from django.utils import timezone
 
 import runners
 from accounts.models import Delivery, Notice
-from aiops.models import Feedback
+from aiops.models import Feedback, TrainingRun
+from apps.models import Application
 from automation.models import Schedule
+from datasets.models import Dataset
 from jobs.models import Job
 from kernel.singleton import Held, only_one
 from mlp.management.commands.reconcile import QUIET_ROUNDS, Look, Rounds
 from mlp.operators.tests.admin_world import put, put_schedule
+from models_app.models import Model
 from resources import tcc
 from resources.models import ResourceRequest
+from workspaces.models import Workspace
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
 
@@ -68,6 +72,29 @@ def test_what_begins_ends_the_quiet(played, alice, state):
     assert played(rounds, 2) == [True, True]
     Job.objects.filter(pk=job.pk).update(state="finished")
     assert played(rounds, 2) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("model", "states"),
+    [
+        (Dataset, ["creating", "deleting"]),
+        (Model, ["creating", "deleting"]),
+        (Application, ["creating", "ready", "deleting"]),
+        (Workspace, ["creating", "ready", "stopping", "deleting"]),
+        (TrainingRun, ["training"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_objects_that_have_not_settled_are_under_way(lock, alice, model, states):
+    TrainingRun.objects.create() if model is TrainingRun else put(model, alice, "one", "ready")
+    look, rows = Look(lock), model.objects.all()
+    rows.update(run_name="") if hasattr(model, "run_name") else None
+    for state in states:
+        rows.update(state=state)
+        assert look() == (True, False), state
+    TrainingRun.objects.update(announced=True, job_end_sent=True)
+    rows.update(state="completed" if model is TrainingRun else "error")
+    assert look() == (False, False)
 
 
 def test_a_change_of_a_run_makes_the_next_round_whole(played):

@@ -34,6 +34,8 @@ def add_twins(row: models.Model) -> None:
         copy.pk, copy.run_name = pk, f"another{number}"
         if "name" in fields:
             copy.name = "other" * number
+        if "number" in fields:
+            copy.number += number
         if "port" in fields:
             copy.port += 5000 * number
         for name in fields & {"uuid", "run_id"}:

@@ -6,7 +6,7 @@ situation.
 
 from __future__ import annotations
 
-from . import workspace_verbs
+from . import environment_verbs, workspace_verbs
 from .stepping_verbs import IDLE, PREEMPTION, Effect
 from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings, workspaces
 
@@ -238,6 +238,7 @@ EFFECTS = {
         "forget: once ready": Effect("ready", "tried"),
     },
     workspaces: workspace_verbs.EFFECTS,
+    environment_verbs.lifecycle: environment_verbs.EFFECTS,
     apps: {
         "note_order": Effect("creating", "tried"),
         "note_order: first": Effect("creating", "tried", fields="attempt, run_name, ordered"),

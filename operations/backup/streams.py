@@ -32,29 +32,29 @@ def save(folder: Path, metrics_done: Callable[[], None]) -> dict[str, dict]:
         raise BackupError(str(problem)) from problem
 
 
-def need_none(told: dict[str, dict]) -> None:
+def need_none(saved: dict[str, dict]) -> None:
     """Raise BackupError when the server has messages in one of these streams."""
     try:
         states = stream_copies.states()
     except stream_copies.NotCopied as problem:
         raise BackupError(str(problem)) from problem
-    for name in told:
+    for name in saved:
         if states.get(name, {}).get("messages"):
             raise BackupError(f"the server of NATS_URL has messages in the stream {name}: delete it, or name another")
 
 
-def load(folder: Path, told: dict[str, dict]) -> None:
+def load(folder: Path, saved: dict[str, dict]) -> None:
     """Make the streams again. Raises BackupError."""
     try:
-        stream_copies.load(folder, told)
+        stream_copies.load(folder, saved)
     except stream_copies.NotCopied as problem:
         raise BackupError(str(problem)) from problem
 
 
-def compare(told: dict[str, dict]) -> list[str]:
+def compare(saved: dict[str, dict]) -> list[str]:
     """Return how the streams differ from those of the backup."""
     states, differences = stream_copies.states(), []
-    for name, about in told.items():
+    for name, about in saved.items():
         was = {key: about["state"][key] for key in stream_copies.COMPARED}
         if _have_expired(about) and states.get(name, {}).get("last_seq") == was["last_seq"]:
             continue

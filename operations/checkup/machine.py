@@ -32,15 +32,15 @@ EMBEDDED = {"database": binaries.POSTGRES, "valkey": binaries.VALKEY, "nats": bi
 def disk() -> Iterator[Finding]:
     usage, info = shutil.disk_usage(settings.MLP_ROOT), os.statvfs(settings.MLP_ROOT)
     free_mib = usage.free >> 20
-    told = f"{free_mib} MiB of {usage.total >> 20} MiB are free on the disk of {settings.MLP_ROOT}"
+    summary = f"{free_mib} MiB of {usage.total >> 20} MiB are free on the disk of {settings.MLP_ROOT}"
     remedy = "delete datasets, jobs or models, empty the trash, or give it a larger disk"
     if free_mib < settings.DISK_MINIMUM_MIB:
-        yield Finding("disk", "problem", f"{told}, less than MLP_DISK_MINIMUM_MIB: nothing is stored", remedy)
+        yield Finding("disk", "problem", f"{summary}, less than MLP_DISK_MINIMUM_MIB: nothing is stored", remedy)
     elif free_mib < settings.DISK_RESERVE_MIB:
-        yield Finding("disk", "problem", f"{told}, less than MLP_DISK_RESERVE_MIB: no run starts", remedy)
+        yield Finding("disk", "problem", f"{summary}, less than MLP_DISK_RESERVE_MIB: no run starts", remedy)
     else:
         full = usage.free < LEAST_SHARE * usage.total
-        yield Finding("disk", "warning" if full else "ok", told, remedy if full else "")
+        yield Finding("disk", "warning" if full else "ok", summary, remedy if full else "")
     if info.f_files and info.f_favail < LEAST_SHARE * info.f_files:
         yield Finding("disk", "warning", f"{info.f_favail} of {info.f_files} inodes are free", remedy)
 
@@ -72,7 +72,7 @@ def free_ports() -> Iterator[Finding]:
 
 def versions() -> Iterator[Finding]:
     """Ask for the programs of the embedded servers, of the version that made the database."""
-    told = [f"Python {platform.python_version()}"]
+    summary = [f"Python {platform.python_version()}"]
     made_by = settings.MLP_ROOT / "database" / "PG_VERSION"
     for name, server in EMBEDDED.items():
         if not settings.EMBEDDED[name]:
@@ -80,11 +80,11 @@ def versions() -> Iterator[Finding]:
         major = int(made_by.read_text()) if name == "database" and made_by.exists() else 0
         try:
             program = binaries.find(server, major)
-            told.append(f"{server.title} {binaries.version_of(program, server.version_option, binaries.LIMIT_S)}")
+            summary.append(f"{server.title} {binaries.version_of(program, server.version_option, binaries.LIMIT_S)}")
         except ImproperlyConfigured as problem:
             what, _, remedy = str(problem).partition(". ")
             yield Finding("versions", "problem", what, remedy)
-    yield Finding("versions", "ok", ", ".join(told))
+    yield Finding("versions", "ok", ", ".join(summary))
 
 
 # --- clocks ----------------------------------------------------------------------------------------------------------
@@ -138,8 +138,8 @@ def _compared(name: str, ask: Callable[[], float]) -> Finding:
     there = ask()
     after = time.time()
     off_s = max(0.0, before - there, there - after)
-    told = f"the clock of {name} is {off_s:.1f} s away from this machine's"
+    summary = f"the clock of {name} is {off_s:.1f} s away from this machine's"
     if off_s < CLOCK_WARNING_S:
-        return Finding("clocks", "ok", told)
+        return Finding("clocks", "ok", summary)
     level = "problem" if off_s >= CLOCK_PROBLEM_S else "warning"
-    return Finding("clocks", level, told, "synchronise both with NTP (chrony, systemd-timesyncd)")
+    return Finding("clocks", level, summary, "synchronise both with NTP (chrony, systemd-timesyncd)")

@@ -118,22 +118,22 @@ def requests() -> Iterator[Finding]:
 def stream() -> Iterator[Finding]:
     """Ask how far ingest is behind the stream of metrics."""
     waiting = consuming.backlog(STREAM.name, DURABLE, 5)
-    told = f"{waiting.messages} reports wait to be stored, the oldest for {waiting.age_s:.0f} s"
+    summary = f"{waiting.messages} reports wait to be stored, the oldest for {waiting.age_s:.0f} s"
     if waiting.age_s < LAG_WARNING_S:
-        yield Finding("stream", "ok", told)
+        yield Finding("stream", "ok", summary)
     else:
         level = "problem" if waiting.age_s >= LAG_PROBLEM_S else "warning"
-        yield Finding("stream", level, told, "see {root}/log/ingest/ingest.log, and the load of the database")
+        yield Finding("stream", level, summary, "see {root}/log/ingest/ingest.log, and the load of the database")
 
 
 def tasks() -> Iterator[Finding]:
     client = broker.broker().client
     counts = {name: client.llen(f"dramatiq:{name}") for name in QUEUES}
-    told = ", ".join(f"{count} in {name}" for name, count in counts.items())
+    summary = ", ".join(f"{count} in {name}" for name, count in counts.items())
     if max(counts.values()) > MAX_TASKS:
-        yield Finding("tasks", "warning", f"many tasks wait: {told}", "see {root}/log/worker/worker.log")
+        yield Finding("tasks", "warning", f"many tasks wait: {summary}", "see {root}/log/worker/worker.log")
     else:
-        yield Finding("tasks", "ok", f"waiting tasks: {told}")
+        yield Finding("tasks", "ok", f"waiting tasks: {summary}")
 
 
 def logs() -> Iterator[Finding]:

@@ -268,6 +268,12 @@ def test_at_most_the_allowed_share_exceeds_the_threshold():
     assert weighing.threshold_of([], lines=100) == weighing.LEAST
 
 
+def test_two_of_a_hundred_training_lines_may_exceed_the_threshold_unless_asked_otherwise():
+    scores = [(9.0, 4), (8.0, 1), (7.0, 9)]
+    assert weighing.threshold_of(scores, lines=200) == 8.0
+    assert weighing.threshold_of(scores, lines=200, alarms=0.025) == 7.0
+
+
 def test_confidence_decreases_with_the_score_and_equals_opnis_at_the_threshold():
     values = [weighing.confidence_of(score, 2.0) for score in (0, 1, 2, 3, 100)]
     assert values == sorted(values, reverse=True)

@@ -144,7 +144,7 @@ class Way:
     def __init__(self, source: socket.socket, sink: socket.socket, first: bytes = b"", budget: pace.Pace | None = None):
         self.source, self.sink, self.rest = source, sink, memoryview(first)
         self.meter = budget and pace.Meter(budget)
-        self.ended = False  # the source has sent its end, and the sink has been told
+        self.ended = False  # the source has sent its end, which was passed to the sink
 
     def move(self, chunk: memoryview) -> None:
         """Send on what can be sent without waiting. Raises OSError."""

@@ -65,7 +65,7 @@ class Route:
         self.pids: dict[int, int] = {}  # by the descriptor of its end: the program, and the process that configures
         self.program = self.setter = self.starts = 0
         self.due: float | None = None  # when to start again, on the monotonic clock
-        self.kernel: Kernel | None = None  # told of changes in this machine's network
+        self.kernel: Kernel | None = None  # notified of changes in this machine's network
         self.refused: set[Prefix] = set()
         self.behind = False  # addresses were added since the filter was made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib.auth.decorators import login_required
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
@@ -11,7 +11,7 @@ from jobs import submit_form
 from jobs.models import Job
 from jobs.queue import waiting
 from jobs.serializers import JobIn
-from kernel.pages import Listing, Problems, form_mark, made_by, problems_of
+from kernel.pages import Listing, create_once, form_mark
 
 from . import pages
 
@@ -28,12 +28,9 @@ LISTING = Listing(
 @login_required
 @require_http_methods(["GET", "POST"])
 def jobs(request):
-    problems = Problems()
-    if request.method == "POST":
-        problems = problems_of(lambda: submit_form.submit(request), JobIn().fields)
-        name = made_by(request) if problems else request.POST["name"].strip()
-        if name:
-            return redirect("job", name=name)
+    problems, made = create_once(request, Job, submit_form.submit, JobIn().fields)
+    if made is not None:
+        return made
     table = pages.shown(request, request.user)
     waiting.attach([row.job for row in table["page"].rows] if table["page"] else [])
     form = request.POST.dict() if request.method == "POST" else submit_form.first_values(request)

@@ -8,7 +8,7 @@ from accounts.models import Notice
 from aiops.judging import rates, suppressions
 from aiops.models import Alert, RateAnomaly, RateClock, Suppression, TemplateRate
 from mlp.tests.page_world import visible_text, visitor
-from mlp.tests.tiers import few
+from mlp.tests.tiers import few, later
 
 from .test_rates import (  # noqa: F401 (shop is a fixture)
     BASE,
@@ -106,6 +106,7 @@ def test_a_template_with_another_number_is_the_same(stormed, as_alice):
     assert listed(as_alice) == []
 
 
+@pytest.mark.long
 def test_a_like_template_that_comes_beside_it_is_another(stormed, as_alice):
     mark(as_alice)
     other = {"template_matched": "retry of a <*>", "masked_log": "retry of a b"}
@@ -179,7 +180,7 @@ def test_an_hour_that_is_usually_loud_is_not_reported(shop, days, reported):  # 
     assert bool(found()) is reported
 
 
-@pytest.mark.parametrize("hours", [-1, 1])
+@pytest.mark.parametrize("hours", [-1, later(1)])
 def test_when_clocks_are_changed_no_night_is_reported(shop, hours):  # noqa: F811
     remember((1, 2, 3, 4), shift=hours)
     night()
@@ -193,6 +194,7 @@ def test_a_night_that_is_much_louder_is_reported(shop):  # noqa: F811
     assert RateAnomaly.objects.get().high >= 120
 
 
+@pytest.mark.long
 def test_a_night_about_as_loud_as_is_too_much_is_reported_once(shop):  # noqa: F811
     remember((1, 2, 3), 120)
     usual(range(NIGHT + 125))
@@ -203,6 +205,7 @@ def test_a_night_about_as_loud_as_is_too_much_is_reported_once(shop):  # noqa: F
     assert found() == [("often", RETRY)]
 
 
+@pytest.mark.long
 def test_one_incident_among_quiet_nights_makes_no_night_loud(shop):  # noqa: F811
     remember((1, 2, 3), 120)
     rate = TemplateRate.objects.get(template_id=RETRY)
@@ -212,6 +215,7 @@ def test_one_incident_among_quiet_nights_makes_no_night_loud(shop):  # noqa: F81
     assert found() == [("often", RETRY)]
 
 
+@pytest.mark.long
 def test_another_hour_of_the_day_is_reported(shop):  # noqa: F811
     remember((1, 2, 3, 4, 5))
     usual(range(NIGHT + 240))
@@ -220,6 +224,7 @@ def test_another_hour_of_the_day_is_reported(shop):  # noqa: F811
     assert found() == [("often", RETRY)]
 
 
+@pytest.mark.long
 def test_what_was_loud_is_remembered_for_the_next_nights(shop):  # noqa: F811
     night()
     state = TemplateRate.objects.get(template_id=RETRY).state

@@ -157,6 +157,7 @@ def test_lines_that_come_late_or_again_change_nothing(shop):
     assert found() == []
 
 
+@pytest.mark.long
 def test_a_template_that_always_arrives_late_is_not_silent(shop):
     usual(range(60), BEAT)
     for minute in range(0, 60, 4):
@@ -165,6 +166,7 @@ def test_a_template_that_always_arrives_late_is_not_silent(shop):
     assert found() == []
 
 
+@pytest.mark.long
 def test_bursts_with_short_breaks_are_one_anomaly(shop):
     usual(range(60))
     for begin in range(5, 40, 9):
@@ -190,6 +192,7 @@ def test_a_clock_that_is_set_back_or_ahead_is_no_storm(shop):
     assert RateClock.objects.get().minute == BASE + 30
 
 
+@pytest.mark.long
 def test_lines_without_a_verdict_do_not_make_a_template_silent(shop):
     usual(range(50), BEAT)
     send(range(50), None)
@@ -269,6 +272,7 @@ def test_an_administrators_rule_names_the_workload(shop, alice):
     )
 
 
+@pytest.mark.long
 def test_slow_growth_does_not_become_usual_as_it_goes(shop):
     rate = TemplateRate.objects.get(template_id=RETRY)
     rate.state |= {"began": rate.state["began"] - 3 * 1440, "day": 2}

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from client.mlp_client.sending import PLACE
 from conftest import Api
 from kernel import storage
 
@@ -47,6 +48,11 @@ def test_what_is_known_is_written_and_the_rest_is_named(as_alice, kept, home):
     assert ask(as_alice, {"go": sha("echo run\n")}).json() == {"missing": []}
     assert placed(home)["go"] == "echo run\n"
     assert ask(as_alice, {"new": sha("new")}).json() == {"missing": ["new"]}
+
+
+def test_the_platform_writes_where_the_client_sends_the_rest(as_alice, kept, home):
+    assert ask(as_alice, {"nets.py": sha("SIZE = 1\n")}).json() == {"missing": []}
+    assert (home / PLACE / "co-1" / "nets.py").read_text() == "SIZE = 1\n"
 
 
 def test_a_change_there_changes_no_saved_code(as_alice, kept, home):

@@ -95,6 +95,7 @@ def test_a_sweep_keeps_the_version_that_it_began_with(make, as_alice, script):  
     assert refusal == "job.environment: there is no environment none in the tenant default"
 
 
+@pytest.mark.long
 def test_a_schedule_means_the_newest_and_a_pipeline_keeps_it(make, as_alice, script):  # noqa: F811
     make()
     script(USES)

@@ -136,6 +136,7 @@ def test_jobs_of_the_tenant_share_one_installation(make, submit, until, as_alice
     assert {(use["user"], use["name"], use["live"]) for use in used_by} == {("alice", "fit", False), ("bob", "", False)}
 
 
+@pytest.mark.long
 def test_a_job_keeps_its_version_when_it_is_run_again(make, submit, until, as_alice):
     make()
     until(submit(USES, environment="paint-cpu"), "finished")
@@ -285,6 +286,7 @@ def test_nothing_of_a_deleted_version_stays_on_the_disk(make, submit, until, as_
     assert not any(store.top().glob("*/*"))
 
 
+@pytest.mark.long
 def test_a_running_job_of_another_user_keeps_its_files(make, until, as_bob, bob, settings):
     make()
     home = storage.home_dir("bob")

@@ -28,63 +28,43 @@ import models_app.reconcile
 import resources.reconcile
 import runners
 import workspaces.reconcile
-from aiops.models import TrainingRun
-from apps.models import Application
-from datasets.models import Dataset
-from jobs.models import Job
 from kernel import after_commit, clock, heartbeats
 from kernel.singleton import Held, only_one
 from kernel.telemetry import meters
-from models_app.models import Model
-from workspaces.models import Workspace
 
 log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 SHORTEST_S = 0.5  # at least this long between two rounds, however often the runner reports changes
 STEPS = (
-    jobs.reconcile.run,
-    models_app.reconcile.run,
-    apps.reconcile.run,
-    workspaces.reconcile.run,
-    datasets.reconcile.run,
-    resources.reconcile.run,
-    aiops.reconcile.run,
-    automation.reconcile.run,
-    accounts.reconcile.run,
+    jobs.reconcile,
+    models_app.reconcile,
+    apps.reconcile,
+    workspaces.reconcile,
+    datasets.reconcile,
+    resources.reconcile,
+    aiops.reconcile,
+    automation.reconcile,
+    accounts.reconcile,
 )
-OFTEN = {"automation", "resources", "accounts"}  # in every round in which something of theirs is due
-DUE = (automation.reconcile.due, resources.reconcile.due, accounts.reconcile.due)
+# In every round in which something of theirs is due; what the others have to do makes the round whole.
+OFTEN = {automation.reconcile, resources.reconcile, accounts.reconcile}
 QUIET_ROUNDS = 30  # of which one is whole, while nothing is under way: what is done for its age has time
-UNDER_WAY = (
-    (Job, ("creating", "running", "deleting")),
-    (Application, ("creating", "ready", "deleting")),
-    (Workspace, ("creating", "ready", "stopping", "deleting")),
-    (Model, ("creating", "deleting")),
-    (Dataset, ("creating", "deleting")),
-    (TrainingRun, ("training",)),
-)
-UNFINISHED = (
-    jobs.reconcile.unfinished,
-    models_app.reconcile.unfinished,
-    apps.reconcile.unfinished,
-    aiops.reconcile.unfinished,
-)
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 
 class Look:
     """The question that begins each round: is something under way, and is something due?
 
-    One prepared statement on the connection that holds the lock: building the queries anew and having each planned
-    would cost an idle machine many times as much.
+    One prepared statement on the connection that holds the lock: building the queries and planning them in each
+    round would cost an idle machine many times as much.
     """
 
     def __init__(self, lock: Held):
         self.lock = lock
-        under_way = [model.objects.filter(state__in=states) for model, states in UNDER_WAY]
-        under_way += [rows for unfinished in UNFINISHED for rows in unfinished()]
-        self.question = f"SELECT {_any(under_way)}, {_any([rows for due in DUE for rows in due()])}"
+        under_way = [rows for step in STEPS if step not in OFTEN for rows in step.pending()]
+        due = [rows for step in OFTEN for rows in step.pending()]
+        self.question = f"SELECT {_any(under_way)}, {_any(due)}"
 
     def __call__(self) -> tuple[bool, bool]:
         """Return both answers. Raises psycopg.Error when the connection, and with it the lock, was lost."""
@@ -151,17 +131,17 @@ class Command(BaseCommand):
         with suppress(Exception):  # the runner does not answer: then all steps are tried
             whole = rounds.is_whole(changed, under_way)
         for step in STEPS:
-            app = step.__module__.partition(".")[0]
-            if not whole and not (due and app in OFTEN):
+            if not whole and not (due and step in OFTEN):
                 continue
+            app = step.__name__.partition(".")[0]
             close_old_connections()
             failures = meters.RECONCILE_FAILURES.labels(app)  # is there, with 0, before the first one
             try:
                 with meters.RECONCILE_SECONDS.labels(app).time():
-                    step()
+                    step.run()
             except Exception:  # of any kind: the next round may succeed, and the other steps must run
                 failures.inc()
-                log.exception("%s failed; trying again in %s s", step.__module__, ROUND_S)
+                log.exception("%s failed; trying again in %s s", step.__name__, ROUND_S)
 
     @staticmethod
     def _request_heartbeats() -> None:

@@ -16,7 +16,7 @@ from accounts.models import Membership, User
 from accounts.tenancy import members
 from conftest import Api, add_user, move
 from jobs.models import Job
-from mlp.tests.attack.test_tokens import OPEN, VALUES, answer, attacked, let_in, pages, snapshot
+from mlp.tests.attack.test_tokens import LEAD_READS, OPEN, VALUES, answer, attacked, let_in, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
 from mlp.tests.tiers import TENTH, later
@@ -41,7 +41,6 @@ MAY = {
     ("get", f"{TENANT}/work"): {"lead"},
     ("put", f"{TENANT}/work:end"): {"lead"},
 }
-LEAD_READS = re.compile("/api/v1/users/alice/(jobs|datasets|models|apps)/fit(/(?!uses$)|$)")  # not its trace elsewhere
 OF_NOBODY: dict[tuple[str, str], str] = {}  # what is said of a user who does not exist: the same to everybody
 DENIED = re.compile("no such|only|administrator|requires|token: ")
 

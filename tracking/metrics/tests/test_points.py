@@ -71,12 +71,14 @@ class TestLong:
         assert long["value"] == [value(step // 10) for step in long["step"]]
         assert (long["bucket"], long["least"], long["count"]) == (1, [], 100_000)
 
+    @pytest.mark.long
     def test_a_range_between_comes_in_finer_buckets(self, points):
         whole, part = points("points=100")["long"], points("points=100&from=300000&to=400000")["long"]
         assert part["bucket"] < whole["bucket"] / 5
         assert part["step"][0] > 290_000
         assert part["step"][-1] <= 400_000
 
+    @pytest.mark.long
     def test_a_range_of_times(self, points, as_alice, running):  # noqa: F811
         times = points("points=5000&from=0&to=99999999")["long"]["time"]
         long = points(f"x=time&from={times[0] + 10}&to={times[0] + 10.2}")["long"]
