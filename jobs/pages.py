@@ -113,7 +113,8 @@ def _notebook(row: Job, folder) -> dict | None:
     if file is None:
         return None
     with file:
-        return {**notebooks.shown(file, path), "path": path}
+        limit = notebooks.MAX_BYTES if row.has_ended else notebooks.MAX_REFRESHED
+        return {**notebooks.shown(file, path, limit), "path": path, "unfinished": not row.has_ended}
 
 
 def _used_titles() -> dict[str, str]:

@@ -49,8 +49,8 @@ def first_row(
 ) -> AnyModel | None:
     """Return the first row whose columns have these values, None without one, as `filter(**key).first()` does.
 
-    For what each request and each change of a state asks: to build the statement anew takes five times as long as all
-    else of it. `names` are the columns that are read, all by default; `lock` ends the statement.
+    For the look-ups of each request and each change of a state: there, compiling the statement costs five times what
+    executing it does. `names` are the columns that are read, all by default; `lock` ends the statement.
     """
     attributes, converters, statement = _first_row(model, tuple(key), names)
     with connection.cursor() as cursor:

@@ -228,7 +228,7 @@ def test_an_administrator_sets_a_password_and_strangers_failures_are_forgotten(a
     assert entered(token("another long horse", "192.0.2.1"))
 
 
-def test_the_owner_is_told_of_the_failures_at_the_next_log_in(alice):
+def test_the_owner_sees_the_failures_at_the_next_log_in(alice):
     for _ in range(2):
         page("typing error", HOME)
     browser = Client()
@@ -246,7 +246,7 @@ def test_the_owner_is_told_of_the_failures_at_the_next_log_in(alice):
     assert Notice.objects.count() == 1
 
 
-def test_the_owner_is_told_at_once_when_strangers_have_used_up_their_attempts(alice):
+def test_the_owner_is_notified_at_once_when_strangers_have_used_up_their_attempts(alice):
     besiege()
     assert f"{FREE * logins.OF_AN_ACCOUNT} failed log-ins" in Notice.objects.get(user=alice).reason
 

@@ -370,7 +370,7 @@ def test_an_operator_may_require_longer_passwords(alice, settings):
     assert 'minlength="15"' in client.get("/account").content.decode()
 
 
-def test_the_owner_is_told_of_changed_credentials(alice, staff, caplog):
+def test_the_owner_is_notified_of_changed_credentials(alice, staff, caplog):
     caplog.set_level("INFO")
     lifecycle.change_password(user=alice, password="another long horse", by="operator:oscar")
     lifecycle.rotate_token(user=alice, by="alice")

@@ -75,7 +75,7 @@ def test_a_code_works_once(secured):
     assert "has been used" in again.content.decode()
 
 
-def test_a_recovery_code_works_once_and_its_owner_is_told(secured, alice):
+def test_a_recovery_code_works_once_and_its_owner_is_notified(secured, alice):
     code = secured[1][3]
     assert begun().post("/second_factor", {"code": code.upper()}).status_code == 302
     assert begun().post("/second_factor", {"code": code}).status_code == 403

@@ -10,7 +10,7 @@ from kernel.errors import Refused
 FORMAT = 4
 PYTHON = ("python", "python3", "ipython", "ipython3")
 KINDS = ("code", "markdown", "raw")
-MAX_BYTES = 64 << 20
+MAX_BYTES = 64 << 20  # with its outputs; it is parsed when it is submitted and when it runs
 
 
 def parsed(data: bytes, entry: str) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from kernel.picture import image_kind, is_showable
 
 from .reading import parsed, text_of
 
-MAX_BYTES = 16 << 20
+MAX_BYTES = 16 << 20  # that a page reads and escapes; a run executes larger ones, see reading.MAX_BYTES
+MAX_REFRESHED = 1 << 20  # of a running job, whose page reads the notebook again with each refresh
 MAX_CELLS, MAX_OUTPUTS = 500, 50  # of a notebook, of a cell
 MAX_SOURCE, MAX_OUTPUT = 20_000, 20_000  # characters of one
 MAX_TEXT, MAX_PICTURES = 1 << 20, 8 << 20  # characters of all that is shown
@@ -32,12 +33,12 @@ MARKUP = {"text/html": "HTML", "image/svg+xml": "SVG"}
 CUT = "\n…"
 
 
-def shown(file: BinaryIO, name: str) -> dict[str, Any]:
-    """Return what `jobs/_notebook.html` shows: `cells`, whether that is not all (`cut`), and why there is nothing
-    (`problem`).
+def shown(file: BinaryIO, name: str, limit: int = MAX_BYTES) -> dict[str, Any]:
+    """Return what `jobs/_notebook.html` shows: `cells`, whether that is not all (`cut`), and why there is nothing:
+    `problem`, or `large` where the file has more than `limit` bytes.
     """
-    data = file.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+    data = file.read(limit + 1)
+    if len(data) > limit:
         return {"cells": [], "cut": False, "problem": "", "large": True}
     try:
         notebook = parsed(data, name)

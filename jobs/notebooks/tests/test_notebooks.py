@@ -140,9 +140,20 @@ def test_pictures_are_shown_by_their_bytes_and_within_a_size(outputs):
     assert "too many pixels" in client.get("/jobs/fit").content.decode()
 
 
+def test_while_a_job_runs_its_page_reads_no_large_notebook_with_each_refresh(outputs, alice):
+    text = "x" * 10_000
+    client, _pages = outputs(*[{"output_type": "stream", "text": [text]}] * 110)
+    assert text in client.get("/jobs/fit").content.decode()
+    Job.objects.filter(user=alice, name="fit").update(state="running")
+    page = client.get("/jobs/fit").content.decode()
+    assert "it is shown here after the job has ended" in page
+    assert text not in page
+    assert text in client.get("/jobs/fit/files/train.ipynb").content.decode()
+
+
 def test_a_large_or_broken_one_leaves_the_page_as_it_is(outputs, alice):
     text = "x" * 3_000_000 + "the end"
-    client, _pages = outputs(*[{"output_type": "stream", "text": [text]}] * 90, cells=(cell("1"),) * 600)
+    client, _pages = outputs(*[{"output_type": "stream", "text": [text]}] * 6, cells=(cell("1"),) * 600)
     shown = client.get("/jobs/fit").content.decode()
     assert "too large to be shown" in shown
     client, _pages = outputs({"output_type": "stream", "text": [text]}, cells=(cell("1"),) * 600)

@@ -10,7 +10,6 @@ import re
 from functools import cache
 
 import pytest
-from drf_spectacular.generators import SchemaGenerator
 
 from accounts.models import Membership, User
 from accounts.tenancy import members
@@ -19,6 +18,7 @@ from jobs.models import Job
 from mlp.tests.attack.test_tokens import LEAD_READS, OPEN, VALUES, answer, attacked, let_in, pages, snapshot
 from mlp.tests.page_world import visitor
 from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
+from mlp.tests.rest_schema import rest_schema
 from mlp.tests.tiers import TENTH, later
 from resources.models import Tenant
 
@@ -70,7 +70,7 @@ def filled_in(schema: dict, components: dict):
 @cache
 def calls() -> list[tuple[str, str, object]]:
     """Return (method, path, body) of each call of the REST schema, about alice's objects in the default tenant."""
-    schema, calls = SchemaGenerator().get_schema(request=None, public=True), []
+    schema, calls = rest_schema(), []
     values = {**VALUES, "name": "fit", "id": "999999"}  # an id that nobody has: what a role makes for itself is its own
     for path, methods in schema["paths"].items():
         of_tenant = path.startswith("/api/v1/tenants/{tenant}/")
