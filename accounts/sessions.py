@@ -11,6 +11,7 @@ from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.contrib.sessions.models import Session
 from django.db import transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from kernel import after_commit
@@ -20,6 +21,7 @@ from .throttle import client_address
 
 log = logging.getLogger(__name__)
 
+ended = Signal()  # sent with the user, in the transaction that ends sessions of theirs
 FRESH = "proven_at"  # in the session: when its user last proved who they are
 FRESH_S = 900
 
@@ -50,7 +52,7 @@ def end_others(user: User, keep: str) -> int:
         keys = list(others.values_list("session_key", flat=True))
         Session.objects.filter(session_key__in=keys).delete()
         others.delete()
-        after_commit.changed(user.username, "session", "")
+        _note_end(user)
     return len(keys)
 
 
@@ -59,7 +61,7 @@ def end(visit: Visit) -> None:
     with transaction.atomic():
         Session.objects.filter(session_key=visit.session_key).delete()
         Visit.objects.filter(pk=visit.pk).delete()
-        after_commit.changed(visit.user.username, "session", "")
+        _note_end(visit.user)
 
 
 def renew(request, user: User) -> None:
@@ -101,7 +103,12 @@ def _logged_out(sender, request, user, **_others) -> None:
     with transaction.atomic():
         Session.objects.filter(session_key=key).delete()
         Visit.objects.filter(session_key=key).delete()
-        after_commit.changed(user.username, "session", "")
+        _note_end(user)
+
+
+def _note_end(user: User) -> None:
+    after_commit.changed(user.username, "session", "")
+    ended.send(sender=User, user=user)
 
 
 def listen() -> None:

@@ -19,6 +19,11 @@ def stop(pk: int, run_name: str) -> None:
     launching.stop(pk, run_name)
 
 
+@dramatiq.actor(actor_name="workspaces.close_ended", broker=broker(), max_retries=3, min_backoff=1000)
+def close_ended(owner: int) -> None:
+    launching.close_ended(owner)
+
+
 @dramatiq.actor(actor_name="workspaces.erase", broker=broker(), max_retries=3, min_backoff=1000)
 def erase(pk: int, follow: bool = True) -> None:
     launching.erase(pk, follow)

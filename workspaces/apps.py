@@ -22,6 +22,13 @@ class WorkspacesConfig(AppConfig):
         deregistered = import_module("accounts.lifecycle").deregistered
         deregistered.connect(end_workspaces, weak=False, dispatch_uid="workspaces.end_workspaces")
         import_module("resources.admission_hooks").register(lifecycle.admit)
+
+        def close_links(sender, user, **_):
+            if self.get_model("Workspace").objects.filter(user=user, state="ready").exists():
+                after_commit.enqueue("workspaces.close_ended", user.pk)
+
+        after_commit = import_module("kernel.after_commit")
+        import_module("accounts.sessions").ended.connect(close_links, weak=False, dispatch_uid="workspaces.links")
         packages = import_module("workspaces.packages")
         import_module("jobs.packages.using").register(packages.in_use)
         import_module("jobs.packages.named.used").register(packages.named_uses)

@@ -9,7 +9,8 @@
 So a code that somebody else has made is of no use: who sends a link with it cannot have others open a workspace that is
 not theirs, whose pages could then act on theirs, which share an origin unless MLP_WORKSPACE_URL has a `*`.
 
-A login ends with the session at the platform. Codes and logins are in Valkey; where they are lost, a browser is let in
+A login ends with the session at the platform, and with it the websockets that it has opened (launching.close_ended).
+Codes and logins are in Valkey; where they are lost, a browser is let in
 again by itself. No token or session of the platform ever reaches a workspace.
 """
 
@@ -69,7 +70,12 @@ def redeem(code: str, cookie: str, workspace: Workspace) -> str:
 
 def is_let_in(text: str, workspace: int, owner: int) -> bool:
     """Return whether a login is one of this workspace's owner, whose session at the platform has not ended."""
-    found = cache.get(LOGINS + digest(text)) if text else None
+    return bool(text) and is_valid(digest(text), workspace, owner)
+
+
+def is_valid(login_digest: str, workspace: int, owner: int) -> bool:
+    """Return the same of the digest of a login."""
+    found = cache.get(LOGINS + login_digest)
     if found is None:
         return False
     login = Login(*found)

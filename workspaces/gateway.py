@@ -1,8 +1,8 @@
 """The subrequests of the workspaces' gateway for each request (supervision/workspaces.conf.tmpl).
 
-`route` returns the address of the workspace and the secret of its run (apps.proof), or 403. For a refused request nginx
-then gets the response of `refusal`: a browser that opens a page is sent to be let in, all others get 401, 403, 404 or
-503. `enter` is where it comes back to with its code (entering.py).
+`route` returns the address of the workspace, the secret of its run (apps.proof) and the digest of the login, or 403.
+For a refused request nginx then gets the response of `refusal`: a browser that opens a page is sent to be let in, all
+others get 401, 403, 404 or 503. `enter` is where it comes back to with its code (entering.py).
 
 A request that changes something, or opens a websocket, has to come from a page of the same origin, whatever the
 workspace's program thinks of it.
@@ -58,14 +58,16 @@ def mark_name() -> str:
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
-    """Return 204 with X-Workspace-Base and X-Workspace-Secret for the owner's browser, else 403."""
+    """Return 204 with X-Workspace-Base, -Secret and -Login for the owner's browser, else 403."""
     user, name = _named(request.META)
     if not addresses.is_right_host(request.META.get("HTTP_HOST", ""), user) or not is_own_page(request.META):
         return HttpResponse(status=403)
-    place = _place(user, name, request.COOKIES.get(cookie_name(), ""))
+    login = request.COOKIES.get(cookie_name(), "")
+    place = _place(user, name, login)
     if place is None:
         return HttpResponse(status=403)
-    return HttpResponse(status=204, headers={"X-Workspace-Base": place.base, "X-Workspace-Secret": place.secret})
+    headers = {"Base": place.base, "Secret": place.secret, "Login": entering.digest(login)}
+    return HttpResponse(status=204, headers={f"X-Workspace-{key}": value for key, value in headers.items()})
 
 
 def _named(meta: Mapping[str, str]) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from datetime import UTC, datetime
+from http.client import HTTPException
 
 from django.conf import settings
 from django.utils import timezone
@@ -17,13 +18,13 @@ import runners
 from apps import proof
 from datasets import sources
 from jobs.packages import building
-from kernel import after_commit, sockets, storage, trash
+from kernel import after_commit, outbound, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
 from runners import STOPPED, RunStatus, owned
 
-from . import lifecycle, packages, place, policy
+from . import entering, lifecycle, packages, place, policy
 from .models import State, Workspace
 
 INSTALLING = Message("its packages are being installed")
@@ -31,6 +32,7 @@ LOOK_AGAIN_MS = 200
 PROBE_S = 2.0
 STOP_GRACE_S = 10
 MOST_ACTIVITY = 1000  # bytes
+LOGINS, MOST_LOGINS = "/-logins", 1 << 16  # bytes: see program/lab.py
 
 
 class WorkspaceRuns(owned.OwnedRuns[Workspace]):
@@ -141,6 +143,35 @@ def erase(pk: int, follow: bool = True) -> None:
     log_file(workspace).forget()
     trash.forget_log("workspaces", workspace.user.username, workspace.name)
     lifecycle.forget(pk)
+
+
+def close_ended(owner: int) -> None:
+    """Close the websockets to a user's workspaces whose log-ins have ended. A page that is still let in opens new ones.
+
+    Raises OSError, HTTPException or ValueError, after all workspaces, when one of them has not answered.
+    """
+    problems: list[Exception] = []
+    for workspace in Workspace.objects.filter(user_id=owner, state=State.READY).exclude(address=""):
+        try:
+            open_logins = json.loads(_ask(workspace, "GET"))
+            ended = [login for login in open_logins if not entering.is_valid(str(login), workspace.pk, owner)]
+            if ended:
+                _ask(workspace, "POST", json.dumps(ended).encode())
+        except (OSError, HTTPException, ValueError) as problem:
+            problems.append(problem)
+    if problems:
+        raise problems[0]
+
+
+def _ask(workspace: Workspace, method: str, body: bytes | None = None) -> bytes:
+    """Send a request about log-ins to the program of a workspace (program/lab.py); return the answer."""
+    status, answer = outbound.exchange(
+        sockets.parse(workspace.address), method, LOGINS, body, proof.headers(workspace.run_name), limit_s=PROBE_S,
+        most=MOST_LOGINS,
+    )  # fmt: skip
+    if status != 200:
+        raise OSError(f"workspace {workspace.pk}: {method} {LOGINS} was answered with {status}")
+    return answer
 
 
 def log_file(workspace: Workspace) -> LogFile:

@@ -23,10 +23,12 @@ from jupyter_server.auth import User
 from jupyter_server.auth.identity import IdentityProvider
 from jupyter_server.base.handlers import AuthenticatedFileHandler
 from jupyter_server.serverapp import ServerApp
-from tornado import ioloop, web
+from tornado import ioloop, web, websocket
 
 HEADER, VARIABLE = "X-App-Secret", "MLP_APP_SECRET"  # as apps.proof has them
 LISTEN_FD = 3
+LOGIN = "X-Workspace-Login"  # of each request: the digest of the browser's login
+LINK_S = 24 * 3600  # as long as a login lasts; a page that is still let in connects again by itself
 EVERY_MS = 5000
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 SECRET = os.environ.pop(VARIABLE, "")  # kernels and terminals need not have it
@@ -79,6 +81,43 @@ class Proof(web.RequestHandler):
         self.finish(hmac.new(SECRET.encode(), challenge.encode(), "sha256").hexdigest())
 
 
+class Logins(web.RequestHandler):
+    """Tells the platform which log-ins have open websockets, and closes those of the ones that have ended."""
+
+    def prepare(self) -> None:
+        if not hmac.compare_digest(self.request.headers.get(HEADER, "").encode(), SECRET.encode()):
+            raise web.HTTPError(403)
+
+    def check_xsrf_cookie(self) -> None:
+        """Check nothing: these are no requests of a browser."""
+
+    def get(self) -> None:
+        self.finish(json.dumps(sorted({link.request.headers.get(LOGIN, "") for link in links})))
+
+    def post(self) -> None:
+        ended = set(json.loads(self.request.body))
+        close([link for link in links if link.request.headers.get(LOGIN, "") in ended])
+        self.finish("{}")
+
+
+links: dict[websocket.WebSocketHandler, float] = {}  # the open websockets, and when each was opened
+_serve = websocket.WebSocketHandler.get
+
+
+async def serve(handler: websocket.WebSocketHandler, *args, **options) -> None:
+    """Serve a websocket to its end, as tornado does, and know it while it is open."""
+    links[handler] = time.monotonic()
+    try:
+        await _serve(handler, *args, **options)
+    finally:
+        del links[handler]
+
+
+def close(ended: list[websocket.WebSocketHandler]) -> None:
+    for link in ended:
+        link.close(1008, "logged out")
+
+
 class Server(ServerApp):
     """Jupyter's server on the socket that it is handed."""
 
@@ -99,7 +138,8 @@ class Server(ServerApp):
 
     def init_httpserver(self) -> None:
         """Add the proof to what is served, and count requests that change something."""
-        self.web_app.add_handlers(".*$", [(r"/-proof/([0-9a-f]{64})", Proof)])
+        websocket.WebSocketHandler.get = serve
+        self.web_app.add_handlers(".*$", [(r"/-proof/([0-9a-f]{64})", Proof), ("/-logins", Logins)])
         log = self.web_app.settings["log_function"]
 
         def logged(handler: web.RequestHandler, *args, **options) -> None:
@@ -127,6 +167,7 @@ class Server(ServerApp):
         for terminal in getattr(terminals, "terminals", {}).values():
             moments.append(_moment(terminal.last_activity))
             busy = busy or _has_command(terminal.ptyproc)
+        close([link for link, opened in links.items() if time.monotonic() - opened > LINK_S])
         draft = self.activity.with_suffix(".part")
         draft.write_text(json.dumps({"busy": busy, "last": max(moments)}))
         draft.replace(self.activity)

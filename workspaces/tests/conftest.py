@@ -89,6 +89,7 @@ class Browser(requests.Session):
     def __init__(self, service, client: Client | None):
         super().__init__()
         self.trust_env = False
+        self.platform = client
         self.service, self.origin = service, f"http://127.0.0.1:{service.workspace_port}"
         if client is not None:
             name = django_settings.SESSION_COOKIE_NAME

@@ -71,10 +71,26 @@ async def channel(request: web.Request) -> web.WebSocketResponse:
     own(request)
     link = web.WebSocketResponse()
     await link.prepare(request)
+    links[link] = request.headers["X-Workspace-Login"]
     async for message in link:
         if message.type == WSMsgType.TEXT:
             await link.send_str(message.data.upper())
+    links.pop(link)
     return link
+
+
+links: dict[web.WebSocketResponse, str] = {}
+
+
+async def logins(request: web.Request) -> web.Response:
+    """Return or close the websockets of log-ins, as the real one does."""
+    own(request)
+    if request.method == "GET":
+        return web.json_response(sorted(set(links.values())))
+    ended = await request.json()
+    for link in [link for link, login in links.items() if login in ended]:
+        await link.close(code=1008)
+    return web.json_response({})
 
 
 async def end(request: web.Request) -> web.Response:
@@ -87,6 +103,7 @@ def main() -> None:
     print(json.dumps({"base": BASE}), flush=True)
     app = web.Application(client_max_size=1 << 30)
     app.add_routes([web.get("/-proof/{challenge}", proof), web.get(f"{BASE}ws", channel)])
+    app.add_routes([web.get("/-logins", logins), web.post("/-logins", logins)])
     app.add_routes([web.get(f"{BASE}files/{{name:.*}}", download), web.get(f"{BASE}home", files)])
     app.add_routes([web.put(f"{BASE}write/{{name:.+}}", write), web.post(f"{BASE}end", end)])
     app.add_routes([web.route("*", f"{BASE}{{rest:.*}}", page)])

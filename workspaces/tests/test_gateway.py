@@ -142,6 +142,27 @@ def test_a_log_out_at_the_platform_ends_the_login(lab, alice, visitor, until):
     until(lambda: mine.at(f"{lab.path}/x").status_code == 401)  # an answer may be remembered for a second
 
 
+def test_a_log_out_closes_the_websockets_of_that_browser_only(lab, alice, visitor, until):
+    left, stays = visitor(alice), visitor(alice)
+    links = []
+    for browser in (left, stays):
+        browser.page(f"{lab.path}/lab")
+        links.append(open_socket(browser, f"{lab.path}/ws", header=["X-Workspace-Login: forged"]))
+    assert left.platform.post("/logout").status_code == 302
+
+    def is_closed() -> bool:
+        try:
+            links[0].send("still here?")
+            return links[0].recv() != "STILL HERE?"
+        except (OSError, websocket.WebSocketException):
+            return True
+
+    until(is_closed)
+    links[1].send("here")
+    assert links[1].recv() == "HERE"
+    links[1].close()
+
+
 def test_the_platforms_session_does_not_let_a_workspaces_page_act_on_the_platform(lab, alice, visitor, service):
     """A workspace's scripts share the host, and with it cookies that scripts may read; not the origin."""
     mine = visitor(alice)

@@ -37,6 +37,10 @@ TERMINAL = """async ([base, command]) => {
     };
   });
 }"""
+EVENTS = """base => {
+  window.link = new WebSocket(base.replace("http", "ws") + "/api/events/subscribe");
+  return new Promise((done, failed) => { window.link.onopen = () => done(1); window.link.onerror = failed; });
+}"""
 BROKEN = """import sys
 print("arguments", sys.argv[1:])
 raise SystemExit("no such column")
@@ -173,6 +177,14 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     platform.stop()
     platform.start()
     assert answers(again, base)["started"] != status["started"]
+    # A log-out at the platform closes what is open, the kernel's and the terminal's websockets among it.
+    again.evaluate(EVENTS, base)
+    front = again.context.pages[0]
+    token = next(each["value"] for each in front.context.cookies(alice.url) if each["name"].endswith("csrftoken"))
+    left = front.request.post(f"{alice.url}/logout", headers={"X-CSRFToken": token, "Referer": alice.url})
+    assert left.ok
+    again.wait_for_function("window.link.readyState === WebSocket.CLOSED", timeout=1000 * LIMIT_S)
+    assert again.request.get(f"{base}/api/status").status == 401
     stranger = requests.get(f"{base}/api/status", timeout=LIMIT_S)
     assert stranger.status_code == 401
 
