@@ -199,7 +199,7 @@ def nginx_base(address: sockets.Address) -> str:
 def refusal(request: HttpRequest) -> HttpResponse:
     """Return why the request was not forwarded, as a page for browsers and as JSON for all others."""
     status, message, app = judge(request)
-    if status == 200 and _too_large(request.META, app.body_mib):
+    if status == 200 and (request.headers.get("X-App-Large") or _too_large(request.META, app.body_mib)):
         status, message = 413, _("body: too large, at most %(most)s MiB") % {"most": app.body_mib or callers.BODY_MIB}
     elif status == 200 and request.headers.get("X-App-Late", "-")[-1:].isdigit():
         message = _("The application did not respond within %(seconds)s s (MLP_APP_ANSWER_S).")

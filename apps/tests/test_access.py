@@ -15,6 +15,7 @@ from kernel import storage
 from kernel.errors import Refused
 from kernel.tests.nats_tools import until
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
 
 from .conftest import NAMES
@@ -196,8 +197,14 @@ def test_a_body_that_is_larger_is_refused_before_it_is_counted(front, deploy, re
         yield padded[:1000]
         yield padded[1000:]
 
+    def sent_with(length: int) -> requests.Response:
+        wanted = requests.Request("POST", address, headers={**headers, "Content-Length": str(length)})
+        with requests.Session() as session:
+            return session.send(wanted.prepare(), timeout=LIMIT_S)
+
     packed = {**headers, "Content-Encoding": "gzip"}
     refusals = [
+        sent_with((64 << 20) + 1),  # which the gateway refuses by itself
         requests.post(address, padded, headers=headers),
         requests.post(address, pieces(), headers=headers),  # its length is known to nobody beforehand
         requests.post(address, gzip.compress(padded), headers=packed),
@@ -209,7 +216,7 @@ def test_a_body_that_is_larger_is_refused_before_it_is_counted(front, deploy, re
         assert answer.headers["Access-Control-Allow-Origin"] == SHOP
     assert requests.post(address, padded[:-1], headers=headers).json() == {"y": [2]}
     keys.collect()
-    assert keys.keys_of(app).get().requests == 3, "the first and the last refusal did not reach the application"
+    assert keys.keys_of(app).get().requests == 3, "those whose length is known did not reach the application"
 
 
 def test_an_answer_that_takes_longer_is_given_up(front, deploy, ready, make):
