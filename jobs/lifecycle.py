@@ -66,7 +66,7 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `environment` is in place of both. `image` is one of the runner's. `inputs` are outputs of jobs: {"DATA": "job/path"}.
+    `environment` is in place of both. `image` is one of the runner's. `inputs` are outputs: {"DATA": "job/path"}.
     Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)

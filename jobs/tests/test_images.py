@@ -8,6 +8,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 import runners
+from automation.models import Schedule
 from jobs import reconcile
 from jobs.models import EnvironmentVersion, Job
 from kernel.tests.nats_tools import until as wait_for
@@ -108,6 +109,9 @@ def test_the_form_offers_the_images(cluster, alice, script):
     assert mine.post("/jobs", {**FORM, "image": "cuda"}).status_code == 302
     assert Job.objects.get(name="fit").image == "cuda"
     assert '<option value="cuda" selected>cuda</option>' in mine.get("/jobs?from=fit").text
+    nightly = {**FORM, "name": "nightly", "cron": "0 3 * * *", "image": "torch-2.8"}
+    assert mine.post("/schedules", nightly).status_code == 302
+    assert Schedule.objects.get().spec["image"] == "torch-2.8"
 
 
 def test_an_image_that_is_withdrawn_fails_what_waits_for_it(held, settings, as_alice, submit, until):
