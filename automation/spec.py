@@ -40,7 +40,7 @@ def need_possible(user, spec: dict, *, visitor: Visitor | None = None, kept: boo
     needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram") if kind in spec}
     tenant = members.chosen(user, spec.get("tenant"))
     checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),
-                         bool(spec.get("preemptible")), **needs)  # fmt: skip
+                         bool(spec.get("preemptible")), spec.get("image", ""), **needs)  # fmt: skip
     checks.need_datasets(user, spec.get("datasets", ()))
     if environment := spec.get("environment"):
         checks.need_environment(tenant, environment, spec.get("requirements", ""))

@@ -33,11 +33,12 @@ def code_of(user, entry: str, code_from: str | None, script: str | None, visitor
 
 
 def need_possible(
-    tenant: Tenant, username: str, workers: int, network: str, preemptible: bool = False, *, gpu: int = 0,
-    cpu: float = 1, ram: int = 512,
+    tenant: Tenant, username: str, workers: int, network: str, preemptible: bool = False, image: str = "", *,
+    gpu: int = 0, cpu: float = 1, ram: int = 512,
 ) -> None:  # fmt: skip
     """Raise Refused for what the platform, the tenant or the user's limit can never give."""
     need_allowed(tenant, workers, network)
+    need_image(image)
     needs = {"gpu": gpu * workers, "cpu": cpu * workers, "ram": ram * workers}
     tcc.never_fits(tenant, username, preemptible, **needs)
 
@@ -48,6 +49,21 @@ def need_allowed(tenant: Tenant, workers: int, network: str) -> None:
         raise Refused("must be 1: this platform does not run jobs with more than one worker", field="workers")
     if network and runners.narrowest(network, tenant.network_policy) != network:
         raise Refused("at most %(policy)s is allowed in this tenant", field="network", policy=tenant.network_policy)
+
+
+def need_image(name: str) -> None:
+    """Raise Refused for an image that this platform does not offer, with those that it does."""
+    images = runners.get().images
+    if not name or name in (images or ()):
+        return
+    if images is None:
+        raise Refused(
+            "images are for jobs on a Kubernetes cluster; here a job gets its packages by a named environment",
+            field="image",
+        )
+    if not images:
+        raise Refused("this platform offers no images; an administrator can list them in MLP_K8S_IMAGES", field="image")
+    raise Refused("must be one of: %(names)s", field="image", names=", ".join(sorted(images)))
 
 
 def requirements_of(user, wanted: str, find: bool, entry: str, code: Manifest) -> str:

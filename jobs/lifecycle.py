@@ -56,7 +56,7 @@ def create_job(
     tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "",
     find_requirements: bool = False, registry: str = "versions", registry_models: tuple | list = (),
     code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None, environment: str = "",
-    visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
+    image: str = "", visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
@@ -66,12 +66,12 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `environment` is in place of both. `inputs` are outputs of jobs, {"DATA": "prepare/path"}, at $MLP_INPUT_DATA.
+    `environment` is in place of both. `image` is one of the runner's. `inputs` are outputs: {"DATA": "job/path"}.
     Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     chosen = members.chosen(user, tenant)
-    checks.need_possible(chosen, user.username, workers, network, preemptible, gpu=gpu, cpu=cpu, ram=ram)
+    checks.need_possible(chosen, user.username, workers, network, preemptible, image, gpu=gpu, cpu=cpu, ram=ram)
     broker.require()
     disk.require()
     try:
@@ -88,7 +88,7 @@ def create_job(
                 retries=retries, job_inputs=dict(inputs or {}), timeout=timeout, priority=priority,
                 preemptible=preemptible, workers=workers, network=network, registry=registry,
                 registry_models=list(registry_models), project=_project(user, project), tags=dict(tags or {}),
-                notes=notes, group=group, **packages, snapshot=snapshot_code.record(user, code),
+                notes=notes, group=group, image=image, **packages, snapshot=snapshot_code.record(user, code),
                 colour=colours.following(user), traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)

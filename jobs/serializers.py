@@ -28,7 +28,7 @@ from resources.models import Network
 from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
-from .models.submission import LONGEST_LIMIT_S, MAX_PRIORITY
+from .models.submission import LONGEST_LIMIT_S, MAX_IMAGE_NAME, MAX_PRIORITY
 from .packages.fields import RequirementsField
 from .packages.named.serializers import EnvironmentField
 from .summaries import labels
@@ -100,12 +100,21 @@ class PreemptibleField(StrictBool):
         )
 
 
+class ImageField(StrictString):
+    def __init__(self):
+        super().__init__(
+            required=False, allow_blank=True, max_length=MAX_IMAGE_NAME,
+            help_text="on Kubernetes: the name of an image that the platform offers, in place of the runtime's",
+        )  # fmt: skip
+
+
 class JobIn(RegistryIn, CodeIn):
     name = NameField()
     title = TitleField()
     entry = EntryField(help_text="path of the script, relative to .home")
     tenant = NameField(required=False)
     runtime = StrictChoice(choices=Runtime.values, required=False)
+    image = ImageField()
     gpu = GpuField()
     cpu = CpuField()
     ram = RamField()
@@ -186,6 +195,7 @@ class JobOut(RegistryOut):
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     runtime = serializers.ChoiceField(choices=Runtime.choices)
+    image = serializers.CharField(allow_blank=True, help_text="the name of its image; empty: that of the runtime")
     entry = serializers.CharField()
     gpu = serializers.IntegerField()
     cpu = serializers.FloatField()

@@ -30,6 +30,7 @@ MORE_FIELDS = {
     "priority",
     "preemptible",
     "runtime",
+    "image",
     "workers",
     "network",
     "requirements",
@@ -39,12 +40,12 @@ MORE_FIELDS = {
 }
 COPIED = (
     "title", "entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets", "requirements",
-    "environment",
+    "environment", "image",
 )  # fmt: skip
 
 
 def choices(user) -> dict:
-    """Return the choices of the submit form: scripts, ready datasets, runtimes, and free resources."""
+    """Return the choices of the submit form: scripts, ready datasets, runtimes, images, and free resources."""
     scripts = islice(
         (path for path, _info in storage.files(storage.home_dir(user.username)) if path.endswith((".py", NOTEBOOK))),
         SCRIPTS_SHOWN,
@@ -54,6 +55,7 @@ def choices(user) -> dict:
         "scripts": list(scripts),
         "ready": sources.offered(user),
         "runtimes": Runtime.choices,
+        "images": sorted(runners.get().images or ()),
         "many_workers": runners.get().many_workers,
         "registries": Registry.choices,
         "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
@@ -128,6 +130,7 @@ def is_unusual(form: dict) -> bool:
         "env",
         "requirements",
         "environment",
+        "image",
         "hidden",
         "inputs",
         "network",

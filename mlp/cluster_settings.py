@@ -11,6 +11,11 @@ from django.core.exceptions import ImproperlyConfigured
 from kernel.environment import Section
 
 CLUSTER = Section("Kubernetes")
+# As container registries name images: host and port, path, tag, digest. Capital letters are in the host and tag only.
+IMAGE = re.compile(
+    r"([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+IMAGE_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def images() -> dict[str, str]:
@@ -22,6 +27,25 @@ def images() -> dict[str, str]:
         "serve": CLUSTER.text("MLP_K8S_IMAGE_SERVE", help="the image of model checks and applications"),
     }
     return {runtime: image for runtime, image in configured.items() if image}
+
+
+def job_images() -> dict[str, str]:
+    """Return the images that jobs may name, by name. A wrong one is refused here: its jobs would only ever wait."""
+    setting = "MLP_K8S_IMAGES"
+    listed = CLUSTER.items(
+        setting,
+        help="the images that jobs may name in place of their runtime's: `name=image,…`, best with a digest "
+        "([kubernetes.md](kubernetes.md#an-image-for-a-job))",
+    )
+    named = pairs(setting, listed)
+    if len(named) < len(listed):
+        raise ImproperlyConfigured(f"{setting} has a name twice")
+    for name, image in named.items():
+        if not IMAGE_NAME.fullmatch(name):
+            raise ImproperlyConfigured(f"{setting}: a name is like torch-2.8 (a-z, 0-9, '.', '_', '-'), not {name!r}")
+        if not IMAGE.fullmatch(image):
+            raise ImproperlyConfigured(f"{setting}: {name} must be like registry/path:tag@sha256:…, not {image!r}")
+    return named
 
 
 def pairs(name: str, values: list[str]) -> dict[str, str]:
@@ -77,6 +101,7 @@ def read() -> dict:
         ),
         "context": CLUSTER.text("MLP_K8S_CONTEXT", shown="the current context", help="the context of that file to use"),
         "images": images(),
+        "job_images": job_images(),
         "pull_policy": CLUSTER.text("MLP_K8S_PULL_POLICY", "IfNotPresent", help="the pods' `imagePullPolicy`"),
         "pull_secrets": tuple(
             CLUSTER.items("MLP_K8S_PULL_SECRETS", help="names of the secrets to pull images with, separated by commas")

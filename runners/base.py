@@ -101,14 +101,14 @@ class RunSpec:
     `labels` are for people, and for the Ingress of an application: `user`, `app`, `public` ("true": no token required).
 
     `kind` is "job" (runs to its end) or "service" (serves until it is stopped: on `port` where each has a network of
-    its own, else on a socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs
-    are containers. `owner` is the number of the user for whom it runs: runs of two owners are isolated, and
-    see of the platform's files only `cwd`, `mounts` and the interpreter with its packages (not the platform's own code:
-    mount what a program needs of it). None is a program of the platform, which is trusted: it has limits, and sees what
-    the platform sees. `disk_mib` limits what it may add to `cwd` and `processes` their number (None: the runner's
-    default). `workers` > 1 starts that many copies with torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE,
-    RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and `ram_mib`. The run ends when all have ended;
-    when one fails the others are stopped and the run fails.
+    its own, else on a socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs are
+    containers, unless `image` names one of `Runner.images`. `owner` is the number of the user for whom it runs: runs of
+    two owners are isolated, and see of the platform's files only `cwd`, `mounts` and the interpreter with its packages
+    (not the platform's own code: mount what a program needs of it). None is a program of the platform, which is
+    trusted: it has limits, and sees what the platform sees. `disk_mib` limits what it may add to `cwd` and `processes`
+    their number (None: the runner's default). `workers` > 1 starts that many copies with torchrun's variables
+    (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and
+    `ram_mib`. The run ends when all have ended; when one fails the others are stopped and the run fails.
 
     `network` is what a run with an owner may reach: "open" the platform and the internet, "platform" the platform's
     gateways and NATS, "none" nothing. The workers of a run always reach each other.
@@ -141,6 +141,7 @@ class RunSpec:
     workers: int = 1
     usage: Path | None = None
     network: Network = "open"
+    image: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -252,9 +253,14 @@ class Runner(ABC):
         path = f"{os.path.dirname(self.python)}:/usr/local/bin:/usr/bin:/bin".removeprefix(":")
         return {"PATH": path, "HOME": home, "LANG": "C.UTF-8", "TZ": "UTC"}
 
-    def facts(self, runtime: str) -> dict[str, str]:
+    def facts(self, runtime: str, image: str = "") -> dict[str, str]:
         """Return variables that tell a run where it is: MLP_NODE, its machine, and MLP_IMAGE, where it has one."""
         return {}
+
+    @property
+    def images(self) -> Mapping[str, str] | None:
+        """Return the images that a run may name, by name; None where runs are no containers."""
+        return None
 
     @property
     def many_workers(self) -> bool:

@@ -228,7 +228,7 @@ class LocalRunner(Runner):
     def python(self) -> str:
         return sys.executable
 
-    def facts(self, runtime: str) -> dict[str, str]:
+    def facts(self, runtime: str, image: str = "") -> dict[str, str]:
         return {"MLP_NODE": socket.gethostname()}
 
     @property

@@ -1,4 +1,4 @@
-"""What the result of a step depends on, as a key: code, arguments, environment, datasets, inputs, runtime,
+"""What the result of a step depends on, as a key: code, arguments, environment, datasets, inputs, runtime, image,
 and the steps before it.
 
 A step with the key of one that has completed is not run again. Values of environment variables are in the key only by
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+import runners
 from automation.models import Step, StepState
 from datasets import sources as datasets
 from jobs.models import State
@@ -25,6 +26,7 @@ def key_of(step: Step, sources: dict[str, Step]) -> str:
     for name, source in step.spec.get("inputs", {}).items():
         other, _slash, path = source.partition("/")
         inputs[name] = [_result(sources[other]), path]
+    images = runners.get().images or {}
     parts = {
         "step": [step.run.pipeline_id, step.name],
         "after": {name: _result(other) for name, other in sources.items()},
@@ -32,6 +34,7 @@ def key_of(step: Step, sources: dict[str, Step]) -> str:
         "job": {name: job[name] for name in MATTERS if name in job},
         "datasets": [_dataset(step, reference) for reference in job.get("datasets", [])],
         "inputs": inputs,
+        **({"image": [job["image"], images.get(job["image"], "")]} if job.get("image") else {}),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -22,6 +22,7 @@ TAKEN_OVER = (
     "network",
     "requirements",
     "environment",
+    "image",
 )
 USUAL = {
     "args": [],
@@ -34,6 +35,7 @@ USUAL = {
     "network": "",
     "requirements": "",
     "environment": "",
+    "image": "",
 }
 
 

@@ -58,11 +58,8 @@ def job_of(post: QueryDict) -> dict:
         job["datasets"] = datasets
     if post.get("tags", "").strip():
         job["tags"] = form_values.tags(post["tags"])
-    if post.get("environment", "").strip():
-        job["environment"] = post["environment"].strip()
-    if post.get("project", "").strip():
-        job["project"] = post["project"].strip()
-    return job
+    texts = {name: post.get(name, "").strip() for name in ("environment", "image", "project")}
+    return job | {name: text for name, text in texts.items() if text}
 
 
 def _numbers(post: QueryDict, kinds: dict[str, Callable]) -> dict:

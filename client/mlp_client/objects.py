@@ -16,7 +16,7 @@ from .transfer.errors import REFUSED, USAGE, Failure
 from .transfer.progress import duration
 
 MOST = 1000
-RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority", "network", "environment")
+RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority", "network", "environment", "image")
 
 
 def declare(command) -> None:

@@ -17,7 +17,7 @@ from .transfer.errors import INTERRUPTED, LOCAL, USAGE, Failure
 
 UNITS = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
 PLAIN = ("name", "title", "gpu", "cpu", "ram", "runtime", "tenant", "project", "group", "notes", "retries", "timeout")
-PLAIN += ("priority", "workers", "network", "environment")
+PLAIN += ("priority", "workers", "network", "environment", "image")
 
 
 def declare(command) -> None:
@@ -61,6 +61,7 @@ def job_options(parser: argparse.ArgumentParser, only=None) -> None:
     option("group", "--group", help=tr("group of runs"))
     option("notes", "--notes", help=tr("notes in Markdown"))
     option("runtime", "--runtime", help=tr("python, torch or tf"))
+    option("image", "--image", metavar="NAME", help=tr("on Kubernetes: image that the platform offers"))
     option("tenant", "--tenant", help=tr("tenant whose resources it uses"))
     option("retries", "--retries", type=int, metavar="N", help=tr("how often it is run again after a failure"))
     option("timeout", "--timeout", type=_duration, metavar="TIME", help=tr("time limit: 90s, 90m or 1h30m"))

@@ -71,7 +71,7 @@ class ValueDiffOut(serializers.Serializer):
 class DiffOut(serializers.Serializer):
     """What differs. Values of variables whose names look secret are hidden."""
 
-    settings = ValueDiffOut(many=True, help_text="script and runtime")
+    settings = ValueDiffOut(many=True, help_text="script, runtime and image")
     files = FileDiffOut(many=True)
     args = DiffLineOut(many=True)
     env = ValueDiffOut(many=True)

@@ -27,7 +27,7 @@ def between(one: Job, two: Job) -> dict:
     packages = [(capture.environment_of(job) or {}).get("packages", {}) for job in (one, two)]
     env = [masking.masked(job.shown_env) for job in (one, two)]
     return {
-        "settings": _values(*({"script": job.entry, "runtime": job.runtime} for job in (one, two))),
+        "settings": _values(*({"script": job.entry, "runtime": job.runtime, "image": job.image} for job in (one, two))),
         "files": _files(one, two),
         "args": _arguments(one, two),
         "env": _values(*env, one.env, two.env),

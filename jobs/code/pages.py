@@ -24,7 +24,7 @@ from .api import FORMS, archive_response
 
 SKIPPED_SHOWN = 200
 OFFERED = 100
-SETTINGS = {"script": gettext_lazy("Script"), "runtime": gettext_lazy("Runtime")}
+SETTINGS = {"script": gettext_lazy("Script"), "runtime": gettext_lazy("Runtime"), "image": gettext_lazy("Image")}
 NOTES = {
     "binary": noop("not text, or too long to compare"),
     "long": noop("too many lines differ to compare them"),

@@ -9,7 +9,7 @@ from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
 from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
-from jobs.serializers import PreemptibleField, PriorityField, StrictList, TimeoutField
+from jobs.serializers import ImageField, PreemptibleField, PriorityField, StrictList, TimeoutField
 from kernel.fields import (
     DatasetNameField,
     NameField,
@@ -129,3 +129,4 @@ class RerunIn(StrictSerializer):
     network = StrictChoice(choices=Network.values, required=False)
     requirements = RequirementsField()
     environment = EnvironmentField()
+    image = ImageField()

@@ -169,12 +169,20 @@ PLATFORM = (
     ),
     Shipped(
         "image", R, r"its image (?:cannot be pulled|name is invalid|is not on the node)|registry of its image",
-        noop("The runtime's image is missing"),
+        noop("The image is missing"),
         noop(
-            "The cluster cannot pull the image of this runtime. An administrator has to check its name and the "
-            "registry."
+            "The cluster cannot pull the image of this job. An administrator has to check its name and the registry."
         ),
         "could not start: its image cannot be pulled: not found",
+    ),
+    Shipped(
+        "image_python", R, r"its image has no (?P<program>[^\s(]+)",
+        noop("The image has no %(program)s"),
+        noop(
+            "The image of this job does not have the program that the platform starts. An administrator has to add it "
+            "to the image, or to offer another image."
+        ),
+        "could not start: its image has no python3 (registry.example/cuda:1)",
     ),
     Shipped(
         "not_started", R, r"could not (?:be started|start)|its files could not be prepared|log file ",

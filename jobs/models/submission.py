@@ -11,6 +11,7 @@ from resources.models import Network
 
 LONGEST_LIMIT_S = 365 * 86400
 MAX_PRIORITY = 100
+MAX_IMAGE_NAME = 63
 NOTEBOOK = ".ipynb"
 
 
@@ -24,6 +25,8 @@ class Submission(models.Model):
     """What a job asks for: cpu in cores, gpu in devices, ram in MiB, per worker."""
 
     runtime = models.CharField(_("runtime"), max_length=10, choices=Runtime.choices, default=Runtime.PYTHON)
+    # The name of an image that the cluster's administrator offers, in place of the runtime's; empty: the runtime's.
+    image = models.CharField(_("image"), max_length=MAX_IMAGE_NAME, blank=True, default="", db_default="")
     entry = models.CharField(_("script"), max_length=200)
     args = models.JSONField(_("arguments"), default=list, blank=True)
     env = models.JSONField(_("environment"), default=dict, blank=True)

@@ -73,10 +73,11 @@ class Need:
     ram: int
     network: str
     since: float
+    image: str = ""
 
     @property
     def environment(self) -> Environment:
-        return store.environment_of(self.user.pk, self.wanted, self.runtime)
+        return store.environment_of(self.user.pk, self.wanted, self.runtime, self.image)
 
 
 def ensure_for_job(job: Job, named: str = "") -> Environment | None:
@@ -87,7 +88,7 @@ def ensure_for_job(job: Job, named: str = "") -> Environment | None:
     since = job.not_before.timestamp()
     lines = [(named or resolve(job)).rstrip("\n"), *(settings.NOTEBOOK_PACKAGES if job.is_notebook else ())]
     wanted = "".join(f"{line}\n" for line in lines if line)
-    need = Need(job.user, wanted, job.runtime, job.cpu, job.ram, job.network_policy, since)
+    need = Need(job.user, wanted, job.runtime, job.cpu, job.ram, job.network_policy, since, job.image)
     note_packages(job, need.environment.digest)
     return ensure(need)
 
@@ -194,7 +195,7 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     runner = runners.get()
     environment.tree.mkdir(parents=True, exist_ok=True)
     environment.log.unlink(missing_ok=True)
-    environment.note_base(need.runtime, need.wanted)
+    environment.note_base(need.runtime, need.image, need.wanted)
     storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
     cache.lend(environment, environment.base())
     mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False), *trust.mounts()]
@@ -222,6 +223,7 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
         ram_mib=need.ram,
         labels={"user": need.user.username, "packages": environment.digest},
         runtime=need.runtime,
+        image=need.image,
         mounts=tuple(mounts),
         owner=need.user.pk,
         disk_mib=settings.PACKAGES_MIB,

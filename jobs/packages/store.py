@@ -90,9 +90,9 @@ class Environment:
     def publish(self, mib: int) -> None:
         self._write(READY, {"mib": mib, "base": self._read(BASE).get("base", "")})
 
-    def note_base(self, runtime: str, wanted: str) -> None:
+    def note_base(self, runtime: str, image: str, wanted: str) -> None:
         """Record what it was asked for and what it builds on, before it is installed."""
-        self._write(BASE, {"base": base_of(runtime), "wanted": wanted})
+        self._write(BASE, {"base": base_of(runtime, image), "wanted": wanted})
 
     @property
     def is_begun(self) -> bool:
@@ -119,9 +119,9 @@ class Environment:
             return (begun.stat().st_mtime if begun.exists() else used), used
         return (begun if begun.exists() else self.folder).stat().st_mtime, None
 
-    def builds_on(self, runtime: str) -> bool:
-        """Return whether it is complete and was made for the Python that runs of that runtime have now."""
-        return self._read(READY).get("base") == base_of(runtime)
+    def builds_on(self, runtime: str, image: str = "") -> bool:
+        """Return whether it is complete and was made for the Python that runs of that runtime or image have now."""
+        return self._read(READY).get("base") == base_of(runtime, image)
 
     def touch(self) -> None:
         """Record that it is used now. Raises FileNotFoundError when it was removed."""
@@ -158,27 +158,27 @@ class Environment:
         storage.write_atomic(self.folder / name, json.dumps(value).encode())
 
 
-def environment_of(number: int, wanted: str, runtime: str) -> Environment:
-    """Return the environment of a user for resolved requirements and a runtime of jobs."""
-    facts = [VERSION, wanted, _platform(runtime), settings.PIP_INDEX_URL, *settings.PIP_EXTRA_INDEX_URL]
+def environment_of(number: int, wanted: str, runtime: str, image: str = "") -> Environment:
+    """Return the environment of a user for resolved requirements and a runtime or image of jobs."""
+    facts = [VERSION, wanted, _platform(runtime, image), settings.PIP_INDEX_URL, *settings.PIP_EXTRA_INDEX_URL]
     return Environment(number, _digest(facts))
 
 
-def base_of(runtime: str) -> str:
-    """Return a digest of what the runs of a runtime offer to an environment."""
-    return _digest(_platform(runtime))
+def base_of(runtime: str, image: str = "") -> str:
+    """Return a digest of what the runs of a runtime or image offer to an environment."""
+    return _digest(_platform(runtime, image))
 
 
 def _digest(facts) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def _platform(runtime: str) -> str | list[str]:
+def _platform(runtime: str, image: str) -> str | list[str]:
     """Return the image of the runs, or else what this machine's Python offers: its version and packages, on which the
     installation builds.
     """
-    if image := runners.get().facts(runtime).get("MLP_IMAGE"):
-        return image
+    if reference := runners.get().facts(runtime, image).get("MLP_IMAGE"):
+        return reference
     site = sysconfig.get_path("purelib")
     names = sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if os.path.isdir(site) else []
     return [sys.version, sys.prefix, *names]

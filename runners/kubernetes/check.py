@@ -60,7 +60,8 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
     yield from images(config)
     yield from gateway(config)
     if probe and not any(line.kind == "missing" and line.about in NEEDED_BY_A_RUN for line in before):
-        yield run_probe(config)
+        for image in ("", *config.job_images):
+            yield run_probe(config, image)
 
 
 def attempt(part, cluster: Cluster) -> list[Line]:
@@ -208,7 +209,7 @@ def ingress(cluster: Cluster) -> Iterator[Line]:
 
 
 def images(config: ClusterConfig) -> Iterator[Line]:
-    """Check that each runtime has an image."""
+    """Check that each runtime has an image, and that those of jobs have digests."""
     for runtime in RUNTIMES:
         image = config.images.get(runtime, "")
         setting = f"MLP_K8S_IMAGE_{runtime.upper()}"
@@ -217,6 +218,11 @@ def images(config: ClusterConfig) -> Iterator[Line]:
         else:
             kind = "missing" if runtime == "python" else "note"
             yield Line(kind, "images", f"{runtime}: {setting} is not set; runs with this runtime fail")
+    for name, image in config.job_images.items():
+        if "@" in image:
+            yield Line("ok", "images", f"{name}: {image}")
+        else:
+            yield Line("note", "images", f"{name}: {image} has no digest; what jobs run changes when its tag moves")
 
 
 def gateway(config: ClusterConfig) -> Iterator[Line]:
@@ -232,8 +238,11 @@ def gateway(config: ClusterConfig) -> Iterator[Line]:
         yield Line("ok", "gateway", f"pods report to {config.gateway_url} (tested by --run)")
 
 
-def run_probe(config: ClusterConfig) -> Line:
-    """Run a small job from start to end, which needs image, storage, user, gateway and log to work together."""
+def run_probe(config: ClusterConfig, image: str = "") -> Line:
+    """Run a small job from start to end, which needs image, storage, user, gateway and log to work together; in the
+    image that jobs give this name, by default in that of the runtime `python`.
+    """
+    about = f"run {image}".rstrip()
     runner = KubernetesRunner(config)
     name = f"check-{secrets.token_hex(4)}"
     folder = config.storage_root / "run" / "check" / name
@@ -248,6 +257,7 @@ def run_probe(config: ClusterConfig) -> Line:
         ram_mib=128,
         owner=0,
         disk_mib=64,
+        image=image,
     )
     try:
         runner.start(spec)
@@ -257,12 +267,12 @@ def run_probe(config: ClusterConfig) -> Line:
         output = spec.log.read_text(errors="replace").split("\n") if spec.log.exists() else []
         if status.succeeded and not (folder / "written").exists():
             text = f"the file it wrote is not in {folder}; check that pods and platform mount the same storage"
-            return Line("missing", "run", text)
+            return Line("missing", about, text)
         last_lines = "; ".join(line for line in output[-4:] if line)
         text = f"{status.reason}; log: {last_lines or 'empty'}"
-        return Line("ok" if status.succeeded else "missing", "run", text)
+        return Line("ok" if status.succeeded else "missing", about, text)
     except (RunnerError, ValueError) as error:
-        return Line("missing", "run", str(error))
+        return Line("missing", about, str(error))
     finally:
         clear(runner, name)
         shutil.rmtree(folder, ignore_errors=True)

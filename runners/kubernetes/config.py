@@ -19,9 +19,10 @@ RUNTIMES = ("python", "torch", "tf", "serve")
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """How runs use the cluster. `images` is by runtime; `storage_root` is the path of the shared storage (the claim or
-    the NFS export) in this process. Runs have the user `uid_base` + the owner's number when the platform is root, else
-    the platform's own user, since it could not read or remove the files of another.
+    """How runs use the cluster. `images` is by runtime, `job_images` by the name that jobs give; `storage_root` is the
+    path of the shared storage (the claim or the NFS export) in this process. Runs have the user `uid_base` + the
+    owner's number when the platform is root, else the platform's own user, since it could not read or remove the files
+    of another.
     """
 
     storage_root: Path
@@ -31,6 +32,7 @@ class ClusterConfig:
     claim: str = ""
     nfs: str = ""
     images: Mapping[str, str] = field(default_factory=dict)
+    job_images: Mapping[str, str] = field(default_factory=dict)
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     python: str = "python3"
@@ -55,8 +57,14 @@ class ClusterConfig:
         number = self.uid_base + (owner or 0)
         return number, number
 
-    def image(self, runtime: str) -> str:
-        """Return the image of the runtime. Raises ValueError when there is none: the run can never start."""
+    def image(self, runtime: str, name: str = "") -> str:
+        """Return the image of that name, or without one the runtime's. Raises ValueError when there is none: the run
+        can never start.
+        """
+        if name:
+            if name in self.job_images:
+                return self.job_images[name]
+            raise ValueError(Message("image %(name)s: no longer offered; see MLP_K8S_IMAGES", name=name))
         image = self.images.get(runtime, "")
         if not image:
             variable = f"MLP_K8S_IMAGE_{runtime.upper()}"

@@ -25,6 +25,8 @@ MASTER_PORT = 29500
 VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 SECRET_LIMIT = 1 << 20
+# No image knows the user's id: without a name here `getpass.getuser()` fails, and with it torch.compile and others.
+NAMED = {"USER": "mlp", "LOGNAME": "mlp"}
 NODE = {"name": "MLP_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 
 
@@ -129,7 +131,7 @@ def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
     """Return the container of the run."""
     body = {
         "name": CONTAINER,
-        "image": config.image(spec.runtime),
+        "image": config.image(spec.runtime, spec.image),
         "imagePullPolicy": config.pull_policy,
         # The kubelet replaces `$$` by `$` and expands `$(NAME)` here, but not in the values of a Secret.
         "command": [word.replace("$", "$$") for word in spec.command],
@@ -222,7 +224,7 @@ def secret(spec: RunSpec, owner: dict) -> dict:
     """
     # Some images request all GPUs of the node from the driver; a run without a GPU must see none.
     hidden = {} if spec.gpu else {"NVIDIA_VISIBLE_DEVICES": "void"}
-    values = omp_environment(spec.cpu) | dict(spec.environment) | hidden
+    values = omp_environment(spec.cpu) | NAMED | dict(spec.environment) | hidden
     for key in values:
         if not VARIABLE.fullmatch(key) or key in {".", ".."}:
             problem = Message(

@@ -36,6 +36,11 @@ DISRUPTIONS = {
     "EvictionByEvictionAPI": Message("evicted: its node is being drained"),
     "TerminationByKubelet": Message("ended by its node, which ran out of a resource or shut down"),
 }
+# As runc ('exec: "python3": executable file not found in $PATH') and crun ("executable file `python3` not found") say.
+NO_PROGRAM = re.compile(
+    r"""exec: "(?P<runc>[^"]+)": (?:executable file not found|stat [^:]*: no such file)"""
+    r"""|executable file [`'"](?P<crun>[^`'"]+)[`'"] not found"""
+)
 SHORT = re.compile(r"Insufficient |Too many pods", re.IGNORECASE)
 
 
@@ -90,7 +95,7 @@ def end_of(pod: dict) -> RunStatus | None:
     times = (seconds(terminated.get("startedAt")), seconds(terminated.get("finishedAt")))
     reason, code = terminated.get("reason") or "", terminated.get("exitCode", 0)
     if reason in NEVER_BEGAN:
-        problem = short(terminated.get("message") or reason)
+        problem = _without_program(pod, terminated.get("message") or "") or short(terminated.get("message") or reason)
         return RunStatus("exited", None, None, Message("could not start: %(problem)s", problem=problem), *times)
     number = terminated.get("signal") or (code - 128 if code in SIGNALS else None)
     end = end_reason(-number if number else code)
@@ -130,6 +135,8 @@ def waiting(pod: dict) -> tuple[str, bool]:
     state = (_container(pod).get("state") or {}).get("waiting") or {}
     reason = state.get("reason") or ""
     if reason in WAITING:
+        if missing := _without_program(pod, state.get("message") or ""):
+            return missing, True
         image = pod["spec"]["containers"][0].get("image")
         problem, message = WAITING[reason], short(state.get("message") or reason)
         if "image" in problem:
@@ -140,6 +147,14 @@ def waiting(pod: dict) -> tuple[str, bool]:
         message = short(condition.get("message") or condition.get("reason") or "")
         return Message("no node has room for it: %(message)s", message=message), False
     return "", False
+
+
+def _without_program(pod: dict, message: str) -> str:
+    """Return that the image has no such program, where the container's runtime says that; empty for anything else."""
+    if (found := NO_PROGRAM.search(message)) is None:
+        return ""
+    image = pod["spec"]["containers"][0].get("image")
+    return Message("its image has no %(program)s (%(image)s)", program=found["runc"] or found["crun"], image=image)
 
 
 def scheduled(pod: dict) -> bool | None:

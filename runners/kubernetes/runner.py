@@ -19,7 +19,7 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -157,8 +157,12 @@ class KubernetesRunner(Runner):
     def python(self) -> str:
         return self.config.python
 
-    def facts(self, runtime: str) -> dict[str, str]:
-        return {"MLP_IMAGE": self.config.image(runtime)}
+    def facts(self, runtime: str, image: str = "") -> dict[str, str]:
+        return {"MLP_IMAGE": self.config.image(runtime, image)}
+
+    @property
+    def images(self) -> Mapping[str, str]:
+        return self.config.job_images
 
     @property
     def many_workers(self) -> bool:

@@ -116,6 +116,7 @@ def test_nothing_is_left_of_a_forgotten_run(kubernetes, cluster, tmp_path):
     ("fields", "words"),
     [
         ({"runtime": "cobol"}, "runtime cobol: no image; set MLP_K8S_IMAGE_COBOL"),
+        ({"image": "jax"}, "image jax: no longer offered; see MLP_K8S_IMAGES"),
         ({"environment": {"A B": "x"}}, "env: 'A B' cannot be a variable's name"),
         ({"environment": {"A": "x" * 2**20}}, "env: all variables together"),
     ],

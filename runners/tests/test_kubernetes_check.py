@@ -182,6 +182,18 @@ def test_the_probe_runs_a_job(complete_cluster, configured, live_gateway):
     assert complete_cluster.store.list("jobs") == []
 
 
+def test_each_image_of_jobs_is_listed_and_tried(complete_cluster, configured, live_gateway):
+    images = {"cuda": "registry.test/cuda:1", "torch": f"registry.test/torch@sha256:{'a' * 64}"}
+    complete_cluster.node.bad_images["registry.test/cuda:1"] = ("InvalidImageName", "no such image")
+    lines = lines_of(configured(**ALL | {"gateway_url": live_gateway, "job_images": images}), probe=True)
+    assert f"images: torch: {images['torch']}" in lines["ok"]
+    (note,) = lines["note"]
+    assert note.startswith("images: cuda: registry.test/cuda:1 has no digest")
+    assert [line.split(": ")[0] for line in lines["ok"] if line.startswith("run")] == ["run", "run torch"]
+    missing = next(line for line in lines["missing"] if line.startswith("run"))
+    assert missing.startswith("run cuda: could not start: its image name is invalid (registry.test/cuda:1)")
+
+
 def test_a_probe_that_cannot_reach_the_gateway_is_reported(complete_cluster, configured):
     lines = lines_of(configured(**ALL | {"gateway_url": "http://127.0.0.2:9"}), probe=True)
     assert any("Connection refused" in line for line in lines["missing"] if line.startswith("run: "))

@@ -128,6 +128,27 @@ def test_a_pending_pod_has_a_reason(reason, words):
     assert result.hopeless == (reason == "InvalidImageName")
 
 
+RUNC = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: "
+RUNC += "unable to start container process: error during container init: exec: "
+
+
+@pytest.mark.parametrize(
+    ("message", "program"),
+    [
+        (f'{RUNC}"python3": executable file not found in $PATH: unknown', "python3"),
+        (f'{RUNC}"/opt/bin/python": stat /opt/bin/python: no such file or directory', "/opt/bin/python"),
+        ("container create failed: executable file `python3` not found in $PATH: No such file or directory", "python3"),
+    ],
+)
+def test_an_image_without_the_program_is_named_and_not_waited_for(message, program):
+    words = f"its image has no {program} (i:1)"
+    failed = status.assess(job(FAILED), [pod("Failed", ended(128, "StartError", message=message))], NOW).ended
+    assert (failed.exit_code, failed.reason) == (None, f"could not start: {words}")
+    waiting = {"waiting": {"reason": "CreateContainerError", "message": message}}
+    result = status.assess(job(), [pod("Pending", waiting)], NOW)
+    assert (result.problem, result.hopeless) == (words, True)
+
+
 def test_a_schedulers_message_is_shortened():
     message = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint. preemption: 0/3 nodes"
     conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]

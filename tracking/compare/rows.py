@@ -101,6 +101,7 @@ def _settings(jobs: list[Job]) -> Iterator[tuple[str, list[str]]]:
     yield _("Script"), [job.entry for job in jobs]
     yield _("Datasets"), [", ".join(job.datasets) for job in jobs]
     yield _("Runtime"), [job.get_runtime_display() for job in jobs]
+    yield _("Image"), [job.image for job in jobs]
     yield _("CPU"), [f"{job.cpu:g}" for job in jobs]
     yield _("GPU"), [str(job.gpu) for job in jobs]
     yield _("Memory (MiB)"), [str(job.ram) for job in jobs]

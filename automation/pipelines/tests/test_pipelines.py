@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+import runners
 from accounts import lifecycle as accounts
 from accounts.models import Notice
 from automation.models import Pipeline, PipelineRun, Step
@@ -179,6 +180,18 @@ class TestUnchanged:
         (home / "train.py").write_text("print('changed')")
         world.run()
         assert world.running() == ["a"]
+
+    def test_another_image_behind_its_name_is_one(self, world, monkeypatch):
+        kind = type(runners.get())
+        monkeypatch.setattr(kind, "images", {"cuda": "registry.test/cuda:1"})
+        world.make({"a": {"image": "cuda"}})
+        world.run()
+        world.play()
+        world.run()
+        assert world.states(2) == {"a": "cached"}
+        monkeypatch.setattr(kind, "images", {"cuda": "registry.test/cuda:2"})
+        world.run()
+        assert (world.running(), Job.objects.latest("pk").image) == (["a"], "cuda")
 
     @pytest.mark.parametrize("how", few(["fresh", "cache", "trash", "failed"], 2))
     def test_it_is_run_again(self, world, how):

@@ -47,6 +47,13 @@ capabilities: {drop: [ALL]}
 - {name: MLP_K8S_IMAGE_{{ upper $runtime }}, value: {{ $image | quote }}}
 {{- end }}
 {{- end }}
+{{- with $root.Values.jobImages }}
+{{- $images := list }}
+{{- range $name, $image := . }}
+{{- $images = append $images (printf "%s=%s" $name $image) }}
+{{- end }}
+- {name: MLP_K8S_IMAGES, value: {{ join "," $images | quote }}}
+{{- end }}
 {{- if $root.Values.ingress.enabled }}
 - {name: MLP_K8S_INGRESS_CLASS, value: {{ $root.Values.ingress.className }}}
 - {name: MLP_K8S_INGRESS_HOST, value: {{ (urlParse $root.Values.appUrl).host }}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from dataclasses import dataclass
@@ -78,7 +79,12 @@ def erase(pk: int, follow: bool = True) -> None:
 
 def _installed_again(version: EnvironmentVersion) -> set[Environment]:
     """Return the environments that have the pins of a version and that nothing needs now."""
-    every = {locating.environment_for(version, runtime) for runtime in (*Runtime.values, SERVING)}
+    places = [(runtime, "") for runtime in (*Runtime.values, SERVING)]
+    places += [(Runtime.PYTHON, image) for image in runners.get().images or ()]
+    every = set()
+    for runtime, image in places:
+        with contextlib.suppress(ValueError):  # a runtime without an image has no environments
+            every.add(locating.environment_for(version, runtime, image))
     needed = used.needed()
     return {each for each in every if (each.number, each.digest) not in needed}
 

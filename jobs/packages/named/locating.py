@@ -29,21 +29,23 @@ def lines_of(version: EnvironmentVersion) -> str:
     return version.pins or f"# {version.reference}\n{version.requirements}"
 
 
-def environment_for(version: EnvironmentVersion, runtime: str) -> Environment:
-    """Return the environment that runs of the runtime use for a version, whether or not it is on the disk."""
+def environment_for(version: EnvironmentVersion, runtime: str, image: str = "") -> Environment:
+    """Return the environment that runs of the runtime or image use for a version, whether or not it is on the disk."""
     built = Environment(version.user_id, version.packages)
-    if version.packages and built.builds_on(runtime):
+    if version.packages and built.builds_on(runtime, image):
         return built
-    return store.environment_of(version.user_id, lines_of(version), runtime)
+    return store.environment_of(version.user_id, lines_of(version), runtime, image)
 
 
-def ensure(version: EnvironmentVersion, runtime: str, *, cpu: float, ram: int, network: str, since: float):
+def ensure(
+    version: EnvironmentVersion, runtime: str, *, cpu: float, ram: int, network: str, since: float, image: str = "",
+) -> Environment | None:  # fmt: skip
     """Return the environment of a version, None while it is being installed. The arguments are those of Need.
 
     Raises Failed; RunnerError, OSError.
     """
-    need = Need(version.user, lines_of(version), runtime, cpu, ram, network, since)
-    ready = environment_for(version, runtime)
+    need = Need(version.user, lines_of(version), runtime, cpu, ram, network, since, image)
+    ready = environment_for(version, runtime, image)
     if ready.is_ready:
         ready.touch()
     else:
@@ -65,9 +67,11 @@ def ensure_for_job(job: Job) -> Environment | None:
         if ready is not None:
             _note_use(version)
         return ready
-    building.note_packages(job, environment_for(version, job.runtime).digest)
+    building.note_packages(job, environment_for(version, job.runtime, job.image).digest)
     since = job.not_before.timestamp()
-    return ensure(version, job.runtime, cpu=job.cpu, ram=job.ram, network=job.network_policy, since=since)
+    return ensure(
+        version, job.runtime, cpu=job.cpu, ram=job.ram, network=job.network_policy, since=since, image=job.image
+    )
 
 
 def lines_of_job(job: Job) -> str:

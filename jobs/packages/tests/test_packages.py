@@ -372,7 +372,7 @@ def test_links_that_an_installation_has_left_are_not_followed(alice):
     secret = storage.root() / "run" / "secret"
     storage.write_atomic(secret, b"forbidden")
     environment = store.Environment(alice.pk, "0" * 32)
-    environment.note_base("", "colours")
+    environment.note_base("", "", "colours")
     environment.tree.mkdir(parents=True)
     (environment.work / store.LIST).symlink_to(secret)
     assert environment.installed() == []

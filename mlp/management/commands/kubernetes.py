@@ -22,7 +22,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser):
         verbs = parser.add_subparsers(dest="verb", required=True)
         command = verbs.add_parser("check", help="report what the cluster lacks to run jobs")
-        command.add_argument("--run", action="store_true", help="also run a small job")
+        command.add_argument("--run", action="store_true", help="also run a small job, in each image of jobs")
         command = verbs.add_parser("manifests", help="print the objects that the namespace needs, as YAML")
         command.add_argument("--size", default=manifests.CLAIM_SIZE, help="size of the claim (default: %(default)s)")
         command.add_argument("--storage-class", default="", help="the claim's class; must support ReadWriteMany")
