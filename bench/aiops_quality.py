@@ -6,6 +6,8 @@ status is 1 when one is below its minimum. Without the data it prints a note and
 - BGL, five folds: fold k is the line number modulo 5; trained on the normal lines of the other folds.
 - Levels, other systems than BGL, to choose what must not be chosen on it: a line is an anomaly if its program calls it
   a warning or an error. The level is withheld; trained on the other lines of four folds.
+- False alarms, a system whose lines are all labelled normal and of which nothing was chosen; five folds, as BGL.
+- Changes: lines that the model has learned, with words changed at random; how many are found.
 - HDFS, whole sessions: trained on normal sessions only, precision taken at the full data set's class sizes.
 - Templates: grouping accuracy (GA) and F1 over groups (FGA) of the learned templates, eight systems.
 """
@@ -17,9 +19,10 @@ import csv
 import gzip
 import json
 import os
+import random
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +44,11 @@ MINIMUM = {"HDFS": 0.988, "BGL": 0.89}
 HDFS_ABNORMAL, HDFS_NORMAL = 16_838, 553_366  # sessions of the whole data set
 FOLDS = 5
 LEAST_GROUPING = 0.92
+NEVER_USED = "Thunderbird"
+NEW_WORDS = (
+    "failed", "timeout", "refused", "corrupted", "denied", "aborted", "unreachable", "overflow", "panic", "exhausted",
+)  # fmt: skip
+CHANGED_TEXTS = 400  # of each kind and system
 USUAL_LEVELS = {"Android": ("V", "D", "I"), "HDFS": ("INFO",), "Zookeeper": ("INFO",)}
 
 
@@ -78,6 +86,59 @@ def levels(data: Path, parameters: dict, listed: bool) -> None:
         by_line([f"{row['Component']} {row['Content']}" for row in structured], label, [0], parameters, listed)
 
 
+def false_alarms(data: Path, parameters: dict, listed: bool) -> None:
+    path = data / f"loghub_2k/{NEVER_USED}/{NEVER_USED}_2k.log_structured.csv.gz"
+    if not path.is_file():
+        print(f"  no log of {NEVER_USED} is there: not measured")
+        return
+    structured = rows(path)
+    label = np.array([row["Label"] != "-" for row in structured])
+    by_line([f"{row['Component']} {row['Content']}" for row in structured], label, range(FOLDS), parameters, listed)
+
+
+def changes(data: Path, parameters: dict) -> None:
+    """Print the share of changed lines that are found, for each kind of change."""
+    for system, usual in USUAL_LEVELS.items():
+        structured = rows(data / f"loghub_2k/{system}/{system}_2k.log_structured.csv.gz")
+        normal = [row for number, row in enumerate(structured, 1) if row["Level"] in usual and number % FOLDS]
+        lines = [f"{row['Component']} {row['Content']}" for row in normal]
+        texts = list(dict.fromkeys(mask_many(lines)))
+        with tempfile.TemporaryDirectory() as folder:
+            scorer = train_scorer(lines, Path(folder) / "run", parameters)
+        chance, made = random.Random(3), defaultdict(list)
+        for text in texts * (CHANGED_TEXTS // len(texts) + 1):
+            for kind, other in changed(text, list(scorer.tokenizer.numbers), chance).items():
+                if other not in texts:
+                    made[kind].append(other)
+        print(f" {system}")
+        for kind, others in made.items():
+            found = sum(verdict.level == "Anomaly" for verdict in scorer.score(others[:CHANGED_TEXTS]))
+            print(f"  {kind:<30} {found / len(others[:CHANGED_TEXTS]):.2f}", flush=True)
+
+
+def changed(text: str, known: Sequence[str], chance: random.Random) -> dict[str, str]:
+    """Return variants of a masked text by the kind of the change; none for a text of fewer than two plain words."""
+    words = text.split()
+    places = [place for place, word in enumerate(words) if word.isalpha()]
+    if len(places) < 2:
+        return {}
+
+    def with_words(*replaced: tuple[int, str]) -> str:
+        return " ".join([dict(replaced).get(place, word) for place, word in enumerate(words)])
+
+    one, two = chance.sample(places, 2)
+    new = chance.sample([word for word in NEW_WORDS if word not in known], 3)
+    other = chance.choice([word for word in known if word.isalpha() and word not in words])
+    return {
+        "one word is new": with_words((one, new[0])),
+        "two words are new": with_words((one, new[0]), (two, new[1])),
+        "a new word at the end": f"{text} {new[0]}",
+        "three new words at the end": f"{text} {' '.join(new)}",
+        "one word is another known one": with_words((one, other)),
+        "two words are swapped": with_words((one, words[two]), (two, words[one])),
+    }
+
+
 def by_line(lines: list[str], label: np.ndarray, folds: Sequence[int], parameters: dict, listed: bool) -> float:
     """Print how well the lines are judged by models of the other folds; return F1 without labels.
 
@@ -102,14 +163,14 @@ def by_line(lines: list[str], label: np.ndarray, folds: Sequence[int], parameter
     masked, scores, label = [masked[place] for place in judged.nonzero()[0]], scores[judged], label[judged]
     odd = scores > 1 - weighing.THRESHOLD
     free = f1(odd, label)
-    best = max(f1(scores >= value, label) for value in np.unique(scores))
-    print(
-        f"  AUROC {roc_auc_score(label, scores):.4f}   average precision {average_precision_score(label, scores):.4f}"
-    )
-    print(
-        f"  F1 without labels {free[0]:.4f} ({free[1]} false alarms in {int((~label).sum())}, {free[2]} misses in "
-        f"{int(label.sum())})   best {best[0]:.4f} ({best[1]}, {best[2]})"
-    )
+    normal = int((~label).sum())
+    print(f"  {free[1]} false alarms in {normal} ({1000 * free[1] / normal:.1f} in 1,000)", end="")
+    print(f", {free[2]} misses in {int(label.sum())}")
+    if label.any():
+        best = max(f1(scores >= value, label) for value in np.unique(scores))
+        area, precision = roc_auc_score(label, scores), average_precision_score(label, scores)
+        print(f"  AUROC {area:.4f}   average precision {precision:.4f}   F1 without labels {free[0]:.4f}", end="")
+        print(f"   best {best[0]:.4f} ({best[1]}, {best[2]})")
     if listed:
         for kind, wrong in (("false alarm", odd & ~label), ("miss", ~odd & label)):
             for text, count in Counter(masked[place] for place in wrong.nonzero()[0]).most_common():
@@ -173,7 +234,7 @@ def main() -> int:
         "--data", type=Path, default=os.environ.get("MLP_BENCH_DATA"), help="the folder of labelled logs"
     )
     parser.add_argument("--parameters", type=json.loads, default={}, help="training parameters as JSON")
-    parser.add_argument("--only", choices=["bgl", "hdfs", "levels", "templates"])
+    parser.add_argument("--only", choices=["bgl", "changes", "false-alarms", "hdfs", "levels", "templates"])
     parser.add_argument("--list", action="store_true", help="print false alarms and misses by their text")
     asked = parser.parse_args()
     if asked.data is None or not Path(asked.data).is_dir():
@@ -193,6 +254,12 @@ def main() -> int:
     if asked.only in (None, "levels"):
         print("Levels withheld, one fold in five")
         levels(data, asked.parameters, asked.list)
+    if asked.only in (None, "false-alarms"):
+        print(f"{NEVER_USED}, five folds")
+        false_alarms(data, asked.parameters, asked.list)
+    if asked.only in (None, "changes"):
+        print("Learned lines with changed words, one fold in five left out")
+        changes(data, asked.parameters)
     for name, value in f1_scores.items():
         bars.note(f"F1 of {name}", value, least=MINIMUM[name])
         print(f"{name}: {value:.4f}, minimum {MINIMUM[name]}: {'reached' if value >= MINIMUM[name] else 'MISSED'}")
