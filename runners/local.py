@@ -215,9 +215,14 @@ class LocalRunner(Runner):
         return (LOOPBACK, spec["port"]) if spec.get("port") else None
 
     @contextlib.contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None], ended: Callable[[str], object] | None = None) -> Iterator[None]:
+        def heard(names: list[str]) -> None:
+            for name in names if ended else ():
+                ended(name)
+            changed()
+
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with ends.heard(self._ends, changed):
+        with ends.heard(self._ends, heard):
             yield
 
     def place(self, source: Path, target: str) -> str:

@@ -325,7 +325,7 @@ class Shim:
         while True:
             try:
                 write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
-                return ends.tell(self.spec["ends"])
+                return ends.tell(self.spec["ends"], self.spec["name"])
             except OSError as error:
                 if not os.fstat(self.lock).st_nlink:  # the folder was deleted: nobody looks for the end of this run
                     return None
