@@ -64,7 +64,7 @@ def run() -> None:
 
 
 def look_at(run_names: list[str]) -> None:
-    """Look at the jobs whose runs have just ended, in place of the next round."""
+    """Poll the jobs whose runs have just ended, in place of the next round."""
     healing.each(_look, Job.objects.select_related("user").filter(_live(), run_name__in=run_names))
 
 

@@ -69,7 +69,7 @@ class Spawner:
             self._process = self._requests = None
 
     def forget(self) -> None:
-        """Leave the process to the parent of this fork, which would hold it beyond the parent's end."""
+        """Close what this fork has of its parent's process: it would keep that one beyond the parent's end."""
         if self._requests is not None:
             self._requests.close()
             self._process.returncode = 0  # so that nobody waits for what is no child of this one

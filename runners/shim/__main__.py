@@ -334,7 +334,7 @@ class Shim:
 
 
 def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
-    """Supervise a run to its end; write to `begun` when it is on record."""
+    """Keep a run until it has ended; write to `begun` when it is on record."""
     os.umask(0o022)
     guard.become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -44,7 +44,7 @@ def serve(supervise: Callable[[str, int, list[int], int], None]) -> None:
 
 
 def _become_shim(folder: str, files: list[int], supervise: Callable[[str, int, list[int], int], None]) -> None:
-    """Supervise the run in a process that is nobody's child."""
+    """Call `supervise` in a process that is nobody's child."""
     answer, log, lock, *gpu_locks = files
     if os.fork():
         os._exit(0)
