@@ -18,7 +18,7 @@ from accounts.sharing.access import Visitor
 from accounts.tenancy import members
 from datasets import sources
 from kernel import after_commit, broker, disk, trash
-from kernel.database import violated
+from kernel.database import violated, with_related
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
@@ -182,7 +182,7 @@ def order_run(pk: int) -> Job | None:
             job.save(update_fields=["attempt", "run_name", "not_before"])
             if job.attempt == 1:
                 tracing.waited("job.queued", job.created, job.traceparent, mlp__job=job.name)
-        return job
+        return with_related(job, "user", "tenant", "snapshot")
 
 
 def note_start(pk: int, run_name: str, begins: bool = True) -> None:
@@ -194,11 +194,11 @@ def note_start(pk: int, run_name: str, begins: bool = True) -> None:
         if job.run_name != run_name:
             return
         job.run_started = True
-        job.save(update_fields=["run_started"])
         if not job.is_live:
             after_commit.enqueue("jobs.clean", pk)
-        elif begins:
-            begin(job, by="runner")
+        elif begins and job.state == State.CREATING:
+            return begin(with_related(job, "user"), by="runner")  # saves it
+        job.save(update_fields=["run_started"])
 
 
 def note_run(pk: int, run_name: str, waits_for: str | None) -> None:
@@ -241,7 +241,7 @@ def finish(pk: int, run_name: str, by: str) -> None:
     """Move the job from running to finished, provided that run is still its current one."""
     with locked(Job, pk=pk) as job:
         if job.run_name == run_name and job.is_live:
-            begin(job, by=by)
+            begin(with_related(job, "user"), by=by)
             _finish(job, by)
 
 

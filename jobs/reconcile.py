@@ -1,7 +1,8 @@
 """Reconciles jobs: polls every run, and repeats what a lost message should have done.
 
-Called by `manage.py reconcile` each round, and at its start. It repeats the wake of every running or recently ended
-job, so a page that missed one is a few seconds behind at most. A job that fails here does not affect the others.
+Called by `manage.py reconcile` each round, and at its start; `look_at` when a run ends between two rounds. It repeats
+the wake of every running or recently ended job, so a page that missed one is a few seconds behind at most. A job that
+fails here does not affect the others.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def run() -> None:
         after_commit.enqueue("jobs.erase", pk, False, queue="files")
     healing.attempt(sweeping.sweep)
     healing.attempt(multipart.sweep)
+
+
+def look_at(run_names: list[str]) -> None:
+    """Poll the jobs whose runs have just ended, in place of the next round."""
+    healing.each(_look, Job.objects.select_related("user").filter(_live(), run_name__in=run_names))
 
 
 def pending() -> list[QuerySet]:

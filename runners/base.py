@@ -298,9 +298,10 @@ class Runner(ABC):
         """Raise RunnerError unless what runs the runs answers within that time."""
 
     @contextlib.contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None], ended: Callable[[str], object] | None = None) -> Iterator[None]:
         """Watch all runs, in the one process that polls them all: meanwhile a runner that can subscribes to changes,
-        calls `changed` (from another thread) after each, and answers `poll` from memory.
+        calls `changed` (from another thread) after each, and answers `poll` from memory. One that knows which run has
+        ended calls `ended` with its name before.
         """
         yield
 

@@ -145,7 +145,7 @@ def system_files() -> list[str]:
 
 
 def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[str]) -> list[str]:
-    """Return bubblewrap's command line, ending with the interpreter and the shim's folder."""
+    """Return bubblewrap's command line, ending with the interpreter and the guard's file."""
     uid = how.uid_of(spec.owner)
     command = [
         how.bwrap,
@@ -203,7 +203,7 @@ def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[s
         for target in (mount.target, str(mount.source)):
             files.bind("--ro-bind" if mount.read_only else "--bind", str(mount.source), target)
     command += [*files.arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-    return [*command, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", INSIDE_SHIM]
+    return [*command, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", f"{INSIDE_SHIM}/inside.py"]
 
 
 def names_of(how: Confinement, spec: RunSpec, folder: Path) -> str:

@@ -22,7 +22,6 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections import deque
@@ -33,7 +32,7 @@ from pathlib import Path
 from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
-from . import confine, gpus, networks
+from . import confine, gpus, networks, spawning
 from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
 from .shim import ends
 from .shim.cgroup import Group
@@ -104,7 +103,7 @@ class LocalRunner(Runner):
                 )
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
             values = _spec(spec, path, devices)
-            values |= {"gpu_locks": locks, "reserve_mib": self.reserve_mib, "ends": self._ends}
+            values |= {"reserve_mib": self.reserve_mib, "ends": self._ends}
             values["socket"] = self._socket(spec)
             if spec.disk_mib is None and spec.owner is not None:
                 values["disk_mib"] = self.disk_mib
@@ -216,9 +215,14 @@ class LocalRunner(Runner):
         return (LOOPBACK, spec["port"]) if spec.get("port") else None
 
     @contextlib.contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None], ended: Callable[[str], object] | None = None) -> Iterator[None]:
+        def heard(names: list[str]) -> None:
+            for name in names if ended else ():
+                ended(name)
+            changed()
+
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with ends.heard(self._ends, changed):
+        with ends.heard(self._ends, heard):
             yield
 
     def place(self, source: Path, target: str) -> str:
@@ -335,18 +339,9 @@ def _free_port() -> int:
 def _spawn(path: Path, lock: int, locks: list[int]) -> None:
     """Start the shim, which inherits the locks; return when the run is on record. Raises RunnerError."""
     with open(path / "shim.log", "ab") as log:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", str(confine.SHIM), str(path), str(lock)],
-            env={},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=(lock, *locks),
-            start_new_session=True,
-        )
-    if done.returncode:
-        said = tail(path / "shim.log", 3) or done
+        begun = spawning.SPAWNER.spawn(path, log.fileno(), lock, locks)
+    if not begun:
+        said = tail(path / "shim.log", 3) or "its supervisor did not start"
         raise RunnerError("run %(run)s: it could not be put on record: %(problem)s", run=path.name, problem=said)
 
 

@@ -14,6 +14,7 @@ from django.db.models import Model, Q
 from accounts import lifecycle, notices
 from accounts.models import SUBMITTING, Membership, Role, State, User
 from kernel import after_commit, remembered
+from kernel.database import first_row
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message, word
@@ -63,7 +64,7 @@ def chosen(user: User, name: str | None) -> Model:
     Raises Missing for a tenant that they are not in, Refused for one in which they may only look.
     """
     key = {"pk": user.tenant_id} if name is None else {"name": name}
-    tenant = Tenants.filter(**key).first()
+    tenant = first_row(Tenants.model, key)
     role = user.roles().get(tenant.pk) if tenant is not None else None
     if role is None:  # the same answer for a tenant of others and for none at all
         raise Missing("tenant")

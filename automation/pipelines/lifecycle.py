@@ -21,7 +21,7 @@ from jobs import checks
 from jobs.code import sweeping
 from jobs.models import Job
 from kernel import after_commit
-from kernel.database import violated
+from kernel.database import first_row, violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
@@ -322,6 +322,8 @@ def decide(run: PipelineRun, name: str, *, approve: bool, by: str) -> Step:
 
 def job_moved(job: Job) -> None:
     """Have the run of a job that has begun or ended looked at; called inside the transaction of that change."""
+    if first_row(Step, {"job": job.pk}) is None:  # as for most jobs
+        return
     for step in Step.objects.filter(job=job.pk, state=StepState.RUNNING).select_related("run__pipeline", "run__user"):
         go_on(step.run)
 

@@ -20,7 +20,7 @@ from jobs.code import sweeping
 from jobs.models import ENDED, Job, RunParam, Snapshot, Source
 from jobs.summaries import arguments, params
 from kernel import after_commit
-from kernel.database import violated
+from kernel.database import first_row, violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message
@@ -331,13 +331,12 @@ def note_results(pk: int, best: list[int], importance: dict) -> None:
 
 def job_moved(job: Job) -> None:
     """Have the sweep of a job that has begun or ended looked at; called inside the transaction of that change."""
-    sweep = Trial.objects.filter(job=job.pk).values_list("sweep_id", "sweep__name").first()
-    if sweep is None:
+    trial = first_row(Trial, {"job": job.pk})
+    if trial is None:
         return
-    pk, name = sweep
-    after_commit.changed(job.user.username, "sweep", name, moving=True)
+    after_commit.changed(job.user.username, "sweep", trial.sweep.name, moving=True)
     if job.state in ENDED:
-        after_commit.enqueue("automation.sweep", pk)
+        after_commit.enqueue("automation.sweep", trial.sweep_id)
 
 
 def is_of_trial(change: StateChange) -> bool:

@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
 
+from kernel.database import first_row
 from kernel.titles import Titled
 
 DEFAULT_NAME = "default"
@@ -21,6 +22,8 @@ MAX_NAME = 500
 class Projects(models.Manager):
     def default_of(self, user) -> Project:
         """Return the user's default project; make it when there is none."""
+        if (found := first_row(self.model, {"user": user, "default": True})) is not None:
+            return found
         taken = self.filter(user=user, trashed=None, name=DEFAULT_NAME, default=False).exists()
         name = DEFAULT_NAME if not taken else f"{DEFAULT_NAME} ({user.username})"
         return self.get_or_create(user=user, default=True, defaults={"name": name})[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from datasets.models import Dataset
-from jobs import environment
+from jobs import environment, lifecycle
 from jobs.models import Job
 from kernel import storage
 from kernel.errors import Fault
@@ -24,6 +26,21 @@ def test_it_returns_all_fields_with_the_defaults(as_alice, home):
         "gpu": 0, "cpu": 1, "ram": 512, "state": "creating", "progress": 0,
     }  # fmt: skip
     assert expected.items() <= response.json().items()
+
+
+def test_a_submission_and_its_start_take_few_statements(alice, home, django_assert_max_num_queries):
+    """Whoever submits a job waits for each of them. The first one makes the project and the snapshot."""
+    submit = partial(lifecycle.create_job, user=alice, entry="train.py", by="alice")
+    submit(name="first")
+    with django_assert_max_num_queries(19):
+        job = submit(name="fit")
+    with django_assert_max_num_queries(7):
+        started = lifecycle.order_run(job.pk)
+    assert (started.user, started.tenant, started.snapshot) == (alice, alice.tenant, job.snapshot)
+    with django_assert_max_num_queries(9):
+        lifecycle.note_start(job.pk, started.run_name)
+    job.refresh_from_db()
+    assert (job.state, job.run_started) == ("running", True)
 
 
 def test_who_submits_in_a_loop_is_told_when_to_go_on(as_alice, as_bob, home, settings):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pytest
@@ -17,7 +18,9 @@ from jobs.models import Job
 from jobs.reconcile import run as reconcile_once
 from kernel import storage
 from kernel.models import StateChange
-from mlp.tests.patience import rest
+from mlp.management.commands import reconcile as rounds
+from mlp.management.commands.reconcile import Pause
+from mlp.tests.patience import LIMIT_S, rest
 from mlp.tests.tiers import few
 from resources import tcc
 from resources.models import Tenant
@@ -75,6 +78,17 @@ def test_every_message_may_be_lost(tasks, submit, settings, monkeypatch):
 
     eventually(over)
     assert in_use() == NOTHING
+
+
+def test_a_job_ends_with_its_run_and_not_with_the_next_round(tasks, submit, monkeypatch):
+    job, pause = submit(), Pause()
+    ended = SimpleNamespace(is_set=lambda: Job.objects.get(pk=job.pk).state == "finished")
+    for name in ("SHORTEST_S", "ROUND_S"):
+        monkeypatch.setattr(rounds, name, float(LIMIT_S))
+    with runners.get().watch(pause.changed.set, pause.ended.append):
+        tasks.run()
+        assert pause.last(ended)
+    assert ended.is_set()
 
 
 def test_a_failing_script_is_an_error_with_its_last_lines(as_alice, submit, until):

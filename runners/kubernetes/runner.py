@@ -187,7 +187,7 @@ class KubernetesRunner(Runner):
         return inventory.gpus(self.cluster)
 
     @contextlib.contextmanager
-    def watch(self, changed: Callable[[], None]) -> Iterator[None]:
+    def watch(self, changed: Callable[[], None], ended: Callable[[str], object] | None = None) -> Iterator[None]:
         self._watcher = Watcher(self.cluster, self.folder, changed)
         self._watcher.start()
         try:

@@ -1,7 +1,7 @@
 """The supervisor of one run, independent of the server that started it: log, stop requests, record of the end.
 
-Started by `runners/local.py` as `python -I -S runners/shim RUN_DIRECTORY LOCK_FD`; standard library only, so
-that it starts in milliseconds. A run has three processes:
+A fork of the spawner (`spawner.py`), which has this code loaded, so that it starts in milliseconds; standard library
+only. A run has three processes:
 
     shim     holds the lock, copies the output into the log, accepts stop requests, writes the record of the end
     guard    starts the script, reaps all its descendants, kills what is left (`guard.py`)
@@ -31,6 +31,7 @@ import sys
 import time
 
 import cgroup
+import disk
 import ends
 import guard
 import isolation
@@ -40,6 +41,7 @@ import reasons
 import relay
 import route
 import service_socket
+import spawner
 import usage
 from log import Lines, Log, open_below
 from prepare import prepare
@@ -68,7 +70,7 @@ class Shim:
         self.forced = False
         self.end: dict = {}  # the guard's last report
         self.begun = {"run_id": spec["run_id"], "shim": os.getpid(), "script": None, "started": time.time()}
-        self.oom_kills = limits.oom_kills()
+        self.oom_kills = disk.oom_kills()
         control = os.path.join(folder, "control")
         with contextlib.suppress(FileExistsError):
             os.mkfifo(control, 0o600)
@@ -156,23 +158,23 @@ class Shim:
 
         folders = [self.spec["cwd"], self.spec["tmp"]]
         try:
-            disk = limits.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
-        except limits.Unbounded as problem:  # left by an earlier attempt
+            watcher = disk.Disk(folders, self.spec["disk_mib"] or 0, self.spec["reserve_mib"], stop)
+        except disk.Unbounded as problem:  # left by an earlier attempt
             return stop(problem.reason)
-        disk.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid not in self.relay.pids]
+        watcher.pids = lambda: [pid for pid in guard.descendants(os.getpid()) if pid not in self.relay.pids]
         # The kernel may have killed one process of many, for which the others would wait.
-        disk.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
+        watcher.others = [lambda: self.too_much_memory() if self.group.oom_kills() else ""]
         if "memory" not in self.spec["cgroup"]:
-            disk.others.append(lambda: self.hidden_memory(disk.pids()))
-        disk.start()
-        self.keep_usage(disk)
+            watcher.others.append(lambda: self.hidden_memory(watcher.pids()))
+        watcher.start()
+        self.keep_usage(watcher)
 
     def hidden_memory(self, pids: list[int]) -> reasons.Reason:
         """Return the reason to end a run whose files in memory are too large, which the guard cannot look at."""
-        held, most = limits.unnamed(pids), self.spec["ram_mib"] * self.spec["workers"] * limits.MIB
+        held, most = disk.unnamed(pids), self.spec["ram_mib"] * self.spec["workers"] * limits.MIB
         return self.too_much_memory() if held and limits.proportional(pids, held) > most else ""
 
-    def keep_usage(self, disk: limits.Disk) -> None:
+    def keep_usage(self, watcher: disk.Disk) -> None:
         """Record the resource usage; where its file cannot be opened the run goes on without."""
         if not self.spec["usage"]:
             return
@@ -183,8 +185,8 @@ class Shim:
         except OSError as error:
             return print(f"the resource usage is not recorded: {error}", file=sys.stderr, flush=True)
         devices = self.spec["environment"].get("CUDA_VISIBLE_DEVICES", "") if self.spec["gpu"] else ""
-        known = (lambda: disk.grown) if self.spec["disk_mib"] else (lambda: None)
-        usage.Usage(files, list(filter(None, devices.split(","))), disk.pids, known).start()
+        known = (lambda: watcher.grown) if self.spec["disk_mib"] else (lambda: None)
+        usage.Usage(files, list(filter(None, devices.split(","))), watcher.pids, known).start()
 
     def watch(self, log: Log, outputs: list[int]) -> None:
         """Serve until the guard has ended, which it does only when no process below it is left; then read what
@@ -309,7 +311,7 @@ class Shim:
             return self.stopping
         if code and self.oom_text:
             return message("out of memory (requested %(ram)s MiB)", ram=self.spec["ram_mib"])
-        if code == -signal.SIGKILL and limits.oom_kills() > self.oom_kills:
+        if code == -signal.SIGKILL and disk.oom_kills() > self.oom_kills:
             return message("probably out of memory: the machine had none left")
         return ""
 
@@ -323,7 +325,7 @@ class Shim:
         while True:
             try:
                 write_record(self.path("exit.json"), self.record(), room=self.path("exit.part"))
-                return ends.tell(self.spec["ends"])
+                return ends.tell(self.spec["ends"], self.spec["name"])
             except OSError as error:
                 if not os.fstat(self.lock).st_nlink:  # the folder was deleted: nobody looks for the end of this run
                     return None
@@ -331,16 +333,8 @@ class Shim:
                 time.sleep(1)
 
 
-def main(folder: str, lock: int) -> None:
-    """Detach from the caller, which waits until the run is on record, then supervise the run to its end."""
-    os.set_inheritable(lock, False)
-    ready, begun = os.pipe2(os.O_CLOEXEC)
-    if os.fork():
-        os.close(begun)
-        os._exit(0 if os.read(ready, 1) else 1)
-    os.close(ready)
-    os.setsid()
-    os.chdir("/")
+def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
+    """Keep a run until it has ended; write to `begun` when it is on record."""
     os.umask(0o022)
     guard.become_subreaper()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -348,8 +342,7 @@ def main(folder: str, lock: int) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with open(os.path.join(folder, "spec.json"), "rb") as file:
         shim = Shim(folder, json.load(file), lock)
-    for fd in shim.spec["gpu_locks"]:
-        os.set_inheritable(fd, False)
+    shim.spec["gpu_locks"] = gpu_locks
     if shim.spec["uid"] is not None or shim.spec["isolation"] != "none":
         privileges.hide()
     shim.begin()
@@ -370,6 +363,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "route":
         route.try_here(sys.argv[2:])
         sys.exit()
-    if sys.argv[1] == "guard":
-        isolation.inside(int(sys.argv[2]))
-    main(sys.argv[1], int(sys.argv[2]))
+    spawner.serve(main)

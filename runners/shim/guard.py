@@ -1,30 +1,28 @@
 """The guard, the second of a run's three processes: starts the script, reaps its descendants, kills what is left.
 
-Started by the shim (see `__main__.py`), forked or executed by bubblewrap; standard library only. Commands are letters
-on a pipe: T = SIGTERM to the process groups of the scripts, K = SIGKILL to everything. A broken pipe means that the
-shim was killed. A run has one script for each worker.
+Started by the shim (see `__main__.py`), forked or executed by bubblewrap; standard library only, and little of it (see
+`suppress.py`). Commands are letters on a pipe: T = SIGTERM to the process groups of the scripts, K = SIGKILL to
+everything. A broken pipe means that the shim was killed. A run has one script for each worker.
 """
 
 from __future__ import annotations
 
-import contextlib
+import _signal as signal  # the other module loads enum
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import select
-import signal
 import sys
 import time
 
-import cgroup
 import landlock
 import limits
 import network
 import privileges
 import service_socket
 import syscalls
+from suppress import suppress
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -41,7 +39,7 @@ def descendants(of: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 children.setdefault(int(limits.stat_of(int(entry))[1]), []).append(int(entry))
     pids, level = [], [of]
     while level:
@@ -73,7 +71,7 @@ def kill_below() -> None:
 def kill_once() -> None:
     """Send SIGKILL to all descendants."""
     for pid in descendants(os.getpid()):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -82,7 +80,7 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the shim decides when to stop
-        with contextlib.suppress(PermissionError):  # it is a session leader already
+        with suppress(PermissionError):  # it is a session leader already
             os.setsid()
         if spec["uid"] is not None or spec["isolation"] != "none":
             privileges.hide()
@@ -132,9 +130,15 @@ def handed(spec: dict) -> list[int]:
 
 
 def report(pipe: int, **facts) -> None:
-    """Send a report to the shim."""
-    with contextlib.suppress(BrokenPipeError):
-        os.write(pipe, json.dumps(facts).encode() + b"\n")
+    """Send a report to the shim, as JSON: its module is loaded only where a fact is no number."""
+    if all(isinstance(value, (int, float)) for value in facts.values()):
+        line = ", ".join(f'"{name}": {value!r}' for name, value in facts.items()).join("{}")
+    else:
+        import json
+
+        line = json.dumps(facts)
+    with suppress(BrokenPipeError):
+        os.write(pipe, line.encode() + b"\n")
 
 
 class Watch:
@@ -152,7 +156,7 @@ class Watch:
         """Return (the worker that decides about the run, its wait status); None when the shim was killed first."""
         while True:
             # Reap before waiting: a script may have ended before the signal was noticed.
-            with contextlib.suppress(ChildProcessError):
+            with suppress(ChildProcessError):
                 while True:
                     pid, status = os.waitpid(-1, os.WNOHANG)
                     if not pid:
@@ -186,7 +190,7 @@ class Watch:
         """Send SIGTERM to the scripts."""
         for script in self.live:
             for number in (signal.SIGTERM, signal.SIGCONT):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
+                with suppress(ProcessLookupError, PermissionError):
                     os.killpg(script, number)  # not reaped yet, so the process id is still the script's
 
     def wait_s(self) -> float | None:
@@ -237,7 +241,8 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
             signal.signal(number, signal.SIG_DFL)  # shells ignore some in background jobs, Python others
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         step = "its control group"
-        cgroup.join(spec["join"])
+        for fd in spec["join"]:
+            os.write(fd, b"0")
         step = "its limits"
         limits.set_limits(spec)
         null = os.open(os.devnull, os.O_RDONLY)

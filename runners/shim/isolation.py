@@ -2,12 +2,12 @@
 
 bubblewrap mounts paths, also where it is given a descriptor, and a run may exchange what lies at a path at that moment.
 So it gets the files as descriptors, and `guard.compare` looks at what was mounted before the script starts. Standard
-library only.
+library only, and little of it (see `suppress.py`).
 """
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 
 import guard
@@ -20,11 +20,11 @@ def enter(spec: dict, locks: list[int], logs: list[int], commands: int, reports:
     try:
         command = held(spec)
         order = os.memfd_create("order", 0)
-        os.write(order, json.dumps([spec, logs, commands, reports]).encode())
+        os.write(order, marshal.dumps([spec, logs, commands, reports]))
         os.lseek(order, 0, os.SEEK_SET)
         for fd in (order, *locks, *logs, commands, reports, *guard.handed(spec), *spec["held"].values()):
             os.set_inheritable(fd, True)
-        os.execve(command[0], [*command, "guard", str(order)], {})
+        os.execve(command[0], [*command, str(order)], {})
     except Exception as error:
         guard.report(reports, failed=f"bubblewrap: {error}")
     finally:
@@ -49,7 +49,7 @@ def held(spec: dict) -> list[str]:
 def inside(order: int) -> None:
     """Start the guard inside of bubblewrap. Never returns."""
     with open(order, "rb") as file:
-        spec, logs, commands, reports = json.load(file)
+        spec, logs, commands, reports = marshal.load(file)
     for fd in (*logs, commands, reports, *guard.handed(spec)):
         os.set_inheritable(fd, False)
     for fd in spec["held"].values():

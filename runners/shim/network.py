@@ -7,10 +7,10 @@ outside can accept there without ever entering it (`relay.py`). Standard library
 
 from __future__ import annotations
 
+import _socket as socket  # the other module loads enum and selectors; see `suppress.py`
 import ctypes
 import fcntl
 import os
-import socket
 import struct
 import sys
 
@@ -37,16 +37,19 @@ def enter(spec: dict) -> None:
     if asked["own"] == "unshare":  # bubblewrap has done it already
         leave_the_machines()
     listeners = [listen(endpoint["port"]) for endpoint in asked["endpoints"]]
-    with socket.socket(fileno=asked["link"]) as link:
+    link = socket.socket(fileno=asked["link"])
+    try:
         sent = [listener.fileno() for listener in listeners]
         if asked["route"]:
             sent.insert(0, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         if sent:
-            socket.send_fds(link, [b"."], sent)
+            link.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(sent)}i", *sent))])
         if asked["route"]:
             os.close(sent[0])
             link.settimeout(ROUTE_S)
             wait_for(link)
+    finally:
+        link.close()
     for listener in listeners:
         listener.close()
     if asked["names"]:
@@ -81,10 +84,13 @@ def leave_the_machines() -> None:
     """Move this process into a new network namespace, whose loopback interface is up. Raises OSError."""
     if _libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), f"network namespace: {os.strerror(ctypes.get_errno())}")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
         request = struct.pack("16sh22x", b"lo", 0)
         flags = struct.unpack("16sh22x", fcntl.ioctl(any_socket, SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | IFF_UP))
+    finally:
+        any_socket.close()
 
 
 def listen(port: int) -> socket.socket:

@@ -6,8 +6,6 @@ texts, numbers and messages again. Used by the shim, its guard and its limits.
 
 from __future__ import annotations
 
-import signal
-
 Reason = dict | str  # a plain text is the operating system's message, which is not translated
 
 
@@ -32,6 +30,8 @@ def end_reason(code: int) -> Reason:
 
 
 def signal_name(number: int) -> str:
+    import signal  # the guard does not need it, see `suppress.py`
+
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -7,9 +7,9 @@ says so: earlier connections are refused instead of waiting. Standard library on
 
 from __future__ import annotations
 
-import contextlib
 import os
-import socket
+
+from suppress import suppress
 
 HANDED_OVER = 3  # the first descriptor after those of input, output and errors
 
@@ -17,6 +17,8 @@ HANDED_OVER = 3  # the first descriptor after those of input, output and errors
 def bind(path: str) -> int:
     """Open a socket with this path as its address and return its descriptor. Raises OSError."""
     remove(path)  # left by an earlier run of this name whose shim was killed
+    import socket  # the guard does not need it, see `suppress.py`
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as opened:
         opened.bind(path)
         os.chmod(path, 0o600)
@@ -33,5 +35,5 @@ def hand_over(listener: int) -> dict[str, str]:
 
 def remove(path: str) -> None:
     """Remove the socket's name."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         os.unlink(path)

@@ -139,14 +139,14 @@ def test_filling_the_disk_ends_the_run_with_a_reason(world, how):
 def test_the_disk_is_looked_at_sooner_the_nearer_a_limit_is(tmp_path, monkeypatch, taken, rest, before_it_is_full):
     """Else a fast disk takes many times the limit between two looks. A disk that others filled is no such reason."""
     monkeypatch.syspath_prepend(str(confine.SHIM))  # its modules import each other by name
-    limits = importlib.import_module("limits")
-    disk = limits.Disk([str(tmp_path)], 64, 2048, print)
+    disks = importlib.import_module("disk")
+    disk = disks.Disk([str(tmp_path)], 64, 2048, print)
     pause = disk.pause(taken, rest)
     if before_it_is_full is None:
         assert pause == disk.LOOK_S
     else:
         assert pause == disk.QUICK_S or pause * disk.SPEED <= before_it_is_full
-    assert limits.Disk([str(tmp_path)], 64 << 10, 2048, print).pause(0, 100 << 30) == disk.LOOK_S
+    assert disks.Disk([str(tmp_path)], 64 << 10, 2048, print).pause(0, 100 << 30) == disk.LOOK_S
 
 
 def test_who_uses_up_the_inodes_is_ended_while_others_have_some(tmp_path):

@@ -7,7 +7,7 @@ import threading
 from mlp.tests.patience import LIMIT_S
 from runners.local import LocalRunner
 
-from .helpers import end_of, spec
+from .helpers import end_of, eventually, spec
 
 
 def test_the_end_of_a_run_is_told_to_who_watches(tmp_path):
@@ -21,6 +21,17 @@ def test_the_end_of_a_run_is_told_to_who_watches(tmp_path):
         runner.stop("job-2-1", 0)
         assert told.wait(LIMIT_S)
         assert runner.poll("job-2-1").state == "exited"
+
+
+def test_who_watches_knows_which_runs_have_ended(tmp_path):
+    """Also beside a shim of an older release, which writes a point and no name."""
+    runner, names, told = LocalRunner(tmp_path / "run/runs"), [], threading.Event()
+    with runner.watch(told.set, names.append):
+        with open(tmp_path / "run/ends", "w") as pipe:
+            pipe.write(".")
+        runner.start(spec(tmp_path, ""))
+        eventually(lambda: names)
+    assert names == ["job-1-1"]
 
 
 def test_a_run_ends_where_nobody_watches(tmp_path):

@@ -219,7 +219,7 @@ def test_the_size_of_a_workspace_has_nothing_behind_a_link(tmp_path, monkeypatch
     exchanging.lay(output)
     monkeypatch.syspath_prepend(str(confine.SHIM))  # its modules import each other by name
     inodes = []
-    for info in importlib.import_module("limits").entries(str(output)):
+    for info in importlib.import_module("disk").entries(str(output)):
         inodes.append(info.st_ino)
         if len(inodes) == 2:  # both are listed, none is entered
             exchanging.exchange(output)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mlp.tests.tiers import later
-from runners import RunnerError, confine, local
+from runners import RunnerError, local
 from runners.local import LocalRunner
 
 from .helpers import alive, end_of, eventually, number_in, spec
@@ -276,27 +276,6 @@ def test_concurrent_starts_stops_polls_and_forgets_agree(runner, tmp_path):
     assert failures == []
     assert runner.stop_all(0) == []
     assert not (tmp_path / "work/twice").exists()
-
-
-def loaded(*arguments: str) -> set[str]:
-    """Return the modules that a new Python loads."""
-    command = [sys.executable, "-I", "-S", "-X", "utf8", "-X", "importtime", *arguments]
-    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True).stderr
-    return {line.rsplit("|", 1)[1].strip() for line in said.splitlines() if line.startswith("import time:")}
-
-
-def test_a_start_is_one_small_process_and_no_pause(runner, tmp_path, monkeypatch):
-    """The seconds from the request to the script's first line are measured by bench/jobs.py."""
-    started, run = [], subprocess.run
-    with monkeypatch.context() as patch:
-        patch.setattr(local.subprocess, "run", lambda *args, **more: started.append(args[0]) or run(*args, **more))
-        patch.setattr(local.time, "sleep", lambda seconds: pytest.fail(f"a pause of {seconds} s"))
-        runner.start(spec(tmp_path, "print('hello')"))
-    assert end_of(runner).succeeded
-    assert [command[:2] for command in started] == [[sys.executable, "-I"]]
-    shim = loaded(str(confine.SHIM)) - loaded("-c", "")
-    assert {"guard", "json"} <= shim
-    assert len(shim) < 130, sorted(shim)
 
 
 def test_a_run_that_ends_while_it_is_polled_is_not_lost(runner, tmp_path, monkeypatch):

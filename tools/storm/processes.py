@@ -73,7 +73,7 @@ def _kind_in_run(line: bytes, is_application: bool) -> str:
         return ""  # between shim and guard; it ends with either
     if b"\0internet0\0" in line:  # slirp4netns or pasta
         return "route"
-    if b"shim\0guard\0" in line:
+    if b"shim/inside.py\0" in line:
         return "guard"
     return "application" if is_application else "script"
 

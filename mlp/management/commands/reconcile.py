@@ -11,6 +11,7 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from functools import partial
 
@@ -28,7 +29,7 @@ import models_app.reconcile
 import resources.reconcile
 import runners
 import workspaces.reconcile
-from kernel import after_commit, clock, heartbeats
+from kernel import after_commit, clock, healing, heartbeats
 from kernel.singleton import Held, only_one
 from kernel.telemetry import meters
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 SHORTEST_S = 0.5  # at least this long between two rounds, however often the runner reports changes
+MOST_ENDS = 100  # of runs that are looked at between two rounds; the next round finds the others
 STEPS = (
     jobs.reconcile,
     models_app.reconcile,
@@ -95,6 +97,30 @@ class Rounds:
         return False
 
 
+class Pause:
+    """The time between two rounds. A job whose run ends is looked at in it, at once: its owner does not wait for the
+    next round, which is not sooner because there was one just now.
+    """
+
+    def __init__(self):
+        self.changed = threading.Event()
+        self.ended: deque[str] = deque(maxlen=MOST_ENDS)
+
+    def last(self, stop: threading.Event) -> bool:
+        """Wait for the next round; return whether the runner has reported a change. `stop` ends it, with `changed`."""
+        begun, changed = time.monotonic(), False
+        while not stop.is_set():
+            rest_s = begun + (SHORTEST_S if changed else ROUND_S) - time.monotonic()
+            if rest_s <= 0 or not self.changed.wait(rest_s):
+                break
+            self.changed.clear()
+            changed = True
+            if names := [self.ended.popleft() for _ in range(len(self.ended))]:
+                close_old_connections()
+                healing.attempt(jobs.reconcile.look_at, names)
+        return changed
+
+
 class Command(BaseCommand):
     help = "Compares the rows in transitional states with the actual state and corrects them, every few seconds."
 
@@ -103,14 +129,14 @@ class Command(BaseCommand):
 
     def handle(self, *args, once: bool = False, **options):
         stop = threading.Event()
-        runs_changed, rounds = threading.Event(), Rounds()
+        pause, rounds = Pause(), Rounds()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: (stop.set(), runs_changed.set()))
+            signal.signal(number, lambda *_: (stop.set(), pause.changed.set()))
         with contextlib.ExitStack() as stack:
             lock = stack.enter_context(only_one("reconcile", stop.is_set, partial(heartbeats.alive, "reconcile")))
             if lock is None:
                 return
-            stack.enter_context(runners.get().watch(runs_changed.set))
+            stack.enter_context(runners.get().watch(pause.changed.set, pause.ended.append))
             look, last_beat, changed = Look(lock), float("-inf"), True
             while not stop.is_set():
                 self._round(rounds, changed, *look())
@@ -121,9 +147,7 @@ class Command(BaseCommand):
                         self._request_heartbeats()
                 if once:
                     return
-                stop.wait(SHORTEST_S)
-                changed = runs_changed.wait(ROUND_S - SHORTEST_S)
-                runs_changed.clear()
+                changed = pause.last(stop)
 
     def _round(self, rounds: Rounds, changed: bool, under_way: bool, due: bool) -> None:
         whole = True
