@@ -25,9 +25,10 @@ class WorkspacesConfig(AppConfig):
 
         def close_links(sender, user, **_):
             if self.get_model("Workspace").objects.filter(user=user, state="ready").exists():
-                after_commit.enqueue("workspaces.close_ended", user.pk)
+                # later than the gateway remembers the login: else a page would connect again in between
+                after_commit.enqueue("workspaces.close_ended", user.pk, delay_ms=int(2000 * gateway.PLACE_S))
 
-        after_commit = import_module("kernel.after_commit")
+        after_commit, gateway = import_module("kernel.after_commit"), import_module("workspaces.gateway")
         import_module("accounts.sessions").ended.connect(close_links, weak=False, dispatch_uid="workspaces.links")
         packages = import_module("workspaces.packages")
         import_module("jobs.packages.using").register(packages.in_use)

@@ -92,6 +92,16 @@ def an_open_page_is_no_activity(platform, lab: Page) -> None:
     assert json.loads(activity.read_text())["last"] < before
 
 
+def a_log_out_closes_websockets(lab: Page, base: str, platform_url: str) -> None:
+    """Check it with the websocket of Jupyter's events: those of kernels and terminals are served alike."""
+    lab.evaluate(EVENTS, base)
+    token = next(each["value"] for each in lab.context.cookies(platform_url) if each["name"].endswith("csrftoken"))
+    headers = {"X-CSRFToken": token, "Referer": platform_url}
+    assert lab.request.post(f"{platform_url}/logout", headers=headers).ok
+    lab.wait_for_function("window.link.readyState === WebSocket.CLOSED", timeout=1000 * LIMIT_S)
+    assert lab.request.get(f"{base}/api/status").status == 401
+
+
 def answers(lab: Page, base: str) -> dict:
     """Return what Jupyter says of itself, once it can be reached."""
     end = time.monotonic() + LIMIT_S
@@ -177,14 +187,7 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     platform.stop()
     platform.start()
     assert answers(again, base)["started"] != status["started"]
-    # A log-out at the platform closes what is open, the kernel's and the terminal's websockets among it.
-    again.evaluate(EVENTS, base)
-    front = again.context.pages[0]
-    token = next(each["value"] for each in front.context.cookies(alice.url) if each["name"].endswith("csrftoken"))
-    left = front.request.post(f"{alice.url}/logout", headers={"X-CSRFToken": token, "Referer": alice.url})
-    assert left.ok
-    again.wait_for_function("window.link.readyState === WebSocket.CLOSED", timeout=1000 * LIMIT_S)
-    assert again.request.get(f"{base}/api/status").status == 401
+    a_log_out_closes_websockets(again, base, alice.url)
     stranger = requests.get(f"{base}/api/status", timeout=LIMIT_S)
     assert stranger.status_code == 401
 
