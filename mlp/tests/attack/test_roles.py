@@ -17,8 +17,8 @@ from conftest import Api, add_user, move
 from jobs.models import Job
 from mlp.tests.attack.test_tokens import LEAD_READS, OPEN, VALUES, answer, attacked, let_in, pages, snapshot
 from mlp.tests.page_world import visitor
-from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
 from mlp.tests.rest_schema import rest_schema
+from mlp.tests.test_sharing import OBJECTS, row_of, shared_pages
 from mlp.tests.tiers import TENTH, later
 from resources.models import Tenant
 
