@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from jobs.models import Job
-from kernel.pages import free_name
+from kernel.pages import free_name, named
 
 
 def shown(request: HttpRequest, first: Callable[[HttpRequest], dict]) -> dict:
@@ -16,11 +16,6 @@ def shown(request: HttpRequest, first: Callable[[HttpRequest], dict]) -> dict:
     posted = {**request.POST.dict(), "datasets": request.POST.getlist("datasets")}
     form = posted if request.method == "POST" else first(request)
     return {"form": form, "chosen": form.get("datasets", []), "text": "yaml" in form}
-
-
-def named(request: HttpRequest, rows: QuerySet, parameter: str):
-    """Return the row that a parameter of the address names; None where there is none."""
-    return rows.filter(name=request.GET.get(parameter, "").replace("\x00", "")).first()
 
 
 def of_job(request: HttpRequest, mine: QuerySet) -> dict:

@@ -252,6 +252,11 @@ def filtered(request: HttpRequest, rows, states: list[str]) -> tuple[object, dic
     return rows, {"state": state if state in states else "", "q": query}
 
 
+def named(request: HttpRequest, rows: QuerySet, parameter: str):
+    """Return the row that a parameter of the address names; None where there is none."""
+    return rows.filter(name=request.GET.get(parameter, "").replace("\x00", "")).first()
+
+
 def free_name(rows, name: str, otherwise: str = "") -> str:
     """Return the name if none of the rows has it, else the first free of trainb, trainc, …: names have letters only.
 

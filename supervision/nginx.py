@@ -26,6 +26,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     user                     the `user` directive, when we are root
     data_include             the directive that includes the rendered data.conf, when there is one
     connection_limit         the directive that limits the connections of an address, when there is a limit
+    limited, limited_in_chinese  the response to a caller beyond a limit of an application
     crowded                  the response to a client with too many connections
     gzip                     compresses text; not for files of users, whose ETags and ranges are those of their bytes
     shield                   add_header directives of each response that nginx itself gives as the gateway
@@ -43,6 +44,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.utils import translation
+from django.utils.translation import gettext as _
 
 from accounts.throttle import gateway_key
 from apps.callers import EXPOSED
@@ -163,6 +166,8 @@ def variables() -> dict[str, str]:
         "connection_limit": f"limit_conn addresses {most};" if most else "",
         "crowded": f"too many requests from your address at the same time: {most} may be open "
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
+        "limited": limited("en"),
+        "limited_in_chinese": limited("zh-hans"),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
     }
@@ -261,6 +266,12 @@ def server(address: Address) -> str:
 
 def authority(host: str) -> str:
     return f"[{host}]" if ":" in host else host
+
+
+def limited(language: str) -> str:
+    """Return what a caller beyond a limit is answered, with nginx's variable for the time."""
+    with translation.override(language):
+        return _("Too many requests; try again in %(seconds)s s.") % {"seconds": "$app_wait"}
 
 
 def fill(template: str, values: dict[str, str]) -> str:

@@ -27,7 +27,7 @@ class WorkspaceView(ContractView):
 
     def rows(self):
         """Return the owner's workspaces."""
-        return Workspace.objects.filter(user=self.owner).select_related("user", "tenant", "job")
+        return Workspace.objects.filter(user=self.owner).select_related("user", "tenant", "job", "model")
 
     def workspace(self, name: str) -> Workspace:
         """Return the owner's workspace of that name. Raises Missing."""

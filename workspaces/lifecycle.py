@@ -23,10 +23,11 @@ from jobs.packages.named import references
 from kernel import after_commit, broker
 from kernel.database import violated
 from kernel.errors import Refused
-from kernel.locking import Missing, WrongState, locked
+from kernel.locking import DELETING, Missing, WrongState, locked
 from kernel.messages import Message
 from kernel.models import record_change, record_created
 from kernel.outcomes import Outcome
+from models_app.models import Model
 from resources import lending, tcc
 from resources.models import Tenant
 
@@ -46,14 +47,15 @@ def request_id(pk: int) -> str:
 
 def create_workspace(
     *, user, name: str, title: str = "", gpu: int = 0, cpu: float = 1, ram: int = 2048, tenant: str | None = None,
-    environment: str = "", datasets: tuple | list = (), job: str = "", idle_minutes: int | None = None,
-    hours: int | None = None, by: str,
+    environment: str = "", datasets: tuple | list = (), job: str = "", model: str = "",
+    idle_minutes: int | None = None, hours: int | None = None, by: str,
 ) -> Workspace:  # fmt: skip
     """Create the row, reserve its resources and enqueue its start; without free ones it is queued.
 
-    `job` is one of the user's whose code, arguments, inputs, datasets, environment and output it opens. `idle_minutes`
-    and `hours` shorten what the policy allows. Raises Refused: the name is taken, no such dataset, job or environment,
-    more than the tenant has. Raises Fault, with nothing stored, when the task queue is not available.
+    `job` is one of the user's whose code, arguments, inputs, datasets, environment and output it opens, `model` one of
+    theirs whose files it shows. `idle_minutes` and `hours` shorten what the policy allows. Raises Refused: the name is
+    taken, no such dataset, job, model or environment, more than the tenant has. Raises Fault, with nothing stored, when
+    the task queue is not available.
     """
     broker.require()
     idle_minutes, hours = policy.narrowed(idle_minutes, hours)
@@ -70,7 +72,8 @@ def create_workspace(
                 values |= references.columns(tenant_row, environment)
             workspace = Workspace.objects.create(
                 user=user, tenant=tenant_row, name=name, title=title, datasets=sources.numbered(user, wanted),
-                job=source, idle_minutes=idle_minutes, hours=hours, queued=timezone.now(), **values,
+                job=source, model=_model(user, model) if model else None, idle_minutes=idle_minutes, hours=hours,
+                queued=timezone.now(), **values,
             )  # fmt: skip
             record_created(workspace, by=by)
             reserve(workspace)
@@ -87,6 +90,14 @@ def _job(user, name: str) -> Job:
     if job is None:
         raise Refused("you have no job named %(name)s", field="job", name=name)
     return job
+
+
+def _model(user, name: str) -> Model:
+    """Return the user's model that a workspace shows. Raises Refused."""
+    model = Model.kept.filter(user=user, name=name).exclude(state=DELETING).first()
+    if model is None:
+        raise Refused("you have no model named %(name)s", field="model", name=name)
+    return model
 
 
 def waiting():

@@ -65,6 +65,9 @@ class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
     job = models.ForeignKey(  # whose code, arguments, inputs and output it opens
         "jobs.Job", on_delete=models.SET_NULL, related_name="+", null=True, blank=True, verbose_name=_("job")
     )
+    model = models.ForeignKey(  # whose files it shows
+        "models_app.Model", on_delete=models.SET_NULL, related_name="+", null=True, blank=True, verbose_name=_("model")
+    )
     idle_minutes = models.PositiveIntegerField(_("stop when idle (minutes)"), null=True, blank=True)
     hours = models.PositiveIntegerField(_("stop after (hours)"), null=True, blank=True)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)

@@ -19,8 +19,9 @@ from jobs import form_values
 from jobs.log import pages as log_pages
 from jobs.models import Job
 from kernel.models import history_of
-from kernel.pages import Listing, attempt, free_name, list_and_create, read_form, retitle, why_not
+from kernel.pages import Listing, attempt, free_name, list_and_create, named, read_form, retitle, why_not
 from kernel.textlog import reading
+from models_app.models import Model
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
@@ -46,7 +47,7 @@ def workspaces(request):
     """Show the user's workspaces; a POST creates one."""
     return list_and_create(
         request, Workspace.objects.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
-        create=_create, fields=WorkspaceIn().fields, context=_form, opened_by={"new", "dataset", "job"},
+        create=_create, fields=WorkspaceIn().fields, context=_form, opened_by={"new", "dataset", "job", "model"},
     )  # fmt: skip
 
 
@@ -72,11 +73,14 @@ def _create(request) -> Workspace:
 
 
 def _first_values(request, tenant: Tenant) -> dict:
-    """Return the initial values of the form: `?dataset=` and `?job=` say what the workspace opens."""
-    dataset, name = request.GET.getlist("dataset"), request.GET.get("job", "")
-    job = Job.objects.filter(user=request.user, name=name).first() if name and "\x00" not in name else None
-    stem = name if job else (dataset[0].rpartition("/")[2].partition("@")[0] if dataset else "")
-    values = {"cpu": f"{cpu_that_fits(tenant):g}", "gpu": 0, "ram": 2048, "datasets": dataset, "job": ""}
+    """Return the initial values of the form: `?dataset=`, `?job=` and `?model=` say what the workspace opens."""
+    dataset, mine = request.GET.getlist("dataset"), {"user": request.user}
+    job, model = named(request, Job.objects.filter(**mine), "job"), named(request, Model.kept.filter(**mine), "model")
+    stem = dataset[0].rpartition("/")[2].partition("@")[0] if dataset else ""
+    stem = (job or model).name if job or model else stem
+    values = {"cpu": f"{cpu_that_fits(tenant):g}", "gpu": 0, "ram": 2048, "datasets": dataset, "job": "", "model": ""}
+    if model is not None:
+        values |= {"model": model.name, "environment": model.environment}
     if job is not None:
         values |= {"job": job.name, "cpu": f"{job.cpu:g}", "gpu": job.gpu, "ram": max(job.ram, 1024)}
         values |= {"datasets": list(job.datasets), "environment": job.environment}
@@ -87,7 +91,9 @@ def _first_values(request, tenant: Tenant) -> dict:
 def _own(request, name: str) -> Workspace:
     if "\x00" in name:
         raise Http404
-    return get_object_or_404(Workspace.objects.select_related("user", "tenant", "job"), user=request.user, name=name)
+    return get_object_or_404(
+        Workspace.objects.select_related("user", "tenant", "job", "model"), user=request.user, name=name
+    )
 
 
 @login_required

@@ -23,6 +23,7 @@ from .models import Workspace
 
 PROGRAM = Path(__file__).resolve().parent / "program"
 PROGRAM_SEEN, WORK, DATASETS, JOB_OUTPUT, INPUTS = "/opt/mlp-lab", "/workspace", "/datasets", "/job", "/inputs"
+MODEL = "/model"
 HOME_NOW = "/home.now"  # what a snapshot does not have is a link into it
 ENTRY, HOME, OUTPUT, ACTIVITY = "lab.py", "home", "output", "activity.json"
 PORT = 8888  # where each run has a network of its own
@@ -62,6 +63,10 @@ def spec_of(workspace: Workspace) -> RunSpec:
     mounts += datasets
     variables, of_job = _job(workspace, runner)
     mounts += of_job
+    model = storage.model_dir(workspace.user.username, workspace.model.name) if workspace.model else None
+    if model is not None and model.is_dir():
+        mounts.append(Mount(model, MODEL))
+        variables |= {"MLP_MODEL": runner.place(model, MODEL), "MLP_MODEL_NAME": workspace.model.name}
     return RunSpec(
         name=workspace.run_name,
         command=command,

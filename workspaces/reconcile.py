@@ -17,7 +17,7 @@ from .models import LIVE, State, Workspace
 def run() -> None:
     """Do one round."""
     healing.attempt(lifecycle.admit)
-    rows = Workspace.objects.select_related("user", "tenant", "environment_version", "job")
+    rows = Workspace.objects.select_related("user", "tenant", "environment_version", "job", "model")
     for workspace in rows.filter(state__in=LIVE, reserved=True):
         healing.attempt(launching.poll, workspace)
     healing.attempt(launching.sweep)

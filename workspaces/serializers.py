@@ -25,6 +25,7 @@ class WorkspaceIn(StrictSerializer):
         child=JobDatasetField(), max_length=100, required=False, help_text="datasets to read, as for jobs"
     )
     job = NameField(required=False, help_text="a job whose code, arguments, inputs and output it opens")
+    model = NameField(required=False, help_text="a model whose files it shows, to read")
     idle_minutes = StrictInt(
         required=False, allow_null=True, min_value=5, max_value=100_000, help_text="idle for so long, it is stopped"
     )
@@ -45,6 +46,9 @@ class WorkspaceOut(serializers.Serializer):
     datasets = serializers.ListField(child=serializers.CharField())
     job = serializers.CharField(
         source="job.name", default="", allow_blank=True, help_text="the job that it opens; empty without one"
+    )
+    model = serializers.CharField(
+        source="model.name", default="", allow_blank=True, help_text="the model whose files it shows; empty without one"
     )
     state = serializers.ChoiceField(choices=State.choices)
     queued = serializers.SerializerMethodField(help_text="whether it waits for free resources")

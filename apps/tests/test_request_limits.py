@@ -60,6 +60,7 @@ def test_a_key_is_refused_beyond_its_rate_and_told_when_to_try_again(echo, make,
     wait = refused.headers["Retry-After"]
     assert refused.json() == {"error": f"Too many requests; try again in {wait} s.", "msg": refused.json()["error"]}
     assert "Too many requests" in ask(key, Accept="text/html").text
+    assert "请求过多" in ask(key, **{"Accept-Language": "zh-CN,zh;q=0.9"}).json()["error"]
     assert ask(other).status_code == 200
     keys.collect()
     assert keys.keys_of(echo).get(name="shop").requests == 3, "what was refused is not counted"

@@ -12,14 +12,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from automation import first_values
 from automation.models import LIVE_STEPS, Pipeline, PipelineRun, RunState, StepState
 from automation.sweeps.forms import MAX_YAML
 from jobs.models import Job
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Listing, act, create_once, form_mark, page_of, retitle, why_not
+from kernel.pages import Listing, act, create_once, form_mark, named, page_of, retitle, why_not
 
 from . import drawing, graph, lifecycle
 from .serializers import PipelineChangeIn, PipelineIn
@@ -87,7 +86,7 @@ def pipelines(request):
 
 def _first(request) -> str:
     """Return the form at first: an example, or the pipeline that leads to `?from=job`."""
-    job = first_values.named(request, Job.objects.filter(user=request.user), "from")
+    job = named(request, Job.objects.filter(user=request.user), "from")
     return drawing.as_yaml(job) if job is not None else EXAMPLE
 
 

@@ -20,7 +20,7 @@ from jobs.submit_form import choices
 from kernel import yaml_input
 from kernel.errors import Refused
 from kernel.models import history_of
-from kernel.pages import Listing, act, free_name, list_and_create, page_of, read_form, retitle, why_not
+from kernel.pages import Listing, act, free_name, list_and_create, named, page_of, read_form, retitle, why_not
 
 from . import events, firing, lifecycle, reading
 from .serializers import CATCH_UPS, OVERLAPS, ChangeIn, ScheduleIn
@@ -104,7 +104,7 @@ def _body_of(post: QueryDict) -> dict:
 def _first_values(request) -> dict:
     """Return the form at first: empty, with the values of `?from=job`, or all of `?like=schedule`."""
     mine = Schedule.objects.filter(user=request.user)
-    earlier = first_values.named(request, mine, "like")
+    earlier = named(request, mine, "like")
     if earlier is not None:
         return {**FIRST, "yaml": as_yaml(earlier, free_name(mine, earlier.name))}
     return FIRST | first_values.of_job(request, mine)

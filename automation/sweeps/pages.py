@@ -22,7 +22,7 @@ from automation import first_values
 from automation.models import Sweep, SweepState
 from jobs.submit_form import choices
 from kernel.models import history_of
-from kernel.pages import Listing, act, free_name, list_and_create, page_of, read_form, retitle, why_not
+from kernel.pages import Listing, act, free_name, list_and_create, named, page_of, read_form, retitle, why_not
 
 from . import forms, lifecycle, options, plots, reading
 from .serializers import ExtendIn, SweepIn, TrialIn
@@ -74,7 +74,7 @@ def _first_values(request) -> dict:
     """Return the form at first: an example, the arguments and resources of `?from=job`, or all of `?like=sweep`."""
     form = {**forms.FIRST, "entry": request.GET.get("entry", "")}
     mine = Sweep.objects.filter(user=request.user)
-    earlier = first_values.named(request, mine, "like")
+    earlier = named(request, mine, "like")
     if earlier is not None:
         earlier.name = free_name(mine, earlier.name)
         return {**form, "yaml": forms.as_yaml(earlier, earlier.job)}

@@ -95,6 +95,7 @@ TEXTS = {
     "do not wait": "不等待",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
     "job whose code, arguments, inputs and output it opens": "要打开其代码、参数、输入和输出的任务",
+    "model whose files it shows": "要显示其文件的模型",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",
     "named environment, in place of packages": "命名环境，代替软件包",
     "epoch {number}": "轮次 {number}",

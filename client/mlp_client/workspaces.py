@@ -29,6 +29,7 @@ def declare(command) -> None:
     words = tr("dataset to read; may be repeated")
     parser.add_argument("--dataset", action="append", dest="datasets", metavar="DATASET", help=words)
     parser.add_argument("--job", metavar="JOB", help=tr("job whose code, arguments, inputs and output it opens"))
+    parser.add_argument("--model", metavar="MODEL", help=tr("model whose files it shows"))
     parser.add_argument("--idle-minutes", type=int, metavar="N", help=tr("stop it when it has been idle for so long"))
     parser.add_argument("--hours", type=int, metavar="N", help=tr("stop it after so many hours"))
     parser.add_argument("-d", "--detach", action="store_true", help=tr("do not wait"))
@@ -43,7 +44,8 @@ def declare(command) -> None:
 
 def create(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Create a workspace and wait until it runs. Raises Failure where it does not start."""
-    names = ("name", "title", "gpu", "cpu", "ram", "tenant", "environment", "datasets", "job", "idle_minutes", "hours")
+    names = ("name", "title", "gpu", "cpu", "ram", "tenant", "environment", "datasets", "job", "model")
+    names += ("idle_minutes", "hours")
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     row = rest.send("POST", "workspaces", fields).json()
     told = ""

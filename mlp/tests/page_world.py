@@ -112,7 +112,7 @@ PAGES = [
     "/apps/begins",
     "/apps/broken",
     "/workspaces",
-    "/workspaces?job=fit&dataset=digits",
+    "/workspaces?job=fit&dataset=digits&model=net",
     "/workspaces/lab",
     "/workspaces/lab/log",
     "/workspaces/broken",

@@ -1,4 +1,5 @@
-"""Puts what a workspace shows into its home: its output folder, its datasets, and the job that it opens. Runs in it.
+"""Puts what a workspace shows into its home: its output folder, its datasets, its model, and the job that it opens.
+Runs in it.
 
 What the user has changed or removed there stays as it is. Standard library only.
 """
@@ -19,6 +20,8 @@ def furnish(home: Path, variables: dict[str, str]) -> None:
     datasets = variables.get("MLP_DATASETS", "")
     if datasets and os.path.isdir(datasets) and os.listdir(datasets):
         _link(home / "datasets", datasets)
+    if model := variables.get("MLP_MODEL_NAME"):
+        _link(home / f"model-{model}", variables["MLP_MODEL"])
     if job := variables.get("MLP_DEBUG_JOB"):
         place = home / f"job-{job}"
         if not place.exists():

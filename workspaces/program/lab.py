@@ -67,7 +67,7 @@ class Files(AuthenticatedFileHandler):
 def shown_folders() -> list[str]:
     """Return the folders outside of the home that it has links to."""
     datasets = os.environ.get("MLP_DATASETS", "")
-    names = [os.environ.get("MLP_WORKSPACE", ""), os.environ.get("MLP_DEBUG_OUTPUT", "")]
+    names = [os.environ.get(name, "") for name in ("MLP_WORKSPACE", "MLP_DEBUG_OUTPUT", "MLP_MODEL")]
     with contextlib.suppress(OSError):
         names += [os.path.join(datasets, name) for name in os.listdir(datasets)]
     return [os.path.realpath(name) for name in names if name]

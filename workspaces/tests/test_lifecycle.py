@@ -16,6 +16,8 @@ from jobs.models import Job
 from kernel import storage
 from kernel.messages import translate
 from kernel.tests.nats_tools import until as until_done
+from mlp.operators.tests.admin_world import put
+from models_app.models import Model
 from resources import tcc
 from runners import RunSpec
 from workspaces import place, reconcile
@@ -152,7 +154,7 @@ def test_without_free_resources_it_is_queued(service, create, settle, as_alice, 
     assert refused.status_code == 403
 
 
-def test_it_reads_its_datasets_and_opens_a_job(service, create, settle, alice, bob, visitor, as_alice):
+def test_it_reads_its_datasets_and_its_model_and_opens_a_job(service, create, settle, alice, bob, visitor, as_alice):
     for owner, name in ((alice, "digits"), (bob, "secret")):
         Dataset.objects.create(user=owner, tenant=owner.tenant, name=name, size=2, stored=2, state="ready")
         folder = storage.dataset_dir(owner.username, name)
@@ -167,15 +169,20 @@ def test_it_reads_its_datasets_and_opens_a_job(service, create, settle, alice, b
     output.mkdir(parents=True)
     (output / "model.txt").write_text("weights")
     body = {"cpu": 0.1, "ram": 400}
-    for fields in ({"datasets": ["nothing"]}, {"datasets": ["bob/secret"]}, {"job": "nothing"}):
+    for owner, name in ((alice, "net"), (bob, "other")):
+        put(Model, owner, name, "error")
+        (storage.model_dir(owner.username, name) / "part").mkdir(parents=True)
+        (storage.model_dir(owner.username, name) / "part" / "a.txt").write_text("layers")
+    for fields in ({"datasets": ["nothing"]}, {"datasets": ["bob/secret"]}, {"job": "nothing"}, {"model": "other"}):
         refused = as_alice.call("post", "users/alice/workspaces", {"name": "x", **body, **fields})
         assert refused.status_code == 403, refused.content
-    row = settle(create(job=job.name))
+    row = settle(create(job=job.name, model="net"))
     mine = visitor(alice)
     mine.page(f"/alice/{row.name}/lab")
     found = answered(mine, row, "home")
     files, variables = found["files"], found["variables"]
     assert files["datasets/digits/one.csv"] == "1"
+    assert files["model-net/part/a.txt"] == "layers"
     assert files["job-fit/code/sub/train.py"] == "raise SystemExit(1)"
     assert files["job-fit/output/model.txt"] == "weights"
     assert files["job-fit/run.sh"].endswith("exec python -u code/sub/train.py --lr 'a b'\n")
@@ -183,7 +190,7 @@ def test_it_reads_its_datasets_and_opens_a_job(service, create, settle, alice, b
     assert {"MLP_API_URL", "MLFLOW_TRACKING_URI"} <= variables.keys()
     assert not [name for name, text in variables.items() if "mlp_" in text or name == "MLP_TOKEN"]
     own = {"Origin": mine.origin}
-    for path in ("datasets/digits/one.csv", "job-fit/output/model.txt"):
+    for path in ("datasets/digits/one.csv", "job-fit/output/model.txt", "model-net/part/a.txt"):
         assert mine.at(f"/alice/{row.name}/write/{path}", "PUT", data="x", headers=own).status_code == 409
     assert mine.at(f"/alice/{row.name}/write/output/new.txt", "PUT", data="x", headers=own).status_code == 200
     assert (place.folder(row) / "output" / "new.txt").read_text() == "x"
