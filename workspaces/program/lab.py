@@ -34,14 +34,17 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 SECRET = os.environ.pop(VARIABLE, "")  # kernels and terminals need not have it
 
 
+def is_gateways(handler: web.RequestHandler) -> bool:
+    """Return whether a request has the run's secret."""
+    given = handler.request.headers.get(HEADER, "")
+    return bool(SECRET) and hmac.compare_digest(given.encode(), SECRET.encode())
+
+
 class Gateway(IdentityProvider):
     """Takes a request for the owner's when it has the secret, which only the platform's gateway knows."""
 
     def get_user(self, handler: web.RequestHandler) -> User | None:
-        given = handler.request.headers.get(HEADER, "")
-        if SECRET and hmac.compare_digest(given.encode(), SECRET.encode()):
-            return User(username=os.environ.get("MLP_USER", "user"))
-        return None
+        return User(username=os.environ.get("MLP_USER", "user")) if is_gateways(handler) else None
 
     def is_token_authenticated(self, handler: web.RequestHandler) -> bool:
         """Return False: the requests of a browser need Jupyter's XSRF check."""
@@ -85,7 +88,7 @@ class Logins(web.RequestHandler):
     """Tells the platform which log-ins have open websockets, and closes those of the ones that have ended."""
 
     def prepare(self) -> None:
-        if not hmac.compare_digest(self.request.headers.get(HEADER, "").encode(), SECRET.encode()):
+        if not is_gateways(self):
             raise web.HTTPError(403)
 
     def check_xsrf_cookie(self) -> None:
