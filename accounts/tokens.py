@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 
 from django.conf import settings
+from django.dispatch import Signal
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -39,6 +40,9 @@ CACHE_S, CACHE_NAMED_S = 600, 60
 LOADED = ("nonce", "kind", "scope", "target", "registry", "registry_models", "expires", "user_id")
 RECHECK = b"recheck"
 RECHECK_S = 120
+
+
+changed = Signal()  # sent with the keys of rows, in the transaction that renews or deletes them
 
 
 @dataclass(frozen=True)
@@ -124,16 +128,21 @@ def mark(text: str) -> str:
     return f"{_row_of(text)}:{signature('mark', text)}"
 
 
-def holds(marked: str) -> bool:
-    """Return whether the token with this mark is valid now."""
+def holds(marked: str, user_id: int | None = None) -> bool:
+    """Return whether the token with this mark is valid now, and that user's where one is named."""
     pk, _, digest = marked.partition(":")
+    if not pk.isdecimal() or len(pk) > 18:
+        return False
     row = Token.objects.filter(pk=int(pk), user__state=State.ACTIVED).exclude(expires__lte=timezone.now()).first()
-    return row is not None and hmac.compare_digest(signature("mark", derive(row)).encode(), digest.encode())
+    if row is None or user_id not in (None, row.user_id):
+        return False
+    return hmac.compare_digest(signature("mark", derive(row)).encode(), digest.encode())
 
 
 def forget(pks: list[int]) -> None:
-    """Invalidate the cache of these rows; see `recheck`. Raises Fault."""
+    """Invalidate the cache of these rows, and tell who keeps connections of theirs; see `recheck`. Raises Fault."""
     recheck([CACHE_KEY.format(pk=pk) for pk in pks])
+    changed.send(sender=Token, pks=pks)
 
 
 def recheck(keys: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 `reachable` is for callers that answer a log shipper or retry by themselves, where no middleware turns the error into
 503. Used by aiops; `violated` by the life cycles.
-`execute_prepared`, `by_key`, `first_row` and `with_related` are for the most frequent statements.
+`execute_prepared`, `by_key`, `first_row`, `all_rows` and `with_related` are for the most frequent statements.
 """
 
 from __future__ import annotations
@@ -52,15 +52,25 @@ def first_row(
     For the look-ups of each request and each change of a state: there, compiling the statement costs five times what
     executing it does. `names` are the columns that are read, all by default; `lock` ends the statement.
     """
-    attributes, converters, statement = _first_row(model, tuple(key), names)
+    rows = _rows(model, key, names, " LIMIT 1" + lock)
+    return rows[0] if rows else None
+
+
+def all_rows(model: type[AnyModel], key: Mapping[str, object], *names: str) -> list[AnyModel]:
+    """Return all rows whose columns have these values, the oldest first, as `filter(**key).only(*names)` does."""
+    return _rows(model, key, names, "")
+
+
+def _rows(model: type[AnyModel], key: Mapping[str, object], names: tuple[str, ...], end: str) -> list[AnyModel]:
+    attributes, converters, statement = _statement(model, tuple(key), names)
+    found = []
     with connection.cursor() as cursor:
-        row = cursor.execute(statement + lock, [_plain(model, *each) for each in key.items()]).fetchone()
-    if row is None:
-        return None
-    values = list(row)
-    for place, convert in converters:
-        values[place] = convert(values[place], None, connection)
-    return model.from_db(connection.alias, attributes, values)
+        for row in cursor.execute(statement + end, [_plain(model, *each) for each in key.items()]).fetchall():
+            values = list(row)
+            for place, convert in converters:
+                values[place] = convert(values[place], None, connection)
+            found.append(model.from_db(connection.alias, attributes, values))
+    return found
 
 
 def with_related(row: AnyModel, *names: str) -> AnyModel:
@@ -87,7 +97,7 @@ def _field(model: type[Model], name: str) -> Field:
 
 
 @cache
-def _first_row(
+def _statement(
     model: type[Model], key: tuple[str, ...], names: tuple[str, ...]
 ) -> tuple[list[str], list[tuple[int, Callable]], str]:
     """Return the names of attributes, (place, function) of values that a field converts, and the statement."""
@@ -96,7 +106,7 @@ def _first_row(
     table, pk = model._meta.db_table, model._meta.pk.column
     columns = ", ".join(f'"{table}"."{field.column}"' for field in fields)
     where = " AND ".join(f'"{_field(model, name).column}" = %s' for name in key)
-    statement = f'SELECT {columns} FROM "{table}" WHERE {where} ORDER BY "{pk}" LIMIT 1'
+    statement = f'SELECT {columns} FROM "{table}" WHERE {where} ORDER BY "{pk}"'
     return [field.attname for field in fields], converters, statement
 
 

@@ -23,13 +23,22 @@ class WorkspacesConfig(AppConfig):
         deregistered.connect(end_workspaces, weak=False, dispatch_uid="workspaces.end_workspaces")
         import_module("resources.admission_hooks").register(lifecycle.admit)
 
-        def close_links(sender, user, **_):
-            if self.get_model("Workspace").objects.filter(user=user, state="ready").exists():
+        def close_links(**whose):
+            ready = self.get_model("Workspace").objects.filter(state="ready", **whose)
+            for owner in ready.values_list("user", flat=True).distinct():
                 # later than the gateway remembers the login: else a page would connect again in between
-                after_commit.enqueue("workspaces.close_ended", user.pk, delay_ms=int(2000 * gateway.PLACE_S))
+                after_commit.enqueue("workspaces.close_ended", owner, delay_ms=int(2000 * gateway.PLACE_S))
+
+        def close_links_of_sessions(sender, user, **_):
+            close_links(user=user)
+
+        def close_links_of_tokens(sender, pks, **_):
+            close_links(user__tokens__in=pks)
 
         after_commit, gateway = import_module("kernel.after_commit"), import_module("workspaces.gateway")
-        import_module("accounts.sessions").ended.connect(close_links, weak=False, dispatch_uid="workspaces.links")
+        import_module("accounts.sessions").ended.connect(close_links_of_sessions, weak=False, dispatch_uid="workspaces.links")
+        tokens = import_module("accounts.tokens")
+        tokens.changed.connect(close_links_of_tokens, weak=False, dispatch_uid="workspaces.links_of_tokens")
         packages = import_module("workspaces.packages")
         import_module("jobs.packages.using").register(packages.in_use)
         import_module("jobs.packages.named.used").register(packages.named_uses)

@@ -9,9 +9,11 @@
 So a code that somebody else has made is of no use: who sends a link with it cannot have others open a workspace that is
 not theirs, whose pages could then act on theirs, which share an origin unless MLP_WORKSPACE_URL has a `*`.
 
-A login ends with the session at the platform, and with it the websockets that it has opened (launching.close_ended).
-Codes and logins are in Valkey; where they are lost, a browser is let in
-again by itself. No token or session of the platform ever reaches a workspace.
+A client of SSH has no browser: its login is a token of the owner that may do everything.
+
+A login ends with the session at the platform, or the token, and with it the websockets that it has opened
+(launching.close_ended). Codes and logins are in Valkey; where they are lost, a browser is let in again by itself. No
+token or session of the platform ever reaches a workspace.
 """
 
 from __future__ import annotations
@@ -27,11 +29,14 @@ from django.conf import settings
 from django.contrib import auth
 from django.core.cache import cache
 
+from accounts import tokens
+
 from .models import Workspace
 
 CODE_S = 60
 LOGIN_S = 24 * 3600
 CODES, LOGINS = "workspace-code:", "workspace-login:"
+TOKEN, MARK = "mlp_", "token:"  # how tokens begin, and what is kept of one
 
 
 class Login(NamedTuple):
@@ -43,7 +48,9 @@ class Login(NamedTuple):
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return what is kept of a secret: a code, a login, a token."""
+    if secret.startswith(TOKEN):
+        return MARK + tokens.mark(secret)
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -69,12 +76,19 @@ def redeem(code: str, cookie: str, workspace: Workspace) -> str:
 
 
 def is_let_in(text: str, workspace: int, owner: int) -> bool:
-    """Return whether a login is one of this workspace's owner, whose session at the platform has not ended."""
+    """Return whether a login is one of this workspace's owner, whose session at the platform has not ended; also a token
+    of theirs that may do everything.
+    """
+    if text.startswith(TOKEN):
+        holder = tokens.user_holder(text)
+        return holder is not None and holder.user_id == owner
     return bool(text) and is_valid(digest(text), workspace, owner)
 
 
 def is_valid(login_digest: str, workspace: int, owner: int) -> bool:
     """Return the same of the digest of a login."""
+    if login_digest.startswith(MARK):
+        return tokens.holds(login_digest.removeprefix(MARK), owner)
     found = cache.get(LOGINS + login_digest)
     if found is None:
         return False

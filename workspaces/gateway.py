@@ -1,6 +1,7 @@
 """The subrequests of the workspaces' gateway for each request (supervision/workspaces.conf.tmpl).
 
 `route` returns the address of the workspace, the secret of its run (apps.proof) and the digest of the login, or 403.
+At `-ssh`, where no browser goes, the login is the owner's token.
 For a refused request nginx then gets the response of `refusal`: a browser that opens a page is sent to be let in, all
 others get 401, 403, 404 or 503. `enter` is where it comes back to with its code (entering.py).
 
@@ -21,9 +22,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 
+from accounts.auth import bearer
 from apps import proof
 from apps.gateway_access import for_nginx, nginx_base
 from kernel import sockets
+from kernel.errors import Refused
 
 from . import addresses, entering
 from .models import State, Workspace
@@ -33,6 +36,7 @@ OWN_SITE = ("", "none", "same-origin")
 PLACE_S = 1.0  # how long what the database says of a login is remembered
 MAX_PLACES = 10_000
 MARK_S = 600
+SSH = "-ssh"
 
 
 class Place(NamedTuple):
@@ -58,16 +62,27 @@ def mark_name() -> str:
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
-    """Return 204 with X-Workspace-Base, -Secret and -Login for the owner's browser, else 403."""
+    """Return 204 with X-Workspace-Base, -Secret and -Login for the owner's browser or client of SSH, else 403."""
     user, name = _named(request.META)
     if not addresses.is_right_host(request.META.get("HTTP_HOST", ""), user) or not is_own_page(request.META):
         return HttpResponse(status=403)
-    login = request.COOKIES.get(cookie_name(), "")
+    login = _login(request)
     place = _place(user, name, login)
     if place is None:
         return HttpResponse(status=403)
     headers = {"Base": place.base, "Secret": place.secret, "Login": entering.digest(login)}
     return HttpResponse(status=204, headers={f"X-Workspace-{key}": value for key, value in headers.items()})
+
+
+def _login(request: HttpRequest) -> str:
+    """Return the login of a browser, or the token of a client of SSH, which opens that one address only."""
+    user, name = _named(request.META)
+    if request.META.get("HTTP_X_WORKSPACE_URI", "") != f"/{user}/{name}/{SSH}":
+        return request.COOKIES.get(cookie_name(), "")
+    try:
+        return bearer(request.META.get("HTTP_X_WORKSPACE_AUTHORIZATION", "")) or ""
+    except Refused:
+        return ""
 
 
 def _named(meta: Mapping[str, str]) -> tuple[str, str]:
@@ -117,14 +132,17 @@ def refusal(request: HttpRequest) -> HttpResponse:
     plain = request.META.get("HTTP_X_WORKSPACE_METHOD") == "GET" and not request.META.get("HTTP_X_WORKSPACE_UPGRADE")
     wants_page = plain and "text/html" in request.headers.get("Accept", "")
     row = Workspace.objects.filter(user__username=user, name=name).first()
-    login = request.COOKIES.get(cookie_name(), "")
+    login = _login(request)
     known = row is not None and entering.is_let_in(login, row.pk, row.user_id)
     if not addresses.is_right_host(request.get_host(), user):
         return _refused(request, 404, _("There is no workspace at this address."), wants_page)
     if not known:
         if wants_page:
             return _to_platform(request, user, name)
-        return _refused(request, 401, _("Open the workspace from its page on the platform."), wants_page)
+        words = _("Open the workspace from its page on the platform.")
+        if login.startswith(entering.TOKEN):
+            words = _("This needs a token of the workspace's owner that may do everything.")
+        return _refused(request, 401, words, wants_page)
     if not is_own_page(request.META):
         return _refused(request, 403, _("Pages of other origins cannot act on a workspace."), wants_page)
     if row.state == State.CREATING:

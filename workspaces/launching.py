@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from datetime import UTC, datetime
 from http.client import HTTPException
+from typing import NamedTuple
 
 from django.conf import settings
 from django.utils import timezone
@@ -31,8 +33,22 @@ INSTALLING = Message("its packages are being installed")
 LOOK_AGAIN_MS = 200
 PROBE_S = 2.0
 STOP_GRACE_S = 10
-MOST_ACTIVITY = 1000  # bytes
+MOST_ACTIVITY = 1 << 14  # bytes
+LOGINS_EVERY_S = 60  # a log-in that ends by its age is noticed within it
 LOGINS, MOST_LOGINS = "/-logins", 1 << 16  # bytes: see program/lab.py
+
+
+_logins_looked: dict[int, float] = {}  # when those of a workspace were looked at, on the monotonic clock
+
+
+class Activity(NamedTuple):
+    """What the program of a workspace says: when it was used last, whether it computes, and whose websockets are open,
+    by the digests of their log-ins.
+    """
+
+    last: datetime
+    busy: bool
+    logins: tuple[str, ...]
 
 
 class WorkspaceRuns(owned.OwnedRuns[Workspace]):
@@ -183,9 +199,11 @@ def log_file(workspace: Workspace) -> LogFile:
 def judge(workspace: Workspace) -> None:
     """Record what a running workspace has done; warn its owner, or stop it, where the policy says so."""
     now = timezone.now()
-    if (found := activity(workspace, now)) is not None and found != (workspace.active, workspace.busy):
-        lifecycle.note_activity(workspace.pk, workspace.run_name, *found)
-        workspace.active, workspace.busy = found
+    if (found := activity(workspace, now)) is not None:
+        if found[:2] != (workspace.active, workspace.busy):
+            lifecycle.note_activity(workspace.pk, workspace.run_name, found.last, found.busy)
+            workspace.active, workspace.busy = found.last, found.busy
+        close_expired(workspace, found.logins)
     if (due := policy.due(workspace, now)) is None:
         if workspace.stops is not None:  # the warning is void, whatever has made it so
             lifecycle.note_activity(workspace.pk, workspace.run_name, workspace.active, workspace.busy)
@@ -197,9 +215,19 @@ def judge(workspace: Workspace) -> None:
         lifecycle.stop_due(workspace.pk, workspace.run_name, reason, now)
 
 
-def activity(workspace: Workspace, now: datetime) -> tuple[datetime, bool] | None:
-    """Return when a workspace was last used, and whether it computes, by the file that it writes; None where that says
-    nothing. The program can write what it likes there: it can keep itself alive for its limit of hours.
+def close_expired(workspace: Workspace, logins: tuple[str, ...]) -> None:
+    """Close the websockets whose log-ins have ended by their age: sessions, tokens with an end. Nothing announces it."""
+    now = time.monotonic()
+    if not logins or now - _logins_looked.get(workspace.pk, -LOGINS_EVERY_S) < LOGINS_EVERY_S:
+        return
+    _logins_looked[workspace.pk] = now
+    if not all(entering.is_valid(login, workspace.pk, workspace.user_id) for login in logins):
+        close_ended(workspace.user_id)
+
+
+def activity(workspace: Workspace, now: datetime) -> Activity | None:
+    """Return what a workspace has written of its use; None where that says nothing. The program can write what it likes
+    there: it can keep itself alive for its limit of hours.
     """
     handle = storage.open_file(place.folder(workspace), place.ACTIVITY)
     if handle is None:
@@ -209,9 +237,10 @@ def activity(workspace: Workspace, now: datetime) -> tuple[datetime, bool] | Non
             found = json.loads(handle.read(MOST_ACTIVITY))
             last = datetime.fromtimestamp(float(found["last"]), UTC)
             busy = found["busy"] is True
+            logins = tuple(login for login in found.get("logins", ()) if isinstance(login, str))
         except (ValueError, TypeError, KeyError, OverflowError, OSError):
             return None
-    return max(min(last, now), workspace.active or last), busy
+    return Activity(max(min(last, now), workspace.active or last), busy, logins)
 
 
 def _end(workspace: Workspace, reason: str) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import PermissionsMixin
-from django.db import connection, models
+from django.db import models
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from kernel.database import all_rows
 from kernel.models import refused
 
-from .membership import Role
+from .membership import Membership, Role
 
 
 class State(models.TextChoices):
@@ -91,9 +92,8 @@ class User(ConcurrentTransitionMixin, AbstractBaseUser, PermissionsMixin):
 
     def roles(self) -> dict[int, str]:
         """Return the user's role in each of their tenants, by key. A service account administers none."""
-        with connection.cursor() as cursor:  # asked by each submission, twice
-            rows = cursor.execute("SELECT tenant_id, role FROM tenant_member WHERE user_id = %s", [self.member_id])
-            by_tenant = dict(rows.fetchall())
+        members = all_rows(Membership, {"user_id": self.member_id}, "tenant", "role")  # asked by each submission, twice
+        by_tenant = {each.tenant_id: each.role for each in members}
         return {key: Role.MEMBER if self.owner_id and role == Role.ADMIN else role for key, role in by_tenant.items()}
 
     def administers(self, tenant_id: int) -> bool:

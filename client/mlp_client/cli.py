@@ -21,6 +21,7 @@ from . import (
     running,
     schedules,
     shown,
+    ssh,
     sweeps,
     workspaces,
 )
@@ -28,7 +29,7 @@ from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, workspaces, completion)
+VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh, completion)
 
 
 class Parser(argparse.ArgumentParser):

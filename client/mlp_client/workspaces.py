@@ -48,17 +48,23 @@ def create(rest: Rest, options: argparse.Namespace, say) -> dict:
     names += ("idle_minutes", "hours")
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     row = rest.send("POST", "workspaces", fields).json()
-    told = ""
-    while row["state"] == "creating" and not options.detach:
-        reason = row["reason"]
-        if reason and reason != told:
-            say(reason)
-            told = reason
-        time.sleep(LOOK_EVERY_S)
-        row = rest.get(_path(options.name))
+    if not options.detach:
+        row = wait(rest, row, say)
     if row["state"] != "ready" and not options.detach:
         raise Failure(REFUSED, tr("{name}: {value}", name=options.name, value=row["reason"]))
     options.show = _print
+    return row
+
+
+def wait(rest: Rest, row: dict, say) -> dict:
+    """Wait until a workspace that is starting is up or has failed, and say why it waits. Raises Failure."""
+    said = ""
+    while row["state"] == "creating":
+        if row["reason"] not in ("", said):
+            said = row["reason"]
+            say(said)
+        time.sleep(LOOK_EVERY_S)
+        row = rest.get(_path(row["name"]))
     return row
 
 

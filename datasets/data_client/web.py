@@ -167,9 +167,9 @@ class Web:
         for fresh in (False, True):
             kept = getattr(self.local, "connection", None) is not None
             try:
-                connection = self._connection()
+                connection = self.connection()
                 connection.sock.settimeout(LONG_S if method in SLOW else TIMEOUT_S)
-                connection.request(method, self._target(path), body=body, headers=self._all(headers))
+                connection.request(method, self.target(path), body=body, headers=self.all_headers(headers))
                 return connection.getresponse()
             except (OSError, http.client.HTTPException) as problem:
                 self.close()
@@ -180,11 +180,11 @@ class Web:
     def _send(self, method: str, path: str, size: int, blocks, headers: dict) -> Response:
         connection = None
         try:
-            connection = self._connection()
+            connection = self.connection()
             connection.sock.settimeout(TIMEOUT_S)
-            connection.putrequest(method, self._target(path), skip_accept_encoding=True)
+            connection.putrequest(method, self.target(path), skip_accept_encoding=True)
             ask = size >= ASK_FIRST and self.scheme == "http"
-            for name, value in self._all(headers).items():
+            for name, value in self.all_headers(headers).items():
                 connection.putheader(name, value)
             connection.putheader("Content-Length", str(size))
             if ask:
@@ -250,7 +250,8 @@ class Web:
             login = {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
         return parts.hostname, parts.port or 8080, login
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def connection(self) -> http.client.HTTPConnection:
+        """Return this thread's connection, open. Raises OSError, HTTPException."""
         connection = getattr(self.local, "connection", None)
         if connection is not None and connection.sock is not None:  # closed after an answer that said so
             return connection
@@ -269,12 +270,14 @@ class Web:
         self.local.connection = connection
         return connection
 
-    def _target(self, path: str) -> str:
+    def target(self, path: str) -> str:
+        """Return what a request names for a path of the platform."""
         if self.proxy and self.scheme == "http":
             return self.url + path
         return self.prefix + path
 
-    def _all(self, headers: dict) -> dict:
+    def all_headers(self, headers: dict) -> dict:
+        """Return these headers with those of every request."""
         merged = dict(self.headers)
         if self.proxy and self.scheme == "http":
             merged.update(self.proxy[2])

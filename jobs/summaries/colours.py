@@ -9,7 +9,7 @@ from jobs.models import COLOURS, Job
 
 def following(user) -> int:
     """Return the colour of the user's next run. The user's row is locked, so two new runs do not get the same one."""
-    # As values: a row without its state reads that anew, for what follows its changes.
+    # As values: a row without its state would read it once more, for what follows its changes.
     newest = Job.objects.filter(user=user).order_by("-pk").values("pk", "colour").first()
     return (Job(**newest).shown_colour + 1) % COLOURS if newest else 0
 

@@ -8,7 +8,7 @@ from django.forms.models import model_to_dict
 
 from accounts.models import User
 from jobs.models import Job, State
-from kernel.database import by_key, first_row
+from kernel.database import all_rows, by_key, first_row
 from mlp.operators.tests.admin_world import put
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +46,16 @@ def test_without_such_a_row_it_is_none(job):
 def test_a_row_is_found_by_what_refers_to_others_and_by_choices(job, alice):
     assert first_row(Job, {"user": alice, "name": "fit", "state": State.RUNNING}) == job
     assert first_row(Job, {"user_id": alice.pk, "name": "fit", "state": State.FINISHED}) is None
+
+
+def test_all_rows_of_a_user_are_found_the_oldest_first(job, alice):
+    later = put(Job, alice, "again", "running")
+    read = all_rows(Job, {"user": alice}, "name")
+    assert [(row.pk, row.name, "args" in row.get_deferred_fields()) for row in read] == [
+        (job.pk, "fit", True),
+        (later.pk, "again", True),
+    ]
+    assert all_rows(Job, {"user": alice, "name": "none"}) == []
 
 
 def test_what_is_no_value_of_a_column_is_refused_as_by_the_orm(job):

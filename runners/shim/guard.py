@@ -131,7 +131,7 @@ def handed(spec: dict) -> list[int]:
 
 def report(pipe: int, **facts) -> None:
     """Send a report to the shim, as JSON: its module is loaded only where a fact is no number."""
-    if all(isinstance(value, (int, float)) for value in facts.values()):
+    if all(type(value) in (int, float) for value in facts.values()):  # a bool is written otherwise
         line = ", ".join(f'"{name}": {value!r}' for name, value in facts.items()).join("{}")
     else:
         import json

@@ -1,4 +1,4 @@
-"""The process whose forks become shims: a shim of its own interpreter would load itself anew for each run.
+"""The process whose forks become shims: a shim of its own interpreter would load itself again for each run.
 
 One for each process of the platform that starts runs (`runners/spawning.py`). It holds nothing of a run: its forks are
 in sessions of their own and outlive it, and it ends when the other end of its socket is closed, however that happens.

@@ -1,4 +1,4 @@
-"""`contextlib.suppress` for the guard, which bubblewrap executes anew for each run.
+"""`contextlib.suppress` for the guard, which bubblewrap executes for each run.
 
 Until the script starts it loads only what that takes: half of the time of its start were modules such as contextlib,
 json, socket and signal, which load others for what is not used here.

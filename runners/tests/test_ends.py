@@ -10,23 +10,23 @@ from runners.local import LocalRunner
 from .helpers import end_of, eventually, spec
 
 
-def test_the_end_of_a_run_is_told_to_who_watches(tmp_path):
-    runner, told = LocalRunner(tmp_path / "run/runs"), threading.Event()
-    with runner.watch(told.set):
+def test_the_end_of_a_run_wakes_who_watches(tmp_path):
+    runner, ended = LocalRunner(tmp_path / "run/runs"), threading.Event()
+    with runner.watch(ended.set):
         runner.start(spec(tmp_path, ""))
-        assert told.wait(LIMIT_S)
+        assert ended.wait(LIMIT_S)
         assert runner.poll("job-1-1").succeeded
-        told.clear()
+        ended.clear()
         runner.start(spec(tmp_path, "import signal; signal.pause()", name="job-2-1"))
         runner.stop("job-2-1", 0)
-        assert told.wait(LIMIT_S)
+        assert ended.wait(LIMIT_S)
         assert runner.poll("job-2-1").state == "exited"
 
 
 def test_who_watches_knows_which_runs_have_ended(tmp_path):
     """Also beside a shim of an older release, which writes a point and no name."""
-    runner, names, told = LocalRunner(tmp_path / "run/runs"), [], threading.Event()
-    with runner.watch(told.set, names.append):
+    runner, names, ended = LocalRunner(tmp_path / "run/runs"), [], threading.Event()
+    with runner.watch(ended.set, names.append):
         with open(tmp_path / "run/ends", "w") as pipe:
             pipe.write(".")
         runner.start(spec(tmp_path, ""))

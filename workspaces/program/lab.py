@@ -2,8 +2,8 @@
 
 Runs as a workspace, in its environment. Only requests with the run's secret are served, so that nobody but the gateway
 gets in, and Jupyter's own login is not needed; its XSRF check goes on, since these requests come from a browser.
-ACTIVITY is the file in which the platform reads whether the workspace is idle: `{"busy": …, "last": …}`, `last` as a
-Unix time.
+ACTIVITY is the file in which the platform reads whether the workspace is idle: `{"busy": …, "last": …, "logins": […]}`,
+`last` as a Unix time, `logins` the digests of those that have open websockets.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 
+import ssh_link
 from furnish import furnish
 from jupyter_server.auth import User
 from jupyter_server.auth.identity import IdentityProvider
@@ -28,7 +29,7 @@ from tornado import ioloop, web, websocket
 HEADER, VARIABLE = "X-App-Secret", "MLP_APP_SECRET"  # as apps.proof has them
 LISTEN_FD = 3
 LOGIN = "X-Workspace-Login"  # of each request: the digest of the browser's login
-LINK_S = 24 * 3600  # as long as a login lasts; a page that is still let in connects again by itself
+LINK_S = 24 * 3600  # as long as the login of a browser; a page that is still let in connects again by itself
 EVERY_MS = 5000
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 SECRET = os.environ.pop(VARIABLE, "")  # kernels and terminals need not have it
@@ -95,12 +96,20 @@ class Logins(web.RequestHandler):
         """Check nothing: these are no requests of a browser."""
 
     def get(self) -> None:
-        self.finish(json.dumps(sorted({link.request.headers.get(LOGIN, "") for link in links})))
+        self.finish(json.dumps(logins()))
 
     def post(self) -> None:
         ended = set(json.loads(self.request.body))
         close([link for link in links if link.request.headers.get(LOGIN, "") in ended])
         self.finish("{}")
+
+
+class Ssh(ssh_link.SshLink):
+    """A client of SSH that the gateway has let in."""
+
+    def prepare(self) -> None:
+        if not is_gateways(self):
+            raise web.HTTPError(403)
 
 
 links: dict[websocket.WebSocketHandler, float] = {}  # the open websockets, and when each was opened
@@ -114,6 +123,11 @@ async def serve(handler: websocket.WebSocketHandler, *args, **options) -> None:
         await _serve(handler, *args, **options)
     finally:
         del links[handler]
+
+
+def logins() -> list[str]:
+    """Return the log-ins that have open websockets."""
+    return sorted({link.request.headers.get(LOGIN, "") for link in links})
 
 
 def close(ended: list[websocket.WebSocketHandler]) -> None:
@@ -143,6 +157,7 @@ class Server(ServerApp):
         """Add the proof to what is served, and count requests that change something."""
         websocket.WebSocketHandler.get = serve
         self.web_app.add_handlers(".*$", [(r"/-proof/([0-9a-f]{64})", Proof), ("/-logins", Logins)])
+        self.web_app.add_handlers(".*$", [(f"{self.base_url}-ssh", Ssh)])
         log = self.web_app.settings["log_function"]
 
         def logged(handler: web.RequestHandler, *args, **options) -> None:
@@ -170,9 +185,12 @@ class Server(ServerApp):
         for terminal in getattr(terminals, "terminals", {}).values():
             moments.append(_moment(terminal.last_activity))
             busy = busy or _has_command(terminal.ptyproc)
-        close([link for link, opened in links.items() if time.monotonic() - opened > LINK_S])
+        moments += [link.last for link in ssh_link.links]
+        busy = busy or any(link.busy for link in ssh_link.links)
+        now = time.monotonic()
+        close([link for link, opened in links.items() if now - opened > LINK_S and not isinstance(link, Ssh)])
         draft = self.activity.with_suffix(".part")
-        draft.write_text(json.dumps({"busy": busy, "last": max(moments)}))
+        draft.write_text(json.dumps({"busy": busy, "last": max(moments), "logins": logins()}))
         draft.replace(self.activity)
 
 

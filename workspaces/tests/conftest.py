@@ -35,7 +35,8 @@ def standin(tmp_path, monkeypatch, settings, request):
     settings.WORKSPACE_PACKAGES = []
     program = tmp_path / "program"
     program.mkdir()
-    shutil.copy(place.PROGRAM / "furnish.py", program)
+    for name in ("furnish.py", "sshd.py"):
+        shutil.copy(place.PROGRAM / name, program)
     shutil.copy(Path(__file__).with_name("standin.py"), program / place.ENTRY)
     monkeypatch.setattr(place, "PROGRAM", program)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import os
@@ -79,6 +80,35 @@ async def channel(request: web.Request) -> web.WebSocketResponse:
     return link
 
 
+async def ssh(request: web.Request) -> web.WebSocketResponse:
+    """Connect a client to the real SSH server, as ssh_link.py does."""
+    own(request)
+    link = web.WebSocketResponse()
+    await link.prepare(request)
+    links[link] = request.headers["X-Workspace-Login"]
+    ours, theirs = socket.socketpair()
+    program = Path(__file__).with_name("sshd.py")
+    with theirs:
+        server = await asyncio.create_subprocess_exec(sys.executable, program, Path(ACTIVITY).with_name("key"),
+                                                      stdin=theirs)  # fmt: skip
+    reader, writer = await asyncio.open_connection(sock=ours)
+
+    async def back() -> None:
+        while data := await reader.read(1 << 16):
+            await link.send_bytes(data)
+        await link.close()
+
+    returning = asyncio.create_task(back())
+    async for message in link:
+        writer.write(message.data)
+        await writer.drain()
+    writer.close()
+    returning.cancel()
+    links.pop(link)
+    await server.wait()
+    return link
+
+
 links: dict[web.WebSocketResponse, str] = {}
 
 
@@ -103,6 +133,7 @@ def main() -> None:
     print(json.dumps({"base": BASE}), flush=True)
     app = web.Application(client_max_size=1 << 30)
     app.add_routes([web.get("/-proof/{challenge}", proof), web.get(f"{BASE}ws", channel)])
+    app.add_routes([web.get(f"{BASE}-ssh", ssh)])
     app.add_routes([web.get("/-logins", logins), web.post("/-logins", logins)])
     app.add_routes([web.get(f"{BASE}files/{{name:.*}}", download), web.get(f"{BASE}home", files)])
     app.add_routes([web.put(f"{BASE}write/{{name:.+}}", write), web.post(f"{BASE}end", end)])

@@ -37,10 +37,20 @@ TERMINAL = """async ([base, command]) => {
     };
   });
 }"""
-EVENTS = """base => {
-  window.link = new WebSocket(base.replace("http", "ws") + "/api/events/subscribe");
-  return new Promise((done, failed) => { window.link.onopen = () => done(1); window.link.onerror = failed; });
+# The websockets of Jupyter's events, of a terminal and of a kernel.
+LINKS = """async base => {
+  const token = document.cookie.match(/_xsrf=([^;]*)/)[1];
+  const post = async path => (await fetch(base + path, {method: "POST", headers: {"X-XSRFToken": token}})).json();
+  const terminal = await post("/api/terminals"), kernel = await post("/api/kernels");
+  const paths = ["/api/events/subscribe", "/terminals/websocket/" + terminal.name,
+                 "/api/kernels/" + kernel.id + "/channels"];
+  window.links = paths.map(path => new WebSocket(base.replace("http", "ws") + path));
+  await Promise.all(window.links.map(link => new Promise((done, failed) => {
+    link.onopen = done;
+    link.onerror = failed;
+  })));
 }"""
+CLOSED = "window.links.every(link => link.readyState === WebSocket.CLOSED)"
 BROKEN = """import sys
 print("arguments", sys.argv[1:])
 raise SystemExit("no such column")
@@ -93,12 +103,11 @@ def an_open_page_is_no_activity(platform, lab: Page) -> None:
 
 
 def a_log_out_closes_websockets(lab: Page, base: str, platform_url: str) -> None:
-    """Check it with the websocket of Jupyter's events: those of kernels and terminals are served alike."""
-    lab.evaluate(EVENTS, base)
+    lab.evaluate(LINKS, base)
     token = next(each["value"] for each in lab.context.cookies(platform_url) if each["name"].endswith("csrftoken"))
     headers = {"X-CSRFToken": token, "Referer": platform_url}
     assert lab.request.post(f"{platform_url}/logout", headers=headers).ok
-    lab.wait_for_function("window.link.readyState === WebSocket.CLOSED", timeout=1000 * LIMIT_S)
+    lab.wait_for_function(CLOSED, timeout=1000 * LIMIT_S)
     assert lab.request.get(f"{base}/api/status").status == 401
 
 

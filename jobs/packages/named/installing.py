@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from django.conf import settings
 
 import runners
-from jobs.models import EnvironmentVersion, Runtime, VersionState
+from jobs.models import EnvironmentVersion, VersionState
+from jobs.packages import store
 from jobs.packages.building import Failed
 from jobs.packages.store import Environment
 from kernel import after_commit
@@ -22,7 +22,6 @@ from . import explaining, lifecycle, locating, used
 log = logging.getLogger(__name__)
 
 CPU, RAM_MIB = 1.0, 2048  # of an installation
-SERVING = "serve"  # the runtime of models and applications
 LOOK_AGAIN_MS = 500
 STOP_GRACE_S = 2
 LOOKED_AT, TAIL = 400, 30  # lines of pip's output
@@ -78,15 +77,10 @@ def erase(pk: int, follow: bool = True) -> None:
 
 
 def _installed_again(version: EnvironmentVersion) -> set[Environment]:
-    """Return the environments that have the pins of a version and that nothing needs now."""
-    places = [(runtime, "") for runtime in (*Runtime.values, SERVING)]
-    places += [(Runtime.PYTHON, image) for image in runners.get().images or ()]
-    every = set()
-    for runtime, image in places:
-        with contextlib.suppress(ValueError):  # a runtime without an image has no environments
-            every.add(locating.environment_for(version, runtime, image))
-    needed = used.needed()
-    return {each for each in every if (each.number, each.digest) not in needed}
+    """Return the environments that have the pins of a version, for any runtime or image, and that nothing needs now."""
+    lines, needed = locating.lines_of(version), used.needed()
+    of_it = {each for each in store.of_user(version.user_id) if each.wanted() == lines}
+    return {each for each in of_it if (each.number, each.digest) not in needed}
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from conftest import Api
 from jobs import reconcile
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages import store
+from jobs.packages.named import locating
 from kernel import storage
 from mlp.tests.patience import LIMIT_S, rest
 from resources.models import Tenant
@@ -281,6 +282,9 @@ def test_nothing_of_a_deleted_version_stays_on_the_disk(make, submit, until, as_
     reconcile.run()
     settings.PACKAGES_DAYS = 30
     until(submit(USES, environment="paint-cpu"), "finished")  # it is installed again, from its pins
+    version = EnvironmentVersion.objects.get()
+    # As for an image of jobs that is no longer offered.
+    store.Environment(version.user_id, "0" * 32).note_base(version.runtime, "", locating.lines_of(version))
     assert as_alice.call("delete", f"{NAMED}/paint-cpu@1").status_code == 200
     settled()
     assert not any(store.top().glob("*/*"))
