@@ -15,8 +15,8 @@ WORKSPACE_URL = WORKSPACES.url(
 WORKSPACE_PACKAGES = WORKSPACES.items(
     "MLP_WORKSPACE_PACKAGES",
     default="jupyterlab>=4.4,asyncssh>=2.20",
-    help="requirements without commas in them, separated by commas; one of them is JupyterLab. Without asyncssh there is "
-    "no SSH",
+    help="requirements without commas in them, separated by commas; one of them is JupyterLab. Without asyncssh there "
+    "is no SSH",
 )
 WORKSPACE_IDLE_MINUTES = WORKSPACES.integer(
     "MLP_WORKSPACE_IDLE_MINUTES", 120, 0, unit="min",

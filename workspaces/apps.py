@@ -36,8 +36,8 @@ class WorkspacesConfig(AppConfig):
             close_links(user__tokens__in=pks)
 
         after_commit, gateway = import_module("kernel.after_commit"), import_module("workspaces.gateway")
-        import_module("accounts.sessions").ended.connect(close_links_of_sessions, weak=False, dispatch_uid="workspaces.links")
-        tokens = import_module("accounts.tokens")
+        sessions, tokens = import_module("accounts.sessions"), import_module("accounts.tokens")
+        sessions.ended.connect(close_links_of_sessions, weak=False, dispatch_uid="workspaces.links")
         tokens.changed.connect(close_links_of_tokens, weak=False, dispatch_uid="workspaces.links_of_tokens")
         packages = import_module("workspaces.packages")
         import_module("jobs.packages.using").register(packages.in_use)

@@ -76,7 +76,7 @@ def redeem(code: str, cookie: str, workspace: Workspace) -> str:
 
 
 def is_let_in(text: str, workspace: int, owner: int) -> bool:
-    """Return whether a login is one of this workspace's owner, whose session at the platform has not ended; also a token
+    """Return whether a login is one of this workspace's owner, whose session at the platform has not ended, or a token
     of theirs that may do everything.
     """
     if text.startswith(TOKEN):

@@ -216,7 +216,7 @@ def judge(workspace: Workspace) -> None:
 
 
 def close_expired(workspace: Workspace, logins: tuple[str, ...]) -> None:
-    """Close the websockets whose log-ins have ended by their age: sessions, tokens with an end. Nothing announces it."""
+    """Close the websockets whose log-ins have ended by their age, as sessions and tokens do: nothing announces that."""
     now = time.monotonic()
     if not logins or now - _logins_looked.get(workspace.pk, -LOGINS_EVERY_S) < LOGINS_EVERY_S:
         return

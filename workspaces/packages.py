@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from django.conf import settings
@@ -23,6 +24,11 @@ def lines_of(workspace: Workspace) -> str:
     version = workspace.environment_version
     lines = [locating.lines_of(version)] if version is not None else []
     return "\n".join([*lines, *settings.WORKSPACE_PACKAGES])
+
+
+def have_ssh() -> bool:
+    """Return whether workspaces have an SSH server."""
+    return any(re.match(r"asyncssh\b(?!-)", line) for line in settings.WORKSPACE_PACKAGES)
 
 
 def need_of(workspace: Workspace) -> Need:

@@ -25,7 +25,7 @@ from models_app.models import Model
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import addresses, entering, launching, lifecycle, notebooks
+from . import addresses, entering, launching, lifecycle, notebooks, packages
 from .models import State, Workspace
 from .serializers import WorkspaceIn
 
@@ -106,6 +106,7 @@ def workspace(request, name):
         "address": addresses.address_of(request, row),
         "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
         "notebooks": notebooks.listed(row),
+        "has_ssh": packages.have_ssh(),
         "history": history_of(row)[:HISTORY_SHOWN],
         "active": row.is_live,
         "startable": row.state in (State.STOPPED, State.ERROR),

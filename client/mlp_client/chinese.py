@@ -42,12 +42,14 @@ TEXTS = {
     "USED BY": "使用者",
     "Username: ": "用户名：",
     "WHEN": "时间",
+    "WORKSPACE is missing": "缺少 WORKSPACE",
     "YAML or JSON": "YAML 或 JSON",
     "YAML or JSON; or the name of a stored pipeline": "YAML 或 JSON；或已保存的流水线名称",
     "[c]ancel the job, [d]etach, or Enter to go on: ": "[c] 取消任务，[d] 断开，或按 Enter 继续：",
     "[c]ancel the run, [d]etach, or Enter to go on: ": "[c] 取消运行，[d] 断开，或按 Enter 继续：",
     "[c]ancel the sweep, [d]etach, or Enter to go on: ": "[c] 取消搜索，[d] 断开，或按 Enter 继续：",
     "a job; with --dataset a dataset, or owner/name": "任务；加 --dataset 时为数据集，或 所有者/名称",
+    "a message is too long": "消息过长",
     "a model; or an alias to follow: models:/churn@champion": "模型；或要跟随的别名：models:/churn@champion",
     "address of the platform": "平台的地址",
     "address of the platform, such as http://host:30001": "平台的地址，例如 http://host:30001",
@@ -94,7 +96,9 @@ TEXTS = {
     ),
     "do not wait": "不等待",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
+    "its name": "名称",
     "job whose code, arguments, inputs and output it opens": "要打开其代码、参数、输入和输出的任务",
+    "let ssh, scp, rsync and editors reach NAME.mlp": "让 ssh、scp、rsync 和编辑器可以连接 NAME.mlp",
     "model whose files it shows": "要显示其文件的模型",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",
     "named environment, in place of packages": "命名环境，代替软件包",
@@ -174,6 +178,9 @@ TEXTS = {
     "number of workers": "工作进程数",
     "only files that match, such as 'ckpt/*'": "只下载匹配的文件，例如 'ckpt/*'",
     "only those": "只列出这种状态",
+    "open a shell in a workspace; after -- options of ssh and a command": (
+        "在工作区中打开 shell；-- 之后为 ssh 的选项和命令"
+    ),
     "open a workspace in the browser": "在浏览器中打开工作区",
     "open the page of a job in the browser": "在浏览器中打开任务页面",
     "output and retries": "输出与重试",
@@ -230,6 +237,7 @@ TEXTS = {
     "so many more": "增加的数量",
     "start a stopped or failed workspace": "启动已停止或失败的工作区",
     "start an application that was stopped or has failed": "启动已停止或失败的应用",
+    "starting {name}": "正在启动 {name}",
     "stop a workspace; its files are kept": "停止工作区，文件会保留",
     "stop an application; it holds no resources then": "停止应用；此后不占用资源",
     "stop it after so many hours": "运行达到该小时数后停止",
@@ -247,6 +255,7 @@ TEXTS = {
     "tag of the run": "运行的标签",
     "tenant whose resources it uses": "使用其资源的租户",
     "the checkout could not be sent unchanged": "代码在发送期间不断变化，无法发送",
+    "the connection was lost: {problem}": "连接已断开：{problem}",
     "the job": "任务",
     "the log was interrupted": "日志连接中断",
     "the platform was unreachable or failing for longer than --patience": "平台无法访问或出错的时间超过 --patience",
@@ -258,6 +267,7 @@ TEXTS = {
     "there is no profile {name}; run: mlp login URL --profile {name}": (
         "没有名为 {name} 的配置；请运行：mlp login URL --profile {name}"
     ),
+    "there is no ssh on this machine; install OpenSSH's client": "本机没有 ssh；请安装 OpenSSH 客户端",
     "this is a token of {user}, not of {other}": "这是 {user} 的令牌，不是 {other} 的",
     "time limit: 90s, 90m or 1h30m": "时间限制：90s、90m 或 1h30m",
     "token; other users of the machine can see it while the command runs": "令牌；命令运行时本机其他用户可以看到它",
@@ -288,6 +298,7 @@ TEXTS = {
     "{file}: no certificates ({problem})": "{file}：没有证书（{problem}）",
     "{file}: no such file": "{file}：没有该文件",
     "{file}: not a name of a file": "{file}：不是文件名",
+    "{file}: ssh WORKSPACE.mlp works now": "{file}：现在可以使用 ssh WORKSPACE.mlp",
     "{folder} has {count} files with {size}; exclude some in .mlpignore. Largest: {largest}": (
         "{folder} 有 {count} 个文件，共 {size}；请在 .mlpignore 中排除一些。最大的：{largest}"
     ),
@@ -304,6 +315,9 @@ TEXTS = {
     "{url} is not a platform: HTTP {status}": "{url} 不是本平台：HTTP {status}",
     "{url} redirects to {place}; log in there": "{url} 重定向到 {place}；请登录该地址",
     "{url}: no TLS there ({problem}); http://?": "{url}：该处没有 TLS（{problem}）；是否应为 http://？",
+    "{url}: no websocket there; does a proxy in between pass them on?": (
+        "{url}：该地址没有 websocket；中间的代理是否转发它？"
+    ),
     "{url}: the certificate is not trusted: {problem} (--cacert FILE trusts that of your platform)": (
         "{url}：证书不受信任：{problem}（--cacert FILE 可信任您平台的证书）"
     ),

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from . import automation, websocket, workspaces
+from . import websocket, workspaces
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import LOCAL, REFUSED, UNREACHABLE, Failure
@@ -121,7 +121,8 @@ def set_up(options: argparse.Namespace) -> dict:
     """Add the hosts `*.mlp` to the user's configuration of ssh, in place of what was added before. Raises Failure."""
     path = Path.home() / ".ssh" / "config"
     profile = ("--profile", options.profile) if options.profile else ()
-    lines = [BEGIN, f"Host *{DOMAIN}", f"  ProxyCommand {proxy_command(profile)}", f"  User {options.where.user or 'me'}"]
+    lines = [BEGIN, f"Host *{DOMAIN}", f"  ProxyCommand {proxy_command(profile)}"]
+    lines.append(f"  User {options.where.user or 'me'}")
     lines += [f"  {name} {value}" for name, value in OPTIONS.items()]
     block = "\n".join([*lines, END, ""])
     try:

@@ -5,6 +5,7 @@ and the token of `connection` open. One thread uses it, with select: two at once
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.client
 import io
@@ -122,10 +123,8 @@ class Link:
         return frame
 
     def _answer_close(self, code: bytes) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it is gone already
             self.send(code, CLOSE)
-        except OSError:
-            pass  # it is gone already
 
     def close(self, code: int = NORMAL) -> None:
         """Send the rest and the end, wait a moment for the other side's, and close the connection."""

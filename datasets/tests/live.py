@@ -49,6 +49,7 @@ class Service:
         return {
             **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
             "MLP_HOME_LIMIT": str(self.home_limit), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
+            "MLP_WORKSPACE_URL": f"http://127.0.0.1:{self.workspace_port}",
         }  # fmt: skip
 
     def start_web(self) -> None:

@@ -14,6 +14,7 @@ from jobs.queue import waiting
 from kernel import bus, stored, streams
 from mlp.visitors import schema
 from models_app.registry import webhooks
+from workspaces import launching
 
 MEMORIES = (
     delivery.SENDER.busy,
@@ -29,6 +30,7 @@ MEMORIES = (
     schema._documents,
     stored._sums,
     streams.STREAMS.running,
+    launching._logins_looked,
 )
 
 

@@ -32,6 +32,21 @@ BLOCK = 1 << 16
 COMPUTES_S = 0.25  # of processor time in EVERY_S: a command that needs less waits
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 SHELL = os.environ.get("SHELL", "/bin/sh")
+SIGNALS = {
+    "ABRT",
+    "ALRM",
+    "FPE",
+    "HUP",
+    "ILL",
+    "INT",
+    "KILL",
+    "PIPE",
+    "QUIT",
+    "SEGV",
+    "TERM",
+    "USR1",
+    "USR2",
+}  # those of SSH
 END_OF_INPUT, INTERRUPT = b"\x04", b"\x03"  # as typed at a terminal
 
 
@@ -113,8 +128,8 @@ async def run(process: asyncssh.SSHServerProcess) -> None:
     except OSError as problem:
         process.stderr.write(f"{SHELL}: {problem.strerror}\n".encode())
         code = 255
-    if code < 0 and -code <= signal.SIGUSR2:
-        process.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
+    if code < 0 and (name := signal.Signals(-code).name.removeprefix("SIG")) in SIGNALS:
+        process.exit_with_signal(name)
     else:
         process.exit(code if code >= 0 else 128 - code)
 

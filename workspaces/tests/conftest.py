@@ -28,10 +28,8 @@ NAMES = ("lab" + "".join(two) for two in itertools.product(ascii_lowercase, repe
 
 
 @pytest.fixture(autouse=True)
-def standin(tmp_path, monkeypatch, settings, request):
+def standin(tmp_path, monkeypatch, settings):
     """Run the stand-in in place of JupyterLab, without packages."""
-    if "real" in request.keywords or request.node.get_closest_marker("long"):
-        return
     settings.WORKSPACE_PACKAGES = []
     program = tmp_path / "program"
     program.mkdir()

@@ -119,7 +119,7 @@ async def logins(request: web.Request) -> web.Response:
         return web.json_response(sorted(set(links.values())))
     ended = await request.json()
     for link in [link for link, login in links.items() if login in ended]:
-        await link.close(code=1008)
+        await link.close(code=1008, message=b"logged out")
     return web.json_response({})
 
 
@@ -130,6 +130,7 @@ async def end(request: web.Request) -> web.Response:
 
 def main() -> None:
     furnish(Path(os.environ["HOME"]), dict(os.environ))
+    os.chdir(os.environ["HOME"])
     print(json.dumps({"base": BASE}), flush=True)
     app = web.Application(client_max_size=1 << 30)
     app.add_routes([web.get("/-proof/{challenge}", proof), web.get(f"{BASE}ws", channel)])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
+
 import pytest
 import requests
 import websocket
 from django.contrib.sessions.models import Session
+from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from mlp.tests.patience import LIMIT_S
+
+from workspaces import entering
 
 from .conftest import NAMES, Browser
 
@@ -27,6 +33,14 @@ def open_socket(visitor: Browser, path: str, **options) -> websocket.WebSocket:
     cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies if path.startswith(cookie.path))
     address = visitor.origin.replace("http", "ws", 1) + path
     return websocket.create_connection(address, timeout=LIMIT_S, cookie=cookies, **{"origin": visitor.origin} | options)
+
+
+def is_closed(link: websocket.WebSocket) -> bool:
+    try:
+        link.send("still here?")
+        return link.recv() != "STILL HERE?"
+    except (OSError, websocket.WebSocketException):
+        return True
 
 
 def test_the_owner_is_let_in_and_everything_of_it_works(lab, alice, visitor):
@@ -149,18 +163,20 @@ def test_a_log_out_closes_the_websockets_of_that_browser_only(lab, alice, visito
         browser.page(f"{lab.path}/lab")
         links.append(open_socket(browser, f"{lab.path}/ws", header=["X-Workspace-Login: forged"]))
     assert left.platform.post("/logout").status_code == 302
-
-    def is_closed() -> bool:
-        try:
-            links[0].send("still here?")
-            return links[0].recv() != "STILL HERE?"
-        except (OSError, websocket.WebSocketException):
-            return True
-
-    until(is_closed)
+    until(lambda: is_closed(links[0]))
     links[1].send("here")
     assert links[1].recv() == "HERE"
     links[1].close()
+
+
+def test_a_session_that_expires_closes_its_websockets(lab, alice, visitor, until):
+    mine = visitor(alice)
+    mine.page(f"{lab.path}/lab")
+    link = open_socket(mine, f"{lab.path}/ws")
+    said = {"busy": False, "last": time.time(), "logins": [entering.digest(mine.login_of(lab)), "token:x", "?", 1]}
+    mine.at(f"{lab.path}/write/activity", "PUT", json=said, headers={"Origin": mine.origin})
+    Session.objects.update(expire_date=timezone.now() - timedelta(days=1))
+    until(lambda: is_closed(link))
 
 
 def test_the_platforms_session_does_not_let_a_workspaces_page_act_on_the_platform(lab, alice, visitor, service):

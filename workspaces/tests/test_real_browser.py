@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import time
 
 import pytest
 import requests
 from playwright.sync_api import Page, expect
 
+from client.tests.running import Client
 from mlp.tests.attack.world import PASSWORD, Person
 from mlp.tests.patience import LIMIT_S
 from supervision.tests.running import Platform
@@ -111,6 +114,17 @@ def a_log_out_closes_websockets(lab: Page, base: str, platform_url: str) -> None
     assert lab.request.get(f"{base}/api/status").status == 401
 
 
+def a_command_by_ssh(mlp: Client) -> None:
+    """Run one with this machine's OpenSSH, and copy a file by a program that starts it."""
+    done = mlp.run("ssh", "nb", "--", "echo $((6*7)) $MLP_WORKSPACE_NAME; exit 3", code=3)
+    assert done.stdout == "42 nb\n"
+    mlp.run("ssh", "--setup")
+    (mlp.here / "notes.txt").write_text("by scp")
+    config = str(mlp.home / ".ssh" / "config")
+    subprocess.run(["scp", "-F", config, "notes.txt", "nb.mlp:"], cwd=mlp.here, env=mlp.environment, check=True)
+    assert mlp.run("ssh", "nb", "--", "cat notes.txt").stdout == "by scp"
+
+
 def answers(lab: Page, base: str) -> dict:
     """Return what Jupyter says of itself, once it can be reached."""
     end = time.monotonic() + LIMIT_S
@@ -164,6 +178,8 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     lab.locator(".jp-Dialog .jp-mod-accept").click()  # its first save asks for a name
     assert any("/api/kernels/" in url for url in sockets)
     an_open_page_is_no_activity(platform, lab)
+    if shutil.which("ssh"):
+        a_command_by_ssh(Client(tmp_path, alice.url, alice.token))
     # A terminal, and a file with a name as users have them.
     base = f"http://127.0.0.1:{platform.base + 13}/alice/nb"
     command = "echo $((40+2)) > 'a file (1)+%.txt'; cp 'a file (1)+%.txt' output/; exit\r"

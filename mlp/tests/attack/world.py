@@ -31,6 +31,7 @@ class Person:
         )
         assert response.status_code == 201, response.text
         token = self.session.get(f"{self.url}/api/v1/users/{name}/token", auth=(name, PASSWORD), timeout=LIMIT_S).json()
+        self.token: str = token
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def call(self, method: str, path: str, body=None) -> requests.Response:
