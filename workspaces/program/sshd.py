@@ -115,6 +115,16 @@ class Server(asyncssh.SSHServer):
         return True
 
 
+class Files(asyncssh.SFTPServer):
+    """The files of the workspace; ends as sshd's server does, with the exit status that OpenSSH's scp waits for."""
+
+    def exit(self) -> None:
+        """Report success."""
+        super().exit()
+        with contextlib.suppress(OSError):  # the client has gone
+            self.channel.exit(0)
+
+
 async def run(process: asyncssh.SSHServerProcess) -> None:
     """Run the command, or a shell, to its end, and report its exit status."""
     use.touch()
@@ -285,7 +295,7 @@ async def serve(key: Path) -> None:
     """Serve the connection to its end. What it has started without a terminal goes on."""
     connection = await asyncssh.run_server(
         socket.socket(fileno=os.dup(0)), server_factory=Server, server_host_keys=[host_key(key)], process_factory=run,
-        encoding=None, line_editor=False, sftp_factory=True, allow_scp=True, gss_host=None,
+        encoding=None, line_editor=False, sftp_factory=Files, allow_scp=True, gss_host=None,
         keepalive_interval=KEEPALIVE_S,
     )  # fmt: skip
     telling = asyncio.create_task(tell())

@@ -13,7 +13,6 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from mlp.tests.patience import LIMIT_S
-
 from workspaces import entering
 
 from .conftest import NAMES, Browser
