@@ -160,6 +160,21 @@ def test_servers_of_ones_own_replace_ours():
 
 
 @with_helm
+def test_workspaces_have_an_address_where_they_are_given_one():
+    assert "30013" not in chart.rendered()
+    text = chart.rendered("--set", "workspaceUrl=https://*.lab.example.org")
+    by_kind = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in objects(text) if "spec" in each}
+    ingress = by_kind["Ingress", "mlp-platform"]
+    assert "*.lab.example.org" in ingress["tls"][0]["hosts"]
+    rule = next(rule for rule in ingress["rules"] if rule["host"] == "*.lab.example.org")
+    target = rule["http"]["paths"][0]["backend"]["service"]
+    ports = {port["name"]: port["port"] for port in by_kind["Service", target["name"]]["ports"]}
+    assert ports[target["port"]["name"]] == 30013
+    admitted = by_kind["NetworkPolicy", "mlp-gateways"]["ingress"][0]["ports"]
+    assert {"protocol": "TCP", "port": 30013} in admitted
+
+
+@with_helm
 def test_the_secret_is_made_once():
     command = [chart.helm(), "template", "mlp", str(chart.CHART), "--namespace", "mlp"]
     (secret,) = (

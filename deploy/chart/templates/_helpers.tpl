@@ -61,6 +61,9 @@ capabilities: {drop: [ALL]}
 {{- end }}
 - {name: MLP_URL, value: {{ $root.Values.url | quote }}}
 - {name: MLP_APP_URL, value: {{ $root.Values.appUrl | quote }}}
+{{- if $root.Values.workspaceUrl }}
+- {name: MLP_WORKSPACE_URL, value: {{ $root.Values.workspaceUrl | quote }}}
+{{- end }}
 - {name: MLP_RUN_URL, value: "http://mlp-gateway.{{ $root.Release.Namespace }}.svc.cluster.local:30001"}
 {{- range $name, $variable := dict "web" "WEB" "websockets" "WEBSOCKET" "data" "DATA" }}
 - {name: MLP_{{ $variable }}_ADDRESS, value: "{{ if eq $name $here }}0.0.0.0{{ else }}mlp-{{ $name }}{{ end }}:{{ (index $root.Values.parts $name).port }}"}
