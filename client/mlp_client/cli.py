@@ -22,13 +22,14 @@ from . import (
     schedules,
     shown,
     sweeps,
+    top,
     workspaces,
 )
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, workspaces, completion)
+VERBS = (account, running, objects, top, files, checkouts, sweeps, pipelines, schedules, models, workspaces, completion)
 
 
 class Parser(argparse.ArgumentParser):
