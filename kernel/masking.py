@@ -30,6 +30,10 @@ KNOWN = re.compile(
     r"mlp_[a-z]\w*_[\w-]{16,}|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)[\w-]{16,}"
     r"|(?<=Bearer )\S+|(?<=Basic )\S{8,}"
 )
+SPACE = re.compile(r"\s")
+WORDS = re.compile(r"""((?:[^\s"']|"[^"]*"|'[^']*')+|["'])""")  # of a shell: quoted text is a part of its word
+QUOTED = re.compile(r"""(["'])((?:(?!\1).)*)\1""", re.DOTALL)
+DEEPEST = 3  # commands within commands that are looked into
 LEAST = 6  # characters of a secret value that is looked for in a command: shorter ones are in ordinary words
 
 
@@ -41,18 +45,37 @@ def secrets_in(env: dict[str, str]) -> list[str]:
 
 def command(words: Iterable[str], secrets: Iterable[str] = ()) -> list[str]:
     """Return the words of a command; what looks secret is hidden: `--password x`, `key=x`, tokens, and `secrets`."""
+    plain = []
+    for word in words:
+        for secret in secrets:
+            word = word.replace(secret, HIDDEN)
+        plain.append(without_credentials(KNOWN.sub(HIDDEN, word)))
+    return _arguments(plain, DEEPEST)
+
+
+def _arguments(words: list[str], deeper: int) -> list[str]:
+    """Return the words without the values of arguments whose names look secret; so deep in commands of commands."""
     shown, follows = [], False
     for word in words:
         name, equals, value = word.partition("=")
         secret = _names_secret(name)
         if follows and not word.startswith("-"):
             shown.append(_hidden(word))
-        elif equals and secret and " " not in name:
+        elif equals and secret and not SPACE.search(name):
             shown.append(f"{name}={_hidden(value)}")
         else:
-            shown.append(_without_known(word, secrets))
+            shown.append(_inside(word, deeper - 1) if deeper and SPACE.search(word) else word)
         follows = word.startswith("-") and not equals and secret
     return shown
+
+
+def _inside(text: str, deeper: int) -> str:
+    """Return the same of a word that is a command of its own, as that of `sh -c`, with or without quotes."""
+    if quoted := QUOTED.fullmatch(text):
+        return f"{quoted[1]}{_inside(quoted[2], deeper)}{quoted[1]}"
+    parts = WORDS.split(text)  # every second one is a word, the others are what is between them
+    parts[1::2] = _arguments(parts[1::2], deeper)
+    return "".join(parts)
 
 
 def _names_secret(name: str) -> bool:
@@ -62,9 +85,3 @@ def _names_secret(name: str) -> bool:
 def _hidden(value: str) -> str:
     """Return the value of an argument whose name looks secret: numbers such as of `--max-pass 3` are none."""
     return value if not value or NUMBER.fullmatch(value) else HIDDEN
-
-
-def _without_known(word: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:
-        word = word.replace(secret, HIDDEN)
-    return without_credentials(KNOWN.sub(HIDDEN, word))

@@ -17,7 +17,7 @@ from pathlib import Path
 MAX_SHARED = (
     64  # with more processes shared memory is counted for each of them, since sharing costs too much to measure
 )
-LONGEST_COMMAND = 4096  # bytes of it that are read
+LONGEST_COMMAND = 1024  # bytes of it that are read
 GUARD_BELOW = 2  # levels below the shim: bubblewrap is between them
 TICKS = os.sysconf("SC_CLK_TCK")
 RANK = b"LOCAL_RANK="
@@ -164,9 +164,11 @@ def _command(pid: int) -> tuple[str, ...]:
     """Return the words of the command. Raises OSError."""
     with open(f"/proc/{pid}/cmdline", "rb") as file:
         data = file.read(LONGEST_COMMAND)
-    words = data.removesuffix(b"\0").split(b"\0") if data else []
-    if len(data) == LONGEST_COMMAND and len(words) > 1:
-        words.pop()  # cut: nothing can be said of its rest
+    cut = len(data) == LONGEST_COMMAND and not data.endswith(b"\0")
+    data = data.rstrip(b"\0")  # programs that rename themselves leave zeros
+    words = data.split(b"\0") if data else []
+    if cut:  # what is cut in its middle cannot be judged
+        words[-1] = words[-1].rpartition(b" ")[0]
     if not words:
         with open(f"/proc/{pid}/comm", "rb") as file:
             words = [b"[" + file.read().rstrip(b"\n") + b"]"]

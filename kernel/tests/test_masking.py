@@ -40,6 +40,22 @@ def test_the_value_of_a_header_is_hidden():
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("cd x && train --password hunter22 --lr 0.1", f"cd x && train --password {HIDDEN} --lr 0.1"),
+        ("x; TOKEN='a b'  train", f"x; TOKEN={HIDDEN}  train"),
+        ("ssh host 'train --password \"x y\" -v'", f"ssh host 'train --password {HIDDEN} -v'"),
+        ("a 'b \"c 'd" * 200, "a 'b \"c 'd" * 200),
+        ('train --api-key "a b"\n--lr 1', f"train --api-key {HIDDEN}\n--lr 1"),
+        ("it's 'all right", "it's 'all right"),
+        ("import time; key = 'word'", "import time; key = 'word'"),
+    ],
+)
+def test_secrets_in_a_command_within_a_command(given, shown):
+    assert command(["sh", "-c", given]) == ["sh", "-c", shown]
+
+
 def test_values_of_secret_variables_are_hidden_wherever_they_stand():
     secrets = secrets_in({"WANDB_API_KEY": "0123456789abcdef", "LR": "0.125000", "PASSWORD": "abc"})
     assert command(["x", "key:0123456789abcdef", "0.125000", "abc"], secrets) == [

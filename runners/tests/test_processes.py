@@ -18,7 +18,7 @@ FAMILY = """
 import json, os, subprocess, sys, threading, time
 command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
-child = subprocess.Popen([*command, "child"])
+child = subprocess.Popen([*command, "child", "", ""])
 between = f"import subprocess; print(subprocess.Popen({[*command, 'orphan']!r}, stdout=subprocess.DEVNULL).pid)"
 orphan = int(subprocess.run([*command[:4], between], stdout=subprocess.PIPE).stdout)
 name = "family-" + os.environ.get("LOCAL_RANK", "0")
