@@ -16,11 +16,11 @@ from kernel.names import FILE_PATH, NAME
 from kernel.request_keys import create_once
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
-from . import lifecycle, logs, trash
+from . import lifecycle, logs, processes, trash
 from .artifacts import outputs
 from .auth import require_own_job
 from .models import Job, State
-from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut
+from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut, ProcessesOut
 
 STATES = tuple(State.values)
 BYTES = "application/octet-stream"
@@ -94,6 +94,20 @@ class JobCancel(JobView):
 
     def put(self, request, user, name):
         return self.answer(lifecycle.cancel(user=self.owner, name=name, by=self.by))
+
+
+class JobProcesses(JobView):
+    """The processes of a running job, those that use the most first, and the use of all its workers together.
+
+    The share of the CPU is measured since the look before this one. What looks secret in a command is hidden; a user
+    with whom the job is shared gets the names of the programs only. On Kubernetes there are no processes: `workers` has
+    what the cluster has measured of each, and `note` says so.
+    """
+
+    calls = {"GET": Call("Get the processes of a running job and what they use", READ, out=ProcessesOut)}
+
+    def get(self, request, user, name):
+        return self.answer(processes.of_job(self.job(name)))
 
 
 class JobLog(JobView):

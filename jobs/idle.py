@@ -110,6 +110,12 @@ def written(job: Job) -> int:
     return mib << 20 if isinstance(mib, int) and 0 < mib < 1 << 40 else 0
 
 
+def last_sample(job: Job) -> dict:
+    """Return the last sample of the usage of the job's run, empty where there is none."""
+    samples, _written = _samples(job)
+    return samples[-1] if samples else {}
+
+
 def _samples(job: Job) -> tuple[list[dict], float]:
     """Return the last samples of the usage, and when the last one was written."""
     if not job.run_name:

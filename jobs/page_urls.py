@@ -25,6 +25,7 @@ urlpatterns = [
     *shared("jobs/<str:name>/log/download", job_logs.job_log_file, name="job_log_file"),
     *shared("jobs/<str:name>/log/differences", job_logs.job_log_differences, name="job_log_differences"),
     *shared("jobs/<str:name>/log/usual_way", job_logs.job_usual_way, name="job_usual_way"),
+    *shared("jobs/<str:name>/processes", jobs.job_processes, name="job_processes"),
     *shared("jobs/<str:name>/files/<path:path>", job_files.file, name="job_file"),
     *shared("jobs/<str:name>/pictures/<path:path>", job_files.picture, name="job_picture"),
     *shared("jobs/<str:name>/html/<path:path>", job_files.page, name="job_html"),

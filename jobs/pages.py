@@ -26,7 +26,7 @@ from kernel.pages import (
 )
 from kernel.textlog import reading
 
-from . import lifecycle, nesting, trash
+from . import lifecycle, nesting, processes, trash
 from .doctor import again
 from .doctor.serializers import RerunIn
 from .environment import log_file
@@ -125,6 +125,17 @@ def _used_titles() -> dict[str, str]:
         "gpu_ram": _("GPU memory (MiB)"),
         "disk": _("Written to disk (MiB)"),
     }
+
+
+@shareable
+@require_GET
+def job_processes(request, name):
+    """Answer the part of a running job's page with its processes; empty once it has ended."""
+    row, found = own(request, name), []
+    problem = attempt(lambda: found.append(processes.of_job(row)))
+    return render(
+        request, "jobs/_processes.html", {"job": row, "doing": found[0] if found else None, "problem": problem}
+    )
 
 
 @login_required

@@ -257,3 +257,45 @@ class ArtifactOut(serializers.Serializer):
     path = serializers.CharField()
     size = serializers.IntegerField()
     modified = serializers.DateTimeField()
+
+
+class LimitsOut(serializers.Serializer):
+    cpu = serializers.FloatField()
+    ram = serializers.FloatField()
+    gpu = serializers.FloatField()
+
+
+class WorkerUseOut(serializers.Serializer):
+    worker = serializers.IntegerField()
+    cpu = serializers.FloatField(help_text="cores")
+    ram = serializers.FloatField(help_text="MiB")
+    processes = serializers.IntegerField(allow_null=True, help_text="their number; null where it is not known")
+
+
+class ProcessOut(serializers.Serializer):
+    """One process; `pid` and `parent` as the job itself sees them."""
+
+    pid = serializers.IntegerField()
+    parent = serializers.IntegerField(help_text="0 for a process that the platform has started")
+    worker = serializers.IntegerField()
+    command = serializers.CharField(help_text="what looks secret in it is hidden; at most 500 characters")
+    cpu = serializers.FloatField(help_text="cores")
+    ram = serializers.FloatField(help_text="MiB; shared memory is divided among those who share it (PSS)")
+    rss = serializers.FloatField(help_text="MiB; shared memory is counted in full (RSS)")
+    threads = serializers.IntegerField()
+    age = serializers.IntegerField(help_text="seconds")
+
+
+class ProcessesOut(serializers.Serializer):
+    """What a running job does at this moment. `cpu` (cores) and `ram` (MiB) are of all workers together."""
+
+    at = serializers.DateTimeField()
+    note = serializers.CharField(allow_blank=True, help_text="what is missing, and why")
+    cpu = serializers.FloatField()
+    ram = serializers.FloatField()
+    gpu = serializers.FloatField(allow_null=True, help_text="per cent, as of the last sample; null without a GPU")
+    gpu_ram = serializers.FloatField(allow_null=True, help_text="MiB")
+    limits = LimitsOut(help_text="of all workers together: cpu (cores), ram (MiB), gpu")
+    workers = WorkerUseOut(many=True)
+    processes = ProcessOut(many=True)
+    left_out = serializers.IntegerField(help_text="processes that are not listed: those that use the least")

@@ -27,6 +27,7 @@ urlpatterns = [
     path(f"{JOB}:rerun", doctor_api.JobRerun.as_view()),
     path(f"{JOB}/queue", doctor_api.JobQueue.as_view()),
     path(f"{JOB}/diagnosis", doctor_api.JobDiagnosis.as_view()),
+    path(f"{JOB}/processes", api.JobProcesses.as_view()),
     path(f"{JOB}/log", api.JobLog.as_view()),
     path(f"{JOB}/log/lines", log_api.JobLogLines.as_view()),
     path(f"{JOB}/log/search", log_api.JobLogSearch.as_view()),

@@ -21,6 +21,8 @@ from kernel.messages import Message, storable, under
 from kernel.sockets import Address
 from kernel.storage import without_root
 
+from .processes import Now
+
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 NO_SUCH_RUN = Message("no run of this name")
@@ -231,6 +233,12 @@ class Runner(ABC):
     def usage_of(self, name: str) -> Path:
         """Return the file with the same lines as `RunSpec.usage`, as long as the run is on record; no run can write it,
         so decisions are made by it.
+        """
+
+    @abstractmethod
+    def now(self, name: str) -> Now:
+        """Return the processes of a run at this moment, or what its workers use where only that is known; nothing of a
+        run that does not run. Raises RunnerError when it cannot be determined now.
         """
 
     @abstractmethod

@@ -32,7 +32,7 @@ from pathlib import Path
 from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
-from . import confine, gpus, networks, spawning
+from . import confine, gpus, networks, processes, spawning
 from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
 from .shim import ends
 from .shim.cgroup import Group
@@ -191,6 +191,11 @@ class LocalRunner(Runner):
 
     def usage_of(self, name: str) -> Path:
         return self.folder / check_name(name) / "usage.jsonl"
+
+    def now(self, name: str) -> processes.Now:
+        path = self.folder / check_name(name)
+        begun, spec = _read(path / "begun.json") or {}, _read(path / "spec.json") or {}
+        return processes.of_run(path, begun.get("shim", 0), spec.get("workers", 1))
 
     def names(self) -> list[str]:
         if not self.folder.is_dir():
@@ -355,9 +360,9 @@ def _kill_stuck(path: Path, shim: int) -> None:
     """Kill a bubblewrap whose outer process was killed together with the shim before it released the inner one, which
     then waits for ever with the lock. A living shim does that itself.
     """
-    if os.fsencode(path) not in _words(Path(f"/proc/{shim}/cmdline")):
+    if os.fsencode(path) not in processes.words_of(Path(f"/proc/{shim}/cmdline")):
         own = {os.fsencode(path / "tmp"), b"--die-with-parent"}
-        _kill(lambda entry: own <= _words(entry / "cmdline"))
+        _kill(lambda entry: own.issubset(processes.words_of(entry / "cmdline")))
 
 
 def _kill_leftovers(run_id: str) -> None:
@@ -366,7 +371,7 @@ def _kill_leftovers(run_id: str) -> None:
     """
     mark = f"{RUN_ID}={run_id}".encode()
     for _ in range(100):
-        if not _kill(lambda entry: mark in _words(entry / "environ")):
+        if not _kill(lambda entry: mark in processes.words_of(entry / "environ")):
             return
         time.sleep(0.01)
 
@@ -386,10 +391,3 @@ def _kill(matches: Callable[[Path], bool]) -> bool:
             finally:
                 os.close(process)
     return any_left
-
-
-def _words(file: Path) -> set[bytes]:
-    """Return the words of a process's command line or environment; none when it is gone or not readable."""
-    with contextlib.suppress(OSError):
-        return set(file.read_bytes().split(b"\0"))
-    return set()

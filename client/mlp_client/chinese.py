@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 TEXTS = {
+    ", GPU memory {ram}": "，GPU 内存 {ram}",
+    ", GPU {percent:.0f}%": "，GPU {percent:.0f}%",
     "--env {name}: there is no such variable here": "--env {name}：本机没有该环境变量",
     "--param {text}: NAME=VALUE is needed": "--param {text}：应为 名称=值",
     "--set {text}: ARG=VALUE is needed": "--set {text}：应为 参数=值",
@@ -15,6 +17,8 @@ TEXTS = {
         'Bash：在 ~/.bashrc 中写 eval "$(mlp completion bash)"；zsh：在 ~/.zshrc 中把 bash 换成 zsh'
     ),
     "CHECKOUT or --older is needed, and not both": "需要 CHECKOUT 或 --older，且只能使用其一",
+    "COMMAND": "命令",
+    "CPU": "CPU",
     "CPUs of each worker": "每个工作进程的 CPU 数",
     "EPOCH": "轮次",
     "FILES": "文件数",
@@ -22,6 +26,7 @@ TEXTS = {
     "GPUs of each worker": "每个工作进程的 GPU 数",
     "JupyterLab beside your data": "紧邻数据的 JupyterLab",
     "LOSS": "损失",
+    "MEMORY": "内存",
     "MODEL": "模型",
     "NAME": "名称",
     "NAME is a dataset": "名称是数据集",
@@ -37,12 +42,14 @@ TEXTS = {
     "SOURCE": "来源",
     "STATE": "状态",
     "STEPS": "步骤",
+    "THREADS": "线程数",
     "TITLE": "标题",
     "TRIALS": "试验",
     "USED BY": "使用者",
     "Username: ": "用户名：",
     "WHEN": "时间",
     "WORKSPACE is missing": "缺少 WORKSPACE",
+    "WORKER": "工作进程",
     "YAML or JSON": "YAML 或 JSON",
     "YAML or JSON; or the name of a stored pipeline": "YAML 或 JSON；或已保存的流水线名称",
     "[c]ancel the job, [d]etach, or Enter to go on: ": "[c] 取消任务，[d] 断开，或按 Enter 继续：",
@@ -99,6 +106,9 @@ TEXTS = {
     "its name": "名称",
     "job whose code, arguments, inputs and output it opens": "要打开其代码、参数、输入和输出的任务",
     "let ssh, scp, rsync and editors reach NAME.mlp": "让 ssh、scp、rsync 和编辑器可以连接 NAME.mlp",
+    "job {name}: CPU {cpu:.2f} of {cpus:g}, memory {ram} of {rams}": (
+        "任务 {name}：CPU {cpu:.2f} / {cpus:g}，内存 {ram} / {rams}"
+    ),
     "model whose files it shows": "要显示其文件的模型",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",
     "named environment, in place of packages": "命名环境，代替软件包",
@@ -200,6 +210,7 @@ TEXTS = {
     "print the next times of a schedule and what it has done": "显示定时计划接下来的时间和已执行的内容",
     "print the result as JSON": "以 JSON 输出结果",
     "print the user, the address and the profile": "显示用户、地址和配置名",
+    "print them once, as where the output is no terminal": "只打印一次；输出不是终端时也如此",
     "print what a job has reported": "输出任务上报的指标",
     "print what makes a shell complete commands": "输出让 shell 补全命令的脚本",
     "project of the run": "运行所属的项目",
@@ -228,12 +239,14 @@ TEXTS = {
     "run {number}: {url}/pipelines/{name}/runs/{number}": "运行 {number}：{url}/pipelines/{name}/runs/{number}",
     "saved login to use (default: the last one)": "使用的已保存登录（默认为最近一次）",
     "search for the best arguments of a script": "搜索脚本的最佳参数",
+    "seconds between two looks (default: 2); Ctrl-C ends it": "两次刷新之间的秒数（默认：2）；按 Ctrl-C 结束",
     "send .DS_Store, Thumbs.db, .git and the like, too": "也上传 .DS_Store、Thumbs.db、.git 等",
     "send a folder as a dataset; continues where it was interrupted": "把文件夹作为数据集上传；从中断处继续",
     "send this folder in place of the whole checkout": "发送此文件夹，而不是整个代码库",
     "sending": "正在发送",
     "sent {moved} of {total} bytes, {count} files": "已发送 {moved} 字节，共 {total} 字节，{count} 个文件",
     "serve a model as an application, and wait until it answers": "把模型部署为应用，并等待就绪",
+    "show the processes of a running job and what they use": "显示运行中任务的进程及其资源用量",
     "so many more": "增加的数量",
     "start a stopped or failed workspace": "启动已停止或失败的工作区",
     "start an application that was stopped or has failed": "启动已停止或失败的应用",
@@ -283,6 +296,7 @@ TEXTS = {
     "files beyond what the platform keeps with a job, which reads them where they were sent: {count}": (
         "{count} 个文件超出平台随任务保存的限额；任务从发送位置读取它们"
     ),
+    "{count} more that use less": "另有 {count} 个用量较少的进程",
     "{files} files with {bytes} bytes in {dir}": "{dir} 中有 {files} 个文件，共 {bytes} 字节",
     "{files} files with {bytes} bytes in {dir} ({received} bytes received)": (
         "{dir} 中有 {files} 个文件，共 {bytes} 字节（本次接收 {received} 字节）"

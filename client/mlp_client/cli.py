@@ -23,13 +23,16 @@ from . import (
     shown,
     ssh,
     sweeps,
+    top,
     workspaces,
 )
 from .connection import Connection, Rest
 from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
-VERBS = (account, running, objects, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh, completion)
+VERBS = (
+    account, running, objects, top, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh, completion,
+)  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):

@@ -53,8 +53,14 @@ def cut(text: str, most: int) -> str:
 
 
 def table(rows: list, columns) -> None:
-    """Print rows of objects: `columns` are (heading, function of the object). The last column is cut to the terminal's
-    width; nothing is cut where the output is no terminal.
+    """Print rows of objects, as `table_lines` has them."""
+    for each in table_lines(rows, columns):
+        line(each)
+
+
+def table_lines(rows: list, columns) -> list:
+    """Return rows of objects as lines: `columns` are (heading, function of the object). The last column is cut to the
+    terminal's width; nothing is cut where the output is no terminal.
     """
     cells = [[heading for heading, _ in columns]]
     cells += [[fitting(str(value(row)), sys.stdout) for _, value in columns] for row in rows]
@@ -63,9 +69,19 @@ def table(rows: list, columns) -> None:
         before = sum(widths[:-1]) + 2 * (len(widths) - 1)
         widths[-1] = max(8, min(widths[-1], shutil.get_terminal_size().columns - before - 1))
         cells = [[*row[:-1], cut(row[-1], widths[-1])] for row in cells]
+    lines = []
     for row in cells:
         padded = (cell + " " * (most - width(cell)) for cell, most in zip(row, widths))  # noqa: B905 (3.10)
-        line("  ".join(padded).rstrip())
+        lines.append("  ".join(padded).rstrip())
+    return lines
+
+
+def screen(lines: list) -> None:
+    """Show the lines from the top of the terminal, in the place of what was shown before; what does not fit is cut."""
+    size = shutil.get_terminal_size()
+    kept = [cut(fitting(each, sys.stdout), max(1, size.columns - 1)) for each in lines[: max(1, size.lines - 1)]]
+    sys.stdout.write("\x1b[H" + "".join(f"{each}\x1b[K\n" for each in kept) + "\x1b[J")
+    sys.stdout.flush()
 
 
 def result(options, value) -> None:

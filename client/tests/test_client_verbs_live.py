@@ -135,6 +135,32 @@ def test_on_a_terminal_ctrl_c_asks(client):
     assert client.json("ps")[0]["state"] == "running"
 
 
+def test_the_processes_of_a_job_are_shown_until_ctrl_c(client):
+    write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
+    running = client.start("run", "wait.py", "--name", "one", "--", "--lr", "1")
+    assert running.stdout.readline() == b"begun\n"
+    assert client.json("top", "one")["processes"][0]["command"].endswith("wait.py --lr 1")
+    whole, heading, row = client.run("top", "one").stdout.splitlines()  # once: the output is no terminal
+    assert whole.startswith("job one: CPU ")
+    assert heading.split() == ["PID", "CPU", "MEMORY", "THREADS", "AGE", "COMMAND"]
+    assert row.endswith("wait.py --lr 1")
+    assert "job" in client.refused("top", "none", code=4)
+
+    master, terminal = pty.openpty()
+    command = [client.python, str(client.program), "top", "one", "-n", "1"]
+    top = subprocess.Popen(["env", "--default-signal=INT", *command], env=client.environment, stdout=terminal)
+    os.close(terminal)
+    said = b""
+    while said.count(b"job one: CPU") < 2:
+        said += os.read(master, 10_000)
+    top.send_signal(signal.SIGINT)
+    assert top.wait(LIMIT_S) == 0
+    os.close(master)
+    client.run("cancel", "one")
+    running.communicate(timeout=LIMIT_S)
+    assert "only a running job" in client.refused("top", "one", code=4)
+
+
 def steps() -> list[list[str]]:
     """Return the shell lines of each configuration for a CI in the documentation."""
     page = (settings.BASE_DIR / "docs/client.md").read_text()

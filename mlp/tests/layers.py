@@ -115,7 +115,8 @@ FILES = (
         "tracker",
     }
     | {"scopes", "named_tokens", "program_logins", "service_accounts"},
-    {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"},
+    {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"}
+    | {"processes"},
     {
         "api",
         "pages",

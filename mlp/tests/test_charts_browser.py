@@ -11,14 +11,17 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import expect
 
+import runners
 from jobs import environment, lifecycle
 from jobs.models import Job, Project, RunMetric, Value
+from kernel.after_commit import changed
 from kernel.bus import Delivery
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import few
+from runners.tests.helpers import spec
 from tracking.metrics import recording
 
-from .browser_world import in_another_thread
+from .browser_world import LIVE_MS, in_another_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -300,3 +303,24 @@ def test_an_ended_job_shows_the_peak_of_what_it_used(alice_page, alice):
         value = chart_of(alice_page, "ram").locator("b").first
         expect(value).not_to_be_empty()
         assert value.inner_text() == expected
+
+
+def test_the_processes_of_a_job_come_with_it_and_go_with_it(alice_page, alice, tmp_path, browser_errors):
+    job = put(Job, alice, "fit", "creating")
+    alice_page.goto("/jobs/fit")
+    region = alice_page.locator("[data-region=processes]")
+    expect(region.locator("*")).to_have_count(0)
+    runners.get().start(spec(tmp_path, "import time; time.sleep(600)", owner=alice.pk))
+
+    def start() -> None:
+        Job.objects.filter(pk=job.pk).update(state="running", run_name="job-1-1", started=timezone.now())
+        changed("alice", "job", "fit")
+
+    in_another_thread(start)
+    expect(region.locator("td code")).to_contain_text("time.sleep(600)", timeout=LIVE_MS)
+    with alice_page.expect_response("**/jobs/fit/processes"):  # again, as its script asks for it
+        alice_page.evaluate("document.body.dispatchEvent(new Event('processes'))")
+    assert runners.get().stop_all(0) == []
+    in_another_thread(lambda: lifecycle.fail(job.pk, "killed", "test"))
+    expect(region.locator("*")).to_have_count(0, timeout=LIVE_MS)
+    assert browser_errors == []

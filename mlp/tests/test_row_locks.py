@@ -64,7 +64,7 @@ LOCKLESS = {
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit"},
     environments: environment_verbs.LOCKLESS,
-    idle: {"apply", "idle_for", "is_quiet", "written"},
+    idle: {"apply", "idle_for", "is_quiet", "last_sample", "written"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
 }

@@ -26,6 +26,7 @@ from pathlib import Path
 from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
+from runners.processes import Now, clock
 
 from . import inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage
 from .cluster import Cluster, Conflict, Forbidden, NotFound
@@ -136,6 +137,10 @@ class KubernetesRunner(Runner):
 
     def usage_of(self, name: str) -> Path:
         return usage.own(self.folder, object_names.object_name(name))
+
+    def now(self, name: str) -> Now:
+        record, pods = self._look(name)
+        return usage.now(self.cluster, record["metadata"]["name"], pods) if record else Now(clock())
 
     def names(self) -> list[str]:
         return sorted(each["metadata"]["annotations"][object_names.NAME] for each in self._records())

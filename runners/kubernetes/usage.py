@@ -18,10 +18,12 @@ from pathlib import Path
 from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
+from kernel.messages import Message
 from runners.base import RunnerError
+from runners.processes import Now, WorkerUse, clock
 
 from . import files, object_names, pod_status, status
-from .cluster import Cluster
+from .cluster import ApiError, Cluster
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +32,40 @@ LOOK_S = 15.0  # the default interval of metrics-server itself
 WITHOUT_S = 300.0  # until the next request where the cluster has no such API
 LOOKS = 600  # lines a file has at most, whatever the age of the run
 MIB = 1 << 20
+ABSENT = (404, 503)  # not registered, or what serves it does not run
+OF_WORKERS = Message("On Kubernetes the use of each worker is known, about every 15 s, but not that of each process.")
+NOT_MEASURED = Message("The cluster does not report what pods use: its metrics API (metrics-server) is missing.")
+NOT_YET = Message("The cluster has not measured this run yet.")
 
 
-def of_pods(cluster: Cluster) -> dict[str, dict]:
+def of_pods(cluster: Cluster, selector: str = object_names.SELECTOR) -> dict[str, dict]:
     """Return the PodMetrics of the platform's pods by pod name. Raises RunnerError where the cluster has none."""
     listing = client.CustomObjectsApi(cluster.client).list_namespaced_custom_object
-    metrics = cluster.list(partial(listing, GROUP, VERSION, plural="pods"), object_names.SELECTOR)
+    metrics = cluster.list(partial(listing, GROUP, VERSION, plural="pods"), selector)
     return {each["metadata"]["name"]: each for each in metrics["items"]}
+
+
+def now(cluster: Cluster, key: str, pods: list[dict]) -> Now:
+    """Return what each worker of the run has used as of the last sample. Raises RunnerError."""
+    try:
+        metrics = of_pods(cluster, f"{object_names.RUN}={key}")
+    except ApiError as error:
+        if error.status not in ABSENT:
+            raise
+        return Now(clock(), note=NOT_MEASURED)
+    workers = {}
+    for pod in filter(pod_status.is_alive, pods):
+        if measured := metrics.get(pod["metadata"]["name"]):
+            workers[pod_status.worker_of(pod)] = _sum(measured)
+    rows = tuple(WorkerUse(worker, *workers[worker]) for worker in sorted(workers))
+    return Now(clock(), workers=rows, note=OF_WORKERS if rows else NOT_YET)
+
+
+def _sum(metrics: dict) -> tuple[float, int]:
+    """Return the cores and the bytes that the containers of a pod use."""
+    used = [container["usage"] for container in metrics["containers"]]
+    cpu = sum(float(parse_quantity(each["cpu"])) for each in used)
+    return cpu, sum(int(parse_quantity(each["memory"])) for each in used)
 
 
 class Sampler(threading.Thread):
@@ -98,9 +127,7 @@ class Sampler(threading.Thread):
         age = seen - started
         if age < 0 or seen - self.written.get(key, 0.0) < max(1.0, age / LOOKS):
             return
-        containers = [container["usage"] for each in mine for container in each["containers"]]
-        cpu = sum(float(parse_quantity(container["cpu"])) for container in containers)
-        ram = sum(int(parse_quantity(container["memory"])) for container in containers)
+        cpu, ram = map(sum, zip(*map(_sum, mine), strict=True))
         line = json.dumps({"after": round(age, 1), "cpu": round(cpu, 3), "ram": ram // MIB}).encode() + b"\n"
         with own(self.folder, key).open("ab") as file:
             file.write(line)

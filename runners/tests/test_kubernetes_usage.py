@@ -102,3 +102,15 @@ def test_only_one_of_two_processes_writes(watched, configured, tmp_path):
         eventually(lambda: len(rows(path)) >= 3)
     moments = [row["after"] for row in rows(path)]
     assert moments == sorted(set(moments))
+
+
+def test_what_each_worker_uses_now_is_that_of_the_metrics_api(kubernetes, cluster, tmp_path):
+    assert kubernetes.now("job-1-1").workers == ()
+    kubernetes.start(spec(tmp_path, BUSY, workers=2))
+    found = eventually(lambda: len(now := kubernetes.now("job-1-1").workers) == 2 and now)
+    assert [worker.worker for worker in found] == [0, 1]
+    eventually(lambda: all(worker.ram >= 60 << 20 for worker in kubernetes.now("job-1-1").workers))
+    assert kubernetes.now("job-1-1").note == usage.OF_WORKERS
+    cluster.measured = False
+    now = kubernetes.now("job-1-1")
+    assert (now.workers, now.processes, now.note) == ((), (), usage.NOT_MEASURED)

@@ -7,6 +7,8 @@ import { refresh, watch } from "./refresh.js";
 
 const EVERY_MS = 15000; // how often the usage of an active job, its remaining time and its output are fetched
 
+const PROCESSES_MS = 5000; // how often its processes are
+
 const active = () => Boolean(document.querySelector(".page-head [data-unsteady]"));
 const shown = document.querySelector("[data-log]"); // a run that a client reports has none
 const log = shown && new Log(shown, () => {});
@@ -22,6 +24,8 @@ function used() {
 
 function attach() {
   log?.following(active());
+  const processes = document.querySelector("[data-region=processes] [hx-get]:empty"); // of a job that has just started
+  if (processes) window.htmx?.process(processes);
 }
 
 async function ended() {
@@ -33,4 +37,5 @@ async function ended() {
 new LiveJob(document.querySelector("[data-live]"), ended);
 used();
 setInterval(() => { if (active() && !document.hidden) { used(); refresh(); } }, EVERY_MS);
+setInterval(() => { if (active() && !document.hidden) document.body.dispatchEvent(new Event("processes")); }, PROCESSES_MS);
 watch({ then: attach, jobs: EVERY_MS });

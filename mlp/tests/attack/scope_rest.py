@@ -154,6 +154,7 @@ GET    /users/{user}/jobs/{name}/log/search                                     
 GET    /users/{user}/jobs/{name}/media                                            full read submit
 GET    /users/{user}/jobs/{name}/metrics                                          full read submit
 GET    /users/{user}/jobs/{name}/points                                           full read submit
+GET    /users/{user}/jobs/{name}/processes                                        full read submit
 GET    /users/{user}/jobs/{name}/queue                                            full read submit
 GET    /users/{user}/jobs/{name}/series                                           full read submit
 GET    /users/{user}/jobs/{name}/usage                                            full read submit
