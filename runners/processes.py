@@ -14,9 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_SHARED = (
-    64  # with more processes shared memory is counted for each of them, since sharing costs too much to measure
-)
+MAX_SHARED = 64  # with more processes shared memory is counted for each: to measure how it is shared costs too much
 LONGEST_COMMAND = 1024  # bytes of it that are read
 GUARD_BELOW = 2  # levels below the shim: bubblewrap is between them
 TICKS = os.sysconf("SC_CLK_TCK")
