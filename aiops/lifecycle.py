@@ -79,7 +79,7 @@ def create_run(*, order: dict, by: str) -> tuple[TrainingRun, bool]:
 
 
 def create_own(*, tenant: Tenant, by: str) -> TrainingRun:
-    """Queue a training of the tenant's own model. Raises Refused while there is one already."""
+    """Create a queued training of the tenant's own model. Raises Refused while there is one already."""
     try:
         with transaction.atomic():
             run = TrainingRun.objects.create(

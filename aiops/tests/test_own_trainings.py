@@ -58,7 +58,6 @@ def test_a_turn_is_taken_once_nobody_trains(teams, tasks, monkeypatch, peer):
     assert (red.queued, blue.queued) == (False, True)
     assert red.workloads == {"local": {"anna": ["fit"]}}
     assert peer.wait("gpu_trainingjob_status") == [b"JobStart"]
-
     lifecycle.fail(red.pk, "broken", "test")
     reconcile.run()
     assert peer.wait("gpu_trainingjob_status", 2)[1] == b"JobEnd"

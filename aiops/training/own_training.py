@@ -46,7 +46,7 @@ def workloads_of(tenant: Tenant) -> set[watchlist.Triple]:
 
 
 def request(user: User, name: str) -> TrainingRun:
-    """Queue a training of the tenant's model. Raises Missing, Refused, Fault."""
+    """Create a queued training of the tenant's model. Raises Missing, Refused, Fault."""
     tenant = find(user, name)
     try:
         if not workloads_of(tenant):

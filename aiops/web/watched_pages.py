@@ -74,7 +74,7 @@ def _rows(user) -> list[dict]:
 @login_required
 @require_POST
 def train(request):
-    """Queue a training of a tenant's own model (`tenant`)."""
+    """Request a training of a tenant's own model (`tenant`)."""
     problem = attempt(lambda: _train(request))
     if problem:
         messages.error(request, problem)

@@ -62,7 +62,7 @@ LOCKLESS = {
     app_trash: {"require_restorable"},
     workspaces: workspace_verbs.LOCKLESS,
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
-    | {"give_back", "needs", "held", "admit"},
+    | {"give_back", "needs", "held", "admit", "create_own"},
     environments: environment_verbs.LOCKLESS,
     idle: {"apply", "idle_for", "is_quiet", "written"},
     preemption: {"run", "choose", "step"},
@@ -278,6 +278,8 @@ def of_trainings() -> Iterator[Case]:
         ("order_run", {}, lambda row: trainings.order_run(row.pk, 1)),
         ("order_run: again", {"attempt": 1}, lambda row: trainings.order_run(row.pk, 1)),
         ("order_run: of an ended one", {"state": "error"}, lambda row: trainings.order_run(row.pk, 1)),
+        ("leave_queue", {"queued": True}, lambda row: trainings.leave_queue(row.pk, {}, {})),
+        ("leave_queue: again", {"queued": False}, lambda row: trainings.leave_queue(row.pk, {}, {})),
         ("note_wait", {}, lambda row: trainings.note_wait(row.pk, "x")),
         ("note_start", {"reason": "x"}, lambda row: trainings.note_start(row.pk, "run", 5)),
         ("note_start: reserved", {"reserved": True}, lambda row: trainings.note_start(row.pk, "run", 5)),
