@@ -74,7 +74,7 @@ def _rows(user) -> list[dict]:
 @login_required
 @require_POST
 def train(request):
-    """Request a training of a tenant's own model (`tenant`)."""
+    """Start a training of a tenant's own model (`tenant`)."""
     problem = attempt(lambda: _train(request))
     if problem:
         messages.error(request, problem)

@@ -350,7 +350,6 @@ EFFECTS = {
     },
     trainings: {
         "leave_queue": Effect("training", fields="queued, lease_until"),
-        "leave_queue: again": Effect("training"),
         "order_run": Effect("training", "tried", fields="attempt, run_name, gpu, reserved"),
         "order_run: again": Effect("training"),
         "order_run: of an ended one": Effect("error"),
