@@ -3,6 +3,8 @@
 A training's resources are those of the default tenant, as a job's are: reserved when its run is ordered, which waits
 until they are free, and released when the run is cleaned up. A GPU is used where one is free, and not waited for.
 Order of locks: the training's row, then the tenant's.
+
+A training, and a version, is of the platform's model or of a tenant's own (`tenant`), which uses the same resources.
 """
 
 from __future__ import annotations
@@ -76,6 +78,30 @@ def create_run(*, order: dict, by: str) -> tuple[TrainingRun, bool]:
     return run, True
 
 
+def create_own(*, tenant: Tenant, by: str) -> TrainingRun:
+    """Create a queued training of the tenant's own model. Raises Refused while there is one already."""
+    try:
+        with transaction.atomic():
+            run = TrainingRun.objects.create(
+                tenant=tenant, queued=True, by=by, stage=FETCHING, heartbeat=timezone.now(), lease_until=_lease()
+            )
+            record_created(run, by=by)
+            after_commit.enqueue("aiops.train", run.pk, queue=QUEUE)
+            after_commit.wake("aiops", 0)
+    except IntegrityError:
+        raise Refused("a training of this model is queued or running already", field="tenant") from None
+    return run
+
+
+def leave_queue(pk: int, order: dict, workloads: dict) -> None:
+    """Let a training of a tenant's model begin, with what it learns from."""
+    with suppress(Missing), locked(TrainingRun, pk=pk) as run:
+        if run.queued and not run.has_ended:
+            run.queued, run.reason, run.payload, run.workloads = False, "", order, workloads
+            run.lease_until = _lease()
+            run.save(update_fields=["queued", "reason", "payload", "workloads", "lease_until"])
+
+
 def order_run(pk: int, attempt: int) -> TrainingRun | None:
     """Name the next run of a training and reserve its resources. Return None when it must not start, or not yet."""
     try:
@@ -95,7 +121,8 @@ def order_run(pk: int, attempt: int) -> TrainingRun | None:
 
 def admit() -> None:
     """Reserve the resources of trainings that wait for them, before the jobs that wait (resources.admission_hooks)."""
-    for pk in TrainingRun.objects.filter(state=State.TRAINING, attempt=0, reserved=False).values_list("pk", flat=True):
+    waiting = TrainingRun.objects.filter(state=State.TRAINING, queued=False, attempt=0, reserved=False)
+    for pk in waiting.values_list("pk", flat=True):
         with suppress(Missing), locked(TrainingRun, pk=pk) as run:
             if not (run.has_ended or run.attempt or run.reserved) and _reserve(run) is None:
                 after_commit.enqueue("aiops.train", pk, queue=QUEUE)
@@ -210,7 +237,7 @@ def complete(pk: int, *, version: str, manifest: dict, by: str) -> bool:
         with locked(TrainingRun, pk=pk) as run:
             run.complete(by=by)
             _end(run)
-            _serve(version, manifest, run)
+            _serve(version, manifest, run, run.tenant_id)
     except (Missing, WrongState):
         return False
     return True
@@ -224,7 +251,8 @@ def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:
 
 
 def cancel_running(reason: str, by: str) -> None:
-    for pk in TrainingRun.objects.filter(state=State.TRAINING).values_list("pk", flat=True):
+    """Cancel what trains the platform's model."""
+    for pk in TrainingRun.objects.filter(state=State.TRAINING, tenant=None).values_list("pk", flat=True):
         fail(pk, reason, by, Outcome.CANCELLED)
 
 
@@ -243,8 +271,9 @@ def give_back(run: TrainingRun) -> None:
 
 
 # --- versions ------------------------------------------------------------------------------------------------------
-def serving() -> ModelVersion | None:
-    return ModelVersion.objects.filter(serving=True).first()
+def serving(tenant_id: int | None = None) -> ModelVersion | None:
+    """Return the version that serves, of the platform's model or of a tenant's."""
+    return ModelVersion.objects.filter(serving=True, tenant_id=tenant_id).first()
 
 
 def serve_version(version: str) -> ModelVersion:
@@ -253,7 +282,7 @@ def serve_version(version: str) -> ModelVersion:
         row = ModelVersion.objects.filter(version=version).first()
         if row is None:
             raise Missing("version")
-        return _serve(version, row.manifest, None)
+        return _serve(version, row.manifest, None, row.tenant_id)
 
 
 def serve_foreign(version: str, manifest: dict) -> ModelVersion:
@@ -263,17 +292,20 @@ def serve_foreign(version: str, manifest: dict) -> ModelVersion:
 
 
 def deactivate() -> None:
-    ModelVersion.objects.filter(serving=True).update(serving=False)
+    """Let no version of the platform's model serve."""
+    ModelVersion.objects.filter(serving=True, tenant=None).update(serving=False)
     after_commit.wake("aiops", 0)
 
 
-def _serve(version: str, manifest: dict, run: TrainingRun | None) -> ModelVersion:
-    """Make the version the serving one, within the caller's transaction; concurrent calls wait for the lock on all
-    versions.
+def _serve(version: str, manifest: dict, run: TrainingRun | None, tenant_id: int | None = None) -> ModelVersion:
+    """Make the version the serving one of its model, within the caller's transaction; concurrent calls wait for the
+    lock on all versions.
     """
     list(ModelVersion.objects.select_for_update(no_key=True).order_by("pk"))
-    ModelVersion.objects.filter(serving=True).exclude(version=version).update(serving=False)
-    row, _ = ModelVersion.objects.get_or_create(version=version, defaults={"manifest": manifest, "run": run})
+    others = ModelVersion.objects.filter(serving=True, tenant_id=tenant_id).exclude(version=version)
+    others.update(serving=False)
+    made = {"manifest": manifest, "run": run, "tenant_id": tenant_id}
+    row, _ = ModelVersion.objects.get_or_create(version=version, defaults=made)
     if not row.serving:
         row.serving, row.served = True, timezone.now()
         row.save(update_fields=["serving", "served"])

@@ -20,6 +20,7 @@ urlpatterns = [
     path("aiops/watchlist", aiops_operators.watch, name="aiops_watchlist"),
     path("aiops/export", export.download, name="aiops_export"),
     path("aiops/watched", watched_pages.watched, name="aiops_watched"),
+    path("aiops/train", watched_pages.train, name="aiops_train"),
     path("aiops/workload", workload_pages.workload, name="aiops_workload"),
     path("aiops/suppress", workload_pages.suppress, name="aiops_suppress"),
     path("aiops/searches", search_pages.saved, name="aiops_searches"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from .web import alerts_api, export, logs_api, owners_api, rates_api, sessions_api, suppressions_api
+from .web import alerts_api, export, logs_api, own_models_api, owners_api, rates_api, sessions_api, suppressions_api
 from .web import training_api as training
 
 urlpatterns = [
@@ -33,6 +33,9 @@ urlpatterns = [
     path("aiops/workload_aggregation/<seg:cluster>", training.Aggregation.as_view()),
     path("aiops/gpu_info", training.GpuInfo.as_view()),
     path("aiops/trainings", training.Trainings.as_view()),
+    path("aiops/tenant_models", own_models_api.OwnModels.as_view()),
+    path("aiops/tenant_models/<seg:tenant>", own_models_api.OwnModelDetail.as_view()),
+    path("aiops/tenant_models/<seg:tenant>:train", own_models_api.OwnModelTrain.as_view()),
     path("aiops/versions", training.Versions.as_view()),
     path("aiops/versions/<seg:version>:serve", training.ServeVersion.as_view()),
 ]

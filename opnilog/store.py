@@ -2,6 +2,7 @@
 
     {folder}/v000001/{nulog_model_latest.pt, vocab.txt, manifest.json}
     {folder}/serving          the name of the version that serves
+    {folder}/serving.12       that of the model 12: of one that is not the platform's, but a tenant's
 
 Any number of processes may read while one adds or switches. Knows neither Django nor torch: what can be verified here
 is that every file exists and is the one that the manifest describes (`files`: name to SHA-256, where it has them); that
@@ -20,6 +21,7 @@ from pathlib import Path
 
 NAME = re.compile(r"v[0-9]{6,}")
 MODEL, VOCAB, MANIFEST, SERVING = "nulog_model_latest.pt", "vocab.txt", "manifest.json", "serving"
+POINTER = re.compile(r"serving(?:\.([1-9][0-9]*))?")
 NEEDED = (MODEL, VOCAB, MANIFEST)
 
 
@@ -28,8 +30,10 @@ class BadVersion(ValueError):
 
 
 class Versions:
-    def __init__(self, folder: Path):
-        self.folder = Path(folder)
+    """The versions of all models, and which one of `model` serves: 0 is the platform's. No two have the same name."""
+
+    def __init__(self, folder: Path, model: int = 0):
+        self.folder, self.model = Path(folder), model
 
     def add(self, source: Path) -> str:
         """Copy a trained model in and return its version. Raises BadVersion when it is incomplete."""
@@ -60,8 +64,20 @@ class Versions:
 
     def serving(self) -> str | None:
         """Return the version that serves, None when there is none."""
+        return self._named(self._pointer())
+
+    def pointers(self) -> dict[int, str]:
+        """Return the version that serves of each model that has one."""
+        names = {path: POINTER.fullmatch(path.name) for path in self.folder.glob(f"{SERVING}*")}
+        versions = {int(name[1] or 0): self._named(path) for path, name in names.items() if name}
+        return {model: version for model, version in versions.items() if version}
+
+    def _pointer(self) -> Path:
+        return self.folder / (f"{SERVING}.{self.model}" if self.model else SERVING)
+
+    def _named(self, pointer: Path) -> str | None:
         try:
-            version = (self.folder / SERVING).read_text().strip()
+            version = pointer.read_text().strip()
         except FileNotFoundError:
             return None
         return version if NAME.fullmatch(version) and (self.folder / version).is_dir() else None
@@ -69,7 +85,7 @@ class Versions:
     def serve(self, version: str | None) -> None:
         """Make the version the serving one; None for no model at all. Raises BadVersion."""
         if version is None:
-            (self.folder / SERVING).unlink(missing_ok=True)
+            self._pointer().unlink(missing_ok=True)
             return
         verify(self.folder_of(version))
         draft = self.folder / f".{secrets.token_hex(6)}.part"
@@ -77,11 +93,11 @@ class Versions:
             file.write(version)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(self.folder / SERVING)
+        draft.replace(self._pointer())
 
     def remove(self, version: str) -> None:
         """Remove a version. A missing one is no error. Raises BadVersion for the one that serves."""
-        if version == self.serving():
+        if version in self.pointers().values():
             raise BadVersion(f"{version} serves")
         if NAME.fullmatch(version) and (self.folder / version).is_dir():
             gone = self.folder / f".{secrets.token_hex(6)}.gone"
@@ -102,8 +118,7 @@ class Versions:
         """Return the highest number, never below the serving version's, so that a removed version's number is not
         reused meanwhile.
         """
-        known = [*self.all(), *([self.serving()] if self.serving() else [])]
-        return max(map(_number, known), default=0)
+        return max(map(_number, [*self.all(), *self.pointers().values()]), default=0)
 
 
 def verify(path: Path) -> dict:

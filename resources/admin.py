@@ -32,9 +32,18 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .policies import RETENTION
+from .policies import LOGS, RETENTION
 from .shown import amount, compare, idle_in_words, in_words, lending_in_words, retention_in_words, share
-from .tenant_forms import AmountsForm, CapacityForm, IdleForm, LendingForm, NetworkForm, RetentionForm, TenantForm
+from .tenant_forms import (
+    AmountsForm,
+    CapacityForm,
+    IdleForm,
+    LendingForm,
+    LogsForm,
+    NetworkForm,
+    RetentionForm,
+    TenantForm,
+)
 
 # Whose request it is, by the beginning of its id (see the managers' `request_id`).
 OWNERS = {"job": "jobs.Job", "dataset": "datasets.Dataset", "model": "models_app.Model", "app": "apps.Application",
@@ -65,7 +74,7 @@ class TenantAdmin(LifecycleAdmin):
                     ("members_of", "open_of"),
                     ("limits_of", "network_text"),
                     ("idle_text", "retention_text"),
-                    "lending_text",
+                    ("lending_text", "log_model"),
                 )
             },
         ),
@@ -111,6 +120,14 @@ class TenantAdmin(LifecycleAdmin):
             form=LendingForm,
             initial=lambda tenant: {field: getattr(tenant, field) for field in LENDING},
             icon="swap_horiz",
+            on_lists=False,
+        ),
+        "logs": Verb(
+            label=_("Set log policy"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=LogsForm,
+            initial=lambda tenant: {field: getattr(tenant, field) for field in LOGS},
+            icon="model_training",
             on_lists=False,
         ),
         "delete": Verb(

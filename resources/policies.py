@@ -1,4 +1,6 @@
-"""How long what the users of a tenant keep is kept: columns of Tenant. What they mean is in resources.retention."""
+"""Policies of a tenant: how long what its users keep is kept (resources.retention), and whether it has a log model of
+its own (aiops.judging.own_models). Columns of Tenant.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 
 MAX_DAYS = 3650
 RETENTION = ("trash_days", "log_days", "metrics_days", "output_days")
+LOGS = ("log_model",)
 
 
 class RetentionPolicy(models.Model):
@@ -16,6 +19,15 @@ class RetentionPolicy(models.Model):
     log_days = models.PositiveSmallIntegerField(_("days until logs are removed"), null=True, blank=True)
     metrics_days = models.PositiveSmallIntegerField(_("days until metrics are removed"), null=True, blank=True)
     output_days = models.PositiveSmallIntegerField(_("days until outputs are removed"), null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+
+class LogPolicy(models.Model):
+    """Whether the log lines of those who are in this tenant only are judged by a model of the tenant's own."""
+
+    log_model = models.BooleanField(_("log model of its own"), default=False, db_default=False)
 
     class Meta:
         abstract = True

@@ -94,6 +94,9 @@ class CapacityIn(StrictSerializer):
     cpu_borrow_limit = StrictNumber(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
     gpu_borrow_limit = StrictInt(required=False, min_value=0, max_value=1_000_000, help_text="0: borrows none")
     ram_borrow_limit = StrictInt(required=False, min_value=0, max_value=BIG, help_text="MiB; 0: borrows none")
+    log_model = StrictBool(
+        required=False, help_text="whether log lines of those who are only in this tenant have a model of their own"
+    )
 
 
 class TenantIn(StrictSerializer):
@@ -151,6 +154,7 @@ class TenantOut(serializers.Serializer):
     cpu_lent = serializers.FloatField(help_text="in use by other tenants")
     gpu_lent = serializers.IntegerField()
     ram_lent = serializers.IntegerField()
+    log_model = serializers.BooleanField(help_text="whether the tenant has a log model of its own")
 
 
 class LimitIn(StrictSerializer):

@@ -114,6 +114,15 @@ class LendingForm(forms.Form):
     )
 
 
+class LogsForm(forms.Form):
+    """Whether a tenant has a log model of its own."""
+
+    log_model = forms.BooleanField(
+        label=_("Train a log model of its own"), required=False, widget=UnfoldBooleanWidget(),
+        help_text=_("For log lines of users who are in no other tenant. Switching it off deletes the model."),
+    )  # fmt: skip
+
+
 class AmountsForm(forms.Form):
     """The amounts of a limit, each of which may be left empty: no limit."""
 

@@ -70,7 +70,10 @@ def tables() -> list[str]:
     kinds = {9: "string", 3: "int64", 2: "float"}
     lines += table(
         ("number", "field", "type"),
-        ((str(number), f"`{name}`", kinds[kind]) for number, (name, kind) in enumerate(payloads.FIELDS, start=1)),
+        [
+            *((str(number), f"`{name}`", kinds[kind]) for number, (name, kind) in enumerate(payloads.FIELDS, start=1)),
+            *((str(number), f"`{name}`, our own", kinds[kind]) for name, number, kind in payloads.OWN_FIELDS),
+        ],
     )
     lines += ["", "## Limits", ""]
     lines += [f"- A list is split below {subjects.MAX_PAYLOAD >> 20} MiB, the server's `max_payload`."]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
+from aiops.judging import own_models
 from aiops.wire import subjects
 from kernel import bus, sanitize
 from kernel.errors import Fault
@@ -123,7 +124,7 @@ class Known:
 
 def _answer(
     until: float, masked: str, level: str, template: str, number: int, confidence: float | None,
-    unexpected: list | None, limits: list,
+    unexpected: list | None, limits: list, tenant: int = 0,
 ) -> _Answer:  # fmt: skip
     """Return an answer about a text as it is kept."""
     fields = {
@@ -131,7 +132,7 @@ def _answer(
         "anomaly_level": level,
         "template_matched": template,
         "template_cluster_id": number,
-        "inference_model": subjects.DRAIN,
+        "inference_model": own_models.stored(subjects.DRAIN, tenant),
     }
     if confidence is not None:
         fields["opnilog_confidence"] = round(confidence, 6)

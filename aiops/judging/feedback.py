@@ -210,21 +210,24 @@ def labels() -> dict[str, str]:
 
 
 class Owned:
-    """The feedback of namespaces, by namespace and text, for lines that are judged now."""
+    """The feedback by namespace and text ("": for all lines), for lines that are judged now. That for all lines is in
+    the template cache of the platform's model, and only here for tenants' own: the texts are of anybody's lines.
+    """
 
     def __init__(self) -> None:
         self.levels: dict[tuple[str, str], str] = {}
 
     def learn(self, rows: Sequence[Feedback]) -> None:
-        self.levels |= {(row.namespace, row.masked): row.level for row in rows if row.namespace}
+        self.levels |= {(row.namespace, row.masked): row.level for row in rows}
 
-    def level(self, cluster: str, namespace: str, masked: str) -> str | None:
-        """Return the namespace's verdict on a text, if any."""
-        return self.levels.get((namespace, masked)) if cluster in ("", LOCAL) else None
+    def level(self, cluster: str, namespace: str, masked: str, *, with_general: bool = False) -> str | None:
+        """Return the namespace's verdict on a text, if any; with_general: else that for all lines."""
+        level = self.levels.get((namespace, masked)) if namespace and cluster in ("", LOCAL) else None
+        return level or (self.levels.get(("", masked)) if with_general else None)
 
-    def apply(self, items: Sequence) -> None:
+    def apply(self, items: Sequence, *, with_general: bool = False) -> None:
         """Give the lines (payloads) that have such feedback its verdict, which has no confidence."""
         for item in items if self.levels else ():
-            level = self.level(item.cluster_id, item.namespace_name, item.masked_log)
+            level = self.level(item.cluster_id, item.namespace_name, item.masked_log, with_general=with_general)
             if level is not None:
                 item.anomaly_level, item.inference_model, item.opnilog_confidence = level, subjects.DRAIN, 0.0

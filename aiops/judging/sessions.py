@@ -29,7 +29,7 @@ from opnilog.masking import mask
 from opnilog.session_keys import ATTRIBUTE
 from opnilog.store import Versions
 
-from . import suppressions, watching
+from . import own_models, suppressions, watching
 from .session_shapes import Normal, shape_of
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class Judge:
     """The sessions of all workloads, in the memory of one replica."""
 
     def __init__(self) -> None:
-        self.version = ""
+        self.versions: dict[int, str] = {}  # of each model
+        self.by_model: dict[int, dict[str, Learned]] = {}
         self.learned: dict[str, Learned] = {}
         self.readers: dict[int, Reader] = {}
 
@@ -64,9 +65,16 @@ class Judge:
         """Read what has arrived, and write the odd ones of the sessions that have ended. Raises Fault; ValueError for a
         wrong watchlist.
         """
-        self._follow_model()
+        self._follow_models()
         until = int(now.timestamp() * 1000) - SETTLED_MS
         watched = sorted(watching.triples())[:MAX_WORKLOADS]
+        with reachable():
+            known = own_models.owners()
+        self.learned = {}
+        for names in watched:
+            name, model = "/".join(names), own_models.model_of(*names[:2], known)
+            if name in self.by_model.get(model, {}):
+                self.learned[name] = self.by_model[model][name]
         with reachable():
             clocks = _clocks(watched, {names for names in watched if "/".join(names) in self.learned}, until)
             marked = suppressions.of_sessions()
@@ -83,22 +91,25 @@ class Judge:
         """Forget the open sessions: another replica reads on."""
         self.readers = {}
 
-    def _follow_model(self) -> None:
-        """Take what the serving version has learned. A version without sessions judges none."""
+    def _follow_models(self) -> None:
+        """Take what the serving version of each model has learned. A version without sessions judges none."""
         versions = Versions(folders.models())
-        serving = versions.serving() or ""
-        if serving == self.version:
-            return
-        self.version, self.learned, self.readers = serving, {}, {}
-        try:
-            if serving:
-                self.learned = learned_sessions.load(versions.folder_of(serving))
-        except (OSError, ValueError) as problem:
-            log.error("the sessions of model version %s cannot be read: %s", serving, problem)
+        serving = versions.pointers()
+        for model in self.versions.keys() | serving.keys():
+            if serving.get(model) == self.versions.get(model):
+                continue
+            self.by_model.pop(model, None)
+            try:
+                if model in serving:
+                    self.by_model[model] = learned_sessions.load(versions.folder_of(serving[model]))
+            except (OSError, ValueError) as problem:
+                log.error("the sessions of model version %s cannot be read: %s", serving[model], problem)
+        self.versions = serving
 
     def _advance(self, clock: SessionClock, until: int, marked: frozenset[int]) -> None:
         reader = self.readers.get(clock.pk)
-        if reader is None or reader.judged != clock.until:  # the other replica has read on
+        other = reader is not None and reader.learned is not self.learned[str(clock)]  # another version, or model
+        if reader is None or other or reader.judged != clock.until:  # the other replica has read on
             reader = self.readers[clock.pk] = Reader(clock, self.learned[str(clock)])
         else:
             reader.look_back(until)

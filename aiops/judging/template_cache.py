@@ -152,16 +152,16 @@ def similarity(template: Sequence[str], words: Sequence[str]) -> tuple[float, in
 class TemplateCache:
     """The templates and verdicts of one service. Not thread-safe.
 
-    `most_texts` bounds the memory: about 0.5 KiB for a text of usual length.
+    `most_texts` bounds the memory: about 0.5 KiB for a text of usual length. Templates are numbered from `first` on.
+    `version` is that of the model whose verdicts these are, where its user keeps it.
     """
 
-    def __init__(self, most_texts: int = TEXTS):
-        self.most_texts = most_texts
+    def __init__(self, most_texts: int = TEXTS, first: int = 1):
+        self.most_texts, self.next_number, self.version = most_texts, first, ""
         self.clear()
 
     def clear(self) -> None:
         """Drop every text and template. Template numbers go on, so that no number is ever used twice."""
-        self.next_number = getattr(self, "next_number", 1)
         self.tree = Tree()
         self.clusters: dict[int, Cluster] = {}
         self.texts: OrderedDict[str, Text] = OrderedDict()
@@ -337,7 +337,7 @@ class TemplateCache:
              text.from_feedback, text.confidence, text.unexpected]
             for masked, text in self.texts.items()
         ]  # fmt: skip
-        state = {"format": FORMAT, "next": self.next_number, "regroup_at": self.regroup_at}
+        state = {"format": FORMAT, "next": self.next_number, "regroup_at": self.regroup_at, "version": self.version}
         state |= {"clusters": clusters, "texts": texts}
         return zlib.compress(json.dumps(state, ensure_ascii=False, separators=(",", ":")).encode(), 1)
 
@@ -358,6 +358,7 @@ class TemplateCache:
                 other.texts[masked] = Text(number, level, sample, count, bool(from_feedback), confidence, words)
                 other.clusters[number].texts.add(masked)
             other.next_number = max(int(state["next"]), self.next_number)
+            other.version = str(state.get("version", ""))
             # a dump of before templates were learned, or learned in this way, is regrouped at once
             other.regroup_at = int(state["regroup_at"]) if learned else FIRST_REGROUP
         except (zlib.error, ValueError, KeyError, TypeError) as error:

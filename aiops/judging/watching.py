@@ -1,9 +1,12 @@
 """The workloads whose lines are judged: the administrators' watchlist, and what owners watch of their own beside it.
 
-An owner's workload is judged by the serving model, and the next training that an administrator starts learns from it.
+An owner's workload is judged by the serving model, and the next training that an administrator starts learns from it;
+where its tenant has a model of its own, by that one (own_models).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import transaction
@@ -16,7 +19,7 @@ from kernel.database import reachable
 from kernel.errors import Fault, Refused
 from kernel.locking import get_or_missing
 
-from . import scope
+from . import own_models, scope
 
 
 @reachable()
@@ -31,19 +34,34 @@ def triples() -> set[watchlist.Triple]:
     return watchlist.triples(kv.watched() or {}) | owned()
 
 
-def known() -> set[watchlist.Triple] | None:
-    """Return all watched workloads; None while that cannot be found out."""
+@dataclass(frozen=True)
+class Known:
+    """What is watched, and what of it waits for the first training of its tenant's own model."""
+
+    watched: set[watchlist.Triple]
+    untrained: set[watchlist.Triple]
+
+
+def known() -> Known | None:
+    """Return what is watched; None while that cannot be found out."""
     try:
-        return triples()
+        watched = triples()
+        with reachable():
+            return Known(watched, own_models.untrained(watched))
     except (Fault, ValueError):
         return None
 
 
-def without_verdict(document: dict, watched: set[watchlist.Triple] | None) -> str:
-    """Return how a line without a verdict is shown: "" for one that is judged later, else "unwatched"."""
+def without_verdict(document: dict, known: Known | None) -> str:
+    """Return how a line without a verdict is shown: "" for one that is judged later, else "unwatched", or "untrained"
+    while the model that judges it is not trained.
+    """
     names = tuple(document.get(name, "") for name in ("cluster_id", "namespace_name", "deployment"))
-    judged = document.get("log_type", "workload") != "workload" or watched is None or names in watched
-    return "" if judged else "unwatched"
+    if document.get("log_type", "workload") != "workload" or known is None:
+        return ""
+    if names not in known.watched:
+        return "unwatched"
+    return "untrained" if names in known.untrained else ""
 
 
 def visible(user: User):

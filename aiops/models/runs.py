@@ -7,6 +7,9 @@ TrainingRun:
 `run_name` is the run's name at the runner and stays until it is cleaned up, also after the end: the GPU is released
 only then. `lease_until` is renewed by the trainer's progress; a training whose lease has expired is failed.
 `job_end_sent` and `announced` say which of the messages about the end were sent, so each is sent once.
+
+`tenant`: whose model it is, of a tenant with a model of its own; None for the platform's. Only its number is kept
+(no constraint): a deleted tenant's are cleaned up afterwards, as their runs and files are (training.own_training).
 """
 
 from __future__ import annotations
@@ -31,6 +34,13 @@ class State(models.TextChoices):
 ENDED = (State.COMPLETED, State.ERROR)
 
 
+def _tenant() -> models.ForeignKey:
+    return models.ForeignKey(
+        "resources.Tenant", null=True, blank=True, on_delete=models.DO_NOTHING, db_constraint=False,
+        related_name="+", verbose_name=_("tenant"),
+    )  # fmt: skip
+
+
 class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
     """One training of the log model. `uuid` is the request's (the watchlist's); times in seconds, percent 0..100."""
 
@@ -38,6 +48,8 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
     workloads = models.JSONField(_("workloads"), default=dict, blank=True)
     payload = models.JSONField(_("order"), default=dict, blank=True)
     by = models.CharField(_("who"), max_length=80, blank=True)
+    tenant = _tenant()
+    queued = models.BooleanField(_("queued"), default=False, db_default=False)  # until no other model is trained
     state = FSMField(_("state"), default=State.TRAINING, choices=State.choices, protected=True)
     reason = ReasonField(_("reason"), blank=True)
     owner = models.CharField(_("leased to"), max_length=120, blank=True)
@@ -70,6 +82,9 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
         constraints = [
             models.CheckConstraint(condition=Q(state__in=State.values), name="aiops_training_run_state"),
             models.CheckConstraint(condition=Q(percent__lte=100), name="aiops_training_run_percent"),
+            models.UniqueConstraint(
+                fields=["tenant"], condition=Q(state="training"), name="aiops_one_training_of_a_tenant"
+            ),
         ]
         indexes = [
             models.Index(fields=["id"], name="aiops_run_unsteady", condition=Q(state="training")),
@@ -113,7 +128,9 @@ class TrainingRun(ConcurrentTransitionMixin, Lifecycle):
 
 
 class ModelVersion(models.Model):
-    """A trained and verified model on disk. At most one serves. `manifest` is the model's own: data, scores, shape."""
+    """A trained and verified model on disk. At most one of the platform, and of each tenant, serves. `manifest` is the
+    model's own: data, scores, shape.
+    """
 
     version = models.CharField(_("version"), max_length=64, unique=True)
     run = models.ForeignKey(
@@ -124,6 +141,7 @@ class ModelVersion(models.Model):
         related_name="versions",
         verbose_name=_("training"),
     )
+    tenant = _tenant()
     manifest = models.JSONField(_("manifest"), default=dict, blank=True)
     serving = models.BooleanField(_("serving"), default=False)
     created = models.DateTimeField(_("created"), auto_now_add=True)
@@ -135,7 +153,12 @@ class ModelVersion(models.Model):
         verbose_name_plural = _("model versions")
         ordering = ["-id"]
         constraints = [
-            models.UniqueConstraint(fields=["serving"], condition=Q(serving=True), name="aiops_one_version_serves")
+            models.UniqueConstraint(
+                fields=["serving"], condition=Q(serving=True, tenant=None), name="aiops_one_version_serves"
+            ),
+            models.UniqueConstraint(
+                fields=["tenant"], condition=Q(serving=True), name="aiops_one_version_serves_tenant"
+            ),
         ]
 
     def __str__(self) -> str:

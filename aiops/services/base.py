@@ -51,7 +51,8 @@ def explanation(item, unexpected: Sequence) -> dict:
     """
     names = {"cluster_id": item.cluster_id, "namespace_name": item.namespace_name}
     words = [list(entry) for entry in unexpected]
-    return {"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words}
+    version = {"version": item.model_version} if item.model_version else {}
+    return {"_id": item._id, **names, "masked_log": item.masked_log, "unexpected": words, **version}
 
 
 def read_explanations(data: bytes) -> list[dict]:
@@ -61,7 +62,8 @@ def read_explanations(data: bytes) -> list[dict]:
         for row in sanitize.read_json(data):
             words = [[int(position), *map(str, said[:2])] for position, *said in row["unexpected"] if said]
             names = {name: str(row[name]) for name in ("_id", "cluster_id", "namespace_name")}
-            rows.append({**names, "masked_log": str(row.get("masked_log", "")), "unexpected": words})
+            more = {name: str(row.get(name, "")) for name in ("masked_log", "version")}
+            rows.append({**names, **more, "unexpected": words})
     except (ValueError, TypeError, KeyError) as problem:
         log.warning("%s: a wrong payload is dropped: %s", subjects.EXPLANATIONS, problem)
     return rows

@@ -2,6 +2,8 @@
 
 One of several replicas is active (it holds a lock in the database); the others wait and take over with the state that
 the active one has saved. So template numbers are unique and each line is judged once.
+
+Each line is known by, sent to and learned from one model: the platform's, or its tenant's own (judging.own_models).
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ import logging
 import time
 from datetime import datetime, timedelta
 
-from aiops.judging import feedback
+from aiops.judging import feedback, own_models
+from aiops.judging.own_models import PLATFORM
 from aiops.judging.template_cache import Learned, TemplateCache
-from aiops.wire import folders, payloads, subjects
+from aiops.wire import payloads, subjects
+from kernel.database import reachable
+from kernel.errors import Fault
 from kernel.serve import Reply, Route
 from kernel.singleton import Holder
-from opnilog import weighing
-from opnilog.store import Versions
 from opnilog.usual_values import UsualValues
 
 from . import base
+from .known_model import LEAST, KnownModel
 from .watched import LOOK_EVERY_S, Watched
 
 log = logging.getLogger(__name__)
@@ -28,7 +32,6 @@ LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
 MAX_ANSWER = 4 << 20  # characters of texts and templates in an answer about known verdicts
-LEAST = 1e-6  # the least confidence: on the wire 0 is none
 OVERLAP = timedelta(minutes=1)  # feedback may be committed later than feedback with a later time
 
 
@@ -36,19 +39,19 @@ class WorkloadDrain:
     name = "drain"
 
     def __init__(self, active: Holder | None = None):
-        self.cache = TemplateCache()
+        self.platform = KnownModel()
+        self.own: dict[int, KnownModel] = {}  # tenants' own models
+        self.owners: dict[str, int] = {}
         self.active = active or Holder("aiops.drain")
         self.loaded = False
-        self.changed = False
         self.owned = feedback.Owned()
         self.workloads = Watched()
-        self.values, self.version = UsualValues(), ""  # of the model that serves
         self.feedback_times: dict[int, datetime] = {}  # of the feedback that is in the cache, by its key
         self.newest: tuple = ()  # what `feedback.newest` returned before it was learned
-        self.saved = time.monotonic()
         self.subjects = {
             subjects.PREPROCESSED_WORKLOAD: Route(self.judge, "", BATCH, LINGER_S),
             subjects.MODEL_INFERENCED_WORKLOAD: Route(self.learn, "", BATCH, LINGER_S),
+            subjects.OWN_MODEL_VERDICTS: Route(self.learn_own, "", BATCH, LINGER_S),
             subjects.WORKLOAD_PARAMETERS_UPDATE: Route(self.parameters),
             subjects.MODEL_UPDATE: Route(self.model_update),
             subjects.FEEDBACK: Route(self.feedback),
@@ -56,6 +59,16 @@ class WorkloadDrain:
             subjects.KNOWN_VERDICTS: Route(self.known_verdicts),
         }
         self.ticks = ((1.0, self.poll), (LOOK_EVERY_S, self.look))
+
+    @property
+    def cache(self) -> TemplateCache:
+        """Return the templates and verdicts of the platform's model."""
+        return self.platform.cache
+
+    @property
+    def values(self) -> UsualValues:
+        """Return which values are usual by the platform's model."""
+        return self.platform.values
 
     def start(self) -> list[tuple[str, bytes]]:
         return self.poll()
@@ -66,27 +79,68 @@ class WorkloadDrain:
             self.loaded = False
             return []
         if not self.loaded:
-            self.cache = TemplateCache()
-            data = folders.read(folders.drain_file())
-            if data:
-                self._load(data)
+            self.own = {}
+            if not self._look_at_owners():
+                return []  # no line is judged before it is known by which model
+            self.platform.load()
             self.loaded, self.feedback_times, self.newest = True, {}, ()
             self.workloads.poll()
-        self._follow_model()
         messages = []
+        for model in self._models():
+            if model.follow():
+                messages += self._regroup(model)
+                model.save()
         newest = feedback.newest(self._learned_until())
         if newest != self.newest:
-            messages = self.learn_feedback()
+            messages += self.learn_feedback()
             self.newest = newest
-        if self.cache.is_regroup_due():
-            messages += self.regroup()
-        if self.changed and time.monotonic() - self.saved > SAVE_EVERY_S:
-            self.save()
+        for model in self._models():
+            if model.cache.is_regroup_due():
+                messages += self._regroup(model)
+            if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S:
+                model.save()
         return messages
 
+    def _models(self) -> list[KnownModel]:
+        return [self.platform, *self.own.values()]
+
     def look(self) -> None:
+        """Read what is watched, and whose lines a tenant's own model judges."""
         if self.loaded:
             self.workloads.poll()
+            self._look_at_owners()
+
+    def _look_at_owners(self) -> bool:
+        try:
+            with reachable():
+                self.owners, there = own_models.owners(), own_models.all_own()
+        except Fault as problem:
+            log.warning("the tenants' models cannot be read now: %s", problem.msg)
+            return False
+        for number in self.own.keys() - there:  # switched off, or its tenant is deleted: reconcile removes its file
+            del self.own[number]
+        for number in there - self.own.keys():
+            self.own[number] = KnownModel(number)
+            self.own[number].load()
+            self.own[number].follow()
+        return True
+
+    def _model_of(self, cluster: str, namespace: str) -> KnownModel | None:
+        """Return the model that judges these lines; None where it is not trained yet."""
+        number = own_models.model_of(cluster, namespace, self.owners)
+        if number == PLATFORM:
+            return self.platform
+        model = self.own.get(number)
+        return model if model is not None and model.version else None
+
+    def _by_model(self, items: list) -> list[tuple[KnownModel, list]]:
+        """Return the lines by the model that judges them now; the others, whose model is not trained, are left out."""
+        groups: dict[int, list] = {}
+        for item in items:
+            model = self._model_of(item.cluster_id, item.namespace_name)
+            if model is not None:
+                groups.setdefault(model.model, []).append(item)
+        return [(self.own.get(number, self.platform), some) for number, some in groups.items()]
 
     def learn_feedback(self) -> list[tuple[str, bytes]]:
         """Learn the users' feedback that is not in the cache yet: the message about it is faster, but may be lost."""
@@ -99,71 +153,41 @@ class WorkloadDrain:
             for row in fresh
             if not row.namespace
         ]
-        return self._learn(items, from_feedback=True) if items else []
+        return self._learn(self.platform, items, from_feedback=True) if items else []
 
     def _learned_until(self) -> datetime | None:
         """Return the time after which there may be feedback that is not in the cache."""
         last = max(self.feedback_times.values(), default=None)
         return last and last - OVERLAP
 
-    def regroup(self) -> list[tuple[str, bytes]]:
+    @staticmethod
+    def _regroup(model: KnownModel) -> list[tuple[str, bytes]]:
         """Learn the templates from all texts, and publish those that are new or have other words."""
-        changed = self.cache.regroup()
-        self.changed = True
+        changed = model.cache.regroup()
+        model.changed = True
         return base.lists(subjects.TEMPLATES_INDEX, [_template(known) for known in changed])
-
-    def _load(self, data: bytes) -> None:
-        try:
-            self.cache.load(data)
-        except Exception as problem:  # damaged, or of another version: the model judges the known texts again
-            log.error("the saved templates cannot be read, starting with an empty cache: %s", problem)
-            self.cache = TemplateCache()
-
-    def _follow_model(self) -> None:
-        """Read which values are usual, where another version serves. A version without them judges no values."""
-        versions = Versions(folders.models())
-        serving = versions.serving() or ""
-        if serving == self.version:
-            return
-        self.values, self.version = UsualValues(), serving
-        try:
-            if serving:
-                self.values = UsualValues.open(versions.folder_of(serving))
-        except (OSError, ValueError) as problem:
-            log.error("the usual values of model version %s cannot be read: %s", serving, problem)
-
-    def judge_values(self, items: list) -> list[tuple]:
-        """Make lines whose text is normal but whose values are not anomalies; return (line, its unusual values)."""
-        reasons = []
-        for item in items:
-            if item.anomaly_level != subjects.NORMAL or self.cache.is_labelled(item.masked_log):
-                continue
-            if unusual := self.values.unusual(item.masked_log, item.log):
-                item.anomaly_level = subjects.ANOMALY
-                item.opnilog_confidence = max(weighing.confidence_of(unusual[0].ratio, 1.0), LEAST)
-                reasons.append(
-                    (item, [(deviation.position, deviation.value, deviation.usual) for deviation in unusual])
-                )
-        return reasons
 
     def stop(self) -> None:
         if self.loaded and self.active.hold():
-            if self.changed:
-                self.save()
+            for model in self._models():
+                if model.changed:
+                    model.save()
             self.active.release()
-
-    def save(self) -> None:
-        folders.write(folders.drain_file(), self.cache.dump())
-        self.changed, self.saved = False, time.monotonic()
 
     # --- handlers --------------------------------------------------------------------------------------------------
     def judge(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
         """Publish hits on `inferenced_logs`, and send misses to the model."""
         if not self.loaded:
             return []
-        items = base.items_of(subjects.PREPROCESSED_WORKLOAD, messages)
+        result = []
+        for model, items in self._by_model(base.items_of(subjects.PREPROCESSED_WORKLOAD, messages)):
+            result += self._judge(model, items)
+        return result
+
+    def _judge(self, model: KnownModel, items: list) -> list[tuple[str, bytes]]:
         hits, misses, unexpected = [], [], []
-        for item, hit in zip(items, self.cache.match_many([item.masked_log for item in items]), strict=True):
+        for item, hit in zip(items, model.cache.match_many([item.masked_log for item in items]), strict=True):
+            item.tenant, item.model_version = model.model, model.cache.version
             if hit is None:
                 misses.append(item)
                 continue
@@ -175,12 +199,12 @@ class WorkloadDrain:
             if hit.unexpected and hit.level == subjects.ANOMALY:
                 unexpected.append((item, hit.unexpected))
             hits.append(item)
-        unexpected += self.judge_values(hits)
-        self.owned.apply(hits)
+        unexpected += model.judge_values(hits)
+        self.owned.apply(hits, with_general=model is not self.platform)
         return [
             *base.lists(subjects.INFERENCED, hits),
             *base.json_lists(subjects.EXPLANATIONS, _explanations(unexpected)),
-            *base.lists(subjects.OPNILOG_WORKLOAD, misses),
+            *base.lists(subjects.OPNILOG_WORKLOAD if model is self.platform else subjects.OWN_MODEL_LOGS, misses),
         ]
 
     def known_verdicts(self, data: bytes) -> Reply | None:
@@ -194,58 +218,82 @@ class WorkloadDrain:
         for cluster, namespace, deployment, texts, lines in base.read_questions(data):
             verdicts = None
             if self.workloads.covers((cluster, namespace, deployment)):
-                verdicts = []
+                verdicts, model = [], self._model_of(cluster, namespace)
                 for masked, count in zip(texts, lines, strict=True):
-                    verdict = self._known(cluster, namespace, masked, count) if room > 0 else None
+                    asked = room > 0 and model is not None
+                    verdict = self._known(model, cluster, namespace, masked, count) if asked else None
                     room -= len(masked) + len(verdict[1]) if verdict else 0
                     verdicts.append(verdict)
             answer.append(verdicts)
         return Reply(base.dump(answer))
 
-    def _known(self, cluster: str, namespace: str, masked: str, count: int) -> list | None:
-        hit = self.cache.match(masked, count)
+    def _known(self, model: KnownModel, cluster: str, namespace: str, masked: str, count: int) -> list | None:
+        hit = model.cache.match(masked, count)
         if hit is None:
             return None
         level, confidence, unexpected = hit.level, hit.confidence, hit.unexpected
-        own = self.owned.level(cluster, namespace, masked)
+        own = self.owned.level(cluster, namespace, masked, with_general=model is not self.platform)
+        number = [model.model] if model.model else []
         if own is not None:
             level, confidence, unexpected = own, None, None
         if confidence is not None:
             confidence = max(confidence, LEAST)
         if level == subjects.ANOMALY:
-            return [level, hit.template, hit.cluster_id, confidence, unexpected, []]
-        limits = [] if own or self.cache.is_labelled(masked) else self.values.limits(masked, count)
-        return [level, hit.template, hit.cluster_id, confidence, None, limits]
+            return [level, hit.template, hit.cluster_id, confidence, unexpected, [], *number]
+        limits = [] if own or model.cache.is_labelled(masked) else model.values.limits(masked, count)
+        return [level, hit.template, hit.cluster_id, confidence, None, limits, *number]
 
     def explanations(self, messages: list[bytes]) -> None:
         """Keep with the text which words the model did not expect, for the next lines of that text."""
         for message in messages if self.loaded else ():
             for explanation in base.read_explanations(message):
                 # Not of values, which are those of one line.
-                if all(len(said) == 2 for said in explanation["unexpected"]):
-                    self.cache.explain(explanation["masked_log"], explanation["unexpected"])
-                    self.changed = True
+                version = explanation["version"]
+                model = next((model for model in self._models() if model.cache.version == version), None)
+                if model is not None and all(len(said) == 2 for said in explanation["unexpected"]):
+                    model.cache.explain(explanation["masked_log"], explanation["unexpected"])
+                    model.changed = True
 
     def learn(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
         """Learn the model's verdicts, and publish them with their templates; new templates are published, too."""
         if not self.loaded:
             return []
-        items = base.items_of(subjects.MODEL_INFERENCED_WORKLOAD, messages)
-        judged = [item for item in items if item.anomaly_level]
-        return self._learn(judged)
+        return self._learn_verdicts(subjects.MODEL_INFERENCED_WORKLOAD, messages, own=False)
+
+    def learn_own(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        """Learn the verdicts of tenants' own models: those of the version that serves."""
+        return self._learn_verdicts(subjects.OWN_MODEL_VERDICTS, messages, own=True) if self.loaded else []
+
+    def _learn_verdicts(self, subject: str, messages: list[bytes], *, own: bool) -> list[tuple[str, bytes]]:
+        """Learn what the model has judged that judges these lines now. Others are left out: whoever moved to another
+        tenant meanwhile, and a version that serves no more.
+        """
+        result = []
+        for model, items in self._by_model(base.items_of(subject, messages)):
+            if own == (model is not self.platform):
+                judged = [item for item in items if item.anomaly_level]
+                if own:
+                    judged = [item for item in judged if item.model_version == model.cache.version]
+                result += self._learn(model, judged)
+        return result
 
     def feedback(self, data: bytes) -> list[tuple[str, bytes]]:
         """Learn a user's feedback on masked texts, which overrides the model's verdicts from now on."""
         items = [item for item in payloads.decode(data) if item.masked_log and item.anomaly_level]
-        return self._learn(items, from_feedback=True) if self.loaded else []
+        if not self.loaded:
+            return []
+        own = [item for item in items if own_models.model_of(item.cluster_id, item.namespace_name, self.owners)]
+        for item in own:
+            item._id = ""  # the line has its own model's template; its verdict is settled in the store
+        return self._learn(self.platform, items, from_feedback=True)
 
-    def _learn(self, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
+    def _learn(self, model: KnownModel, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
         verdicts = [
             (item.masked_log, item.anomaly_level, item.log, None if from_feedback else item.opnilog_confidence)
             for item in items
         ]
-        learned = self.cache.learn(verdicts, from_feedback=from_feedback)
-        self.changed = self.changed or bool(items)
+        learned = model.cache.learn(verdicts, from_feedback=from_feedback)
+        model.changed = model.changed or bool(items)
         changed = {}
         for item, known in zip(items, learned, strict=True):
             item.template_matched, item.template_cluster_id = known.template, known.cluster_id
@@ -253,8 +301,10 @@ class WorkloadDrain:
                 changed[known.cluster_id] = _template(known)
         reasons = []
         if not from_feedback:
-            reasons = self.judge_values(items)
-            self.owned.apply(items)
+            for item in items:
+                item.tenant = model.model
+            reasons = model.judge_values(items)
+            self.owned.apply(items, with_general=model is not self.platform)
         return [
             *base.lists(subjects.INFERENCED, [item for item in items if item._id]),
             *base.json_lists(subjects.EXPLANATIONS, _explanations(reasons)),
@@ -269,12 +319,14 @@ class WorkloadDrain:
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
         """Drop the cached verdicts when a new model serves or the model is reset; not when a training starts."""
         update = base.read_json(data)
-        self._follow_model()
+        self.platform.follow()
         new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
         return self._forget(update.get("status") or "") if new else []
 
     def _forget(self, status: str) -> list[tuple[str, bytes]]:
-        """Drop every verdict but the users' feedback, which applies to every model; at a reset the templates, too."""
+        """Drop the verdicts of the platform's model but the users' feedback, which applies to every version; at a reset
+        the templates, too.
+        """
         if not self.loaded:
             return []
         if status == subjects.STATUS_RESET:
@@ -282,8 +334,8 @@ class WorkloadDrain:
         else:
             self.cache.forget_verdicts()
         self.feedback_times = {}
-        messages = [*self.learn_feedback(), *self.regroup()]
-        self.save()
+        messages = [*self.learn_feedback(), *self._regroup(self.platform)]
+        self.platform.save()
         return messages
 
 

@@ -13,9 +13,9 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 from django.utils import timezone
 
-from aiops import lifecycle, logstore
+from aiops import logstore
 from aiops.intake import accept, quota
-from aiops.judging import alerts, watching
+from aiops.judging import alerts, own_models, watching
 from aiops.training import unjudged
 from aiops.wire import kv
 from kernel import clock
@@ -78,10 +78,9 @@ class Housekeeping:
         if not self.active.hold():
             return 0
         try:
-            with reachable():
-                if lifecycle.serving() is None:
-                    return 0
             watched = watching.triples()
+            with reachable():
+                watched = own_models.judged(watched)
             if not watched:
                 return 0
             lines, _more = logstore.get().search(

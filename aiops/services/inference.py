@@ -1,4 +1,6 @@
-"""CPU inferencing: offers each batch to the GPU for a second, and scores it itself unless the GPU took it."""
+"""CPU inferencing: offers each batch to the GPU for a second, and scores it itself unless the GPU took it. Lines of
+tenants' own models are scored here only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kernel.errors import Fault
 from kernel.serve import Route
 
 from . import base
-from .scoring import ServingModel
+from .scoring import OwnModels, ServingModel
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +26,12 @@ class Inference:
 
     def __init__(self, ask=bus.request):
         self.model = ServingModel("cpu")
+        self.own = OwnModels()
         self.ask = ask
         self.no_offer_until = 0.0
         self.subjects = {
             subjects.OPNILOG_WORKLOAD: Route(self.infer, "workers", subjects.MAX_OFFER, LINGER_S),
+            subjects.OWN_MODEL_LOGS: Route(self.infer_own, "workers", subjects.MAX_OFFER, LINGER_S),
             subjects.MODEL_UPDATE: Route(self.model_update),
         }
         self.ticks = ((5.0, self.poll, self.model.is_loaded),)
@@ -51,6 +55,9 @@ class Inference:
                 if not self.taken(data):
                     result += self.model.judge(payloads.decode(data))
         return result
+
+    def infer_own(self, messages: list[bytes]) -> list[tuple[str, bytes]]:
+        return self.own.judge(base.items_of(subjects.OWN_MODEL_LOGS, messages))
 
     def taken(self, data: bytes) -> bool:
         """Return whether the GPU has taken the batch. `NO`, no answer, no listener and any other reply mean that it has

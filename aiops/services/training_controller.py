@@ -83,7 +83,9 @@ class TrainingController:
             kv.put_parameters(uuid or str(uuids.uuid4()), workloads)
 
     def model_status(self, data: bytes) -> Reply:
-        if lease.is_live(lease.current()):
+        current = lease.current()
+        run = lifecycle.find(current.get("uuid") or "")
+        if lease.is_live(current) and (run is None or run.tenant_id is None):  # of the platform's model
             return Reply(subjects.TRAINING.encode())
         trained = lifecycle.serving() is not None or bool(kv.last_trained().workloads)
         return Reply((subjects.COMPLETED if trained else subjects.NOT_STARTED).encode())

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from aiops import logstore
 from aiops.intake import accept, tail
+from aiops.judging import own_models
 from aiops.wire import subjects
 from kernel.errors import Fault
 from kernel.serve import Route
@@ -99,6 +100,8 @@ def owner(cluster: str, namespace: str) -> dict:
 def verdict(item) -> dict:
     """Return the fields that a verdict changes, without empty ones."""
     fields = {name: getattr(item, name) for name in FIELDS if getattr(item, name)}
+    if item.tenant and item.inference_model:
+        fields["inference_model"] = own_models.stored(item.inference_model, item.tenant)
     if item.template_cluster_id:
         fields["template_cluster_id"] = item.template_cluster_id
     if item.inference_model == subjects.OPNILOG or (item.inference_model == subjects.DRAIN and item.opnilog_confidence):

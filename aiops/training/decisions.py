@@ -72,6 +72,12 @@ def step(send: Send, gpu_runs: Callable[[], bool]) -> bool:
     return True
 
 
+def is_pending() -> bool:
+    """Return whether something is left to do about the last request."""
+    asked, decision = kv.parameters(), kv.decision()
+    return asked is not None and (decision.get("uuid") != asked.uuid or decision.get("state") != DONE)
+
+
 def reset(send: Send) -> None:
     """Return to no model: cancel a running training, serve nothing, watch nothing."""
     lifecycle.cancel_running(CANCELLED, by="training controller")

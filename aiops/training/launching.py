@@ -10,10 +10,7 @@ import json
 import logging
 import os
 import shutil
-import time
-from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -21,8 +18,7 @@ from django.utils import timezone
 
 import opnilog
 import runners
-from aiops import lifecycle, logstore
-from aiops.judging import feedback
+from aiops import lifecycle
 from aiops.models import State, TrainingRun
 from aiops.wire import folders, kv, lease, subjects
 from kernel import after_commit, bus
@@ -32,18 +28,18 @@ from kernel.messages import Message, message_of
 from opnilog.store import verify
 from runners import RunSpec, RunStatus, owned
 
-from . import decisions, requests, session_data, training_data, versions
+from . import decisions, fetching, own_training, requests, versions
+from .fetching import LINES, SESSIONS
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3  # of a run that was lost with its machine; a failed one is not repeated
-BEAT_EVERY_S = 5.0
 AGAIN_AFTER_S = 20.0
 LOOK_AGAIN_MS = 1000
 RECENT = timedelta(hours=1)
 OPNI_STEPS = 600  # at most, of the network for Opni's services
 PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
-LINES, SESSIONS, CODE = "lines.jsonl", "sessions.jsonl", "code"  # in the training's folder
+CODE = "code"  # in the training's folder
 BY = "runner"
 OWNER = 0  # of no user: the number of none
 
@@ -56,15 +52,15 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
 
     def order(self, pk: int) -> TrainingRun | None:
         run = TrainingRun.objects.filter(pk=pk).first()
-        if run is None or run.has_ended or run.run_started:
+        if run is None or run.has_ended or run.run_started or (run.queued and not own_training.take_turn(run)):
             return None
         return lifecycle.order_run(pk, max(1, run.attempt))
 
     def prepare(self, run: TrainingRun) -> bool:
         """Fetch the lines; a training without any has failed."""
-        if _fetch(run):
+        if fetching.fetch(run):
             return True
-        self.fail(run.pk, _nothing_to_learn(run))
+        self.fail(run.pk, fetching.nothing_to_learn(run))
         return False
 
     def spec(self, run: TrainingRun) -> RunSpec:
@@ -79,7 +75,7 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
         return True
 
     def started(self, run: TrainingRun) -> None:
-        lifecycle.note_start(run.pk, run.run_name, _count_lines(run))
+        lifecycle.note_start(run.pk, run.run_name, fetching.count_lines(run))
 
     def running(self, run: TrainingRun, status: RunStatus, follow: bool) -> None:
         if status.waits:
@@ -126,7 +122,7 @@ def poll(run: TrainingRun) -> None:
     _keep_lease(run)
     if run.run_started:
         RUNS.poll(run)
-    elif run.lease_until < timezone.now():
+    elif not run.queued and run.lease_until < timezone.now():
         problem = run.reason or Message("no worker has accepted it")
         RUNS.fail(run.pk, Message("could not be started: %(problem)s", problem=problem))
     elif lifecycle.order_again(run.pk, AGAIN_AFTER_S):
@@ -146,7 +142,7 @@ def settle(pk: int, follow: bool = True) -> None:
     if not run.announced:
         if run.state == State.COMPLETED:
             _announce(run)
-        elif run.reason != decisions.CANCELLED:
+        elif run.tenant_id is None and run.reason != decisions.CANCELLED:
             requests.failed(str(run.uuid), run.reason)
         lifecycle.note_sent(pk, announced=True)
     if not RUNS.clean(run, settings.JOB_CANCEL_GRACE_S) and follow:
@@ -154,44 +150,6 @@ def settle(pk: int, follow: bool = True) -> None:
 
 
 # --- the run -------------------------------------------------------------------------------------------------------
-def _fetch(run: TrainingRun) -> int:
-    """Write the lines of the query to a file and return their number; a later attempt reuses the file."""
-    path = folders.training(run.uuid) / LINES
-    payload = run.payload["payload"]
-    if not path.exists():
-        most = payload.get("max_size") or training_data.most_lines(path)
-        documents = logstore.get().scan(payload["query"])
-        training_data.write(_beating(run.pk, documents), path, most, feedback.labels(), feedback.examples())
-    lines = _count_lines(run)
-    sessions = path.with_name(SESSIONS)
-    if lines and not sessions.exists():
-        window = payload["query"]["query"]["bool"]["filter"][0]["range"]["time"]
-        most = training_data.most_lines(path) // 2
-        beating = partial(_beating, run.pk)
-        session_data.write(sessions, run.workloads, window, most, feedback.labels(), beating)
-    return lines
-
-
-def _count_lines(run: TrainingRun) -> int:
-    with (folders.training(run.uuid) / LINES).open("rb") as file:
-        return sum(1 for _ in file)
-
-
-def _beating(pk: int, documents: Iterable[dict]) -> Iterator[dict]:
-    beaten = time.monotonic()
-    for document in documents:
-        if time.monotonic() - beaten > BEAT_EVERY_S:
-            beaten = time.monotonic()
-            lifecycle.beat(pk, stage=subjects.FETCHING)
-        yield document
-
-
-def _nothing_to_learn(run: TrainingRun) -> str:
-    window = run.payload["payload"]["query"]["query"]["bool"]["filter"][0]["range"]["time"]
-    minutes = max(1, round((int(window["lte"]) - int(window["gte"])) / 60000))
-    return Message("the watched workloads have no log lines in the last %(minutes)s minutes", minutes=minutes)
-
-
 def _spec(run: TrainingRun) -> RunSpec:
     """Return the run's specification, with paths relative to the run's folder: it may have another path where the run
     is. It is isolated like a job: it sees its own folder and nothing else of the platform's, and has no network, since
@@ -202,7 +160,8 @@ def _spec(run: TrainingRun) -> RunSpec:
     command += ["--out", f"out-{run.attempt}", "--progress", f"progress-{run.attempt}.jsonl"]
     command += ["--sessions", SESSIONS]
     chosen = {"session_quiet_s": settings.AIOPS_SESSION_QUIET_S}
-    chosen |= {**({"opni_steps": OPNI_STEPS} if settings.AIOPS_S3_BUCKET else {}), **settings.AIOPS_TRAINING_PARAMETERS}
+    offered = settings.AIOPS_S3_BUCKET and not run.tenant_id
+    chosen |= {**({"opni_steps": OPNI_STEPS} if offered else {}), **settings.AIOPS_TRAINING_PARAMETERS}
     kernel_storage.write_atomic(folder / "parameters.json", json.dumps(chosen).encode())
     command += ["--parameters", "parameters.json"]
     _copy_code(folder)
@@ -281,6 +240,8 @@ def _report(run: TrainingRun, rows: list[dict]) -> bool:
     if all(getattr(run, name) == value for name, value in fields.items()):
         return False
     lifecycle.beat(run.pk, **fields)
+    if run.tenant_id is not None:
+        return True  # the status is the platform's model's
     requests.set_status(
         subjects.TRAINING,
         uuid=str(run.uuid),
@@ -296,7 +257,7 @@ def _report(run: TrainingRun, rows: list[dict]) -> bool:
 
 def _keep_lease(run: TrainingRun) -> None:
     """Keep the lease while the row trains and is alive, also when another controller ordered it."""
-    if run.lease_until < timezone.now():
+    if run.queued or run.lease_until < timezone.now():
         return
     owner = run.run_name or "platform"
     current = lease.current()
@@ -333,7 +294,15 @@ def _adopt(run: TrainingRun) -> None:
 
 
 def _send_job_end(run: TrainingRun) -> None:
-    """Send JobEnd exactly once: the process that sets the mark sends it, and takes the mark back when that fails."""
+    """Send JobEnd exactly once: the process that sets the mark sends it, and takes the mark back when that fails.
+
+    A training that has never left the queue began no job.
+    """
+    if run.queued:
+        if lease.end(str(run.uuid)):  # killed just before it left
+            bus.send([(subjects.GPU_JOB_STATUS, subjects.JOB_END)])
+        lifecycle.note_sent(run.pk, job_end_sent=True)
+        return
     if not TrainingRun.objects.filter(pk=run.pk, job_end_sent=False).update(job_end_sent=True):
         return
     try:
@@ -342,6 +311,8 @@ def _send_job_end(run: TrainingRun) -> None:
         lifecycle.note_sent(run.pk, job_end_sent=False)
         raise
     lease.end(str(run.uuid))  # if this fails, `free_lease` does it
+    for pk in own_training.waiting():
+        after_commit.enqueue("aiops.train", pk, queue=lifecycle.QUEUE)
 
 
 def free_lease() -> None:
@@ -358,6 +329,8 @@ def _announce(run: TrainingRun) -> None:
     if not run.versions.filter(serving=True).exists():
         return  # reset or rolled back meanwhile: nothing new serves
     versions.follow()
+    if run.tenant_id is not None:
+        return
     kv.put_last_trained(run.payload)
     requests.set_status(
         subjects.COMPLETED,

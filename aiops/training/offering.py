@@ -80,7 +80,8 @@ def note_announced() -> None:
 
 def others_train() -> bool:
     """Return whether a service that is not ours trains now."""
-    return lease.is_live(lease.current()) and not TrainingRun.objects.filter(state=State.TRAINING).exists()
+    ours = TrainingRun.objects.filter(state=State.TRAINING, queued=False)
+    return lease.is_live(lease.current()) and not ours.exists()
 
 
 def _files(row: ModelVersion) -> dict[str, Path] | None:

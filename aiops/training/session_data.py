@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from aiops import logstore
+from aiops.judging import own_models
 from aiops.logstore.base import Names
 from aiops.wire.subjects import ANOMALY
 from aiops.wire.watchlist import triples
@@ -30,9 +31,11 @@ def write(
     most: int,
     labels: Mapping[str, str],
     beating: Callable[[Iterable[dict]], Iterator[dict]],
+    model: int = own_models.PLATFORM,
 ) -> None:
     """Write the lines of the workloads in the window (`gte` and `lte`, ms) as JSON lines, atomically, those of a
-    workload one after the other; at most `most`, of each the newest MAX_LINES. `beating` passes them on. Raises Fault.
+    workload one after the other; at most `most`, of each the newest MAX_LINES. `beating` passes them on. Anomalies are
+    those of `model`. Raises Fault.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
@@ -41,7 +44,9 @@ def write(
         for names in sorted(triples(workloads)):
             if left <= 0:
                 break
-            for row, _ in zip(_rows(names, window, labels, beating), range(min(left, 2 * MAX_LINES)), strict=False):
+            for row, _ in zip(
+                _rows(names, window, labels, beating, model), range(min(left, 2 * MAX_LINES)), strict=False
+            ):
                 file.write(json.dumps(row) + "\n")
                 left -= 1
         file.flush()
@@ -49,7 +54,7 @@ def write(
     draft.replace(path)
 
 
-def _rows(names: Names, window: Mapping, labels: Mapping[str, str], beating) -> Iterator[dict]:
+def _rows(names: Names, window: Mapping, labels: Mapping[str, str], beating, model: int) -> Iterator[dict]:
     store = logstore.get()
     begin, end = int(window["gte"]), int(window["lte"])
     lines = store.count(_query(names, begin, end))
@@ -66,9 +71,13 @@ def _rows(names: Names, window: Mapping, labels: Mapping[str, str], beating) -> 
             row["attributes"] = document["attributes"]
         if label := labels.get(masked):
             row["label"] = label
-        elif document.get("anomaly_level") == ANOMALY or any(word in log.lower() for word in KEYWORDS):
+        elif _is_anomaly(document, model) or any(word in log.lower() for word in KEYWORDS):
             row["problem"] = True
         yield row
+
+
+def _is_anomaly(document: Mapping, model: int) -> bool:
+    return document.get("anomaly_level") == ANOMALY and own_models.read(document)[1] == model
 
 
 def _query(names: Names, begin: int, end: int) -> dict:

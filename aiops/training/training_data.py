@@ -12,7 +12,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from aiops.wire.subjects import ANOMALY, NULOG_TRAIN
+from aiops.judging import own_models
+from aiops.wire.subjects import ANOMALY, DRAIN, NULOG_TRAIN, OPNILOG
 from aiops.wire.watchlist import triples
 from opnilog.masking import mask
 
@@ -25,12 +26,17 @@ DISK_SHARE = 0.8
 KEPT = ("log", "masked_log", "label")
 
 
-def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
+def query(workloads: dict, begin_ms: int, end_ms: int, model: int = own_models.PLATFORM) -> dict:
     """Return the query for the workloads' lines in the window, without known anomalies and lines that name problems.
+    What another model took for an anomaly is none for a tenant's own.
 
     It differs from the original's query where that is wrong: phrases are quoted, OR is an operator, the level's field
     is a keyword already, and every name is searched in its own field only.
     """
+    anomalies: dict = {"match": {"anomaly_level": ANOMALY}}
+    if model != own_models.PLATFORM:
+        by = [own_models.stored(name, model) for name in (DRAIN, OPNILOG)]
+        anomalies = {"bool": {"filter": [{"term": {"anomaly_level": ANOMALY}}, {"terms": {"inference_model": by}}]}}
     return {
         "query": {
             "bool": {
@@ -38,7 +44,7 @@ def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
                 "minimum_should_match": 1,
                 "should": [{"query_string": {"query": _workload(*names)}} for names in sorted(triples(workloads))],
                 "must_not": [
-                    {"match": {"anomaly_level": ANOMALY}},
+                    anomalies,
                     {"query_string": {"query": " OR ".join(map(_phrase, KEYWORDS)), "default_field": "log"}},
                 ],
             }
@@ -46,14 +52,23 @@ def query(workloads: dict, begin_ms: int, end_ms: int) -> dict:
     }
 
 
-def order(uuid: str, workloads: dict, *, window_s: int, now_s: float, count: int, folder: Path) -> dict:
+def order(
+    uuid: str,
+    workloads: dict,
+    *,
+    window_s: int,
+    now_s: float,
+    count: int,
+    folder: Path,
+    model: int = own_models.PLATFORM,
+) -> dict:
     """Return the body of `train`."""
     end_ms = int(now_s * 1000)
     return {
         "max_size": most_lines(folder),
         "count": count,
         "parameters": {"uuid": uuid, "workloads": workloads},
-        "query": query(workloads, end_ms - window_s * 1000, end_ms),
+        "query": query(workloads, end_ms - window_s * 1000, end_ms, model),
     }
 
 

@@ -14,6 +14,7 @@ from django.db import transaction
 from accounts import notices
 from accounts.models import ADMINISTRATORS, State, User
 from aiops import lifecycle, logstore
+from aiops.judging import own_models
 from aiops.wire import kv, subjects, watchlist
 from kernel.messages import Message
 
@@ -64,6 +65,9 @@ def _count() -> int:
     training = status is not None and status["status"] == subjects.TRAINING
     watched = watchlist.triples(kv.watched() or {})
     if not watched or training or lifecycle.serving() is not None:
+        return 0
+    watched = own_models.those_of(watched, own_models.PLATFORM)
+    if not watched:
         return 0
     now = time.time()
     return logstore.get().count(query(watched, int((now - NOTIFIED_AFTER_S) * 1000), int((now - WINDOW_S) * 1000)))

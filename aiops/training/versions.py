@@ -22,21 +22,23 @@ from . import offering, requests
 log = logging.getLogger(__name__)
 
 YOUNG_S = 300
-KEPT = 5  # besides the serving one
+KEPT = 5  # of each model, besides the serving one
 
 
-def files() -> Versions:
-    return Versions(folders.models())
+def files(model: int = 0) -> Versions:
+    """Return the versions on disk, with the pointer of the platform's model or of a tenant's."""
+    return Versions(folders.models(), model)
 
 
 def serve(version: str) -> ModelVersion:
-    """Make another version the serving one. Raises Missing; BadVersion; Fault when NATS is unavailable."""
+    """Make another version the serving one of its model. Raises Missing; BadVersion; Fault when NATS is unavailable."""
     if "\x00" in version or not ModelVersion.objects.filter(version=version).exists():
         raise Missing("version")
     verify(files().folder_of(version))
     row = lifecycle.serve_version(version)
     follow()
-    announce()
+    if row.tenant_id is None:
+        announce()
     return row
 
 
@@ -47,18 +49,24 @@ def deactivate() -> None:
 
 
 def follow() -> None:
-    """Make the files' pointer follow the database. Idempotent; called after every change and by reconcile.
+    """Make the files' pointers follow the database. Idempotent; called after every change and by reconcile.
 
     No lock is held while files change, so the slower of two calls may write an outdated pointer: each reads the rows
     again after it has written.
     """
+    tenants = ModelVersion.objects.filter(serving=True, tenant__isnull=False).values_list("tenant_id", flat=True)
+    for model in {0, *files().pointers(), *tenants}:
+        _follow(model)
+
+
+def _follow(model: int) -> None:
     while True:
-        row = lifecycle.serving()
+        row = lifecycle.serving(model or None)
         wanted = row.version if row else None
-        if files().serving() == wanted:
+        if files(model).serving() == wanted:
             return
         try:
-            files().serve(wanted)
+            files(model).serve(wanted)
         except BadVersion as problem:
             log.error("version %s serves by the database, but its files do not: %s", wanted, problem)
             return
@@ -71,13 +79,17 @@ def prune() -> None:
     """
     follow()
     there = files().all()
-    if not TrainingRun.objects.filter(state=State.TRAINING).exists():  # a newer one may be about to get its row
+    if not TrainingRun.objects.filter(
+        state=State.TRAINING, queued=False
+    ).exists():  # a newer one may be about to get its row
         for version in set(there) - set(ModelVersion.objects.values_list("version", flat=True)):
             if not _is_arriving(version):
                 _remove(version)
-    for row in ModelVersion.objects.filter(serving=False).order_by("-pk")[KEPT:]:
-        if _remove(row.version):
-            row.delete()
+    old = ModelVersion.objects.filter(serving=False).order_by("-pk")
+    for tenant_id in set(old.order_by().values_list("tenant_id", flat=True)):
+        for row in old.filter(tenant_id=tenant_id)[KEPT:]:
+            if _remove(row.version):
+                row.delete()
 
 
 def _is_arriving(version: str) -> bool:

@@ -107,7 +107,7 @@ def _ndjson(first: list[dict], pages: Iterator[list[dict]]) -> Iterator[str]:
 
 
 def _objects(rows: list[dict]) -> str:
-    return "".join(json.dumps(shown(row), ensure_ascii=False) + "\n" for row in rows)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in shown(rows))
 
 
 def _csv(first: list[dict], pages: Iterator[list[dict]]) -> Iterator[str]:

@@ -166,7 +166,7 @@ class Logs(ContractView):
         offset = query_int(request, "offset", 0, 0, MAX_OFFSET)
         body = log_search.body(request.user, **given)
         rows, more = logstore.get().search(body, offset + limit)
-        out = LineOut([shown(row) for row in rows[offset:]], many=True).data
+        out = LineOut(shown(rows[offset:]), many=True).data
         lines, exact = (len(rows), True) if more is None else logstore.get().count_up_to(body, MAX_COUNTED)
         headers = {"X-Total-Count": str(lines)}
         if not exact:

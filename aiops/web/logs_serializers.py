@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
+from aiops.judging import own_models
 from kernel import sanitize, sent_times
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer, StrictString
@@ -149,6 +152,9 @@ class LineOut(serializers.Serializer):
     template_matched = serializers.CharField(allow_blank=True)
     template_cluster_id = serializers.IntegerField(allow_null=True)
     inference_model = serializers.CharField(allow_blank=True)
+    model_tenant = serializers.CharField(
+        allow_blank=True, help_text="the tenant whose own model judged the line; empty: the platform's model did"
+    )
     opnilog_confidence = serializers.FloatField(allow_null=True, help_text="0 to 1; low for an anomaly")
 
 
@@ -159,7 +165,13 @@ MAY_BE_BLANK = frozenset(name for name in TEXTS if LineIn().fields[name].allow_b
 NUMBERS = ("template_cluster_id", "opnilog_confidence")
 
 
-def shown(document: dict) -> dict:
-    """Return all fields of a line, including empty ones."""
+def shown(documents: Sequence[dict]) -> list[dict]:
+    """Return all fields of the lines, including empty ones."""
     empty = {**dict.fromkeys(NUMBERS), "attributes": {}}
-    return {name: document.get(name, empty.get(name, "")) for name in LineOut().fields}
+    judges = [own_models.read(document) for document in documents]
+    names = own_models.names_of({model for _judge, model in judges})
+    return [
+        {name: document.get(name, empty.get(name, "")) for name in LineOut().fields}
+        | {"inference_model": judge, "model_tenant": names[model]}
+        for document, (judge, model) in zip(documents, judges, strict=True)
+    ]

@@ -14,12 +14,14 @@ from django.views.decorators.http import require_http_methods
 from aiops import logstore
 from aiops.judging import watching
 from aiops.models import ModelVersion, TrainingRun
-from aiops.training import requests, versions
+from aiops.training import own_training, requests, versions
 from aiops.wire import gpu_info, watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
 from kernel.pages import attempt, page_of
+
+from .training_serializers import tenant_of
 
 WIDTH, HEIGHT = 600, 120  # of the loss curve
 
@@ -47,7 +49,7 @@ def watch(request):
         _fill(context)
     except Fault as fault:
         context["problem"], status = translate(fault.msg), 503
-    run = TrainingRun.objects.first()
+    run = TrainingRun.objects.filter(tenant=None).first()
     context |= {"run": run, "curve": _curve(run.losses) if run else ""}
     return render(request, "aiops/watchlist.html", context, status=status)
 
@@ -118,14 +120,18 @@ def models(request):
         else:
             messages.success(request, _("This version is now active."))
         return redirect("aiops_models")
-    context = {"page": page_of(request, ModelVersion.objects.select_related("run"))}
+    context = {"page": page_of(request, ModelVersion.objects.select_related("run", "tenant"))}
     for row in context["page"]:
+        row.whose = tenant_of(row)
         share = row.manifest.get("odd_share")
         row.alarms = None if share is None else 100 * share
     try:
         context["gpus"] = gpu_info.info()
+        context["own_models"] = own_training.states(request.user)
     except Fault as fault:
         context["problem"] = translate(fault.msg)
+    except ValueError as problem:
+        context["problem"] = str(problem)
     return render(request, "aiops/models.html", context)
 
 

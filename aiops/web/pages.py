@@ -19,7 +19,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from aiops import logstore
 from aiops.intake import quota
-from aiops.judging import feedback, log_search, searches, severity, watching
+from aiops.judging import feedback, log_search, own_models, searches, severity, watching
 from aiops.judging import insights as charts
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
@@ -44,7 +44,7 @@ SEVERITIES = [
     ("info", gettext_lazy("info")),
     ("debug", gettext_lazy("debug")),
 ]
-NO_VERDICT = ("", "unwatched")
+NO_VERDICT = ("", "unwatched", "untrained")
 AFTER_MS = 10_000  # how far after a line its context is searched
 FILTERS = (*searches.FILTERS, "since", "until")
 NOT_LIVE = {"since", "until", "severity", "trace", "span", "attribute"}  # the live tail does not know them
@@ -175,10 +175,17 @@ def line(request):
         "all": store.count(log_search.body(request.user, **workload)) if alike is not None else None,
         "around": _rows([*after[-NEIGHBOURS:], *before]),
         "linked": {"trace_id": "trace", "span_id": "span"},
+        "judged_by": _judged_by(document),
         "feedback": (label := feedback.from_document(document)),
         "full": "" if label else why_not(lambda: feedback.require_room(request.user)),
     }
     return render(request, "aiops/line.html", context)
+
+
+def _judged_by(document: dict) -> str | None:
+    """Return the tenant whose own model has judged the line, "" for the platform's model; None without a verdict."""
+    judge, model = own_models.read(document)
+    return own_models.names_of([model])[model] if judge and document.get("anomaly_level") else None
 
 
 def _marked(masked: str, words: set[str], places: set[int]) -> Iterator[tuple[str, bool]]:

@@ -109,14 +109,14 @@ class Trainings(OperatorView):
     calls = {"GET": Call("List trainings, newest first", READ, out=TrainingOut, many=True, states=tuple(State.values))}
 
     def get(self, request):
-        return self.page(TrainingRun.objects.all())
+        return self.page(TrainingRun.objects.select_related("tenant"))
 
 
 class Versions(OperatorView):
     calls = {"GET": Call("List model versions, newest first", READ, out=VersionOut, many=True)}
 
     def get(self, request):
-        return self.page(ModelVersion.objects.all())
+        return self.page(ModelVersion.objects.select_related("tenant"))
 
 
 class ServeVersion(OperatorView):

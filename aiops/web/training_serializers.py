@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from django.core.exceptions import ObjectDoesNotExist
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from aiops.models import State
+from aiops.judging import own_models
+from aiops.models import ModelVersion, State, TrainingRun
 from aiops.wire.watchlist import MAX_NAME
 from kernel.fields import Invalid, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString
 
@@ -92,7 +95,28 @@ class StatusOut(serializers.Serializer):
     unjudged = serializers.IntegerField(help_text="log lines of the last hour that no model judges; 0 if one serves")
 
 
+@extend_schema_field(str)
+class TenantField(serializers.Field):
+    """The tenant whose own model it is."""
+
+    def __init__(self) -> None:
+        super().__init__(source="*", read_only=True, help_text="whose own model it is; empty: the platform's")
+
+    def to_representation(self, row) -> str:
+        return tenant_of(row)
+
+
+def tenant_of(row: TrainingRun | ModelVersion) -> str:
+    """Return the name of the tenant whose own model it is; "" for the platform's."""
+    try:
+        return row.tenant.name if row.tenant is not None else own_models.DELETED if row.tenant_id else ""
+    except ObjectDoesNotExist:
+        return own_models.DELETED
+
+
 class TrainingOut(serializers.Serializer):
+    tenant = TenantField()
+    queued = serializers.BooleanField(help_text="whether it waits until no other model is trained")
     uuid = serializers.UUIDField()
     state = serializers.ChoiceField(choices=State.choices)
     reason = serializers.CharField(allow_blank=True)
@@ -112,6 +136,7 @@ class TrainingOut(serializers.Serializer):
 
 class VersionOut(serializers.Serializer):
     version = serializers.CharField()
+    tenant = TenantField()
     serving = serializers.BooleanField()
     manifest = serializers.JSONField()
     created = serializers.DateTimeField()

@@ -7,16 +7,18 @@ import json
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_POST
 
 from aiops import lifecycle, logstore
-from aiops.judging import scope, watching
+from aiops.judging import own_models, scope, watching
+from aiops.training import own_training
 from aiops.wire import kv, watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
-from kernel.pages import attempt, number_in, why_not
+from kernel.pages import attempt, number_in, safe_next, why_not
 
 
 @login_required
@@ -31,14 +33,19 @@ def watched(request):
     context, status = {"rows": [], "serving": True}, 200
     try:
         context = {"rows": _rows(request.user), "serving": lifecycle.serving() is not None}
+        context["own_models"] = own_training.states(request.user)
         context["full"] = why_not(lambda: watching.require_room(request.user))
     except Fault as fault:
         context["problem"], status = translate(fault.msg), 503
+    except ValueError as problem:
+        context["problem"] = str(problem)
     return render(request, "aiops/watched.html", context, status=status)
 
 
 def _rows(user) -> list[dict]:
     names = scope.namespaces(user)
+    owners, trained = own_models.owners(), own_models.trained()
+    tenants = own_models.names_of(owners.values())
     mine = {(row.namespace, row.deployment): row for row in watching.visible(user)}
     counts = {
         row[1:3]: row[3]
@@ -55,11 +62,32 @@ def _rows(user) -> list[dict]:
             "deployment": deployment,
             "lines": counts.get((namespace, deployment), 0),
             "row": mine.get((namespace, deployment)),
+            "tenant": tenants[model := own_models.model_of(scope.LOCAL, namespace, owners)],
+            "trained": model in trained,
             "general": (scope.LOCAL, namespace, deployment) in general,
             "key": json.dumps([namespace, deployment]),
         }
         for namespace, deployment in sorted({*mine, *counts}, key=lambda key: (key[0], -counts.get(key, 0), key[1]))
     ]
+
+
+@login_required
+@require_POST
+def train(request):
+    """Start a training of a tenant's own model (`tenant`)."""
+    problem = attempt(lambda: _train(request))
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, _("The training is queued."))
+    return redirect(safe_next(request, reverse("aiops_watched")))
+
+
+def _train(request) -> None:
+    try:
+        own_training.request(request.user, request.POST.get("tenant", ""))
+    except Missing as problem:
+        raise Refused("there is no such log model whose trainings you may start", field="tenant") from problem
 
 
 def _do(request) -> str:

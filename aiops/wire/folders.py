@@ -21,8 +21,15 @@ def training(uuid) -> Path:
     return folder() / "trainings" / str(uuid)
 
 
-def drain_file() -> Path:
-    return folder() / "drain" / "workload.bin"
+def drain_file(model: int = 0) -> Path:
+    """Return the file of DRAIN's templates and verdicts: of the platform's model (0), or of a tenant's."""
+    return folder() / "drain" / (f"tenant-{model}.bin" if model else "workload.bin")
+
+
+def drain_files() -> dict[int, Path]:
+    """Return the files of the tenants' models that are there."""
+    names = {path: path.stem.removeprefix("tenant-") for path in (folder() / "drain").glob("tenant-*.bin")}
+    return {int(number): path for path, number in names.items() if number.isdecimal()}
 
 
 def read(path: Path) -> bytes | None:

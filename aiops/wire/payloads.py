@@ -1,7 +1,7 @@
 """The log protobuf: Payload and PayloadList, as bytes and back. Used by every service and by the intake.
 
-The classes are protobuf's own, made from the fourteen fields below (package `loganomaly`, Opni's numbers), so unknown
-fields of a newer sender are kept when a message is passed on. A wrong payload raises WireError.
+The classes are protobuf's own, made from the fourteen fields below (package `loganomaly`, Opni's numbers) and two of
+ours, so unknown fields of a newer sender are kept when a message is passed on. A wrong payload raises WireError.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ FIELDS = (
     ("deployment", _TYPE.TYPE_STRING),
     ("service", _TYPE.TYPE_STRING),
 )
+# Ours, which Opni's services pass on unread: the tenant whose own model judges the line (0: the platform's), and the
+# version of it.
+OWN_FIELDS = (("tenant", 1001, _TYPE.TYPE_INT64), ("model_version", 1002, _TYPE.TYPE_STRING))
 HEAD_ROOM = 1 << 12  # below the server's limit
 
 
@@ -43,6 +46,8 @@ def _classes():
     file = descriptor_pb2.FileDescriptorProto(name="mlp/log_anomaly.proto", package="loganomaly", syntax="proto3")
     payload = file.message_type.add(name="Payload")
     for number, (name, kind) in enumerate(FIELDS, start=1):
+        payload.field.add(name=name, number=number, type=kind, label=_TYPE.LABEL_OPTIONAL)
+    for name, number, kind in OWN_FIELDS:
         payload.field.add(name=name, number=number, type=kind, label=_TYPE.LABEL_OPTIONAL)
     items = file.message_type.add(name="PayloadList").field.add(name="items", number=1, type=_TYPE.TYPE_MESSAGE)
     items.label, items.type_name = _TYPE.LABEL_REPEATED, ".loganomaly.Payload"

@@ -32,6 +32,8 @@ WORKLOAD_PARAMETERS = "workload_parameters"
 FEEDBACK = "mlp.aiops.feedback"
 EXPLANATIONS = "mlp.aiops.explanations"
 KNOWN_VERDICTS = "mlp.aiops.known_verdicts"
+OWN_MODEL_LOGS = "mlp.aiops.own_model_logs"
+OWN_MODEL_VERDICTS = "mlp.aiops.own_model_verdicts"
 
 # --- words ---------------------------------------------------------------------------------------------------------
 JOB_START, JOB_END = b"JobStart", b"JobEnd"
@@ -129,13 +131,19 @@ SUBJECTS = {
         Subject(WORKLOAD_PARAMETERS, "gateway (G1)", "training-controller", "controllers", "ignored",
                 reply="`{cluster:{namespace:[deployment]}}`", opni_queue="", note=SHARED),
         Subject(EXPLANATIONS, "inference, gpu-controller, drain", "write-back", "workers",
-                '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`',
+                '`[{"_id":…,"cluster_id":…,"namespace_name":…,"masked_log":…,"unexpected":[[position,word],…]}]`'
+                '; `"version"` of a tenant\'s own model',
                 also=(("drain", ""),),
                 note="our own: which words of an anomaly the model did not expect, or `[position,value,usual]`"),
+        Subject(OWN_MODEL_LOGS, "drain, on a miss", "inference", "workers", f"{LIST} with `model_version`",
+                note="our own: lines that a tenant's own model judges"),
+        Subject(OWN_MODEL_VERDICTS, "inference", "drain", "", f"{LIST} with `tenant` and `model_version`",
+                note="our own: their verdicts; the active replica alone learns"),
         Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
         Subject(
             KNOWN_VERDICTS, "log intake", "drain", "", "`[[cluster,namespace,deployment,[text,…],[lines,…]],…]`",
-            reply="`[null or [null or [level,template,number,confidence,unexpected,limits],…],…]`",
+            reply="`[null or [null or [level,template,number,confidence,unexpected,limits],…],…]`; a "
+            "seventh is the tenant whose own model gave it",
             note="our own: verdicts of masked texts, to be stored with their lines; the active replica answers",
         ),
     )

@@ -1,6 +1,5 @@
-"""Each lifecycle function locks its row before reading it: it waits for a lock that another transaction holds.
-
-A verb without it would only wait when it writes: the statement that waits must be the one that locks and reads.
+"""Each lifecycle function locks its row before reading it: it waits for a lock that another transaction holds. A verb
+without it would only wait when it writes: the statement that waits must be the one that locks and reads.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ LOCKLESS = {
     app_trash: {"require_restorable"},
     workspaces: workspace_verbs.LOCKLESS,
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
-    | {"give_back", "needs", "held", "admit"},
+    | {"give_back", "needs", "held", "admit", "create_own"},
     environments: environment_verbs.LOCKLESS,
     idle: {"apply", "idle_for", "is_quiet", "last_sample", "written"},
     preemption: {"run", "choose", "step"},
@@ -106,8 +105,8 @@ def app(**fields) -> Application:
 def training(**fields) -> TrainingRun:
     run = TrainingRun.objects.create(**{"run_name": "run", **fields})
     if run.reserved:
-        request = {"id": trainings.request_id(run.uuid), "applier": trainings.APPLIER, "owner": trainings.OWNER}
-        tcc.try_(request_type="request", **request, ram=1)
+        whose = {"applier": trainings.APPLIER, "owner": trainings.OWNER}
+        tcc.try_(id=trainings.request_id(run.uuid), request_type="request", ram=1, **whose)
     return run
 
 
@@ -278,6 +277,7 @@ def of_trainings() -> Iterator[Case]:
         ("order_run", {}, lambda row: trainings.order_run(row.pk, 1)),
         ("order_run: again", {"attempt": 1}, lambda row: trainings.order_run(row.pk, 1)),
         ("order_run: of an ended one", {"state": "error"}, lambda row: trainings.order_run(row.pk, 1)),
+        ("leave_queue", {"queued": True}, lambda row: trainings.leave_queue(row.pk, {}, {})),
         ("note_wait", {}, lambda row: trainings.note_wait(row.pk, "x")),
         ("note_start", {"reason": "x"}, lambda row: trainings.note_start(row.pk, "run", 5)),
         ("note_start: reserved", {"reserved": True}, lambda row: trainings.note_start(row.pk, "run", 5)),

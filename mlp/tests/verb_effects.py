@@ -349,6 +349,7 @@ EFFECTS = {
         "forget: once ready": Effect("ready", "tried"),
     },
     trainings: {
+        "leave_queue": Effect("training", fields="queued, lease_until"),
         "order_run": Effect("training", "tried", fields="attempt, run_name, gpu, reserved"),
         "order_run: again": Effect("training"),
         "order_run: of an ended one": Effect("error"),

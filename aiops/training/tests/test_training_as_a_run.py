@@ -13,7 +13,7 @@ import pytest
 import runners
 from aiops import lifecycle, reconcile
 from aiops.models import TrainingRun
-from aiops.training import launching, requests
+from aiops.training import fetching, launching, requests
 from aiops.wire import folders, kv, subjects
 from kernel import storage
 from kernel.tests.nats_tools import until
@@ -46,7 +46,7 @@ json.dump(told, open("told.json", "w"))
 
 @pytest.fixture(autouse=True)
 def lines(monkeypatch):
-    monkeypatch.setattr(launching.logstore, "get", Store)
+    monkeypatch.setattr(fetching.logstore, "get", Store)
 
 
 @pytest.fixture

@@ -32,6 +32,9 @@ GET    /aiops/searches/{id}                                                     
 PUT    /aiops/searches/{id}                                                       full
 DELETE /aiops/searches/{id}                                                       full
 GET    /aiops/templates                                                           full read submit
+GET    /aiops/tenant_models                                                       full read submit
+GET    /aiops/tenant_models/{tenant}                                              full read submit
+PUT    /aiops/tenant_models/{tenant}:train                                        full
 GET    /aiops/trainings                                                           full read submit
 GET    /aiops/versions                                                            full read submit
 PUT    /aiops/versions/{version}:serve                                            full

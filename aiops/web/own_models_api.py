@@ -1,0 +1,66 @@
+"""REST on the models that tenants have of their own: their state, and their trainings."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from aiops.training import own_training
+from kernel.effects import READ
+from kernel.errors import Fault
+from kernel.messages import Message
+from kernel.views import Call, ContractView, query_int
+
+from .training_serializers import TrainingOut
+
+
+class OwnModelOut(serializers.Serializer):
+    tenant = serializers.CharField(help_text="whose model it is")
+    status = serializers.CharField(
+        help_text="`no model trained`: the lines are not judged; `queued` until no other model is trained, `training`, "
+        "`completed`, `training failed`"
+    )
+    place = serializers.IntegerField(allow_null=True, help_text="of a queued training among these, from 1")
+    version = serializers.CharField(allow_blank=True, help_text="the version that serves; empty: none")
+    since = serializers.DateTimeField(allow_null=True, help_text="since when it serves")
+    workloads = serializers.IntegerField(help_text="watched workloads whose lines it judges")
+    training = TrainingOut(source="run", allow_null=True, help_text="the last one")
+
+
+def told(work):
+    """Return what the work returns. Raises Fault for a watchlist that cannot be read, too."""
+    try:
+        return work()
+    except ValueError as problem:
+        raise Fault(Message("the watchlist cannot be read: %(problem)s", problem=str(problem))) from problem
+
+
+class OwnModels(ContractView):
+    """Those of the tenants that the user administers."""
+
+    kind = "log model"
+    calls = {"GET": Call("List tenants' own log models", READ, out=OwnModelOut, many=True)}
+
+    def get(self, request):
+        rows = told(lambda: own_training.states(request.user))
+        limit, offset = query_int(request, "limit", 1000, 1, 1000), query_int(request, "offset", 0, 0)
+        page = OwnModelOut(rows[offset : offset + limit], many=True).data
+        return Response(page, headers={"X-Total-Count": str(len(rows))})
+
+
+class OwnModelDetail(ContractView):
+    kind = "log model"
+    calls = {"GET": Call("Get a tenant's own log model", READ, out=OwnModelOut)}
+
+    def get(self, request, tenant):
+        return self.answer(told(lambda: own_training.state(request.user, tenant)))
+
+
+class OwnModelTrain(ContractView):
+    """Returns when the training is queued."""
+
+    kind = "log model"
+    calls = {"PUT": Call("Train a tenant's own log model", out=TrainingOut)}
+
+    def put(self, request, tenant):
+        return self.answer(own_training.request(request.user, tenant))
