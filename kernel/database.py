@@ -48,7 +48,7 @@ def execute_prepared(statement: str, params: Mapping | Sequence, *, savepoint: s
 
 
 def roll_back(savepoint: str) -> None:
-    """Undo what was done since `execute_prepared` made that savepoint, and give back the locks."""
+    """Return to the savepoint that `execute_prepared` has made, which gives back the locks taken since."""
     with connection.cursor() as cursor:
         cursor.execute(f"ROLLBACK TO SAVEPOINT {savepoint}")
         cursor.execute(f"RELEASE SAVEPOINT {savepoint}")

@@ -1,5 +1,5 @@
-"""The process that stores uploads: `manage.py data`. Only nginx talks to it, and hands it each spooled
-body's path, or a small body itself.
+"""The process that stores uploads: `manage.py data`. Only nginx talks to it, and hands it each spooled body's
+path, or a small body itself.
 
 One event loop reads nginx's requests and stores those that wait at the same time together (put/batch.py); a few threads
 store one by one what is not the plain case (put/store.py). A dataset's archive is sent by a thread of its own.
@@ -95,6 +95,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self.unread, self.begun = 0, time.perf_counter()
         self.server.take(self, self.url.decode("latin-1"), self.meta)
+        self.body = b""  # not kept while the connection is idle
 
     def send(self, response: HttpResponse) -> None:
         """Write a whole answer, unless nginx has closed the connection."""
