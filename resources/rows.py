@@ -9,10 +9,11 @@ overlapping ranges.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, connection
 from django.utils import timezone
+from psycopg.types.numeric import Int8
+
+from kernel.database import execute_prepared, roll_back
 
 from .models import KINDS, LENDABLE, ResourceRequest, State
 
@@ -38,14 +39,15 @@ INSERT INTO resource_request ({", ".join(COLUMNS)}) SELECT {VALUES} FROM tenant 
 """
 INSERT = f"""
 INSERT INTO resource_request ({", ".join(COLUMNS)})
-VALUES ({", ".join(f"%({name})s" for name in NAMES)}) ON CONFLICT (id) DO NOTHING
+VALUES ({", ".join(f"%({name})s" for name in NAMES)}) ON CONFLICT (id) DO NOTHING RETURNING id
 """
 CONFIRM = """
 UPDATE resource_request SET state = 'confirmed', settled = %s
-WHERE id = %s AND applier = %s AND state = 'tried' AND request_type = 'request'
+WHERE id = %s AND applier = %s AND state = 'tried' AND request_type = 'request' RETURNING id
 """
 LOCK = f"SELECT {', '.join(COLUMNS)} FROM resource_request WHERE id = %s FOR UPDATE"
-SAVE = "UPDATE resource_request SET state = %s, settled = %s, released = %s WHERE id = %s AND state = %s"
+SAVE = "UPDATE resource_request SET state = %s, settled = %s, released = %s WHERE id = %s AND state = %s RETURNING id"
+ATTEMPT = "try_at_once"  # the savepoint of a try
 
 
 def try_at_once(row: ResourceRequest, tenant: str) -> bool:
@@ -54,18 +56,16 @@ def try_at_once(row: ResourceRequest, tenant: str) -> bool:
     False, with nothing changed, when the request is known, does not fit, or its owner has a limit: tcc finds out which.
     """
     row.created = timezone.now()
-    within = transaction.atomic() if connection.in_atomic_block else nullcontext()
+    savepoint = ATTEMPT if connection.in_atomic_block else ""
     try:
-        with within, connection.cursor() as cursor:
-            cursor.execute(TRY, {**_values(row), "tenant": tenant})
-            tenant_row = cursor.fetchone()
-            if tenant_row is None and connection.in_atomic_block:
-                transaction.set_rollback(True)  # a row that changed while it was waited for is locked, and not updated
+        rows = execute_prepared(TRY, {**_values(row), "tenant": tenant}, savepoint=savepoint)
     except IntegrityError:
-        return False  # the same id was being tried or cancelled at this very moment
-    if tenant_row is None:
+        rows = []  # the same id was being tried or cancelled at this very moment
+    if not rows:
+        if savepoint:
+            roll_back(savepoint)  # a row that changed while it was waited for is locked, and not updated
         return False
-    row.tenant_id = tenant_row[0]
+    [(row.tenant_id,)] = rows
     row._state.adding = False
     return True
 
@@ -73,30 +73,31 @@ def try_at_once(row: ResourceRequest, tenant: str) -> bool:
 def insert(row: ResourceRequest) -> bool:
     """Insert a new row; return False when the id is known. Waits for a transaction that is inserting the same id."""
     row.created = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute(INSERT, _values(row))
-        row._state.adding = False
-        return cursor.rowcount == 1
+    row._state.adding = False
+    return bool(execute_prepared(INSERT, _values(row)))
 
 
 def _values(row: ResourceRequest) -> dict:
+    """Return the row's values, integers of one type: the server keeps a statement for each combination of types."""
     values = {name: getattr(row, name) for name in NAMES}
-    return {name: str(value) if isinstance(value, str) else value for name, value in values.items()}
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return str(value)  # not a member of an enumeration
+    return Int8(value) if isinstance(value, int) else value
 
 
 def confirm(id: str, applier: str) -> bool:
     """Confirm a tried request in one statement, as compare-and-set; return False when it was not exactly that."""
-    with connection.cursor() as cursor:
-        cursor.execute(CONFIRM, [timezone.now(), id, applier])
-        return cursor.rowcount == 1
+    return bool(execute_prepared(CONFIRM, [timezone.now(), id, applier]))
 
 
 def lock(id: str) -> ResourceRequest | None:
     """Lock the row until the transaction ends, and return it; None when there is none."""
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK, [id])
-        values = cursor.fetchone()
-    return values and ResourceRequest.from_db(connection.alias, NAMES, values)
+    rows = execute_prepared(LOCK, [id])
+    return ResourceRequest.from_db(connection.alias, NAMES, rows[0]) if rows else None
 
 
 def save(row: ResourceRequest, before: str) -> None:
@@ -105,7 +106,5 @@ def save(row: ResourceRequest, before: str) -> None:
         row.released = timezone.now()
     else:
         row.settled = timezone.now()
-    with connection.cursor() as cursor:
-        cursor.execute(SAVE, [str(row.state), row.settled, row.released, row.pk, str(before)])
-        if cursor.rowcount != 1:
-            raise RuntimeError(f"{row.pk} is not {before} any more, although it is locked")
+    if not execute_prepared(SAVE, [str(row.state), row.settled, row.released, row.pk, str(before)]):
+        raise RuntimeError(f"{row.pk} is not {before} any more, although it is locked")

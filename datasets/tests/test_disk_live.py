@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 
 from datasets.tests.live import stored, wait_until
+from kernel.disk import LOW
 from mlp.tests.patience import LIMIT_S
 
 ROOM = 24 << 20  # bytes beyond what uploads leave alone
@@ -64,6 +65,16 @@ def test_an_upload_that_does_not_fit_on_the_disk_is_refused_at_once(small_disk, 
     assert ((small_disk / "alice" / "big" / "kept").read_bytes(), stored("big")) == (MIB, 21 << 20)
     assert alice_data.delete("/data/alice/big/part").status_code == 204
     assert alice_data.put("/data/alice/big/more", data=MIB * 20).status_code == 201
+
+
+def test_a_small_file_is_refused_while_the_disk_is_nearly_full(small_disk, alice_data, service):
+    alice_data.create("small", 100)
+    (small_disk / "other").write_bytes(bytes(ROOM + 1))
+    refusal = alice_data.put("/data/alice/small/x", data=b"x")
+    assert (refusal.status_code, refusal.json()["msg"]) == (507, LOW)
+    assert (service.spooled(), stored("small")) == ([], 0)
+    (small_disk / "other").unlink()
+    assert alice_data.put("/data/alice/small/x", data=b"x").status_code == 201
 
 
 def test_a_disk_that_fills_during_an_upload(small_disk, alice_data, service):

@@ -6,6 +6,7 @@ or give one file two names. Used by all of datasets.webdav.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_to_bytes, urlsplit
@@ -50,6 +51,18 @@ class Target:
 def parse(raw: str) -> Target:
     """Return what a raw request target (Latin-1 characters, as in WSGI) addresses. Raises HttpError 400, 404."""
     raw = raw.split("?", 1)[0]
+    folder, _slash, name = raw.rpartition("/")
+    if name and len(folder) > len(PREFIX) and (above := _parsed(folder)).dataset and not above.slash:
+        name = _decode(name)
+        parts = (*above.parts, name)
+        _check([above.user, above.dataset, *parts], name)
+        return Target(above.user, above.dataset, parts)
+    return _parsed(raw)
+
+
+@functools.lru_cache(1024)  # one file after another goes to the same folder
+def _parsed(raw: str) -> Target:
+    """Return what a raw request target without a query addresses."""
     if raw != PREFIX and not raw.startswith(PREFIX + "/"):
         raise HttpError(400, "must begin with /data/", field="path")
     segments = raw[len(PREFIX) + 1 :].split("/")
@@ -59,8 +72,16 @@ def parse(raw: str) -> Target:
     parts = [_decode(segment) for segment in segments]
     if not parts:
         return Target(slash=slash)
+    _check(parts, "/".join(parts))
+    user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
+    _check_names(user, dataset)
+    return Target(user, dataset, tuple(parts[2:]), slash)
+
+
+def _check(parts: list[str], new: str) -> None:
+    """Raise HttpError 400 for a path that no file can have; `new` is what of it has not been checked."""
     try:
-        names.file_path("/".join(parts))
+        names.file_path(new)
     except Refused as refused:
         raise HttpError(400, refused.msg)
     if len(parts) > DEPTH_LIMIT + 2 or len("/".join(parts).encode()) > LENGTH_LIMIT:
@@ -71,9 +92,6 @@ def parse(raw: str) -> Target:
             ),
             field="path",
         )
-    user, dataset = parts[0], parts[1] if len(parts) > 1 else ""
-    _check_names(user, dataset)
-    return Target(user, dataset, tuple(parts[2:]), slash)
 
 
 def parse_destination(header: str, host: str) -> Target:

@@ -1,4 +1,5 @@
-"""The process that stores uploads: `manage.py data`. Only nginx talks to it, and hands it each spooled body's path.
+"""The process that stores uploads: `manage.py data`. Only nginx talks to it, and hands it each spooled body's
+path, or a small body itself.
 
 One event loop reads nginx's requests and stores those that wait at the same time together (put/batch.py); a few threads
 store one by one what is not the plain case (put/store.py). A dataset's archive is sent by a thread of its own.
@@ -37,15 +38,16 @@ from kernel.telemetry import meters
 from . import archive
 from .errors import HttpError
 from .gate import error_response, for_page, has_internal_key, respond
-from .put.batch import store_all
+from .put.batch import CREATED, REPLACED, Request, store_all
 from .put.store import store
 from .put.upload import Upload
 
 log = logging.getLogger(__name__)
 
-HEAD_LIMIT = 256 << 10  # bytes
+LIMIT = 256 << 10  # bytes of a request
 THREADS = 8
 PATIENCE_S = 0.001
+MOST = 64  # uploads that are stored together: their bodies are in memory
 STORE, LIVE = "/internal/data/store", "/healthz/live"
 ARCHIVE, ZIP = "/internal/data/archive/", "/internal/data/zip/"  # then who reads it, and what
 
@@ -58,12 +60,12 @@ class Taker(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """One of nginx's connections: requests without a body, one after the other. The callbacks are httptools'."""
+    """One of nginx's connections: requests with small bodies, one after the other. The callbacks are httptools'."""
 
     def __init__(self, server: Taker):
         self.server, self.transport = server, None
         self.parser = httptools.HttpRequestParser(self)
-        self.url, self.meta, self.unread, self.begun = b"", {}, 0, 0.0
+        self.url, self.meta, self.body, self.unread, self.begun = b"", {}, b"", 0, 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
@@ -75,11 +77,11 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as problem:
             log.error("data service: a request was not understood", exc_info=problem)
             self.transport.close()
-        if self.unread > HEAD_LIMIT:
+        if self.unread > LIMIT:
             self.transport.close()
 
     def on_message_begin(self) -> None:
-        self.url, self.meta = b"", {}
+        self.url, self.meta, self.body = b"", {}, b""
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -87,21 +89,20 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self.meta[_meta_name(name)] = value.decode("latin-1")
 
+    def on_body(self, part: bytes) -> None:
+        self.body += part
+
     def on_message_complete(self) -> None:
         self.unread, self.begun = 0, time.perf_counter()
         self.server.take(self, self.url.decode("latin-1"), self.meta)
+        self.body = b""  # not kept while the connection is idle
 
     def send(self, response: HttpResponse) -> None:
         """Write a whole answer, unless nginx has closed the connection."""
         if self.url.startswith(STORE.encode()):
             meters.request("POST", STORE, response.status_code, time.perf_counter() - self.begun)
-        if self.transport.is_closing():
-            return
-        body = response.content
-        lines = [f"HTTP/1.1 {response.status_code} {responses.get(response.status_code, 'Unknown')}"]
-        lines += [f"{name}: {value}" for name, value in response.items()]
-        lines += [f"Content-Length: {len(body)}\r\n\r\n"]
-        self.transport.write("\r\n".join(lines).encode("latin-1", "replace") + body)
+        if not self.transport.is_closing():
+            self.transport.write(STORED.get(response) or _written(response))
 
 
 class Server:
@@ -109,7 +110,7 @@ class Server:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.waiting: list[tuple[Connection, dict[str, str]]] = []
+        self.waiting: list[tuple[Connection, Request]] = []
         self.context = contextvars.copy_context()  # always the same one, so it is always the same database connection
         self.busy = False
         self.archives = Streams(archive.LIMIT)
@@ -129,18 +130,22 @@ class Server:
             if not self.waiting:
                 # A lone upload is stored at once. Where many come, a short wait takes twice as many at half the cost.
                 self.loop.call_later(PATIENCE_S if self.busy else 0, self._store_waiting, context=self.context)
-            self.waiting.append((connection, meta))
+            self.waiting.append((connection, Request(meta, connection.body)))
+            if len(self.waiting) == MOST:
+                self.context.run(self._store_waiting)
 
     def _store_waiting(self) -> None:
         """Store what waits, on the loop's own thread: handing it to another costs more than the work itself."""
         requests, self.waiting = self.waiting, []
+        if not requests:
+            return
         self.busy = len(requests) > 1
         close_old_connections()
         try:
-            results = store_all([meta for _, meta in requests])
+            results = store_all([request for _, request in requests])
         except Exception as problem:  # a bug: the requests after these must still be served
             results = [error_response(problem, STORE)] * len(requests)
-        for (connection, meta), result in zip(requests, results, strict=True):
+        for (connection, (meta, _body)), result in zip(requests, results, strict=True):
             if isinstance(result, Upload):
                 self.pool.submit(self._store_alone, connection, meta, result)
             else:
@@ -180,6 +185,18 @@ class Server:
                 self.loop.call_soon_threadsafe(connection.transport.close)
 
         threading.Thread(target=work, daemon=True, name="archive").start()
+
+
+def _written(response: HttpResponse) -> bytes:
+    """Return the whole answer as it is sent."""
+    body = response.content
+    lines = [f"HTTP/1.1 {response.status_code} {responses.get(response.status_code, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in response.items()]
+    lines += [f"Content-Length: {len(body)}\r\n\r\n"]
+    return "\r\n".join(lines).encode("latin-1", "replace") + body
+
+
+STORED = {response: _written(response) for response in (CREATED, REPLACED)}
 
 
 @functools.lru_cache(256)

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import stat
 import threading
@@ -29,6 +30,7 @@ PROPERTIES = "user.mlp.properties"  # extended attribute: properties that client
 CHUNK = 1 << 20
 _computing: dict[tuple[int, int], threading.Lock] = {}
 _computing_lock = threading.Lock()
+_numbers = itertools.count(time.time_ns())  # of bodies: the process id of an earlier one may have come back
 
 
 def base() -> Path:
@@ -120,7 +122,24 @@ def reader(steps: tuple[str, ...]) -> BinaryIO:
         return os.fdopen(os.open(steps[-1], FILE, dir_fd=parent), "rb")
 
 
-def make_public(body: Path | str) -> None:
+def write_body(spool: Path | str, body: bytes) -> str:
+    """Write a body to the spool, as `make_public` leaves it; return its path. Raises OSError, and leaves none then."""
+    path = f"{spool}/body-{os.getpid()}-{next(_numbers)}"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        rest = memoryview(body)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        make_public(file)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+    return path
+
+
+def make_public(body: Path | str | int) -> None:
     """Give a body from the spool the mode of a dataset's file, and a time that no other content of its path has: the
     system's own is the same for some milliseconds, within which even the number of a replaced file comes back.
     """

@@ -23,7 +23,7 @@ from aiops.services import raw_logs
 from conftest import Api
 from datasets.models import Dataset
 from datasets.webdav.gate import internal_key
-from datasets.webdav.put.batch import store_all
+from datasets.webdav.put.batch import Request, store_all
 from jobs import lifecycle
 from jobs.artifacts import files, multipart, space
 from jobs.models import Job, RunParam
@@ -231,13 +231,11 @@ def test_a_disk_that_counts_no_inodes_has_any_number(tmp_path):
 
 
 def test_small_files_are_refused_with_their_body(alice, low):
-    spooled = storage.spool_dir() / "body"
-    spooled.write_text("x")
     asked = {
         "HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}", "HTTP_X_INTERNAL_KEY": internal_key(),
-        "HTTP_X_DATA_URI": "/data/alice/.home/new.py", "HTTP_X_DATA_LENGTH": "1", "HTTP_X_DATA_FILE": str(spooled),
+        "HTTP_X_DATA_URI": "/data/alice/.home/new.py",
     }  # fmt: skip
-    [answer] = store_all([asked])
+    [answer] = store_all([Request(asked, b"x")])
     assert answer.status_code == 507
     assert not (storage.home_dir("alice") / "new.py").exists()
 

@@ -1,4 +1,4 @@
-"""PUT, in the order in which an upload goes through it. No byte of a file passes through Python.
+"""PUT, in the order in which an upload goes through it. Of a file, only a small body passes through Python.
 
 upload   the request as a value: who, where, how long, on which conditions; judged and parsed once
 admit    nginx asks before it reads the body: may this upload be?

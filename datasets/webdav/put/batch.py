@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from django.db import connection
@@ -26,7 +26,6 @@ from kernel import storage
 from .. import conditions, tree
 from ..admission import require_room
 from ..gate import authenticate, error_response
-from ..inflight import WORTH_NOTING
 from ..paths import Target
 from .store import existing, verify_digest
 from .upload import Upload, read_upload
@@ -49,44 +48,60 @@ WHERE id = %s; COMMIT
 """
 _row_ids: dict[tuple[str, str], int] = {}  # a dataset's row keeps its user and its name as long as it exists
 ROW_IDS_LIMIT = 10_000
+CREATED, REPLACED = HttpResponse(status=201), HttpResponse(status=204)
+
+
+class Request(NamedTuple):
+    """A PUT as nginx hands it on: the headers, with names as WSGI has them, and the body where nginx has not spooled
+    it.
+    """
+
+    meta: Mapping[str, str]
+    body: bytes = b""
 
 
 class Plain(NamedTuple):
-    """An upload that can go with others: its number among the requests, and the bytes of its spooled body."""
+    """An upload that can go with others: its number among the requests, the bytes of its body and its path."""
 
     index: int
     upload: Upload
     size: int
+    path: str
 
 
-def store_all(requests: Sequence[Mapping[str, str]]) -> list[HttpResponse | Upload]:
-    """Store the plain uploads among these requests (headers with names as WSGI has them).
+def store_all(requests: Sequence[Request]) -> list[HttpResponse | Upload]:
+    """Store the plain uploads among these requests.
 
     Returns, for each request, its answer, or the upload, judged and parsed, that is left to store.store.
     """
     results: list[HttpResponse | Upload] = []
-    spool, holders = str(storage.spool_dir()), {}
-    groups: dict[tuple[str, str], dict[Target, Plain]] = {}
-    for index, meta in enumerate(requests):
+    spool, holders, has_room = str(storage.spool_dir()), {}, False
+    groups: dict[tuple[str, str], dict[tuple[str, ...], Plain]] = {}
+    for index, (meta, body) in enumerate(requests):
         try:
-            upload = read_upload(meta, _holder(meta.get("HTTP_AUTHORIZATION", ""), holders))
-            if upload.length is not None and upload.length < WORTH_NOTING:  # nginx has not asked whether it may come
+            upload = read_upload(meta, _holder(meta.get("HTTP_AUTHORIZATION", ""), holders), body)
+            if not upload.spooled and not has_room:  # nginx has not asked whether it may come
                 require_room()
-            size = _plain_size(upload, spool)
+                has_room = True
+            target = upload.target
+            group = groups.setdefault((target.user, target.dataset), {})
+            if target.parts not in group and (found := _plain(upload, spool)):  # a second one goes by itself
+                group[target.parts] = Plain(index, upload, *found)
         except Exception as problem:
             results.append(error_response(problem, "store"))
-            continue
-        results.append(upload)
-        if size is not None:
-            group = groups.setdefault((upload.target.user, upload.target.dataset), {})
-            group.setdefault(upload.target, Plain(index, upload, size))  # a second one to that path goes by itself
-    for group in groups.values():
+        else:
+            results.append(upload)
+    for group in filter(None, groups.values()):
+        plains, placed = list(group.values()), {}
         try:
-            for index, replaced in _place(list(group.values())).items():
-                results[index] = HttpResponse(status=204 if replaced else 201)
+            placed = _place(plains)
         except (DatabaseError, LinkError) as problem:
-            for plain in group.values():
+            for plain in plains:
                 results[plain.index] = error_response(problem, "store")
+        finally:
+            _clear(plain for plain in plains if plain.index not in placed)
+        for index, replaced in placed.items():
+            results[index] = REPLACED if replaced else CREATED
     return results
 
 
@@ -96,21 +111,36 @@ def _holder(authorization: str, holders: dict[str, Holder]) -> Holder:
     return holders[authorization]
 
 
-def _plain_size(upload: Upload, spool: str) -> int | None:
-    """Return the body's size when nothing about the upload needs special care. Raises what store.store would raise."""
-    if (
-        os.path.dirname(upload.spooled) != spool
-        or upload.target.is_home
-        or upload.part is not None
-        or upload.conditions is not conditions.NONE
-    ):
+def _plain(upload: Upload, spool: str) -> tuple[int, str] | None:
+    """Return the body's size and its path when nothing about the upload needs special care. Raises what store.store
+    would raise.
+    """
+    if upload.target.is_home or upload.part is not None or upload.conditions is not conditions.NONE:
+        return None
+    if not upload.spooled:
+        path = tree.write_body(spool, upload.body)
+        try:
+            verify_digest(upload.digest, path)
+        except BaseException:
+            os.unlink(path)
+            raise
+        return len(upload.body), path
+    if os.path.dirname(upload.spooled) != spool:
         return None
     info = os.lstat(upload.spooled)
     if info.st_size >= SIZE_LIMIT or not stat.S_ISREG(info.st_mode):
         return None
     tree.make_public(upload.spooled)
     verify_digest(upload.digest, upload.spooled)
-    return info.st_size
+    return info.st_size, upload.spooled
+
+
+def _clear(plains: Iterable[Plain]) -> None:
+    """Remove the bodies that we have written; nginx removes its own. What is stored one by one is written again."""
+    for plain in plains:
+        if not plain.upload.spooled:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(plain.path)
 
 
 def _place(plains: list[Plain]) -> dict[int, bool]:
@@ -142,8 +172,9 @@ def _rename_all(plains: list[Plain], limit: int, stored: int) -> tuple[dict[int,
     placed: dict[int, bool] = {}
     folders: dict[tuple[str, ...], int] = {}
     with contextlib.ExitStack() as stack:
-        for index, upload, size in plains:
-            steps, name = upload.target.steps[:-1], upload.target.steps[-1]
+        for index, upload, size, path in plains:
+            *above, name = upload.target.steps
+            steps = tuple(above)
             try:
                 if steps not in folders:
                     folders[steps] = stack.enter_context(tree.folder(steps, make=True))
@@ -152,8 +183,8 @@ def _rename_all(plains: list[Plain], limit: int, stored: int) -> tuple[dict[int,
                 if (old and not stat.S_ISREG(old.st_mode)) or not 0 <= stored + growth <= limit:
                     continue
                 if old:
-                    tree.carry_properties(folders[steps], name, upload.spooled)
-                os.rename(upload.spooled, name, dst_dir_fd=folders[steps])
+                    tree.carry_properties(folders[steps], name, path)
+                os.rename(path, name, dst_dir_fd=folders[steps])
             except OSError:
                 continue  # store.store meets the same problem and answers it
             stored += growth

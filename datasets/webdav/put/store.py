@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,18 +100,17 @@ def existing(parent: int, name: str) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _spooled(upload: Upload) -> Iterator[Path]:
-    """Give the body's file. nginx writes none for an empty body: then it is an empty one, removed when left over.
+    """Give the body's file. nginx writes none for a small or empty body: then one is written, removed when left over.
 
     Raises Fault for a path that is not a file of the spool, which only a wrong configuration of nginx can name.
     """
     folder = storage.spool_dir()
     if not upload.spooled:
-        empty = folder / f"empty-{time.time_ns()}-{os.getpid()}-{id(upload)}"
-        empty.touch(mode=0o600, exist_ok=False)
+        written = Path(tree.write_body(folder, upload.body))
         try:
-            yield empty
+            yield written
         finally:
-            empty.unlink(missing_ok=True)
+            written.unlink(missing_ok=True)
         return
     path = folder / Path(upload.spooled).name
     # compared as written first: to resolve a path costs more than everything else here

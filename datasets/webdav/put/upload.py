@@ -1,7 +1,7 @@
 """One PUT as a value: its caller judged once, its headers parsed once. admit.py, store.py and batch.py read it.
 
 nginx sends the headers that matter and adds its own: `X-Data-Uri`, `X-Data-Length`, `X-Data-Chunked`, `X-Data-Peer`,
-and `X-Data-File` once it has spooled the body (supervision/data.conf.tmpl).
+and `X-Data-File` once it has spooled the body (supervision/data.conf.tmpl). A small body comes with the request.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Upload:
     length      bytes of the body; None when the client has not declared it
     chunked     the body comes with `Transfer-Encoding: chunked`
     peer        the client's connection, `{address}:{port}>{our port}`
-    spooled     path of the body that nginx has written; empty before that, and for an empty body
+    spooled     path of the body that nginx has written; empty before that, and where it has written none
+    body        a small body itself, which nginx has not written
     """
 
     holder: Holder
@@ -56,9 +57,10 @@ class Upload:
     chunked: bool
     peer: str
     spooled: str
+    body: bytes = b""
 
 
-def read_upload(meta: Mapping[str, str], holder: Holder) -> Upload:
+def read_upload(meta: Mapping[str, str], holder: Holder, body: bytes = b"") -> Upload:
     """Return the upload that the headers in `meta` (names as WSGI has them) describe. Raises HttpError."""
     target = parse(meta.get("HTTP_X_DATA_URI", ""))
     require_scope(holder, target, SUBMIT)
@@ -78,6 +80,7 @@ def read_upload(meta: Mapping[str, str], holder: Holder) -> Upload:
         chunked="chunked" in meta.get("HTTP_X_DATA_CHUNKED", "").lower(),
         peer=meta.get("HTTP_X_DATA_PEER", ""),
         spooled=meta.get("HTTP_X_DATA_FILE", ""),
+        body=body,
     )
 
 
