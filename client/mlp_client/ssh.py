@@ -79,7 +79,7 @@ def _split(words: list) -> tuple:
 
 
 def connect(rest: Rest, options: argparse.Namespace, say) -> None:
-    """Pass standard input and output to and from the workspace, starting it first where it is stopped. Raises Failure,
+    """Connect standard input and output with the workspace, which is started first where it is stopped. Raises Failure,
     Trouble.
     """
     name = options.name[: -len(DOMAIN)] if options.name.endswith(DOMAIN) else options.name

@@ -34,7 +34,7 @@ QUIET = {"script", "style", "code", "pre", "textarea"}
 NAMES = {
     "API", "CPU", "GPU", "RAM", "ROM", "MiB", "GiB", "UTC", "Python", "PyTorch", "TensorFlow", "curl", "train.py",
     "--epochs", "epochs", "NAME=value", "English", "JavaScript", "NAME", "value", "DEBUG", "CSV", "Pod", "Webhook",
-    "NaN", "Git", "tar.gz", "null", "JSON", "Markdown", "MLflow",
+    "NaN", "Git", "tar.gz", "null", "JSON", "Markdown", "MLflow", "SSH",
 }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ class SshLink(websocket.WebSocketHandler):
         self.tasks = [asyncio.create_task(self._back()), asyncio.create_task(self._heard())]
 
     async def on_message(self, message: bytes | str) -> None:
-        """Pass on what the client has sent, as fast as the server takes it."""
+        """Write what the client has sent to the server, as fast as that takes it."""
         now = time.monotonic()
         if now - self.since > EVERY_S:
             self.sent, self.since = 0, now

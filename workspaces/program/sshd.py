@@ -99,19 +99,19 @@ class Server(asyncssh.SSHServer):
         return False
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        """Allow connections to what the workspace reaches."""
+        """Return that connections to what the workspace reaches are allowed."""
         return True
 
     def unix_connection_requested(self, dest_path: str) -> bool:
-        """Allow connections to sockets of the workspace."""
+        """Return that connections to its sockets are allowed."""
         return True
 
     def server_requested(self, listen_host: str, listen_port: int) -> bool:
-        """Allow ports in the workspace that lead to the client's machine."""
+        """Return that ports in the workspace may lead to the client's machine."""
         return True
 
     def unix_server_requested(self, listen_path: str) -> bool:
-        """Allow sockets in the workspace that lead to the client's machine."""
+        """Return that sockets in the workspace may lead to the client's machine."""
         return True
 
 

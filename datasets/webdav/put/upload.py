@@ -1,7 +1,8 @@
 """One PUT as a value: its caller judged once, its headers parsed once. admit.py, store.py and batch.py read it.
 
 nginx sends the headers that matter and adds its own: `X-Data-Uri`, `X-Data-Length`, `X-Data-Chunked`, `X-Data-Peer`,
-and `X-Data-File` once it has spooled the body (supervision/data.conf.tmpl). A small body comes with the request.
+and `X-Data-File` once it has spooled the body (supervision/data.conf.tmpl). A small body comes with the request; then
+`X-Data-File` is INLINE.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from ..paths import Target, parse
 
 RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})")
 DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
+# In the place of the path: the body has come with the request. In a rolling upgrade an older process, which would take it
+# for an upload without a body, finds no such file and asks to try again.
+INLINE = "-"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Upload:
 def read_upload(meta: Mapping[str, str], holder: Holder, body: bytes = b"") -> Upload:
     """Return the upload that the headers in `meta` (names as WSGI has them) describe. Raises HttpError."""
     target = parse(meta.get("HTTP_X_DATA_URI", ""))
+    spooled = meta.get("HTTP_X_DATA_FILE", "")
     require_scope(holder, target, SUBMIT)
     require_owner(holder, target)
     if not target.parts or target.slash:
@@ -79,7 +84,7 @@ def read_upload(meta: Mapping[str, str], holder: Holder, body: bytes = b"") -> U
         length=int(length) if length.isascii() and length.isdigit() else None,
         chunked="chunked" in meta.get("HTTP_X_DATA_CHUNKED", "").lower(),
         peer=meta.get("HTTP_X_DATA_PEER", ""),
-        spooled=meta.get("HTTP_X_DATA_FILE", ""),
+        spooled="" if spooled == INLINE else spooled,
         body=body,
     )
 
