@@ -27,7 +27,7 @@ class OwnModelOut(serializers.Serializer):
     training = TrainingOut(source="run", allow_null=True, help_text="the last one")
 
 
-def told(work):
+def reading_watchlist(work):
     """Return what the work returns. Raises Fault for a watchlist that cannot be read, too."""
     try:
         return work()
@@ -42,7 +42,7 @@ class OwnModels(ContractView):
     calls = {"GET": Call("List tenants' own log models", READ, out=OwnModelOut, many=True)}
 
     def get(self, request):
-        rows = told(lambda: own_training.states(request.user))
+        rows = reading_watchlist(lambda: own_training.states(request.user))
         limit, offset = query_int(request, "limit", 1000, 1, 1000), query_int(request, "offset", 0, 0)
         page = OwnModelOut(rows[offset : offset + limit], many=True).data
         return Response(page, headers={"X-Total-Count": str(len(rows))})
@@ -53,7 +53,7 @@ class OwnModelDetail(ContractView):
     calls = {"GET": Call("Get a tenant's own log model", READ, out=OwnModelOut)}
 
     def get(self, request, tenant):
-        return self.answer(told(lambda: own_training.state(request.user, tenant)))
+        return self.answer(reading_watchlist(lambda: own_training.state(request.user, tenant)))
 
 
 class OwnModelTrain(ContractView):

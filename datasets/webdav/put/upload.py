@@ -22,8 +22,8 @@ from ..paths import Target, parse
 
 RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18})")
 DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/]{43}=):")
-# In the place of the path: the body has come with the request. In a rolling upgrade an older process, which would take it
-# for an upload without a body, finds no such file and asks to try again.
+# In the place of the path: the body has come with the request. In a rolling upgrade an older process, which would take
+# that for an upload without a body, finds no such file and asks to try again.
 INLINE = "-"
 
 
