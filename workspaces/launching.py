@@ -222,7 +222,7 @@ def close_expired(workspace: Workspace, logins: tuple[str, ...]) -> None:
         return
     _logins_looked[workspace.pk] = now
     if not all(entering.is_valid(login, workspace.pk, workspace.user_id) for login in logins):
-        close_ended(workspace.user_id)
+        after_commit.enqueue("workspaces.close_ended", workspace.user_id)
 
 
 def activity(workspace: Workspace, now: datetime) -> Activity | None:

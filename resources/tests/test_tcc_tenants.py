@@ -8,11 +8,12 @@ import pytest
 from django.db import connection, transaction
 
 from datasets.models import Dataset
+from kernel.database import execute_prepared
 from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.tests.row_locks import blocked, in_thread
 from mlp.tests.patience import LIMIT_S
-from resources import limits, tcc
+from resources import limits, rows, tcc
 from resources.models import ResourceRequest, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("default_tenant")]
@@ -138,12 +139,20 @@ class TestWhatFits:
 
 
 class TestAtOnce:
-    def test_an_ordinary_try_and_its_confirm_are_one_statement_each(self, django_assert_num_queries):
-        with django_assert_num_queries(1):
+    def test_an_ordinary_try_and_its_confirm_are_one_statement_each(self, django_assert_num_queries, monkeypatch):
+        prepared = []  # Django's own count does not know of them
+
+        def execute(statement, *args, **options):
+            prepared.append(statement)
+            return execute_prepared(statement, *args, **options)
+
+        monkeypatch.setattr(rows, "execute_prepared", execute)
+        with django_assert_num_queries(0):
             row = ask("job:1", owner="alice", cpu=1)
-        assert (row.tenant.name, row.state) == ("default", "tried")
-        with django_assert_num_queries(1):
+        assert (row.tenant.name, row.state, len(prepared)) == ("default", "tried", 1)
+        with django_assert_num_queries(0):
             settle("confirm", "job:1")
+        assert len(prepared) == 2
         assert state("job:1") == "confirmed"
 
     def test_the_first_of_two_tries_with_one_id_counts(self):
