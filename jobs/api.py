@@ -99,7 +99,7 @@ class JobCancel(JobView):
 class JobProcesses(JobView):
     """The processes of a running job, those that use the most first, and the use of all its workers together.
 
-    The share of the CPU is measured since the look before this one. What looks secret in a command is hidden; a user
+    The share of the CPU is measured since the previous call. What looks secret in a command is hidden; a user
     with whom the job is shared gets the names of the programs only. On Kubernetes there are no processes: `workers` has
     what the cluster has measured of each, and `note` says so.
     """

@@ -1,7 +1,7 @@
 """What a running job does at this moment, for REST and its page: its processes, and the use of the whole run.
 
-The share of the CPU is measured between two looks. The earlier one is that of whoever asked before, kept in the cache;
-the first caller waits a moment for it.
+The share of the CPU is measured over the time between two measurements. The earlier one is that of the previous call,
+kept in the cache; the first call takes two.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .models import Job, State
 
 log = logging.getLogger(__name__)
 
-Look = tuple[float, dict[str, float]]  # when, and the CPU seconds of each process until then
+Measurement = tuple[float, dict[str, float]]  # when, and the CPU seconds of each process until then
 LISTED = 200  # processes of one answer: those that use the most
 LONGEST = 500  # characters of a command
-FIRST_S = 0.2  # between the two looks of the first caller
-APART_S = 0.9  # between two looks that are compared
+FIRST_S = 0.2  # between the two measurements of the first call
+APART_S = 0.9  # between two measurements that are compared
 KEPT_S = 60
 LEAST_S = 0.05  # of a process that has just been started; the kernel counts hundredths
 MIB = 1 << 20
@@ -94,12 +94,12 @@ def of_job(job: Job) -> Doing:
         now = runners.get().now(job.run_name)
         before = _before(job.run_name, now)
         if before is None and now.processes:
-            before = _look(now)
+            before = _measurement(now)
             time.sleep(FIRST_S)
             now = runners.get().now(job.run_name)
     except runners.RunnerError as problem:
         raise Fault(problem.msg) from None
-    shares = _shares(now, before or _look(now))
+    shares = _shares(now, before or _measurement(now))
     rows = sorted(now.processes, key=lambda process: (-shares[process.key], -process.ram, process.pid))
     secrets, sample = masking.secrets_in(job.env), idle.last_sample(job)
     return Doing(
@@ -114,35 +114,35 @@ def of_job(job: Job) -> Doing:
     )
 
 
-def _look(now: Now) -> Look:
+def _measurement(now: Now) -> Measurement:
     return now.at, {process.key: process.cpu_s for process in now.processes}
 
 
-def _before(run: str, now: Now) -> Look | None:
-    """Return the look that this one is compared with, None without one; keep this one for the next caller.
+def _before(run: str, now: Now) -> Measurement | None:
+    """Return the measurement that this one is compared with, None without one; keep this one for the next call.
 
-    Two are kept: a caller that comes right after another one is not compared with that one.
+    Two are kept: a call right after another one is not compared with that one.
     """
-    kept = [look for look in _kept(run) if look[0] <= now.at]
-    old = [look for look in kept if now.at - look[0] >= APART_S]
+    kept = [each for each in _kept(run) if each[0] <= now.at]
+    old = [each for each in kept if now.at - each[0] >= APART_S]
     if len(old) == len(kept) and now.processes:
         try:
-            cache.set(f"processes:{run}", [*old[-1:], _look(now)], KEPT_S)
+            cache.set(f"processes:{run}", [*old[-1:], _measurement(now)], KEPT_S)
         except Exception as problem:  # only a cache
             log.warning("the processes of a run could not be cached: %s", problem)
-    return next((look for look in reversed(old or kept) if now.at - look[0] >= FIRST_S), None)
+    return next((each for each in reversed(old or kept) if now.at - each[0] >= FIRST_S), None)
 
 
-def _kept(run: str) -> list[Look]:
+def _kept(run: str) -> list[Measurement]:
     try:
         return cache.get(f"processes:{run}") or []
     except Exception as problem:  # only a cache
-        log.warning("the cache does not respond; looking twice at the processes of a run: %s", problem)
+        log.warning("the cache does not respond; measuring the processes of a run twice: %s", problem)
         return []
 
 
-def _shares(now: Now, before: Look) -> dict[str, float]:
-    """Return the cores that each process has used since the earlier look, or since its start, if that was later."""
+def _shares(now: Now, before: Measurement) -> dict[str, float]:
+    """Return the cores that each process has used since the earlier measurement, or since its own start."""
     then, used = before
     shares = {}
     for process in now.processes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from channels.generic.websocket import WebsocketConsumer
 from django.urls import path, re_path
 
+from jobs.consumers import AttachConsumer
 from mlp.visitors.live import LiveConsumer
 from tracking.metrics.consumers import JobMetricsConsumer
 
@@ -19,5 +20,6 @@ class Unknown(WebsocketConsumer):
 websocket_urlpatterns = [
     path("ws/live", LiveConsumer.as_asgi()),
     path("api/v1/users/<seg:user>/job_metrics/<seg:name>", JobMetricsConsumer.as_asgi()),
+    path("api/v1/users/<seg:user>/jobs/<seg:name>/attach", AttachConsumer.as_asgi()),
     re_path(r"^.*$", Unknown.as_asgi()),
 ]

@@ -38,6 +38,10 @@ DATASET_SILENCE_S = RUNS.integer(
 DATA_HOME_LIMIT = RUNS.integer(
     "MLP_HOME_LIMIT", 1 << 30, unit="bytes", help="the size of scripts and uploaded model files a user may keep"
 )
+JOB_ATTACH = RUNS.flag(
+    "MLP_JOB_ATTACH", True,
+    help="whether users may start programs in their own running jobs, such as a shell ([jobs.md](jobs.md#attach))",
+)  # fmt: skip
 JOB_CANCEL_GRACE_S = RUNS.integer(
     "MLP_JOB_CANCEL_GRACE_S", 10, 0, 600, unit="s", help="the grace period from SIGTERM to SIGKILL"
 )

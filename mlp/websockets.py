@@ -9,7 +9,8 @@ Here
   until they are;
 - a websocket whose client does not read is closed once MAX_KEPT bytes wait for it, and its pings are not answered; a
   browser reconnects later and receives the history;
-- a streamed response, such as a followed log, goes on when the client has read what was sent;
+- a streamed response, such as a followed log, goes on when the client has read what was sent; and so does a websocket
+  whose application asks for it (PACED), such as a terminal;
 - the handshake of a websocket has no body.
 
 Everything else is Daphne's own (https://github.com/django/daphne). Runs as the component `websockets`.
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT = 4 << 20  # bytes beyond the socket's own buffers
 MAX_MESSAGE = 64 << 10  # bytes
+PACED = "paced"  # a message of the application that is sent, and then waited for until the client has room for more
 MAX_WAITING = 32  # messages of a client that wait for the application
 RESUMED_AT = MAX_WAITING // 2
 
@@ -49,6 +51,8 @@ class BoundedProtocol(WebSocketProtocol):
         super().__init__(*arguments, **options)
         self.early: list[bytes] = []  # what came while the handshake was pending
         self.resting = False  # the client is not read
+        self.room = asyncio.Event()  # unless `full`
+        self.room.set()
 
     # --- what the client sends --------------------------------------------------------------------------------------
     def dataReceived(self, data):
@@ -99,12 +103,19 @@ class BoundedProtocol(WebSocketProtocol):
 
     def pauseProducing(self):  # called again with each write while the buffer is full
         self.full = True
+        self.room.clear()
 
     def resumeProducing(self):
         self.full, self.kept = False, 0
+        self.room.set()
 
     def stopProducing(self):
-        """Do nothing: Daphne handles the closed connection itself."""
+        """Let nobody wait any more: Daphne handles the closed connection itself."""
+        self.room.set()
+
+    def onClose(self, wasClean, code, reason):
+        self.room.set()
+        super().onClose(wasClean, code, reason)
 
     def serverSend(self, content, binary=False):
         if self.full:
@@ -186,7 +197,8 @@ class BoundedServer(Server):
 
     async def handle_reply(self, protocol, message):
         await super().handle_reply(protocol, message)
-        if isinstance(protocol, BoundedRequest) and message.get("more_body"):
+        waits = message.get("more_body") if isinstance(protocol, BoundedRequest) else message.get(PACED)
+        if waits:
             await protocol.room.wait()
 
 

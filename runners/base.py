@@ -15,13 +15,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kernel.messages import Message, storable, under
 from kernel.sockets import Address
 from kernel.storage import without_root
 
 from .processes import Now
+
+if TYPE_CHECKING:
+    from .attaching import Attached, Wanted
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -233,6 +236,12 @@ class Runner(ABC):
     def usage_of(self, name: str) -> Path:
         """Return the file with the same lines as `RunSpec.usage`, as long as the run is on record; no run can write it,
         so decisions are made by it.
+        """
+
+    @abstractmethod
+    def attach(self, name: str, wanted: Wanted) -> Attached:
+        """Start a program in a run beside its scripts, with the same user, files, network and limits. Raises
+        RunnerError when the run does not run, or the program cannot be started.
         """
 
     @abstractmethod

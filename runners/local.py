@@ -32,7 +32,8 @@ from pathlib import Path
 from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
-from . import confine, gpus, networks, processes, spawning
+from . import attaching, confine, gpus, networks, processes, spawning
+from .attaching import Attached, Wanted
 from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
 from .shim import ends
 from .shim.cgroup import Group
@@ -155,13 +156,7 @@ class LocalRunner(Runner):
             return
         with contextlib.suppress(FileNotFoundError):  # forgotten meanwhile
             _write(path / "stop.json", {"grace_s": max(0.0, float(grace_s))})
-        # A shim without its FIFO yet reads the request right after making it.
-        with contextlib.suppress(OSError):
-            control = os.open(path / "control", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.write(control, b".")
-            finally:
-                os.close(control)
+        attaching.wake(path)  # a shim without its FIFO yet reads the request right after making it
 
     def forget(self, name: str) -> None:
         path = self.folder / check_name(name)
@@ -191,6 +186,13 @@ class LocalRunner(Runner):
 
     def usage_of(self, name: str) -> Path:
         return self.folder / check_name(name) / "usage.jsonl"
+
+    def attach(self, name: str, wanted: Wanted) -> Attached:
+        path = self.folder / check_name(name)
+        if _is_free(path) or _read(path / "exit.json") is not None:
+            raise RunnerError("the run has ended")
+        sockets.make_folder(self.sockets)
+        return attaching.begin(path, self.sockets, wanted)
 
     def now(self, name: str) -> processes.Now:
         path = self.folder / check_name(name)

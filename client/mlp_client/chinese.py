@@ -58,6 +58,7 @@ TEXTS = {
     "a job; with --dataset a dataset, or owner/name": "任务；加 --dataset 时为数据集，或 所有者/名称",
     "a message is too long": "消息过长",
     "a model; or an alias to follow: models:/churn@champion": "模型；或要跟随的别名：models:/churn@champion",
+    "a shell needs a terminal; give a command after --": "shell 需要终端；请在 -- 之后给出命令",
     "address of the platform": "平台的地址",
     "address of the platform, such as http://host:30001": "平台的地址，例如 http://host:30001",
     "alias that names this version then, such as champion": "随后指向此版本的别名，例如 champion",
@@ -103,6 +104,8 @@ TEXTS = {
     ),
     "do not wait": "不等待",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
+    "give the command pipes, as where the input is no terminal": "让命令使用管道，如同输入不是终端时",
+    "in which worker (default: 0)": "在哪个工作进程中（默认：0）",
     "its name": "名称",
     "job whose code, arguments, inputs and output it opens": "要打开其代码、参数、输入和输出的任务",
     "let ssh, scp, rsync and editors reach NAME.mlp": "让 ssh、scp、rsync 和编辑器可以连接 NAME.mlp",
@@ -188,6 +191,7 @@ TEXTS = {
     "number of workers": "工作进程数",
     "only files that match, such as 'ckpt/*'": "只下载匹配的文件，例如 'ckpt/*'",
     "only those": "只列出这种状态",
+    "open a shell in a running job; after -- a command to run in its place": "在正在运行的任务中打开 shell；-- 之后可写要运行的命令",
     "open a shell in a workspace; after -- options of ssh and a command": (
         "在工作区中打开 shell；-- 之后为 ssh 的选项和命令"
     ),
@@ -239,7 +243,7 @@ TEXTS = {
     "run {number}: {url}/pipelines/{name}/runs/{number}": "运行 {number}：{url}/pipelines/{name}/runs/{number}",
     "saved login to use (default: the last one)": "使用的已保存登录（默认为最近一次）",
     "search for the best arguments of a script": "搜索脚本的最佳参数",
-    "seconds between two looks (default: 2); Ctrl-C ends it": "两次刷新之间的秒数（默认：2）；按 Ctrl-C 结束",
+    "seconds between two updates (default: 2); Ctrl-C ends it": "两次刷新之间的秒数（默认：2）；按 Ctrl-C 结束",
     "send .DS_Store, Thumbs.db, .git and the like, too": "也上传 .DS_Store、Thumbs.db、.git 等",
     "send a folder as a dataset; continues where it was interrupted": "把文件夹作为数据集上传；从中断处继续",
     "send this folder in place of the whole checkout": "发送此文件夹，而不是整个代码库",

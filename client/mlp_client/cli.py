@@ -11,6 +11,7 @@ import sys
 from . import (
     __version__,
     account,
+    attach,
     checkouts,
     completion,
     files,
@@ -31,7 +32,8 @@ from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
 VERBS = (
-    account, running, objects, top, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh, completion,
+    account, running, objects, top, attach, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh,
+    completion,
 )  # fmt: skip
 
 

@@ -105,7 +105,7 @@ def connect(rest: Rest, options: argparse.Namespace, say) -> None:
         raise Failure(REFUSED, link.reason)
 
 
-def _write(data: bytes) -> None:
+def _write(data: bytes, _kind: int) -> None:
     while data:
         data = data[os.write(1, data) :]
 

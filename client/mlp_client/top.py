@@ -20,7 +20,7 @@ def declare(command) -> None:
     """Add the verb."""
     parser = command("top", top, tr("show the processes of a running job and what they use"))
     parser.add_argument("name", metavar="JOB")
-    words = tr("seconds between two looks (default: 2); Ctrl-C ends it")
+    words = tr("seconds between two updates (default: 2); Ctrl-C ends it")
     parser.add_argument("-n", "--interval", type=_pause, default=PAUSE_S, metavar="S", help=words)
     parser.add_argument("--once", action="store_true", help=tr("print them once, as where the output is no terminal"))
 

@@ -29,6 +29,7 @@ MAX_HEAD, MAX_MESSAGE = 1 << 16, 1 << 24  # bytes
 BLOCK = 1 << 16
 FULL = 1 << 20  # bytes that wait to be sent; more input is not read meanwhile
 CLOSING_S = 5.0
+EACH_S = 0.5  # between two calls of `each`
 NORMAL, NO_STATUS = 1000, 1005
 
 
@@ -179,25 +180,32 @@ def connect(web: Connection, path: str, protocol: str = "") -> Link:
     return Link(connection.sock, rest)
 
 
-def relay(link: Link, read, write) -> None:
-    """Send what `read()` returns, b"" at its end, as binary messages, and `write` those that arrive, until one side
-    ends. Raises OSError when the connection is lost.
+def relay(link: Link, read, write, *, stay: str = "", each=None) -> None:
+    """Send what `read()` returns, b"" at its end, as binary messages, and `write(data, kind)` those that arrive, until
+    one side ends. With `stay` the end of the input is that message, and only the other side ends. `each()` is called
+    again and again. Raises OSError when the connection is lost.
     """
     inner, outer = socket.socketpair()  # `read` blocks, and on Windows cannot be waited for with select
     threading.Thread(target=_feed, args=(read, outer), daemon=True).start()
-    over = False
+    over = ended = False
     while not (link.ended or (over and not link.waiting)):
-        wanted = [link.sock] if over or len(link.waiting) > FULL else [link.sock, inner]
-        ready, _, _ = select.select(wanted, [link.sock] if link.waiting else [], [], 0 if _pending(link) else None)
+        wanted = [link.sock] if ended or len(link.waiting) > FULL else [link.sock, inner]
+        pause = 0 if _pending(link) else EACH_S if each else None
+        ready, _, _ = select.select(wanted, [link.sock] if link.waiting else [], [], pause)
+        if each:
+            each()
         link.flush()
         if inner in ready:
             block = inner.recv(BLOCK)
-            over = not block
+            ended = not block
+            over = ended and not stay
             if block:
                 link.send(block)
+            elif stay:
+                link.send(stay.encode(), TEXT)
         if link.sock in ready or _pending(link):
-            for _kind, data in link.receive():
-                write(data)
+            for kind, data in link.receive():
+                write(data, kind)
     inner.close()
 
 

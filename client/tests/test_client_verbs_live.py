@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 
 import pytest
 import yaml
@@ -159,6 +160,42 @@ def test_the_processes_of_a_job_are_shown_until_ctrl_c(client):
     client.run("cancel", "one")
     running.communicate(timeout=LIMIT_S)
     assert "only a running job" in client.refused("top", "one", code=4)
+
+
+def test_programs_are_started_in_a_running_job(client):
+    write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
+    running = client.start("run", "wait.py", "--name", "one")
+    assert running.stdout.readline() == b"begun\n"
+    client.run("attach", "one", "--", "sh", "-c", "pwd; exit 7", code=7)
+    assert "job" in client.refused("attach", "none", "--", "ls", code=4)
+    assert "--" in client.refused("attach", "one", code=4)  # no terminal, no command
+
+    master, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (30, 100))
+    before = termios.tcgetattr(terminal)
+    command = [client.python, str(client.program), "attach", "one"]
+    shell = subprocess.Popen(command, env=client.environment, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.write(master, b"stty size; echo en''ough\n")
+    said = b""
+    while b"enough\r\n" not in said:
+        said += os.read(master, 10_000)
+    assert b"30 100" in said
+    termios.tcsetwinsize(terminal, (40, 120))
+    os.write(master, b"while [ \"$(stty size)\" != '40 120' ]; do sleep 0.1; done; exit 3\n")
+    assert shell.wait(LIMIT_S) == 3
+    assert termios.tcgetattr(terminal)[:4] == before[:4]
+    os.close(terminal)
+    os.close(master)
+
+    sent = b"line\n" * 200_000
+    through = subprocess.run(
+        [*command, "--", "cat"],
+        env=client.environment, input=sent, stdout=subprocess.PIPE, timeout=LIMIT_S,
+    )  # fmt: skip
+    assert through.stdout == sent
+    client.run("cancel", "one")
+    running.communicate(timeout=LIMIT_S)
+    assert "only a running job" in client.refused("attach", "one", "--", "ls", code=4)
 
 
 def steps() -> list[list[str]]:

@@ -116,7 +116,7 @@ FILES = (
     }
     | {"scopes", "named_tokens", "program_logins", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"}
-    | {"processes"},
+    | {"processes", "attach"},
     {
         "api",
         "pages",
@@ -137,6 +137,7 @@ FILES = (
         "orphans",
         "admin",
         "actors",
+        "consumers",
     }
     | {"reconcile", "client_build"},
     {"urls", "data_urls", "gateway_urls", "page_urls"},

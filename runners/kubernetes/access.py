@@ -9,6 +9,7 @@ IN_NAMESPACE = (
     ("apps", "replicasets", ("list",)),
     ("", "pods", ("list", "watch", "delete")),
     ("", "pods/log", ("get",)),
+    ("", "pods/exec", ("create", "get")),  # which of the two a websocket needs depends on the version
     ("", "secrets", ("create", "get", "delete")),
     ("", "services", ("create", "get", "delete")),
     ("networking.k8s.io", "ingresses", ("create", "get", "list", "patch", "delete")),

@@ -25,10 +25,11 @@ from pathlib import Path
 
 from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
+from runners.attaching import Attached, Wanted
 from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
 from runners.processes import Now, clock
 
-from . import inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage
+from . import attaching, inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
 from .watch import Watcher, removed
@@ -137,6 +138,12 @@ class KubernetesRunner(Runner):
 
     def usage_of(self, name: str) -> Path:
         return usage.own(self.folder, object_names.object_name(name))
+
+    def attach(self, name: str, wanted: Wanted) -> Attached:
+        record, pods = self._look(name)
+        if record is None:
+            raise RunnerError("the run has ended")
+        return attaching.begin(self.cluster, pods, wanted)
 
     def now(self, name: str) -> Now:
         record, pods = self._look(name)

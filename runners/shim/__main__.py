@@ -16,7 +16,7 @@ With isolation by bubblewrap (`runners/confine.py`) the shim executes bubblewrap
 first process of the run's own PID namespace: when it ends, the kernel kills everything in it.
 
 Files in the run's folder: `spec.json`, `lock`, `begun.json` (written before the script exists; from then on
-the name is never started again), `stop.json` (a request), `control` (a FIFO that wakes the shim),
+the name is never started again), `stop.json` and `attach-….json` (requests), `control` (a FIFO that wakes the shim),
 `exit.json`, `shim.log`, `tmp` (the run's own /tmp). A service has a socket elsewhere (`service_socket.py`).
 """
 
@@ -27,9 +27,11 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 
+import attach
 import cgroup
 import disk
 import ends
@@ -138,7 +140,7 @@ class Shim:
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(self.spec["workers"])]
         outputs, log_ends = [pipe[0] for pipe in pipes], [pipe[1] for pipe in pipes]
         reports, report_end = os.pipe2(os.O_CLOEXEC)
-        command_end, commands = os.pipe2(os.O_CLOEXEC)
+        command_end, commands = (end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
         self.relay = relay.Relay(self.spec)
         if (child := os.fork()) == 0:
             for fd in (*outputs, reports, commands, self.control, self.signals, self.relay.mine.detach()):
@@ -209,6 +211,7 @@ class Shim:
             if self.control in ready:
                 os.read(self.control, 4096)
                 self.read_request()
+                attach.pass_on(self.folder, self.commands)
                 if self.over:
                     self.command(b"K")
             if self.deadline is not None and time.monotonic() >= self.deadline:

@@ -1,13 +1,15 @@
 """The guard, the second of a run's three processes: starts the script, reaps its descendants, kills what is left.
 
 Started by the shim (see `__main__.py`), forked or executed by bubblewrap; standard library only, and little of it (see
-`suppress.py`). Commands are letters on a pipe: T = SIGTERM to the process groups of the scripts, K = SIGKILL to
-everything. A broken pipe means that the shim was killed. A run has one script for each worker.
+`suppress.py`). Commands are letters on a socket: T = SIGTERM to the process groups of the scripts, K = SIGKILL to
+everything, A = start a program beside the scripts (`attach.py`). Its end means that the shim was killed. A run has one
+script for each worker.
 """
 
 from __future__ import annotations
 
 import _signal as signal  # the other module loads enum
+import _socket as socket
 import ctypes
 import errno
 import fcntl
@@ -25,6 +27,8 @@ import syscalls
 from suppress import suppress
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+TIOCSCTTY = 0x540E
+CLOSED_BY_EXEC = 0x40000000  # MSG_CMSG_CLOEXEC
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 
@@ -99,6 +103,7 @@ def main(spec: dict, logs: list[int], commands: int, reports: int) -> None:
                 break
         if spec["service_socket"] is not None:
             os.close(spec["service_socket"])  # the script's alone: nobody can connect once it has ended
+            spec["service_socket"] = None
         if failure:
             report(reports, failed=failure)
         else:
@@ -145,7 +150,9 @@ class Watch:
     """Waits for the scripts to end, executes the shim's commands and measures the usage of the run."""
 
     def __init__(self, spec: dict, scripts: list[int], commands: int, woken: int, reports: int):
-        self.spec, self.scripts, self.commands, self.woken, self.reports = spec, scripts, commands, woken, reports
+        self.spec, self.scripts, self.woken, self.reports = spec, scripts, woken, reports
+        self.commands = socket.socket(fileno=commands)
+        self.attached: dict[int, int] = {}  # the connection of each program that was started beside the scripts
         self.live = {pid: rank for rank, pid in enumerate(scripts)}
         self.failed: tuple[int, int] | None = None  # the first worker that failed, and its wait status
         self.deadline: float | None = None  # by when the other workers have to end
@@ -163,20 +170,47 @@ class Watch:
                         break
                     if pid in self.live:
                         self.ended(self.live.pop(pid), status)
+                    elif pid in self.attached:
+                        self.detach(pid, status)
                     if not self.live:
                         return self.failed or (0, 0)
-            ready = select.select([self.commands, self.woken], [], [], self.wait_s())[0]
+            followed = [self.commands, self.woken, *self.attached.values()]
+            ready = select.select(followed, [], [], self.wait_s())[0]
             if self.woken in ready:
                 os.read(self.woken, 512)
             if self.commands in ready:
-                letters = os.read(self.commands, 64)
+                letters, given, _flags, _address = self.commands.recvmsg(64, 64, CLOSED_BY_EXEC)
                 if not letters:
                     return None
+                if letters == b"A":
+                    self.attach(given)
                 if b"T" in letters:
                     self.terminate()
                 if b"K" in letters:
-                    kill_once()
+                    self.kill()
+            for pid in [pid for pid, connection in self.attached.items() if connection in ready]:
+                self.detach(pid)
             self.poll()
+
+    def attach(self, given: list) -> None:
+        """Start the program that the shim was asked for."""
+        import attach
+
+        pid, connection = attach.start(sys.modules[__name__], self.spec, given)
+        if pid:
+            self.attached[pid] = connection
+
+    def detach(self, pid: int, status: int | None = None) -> None:
+        """Tell who has started a program that it has ended; or hang up, when that one has gone."""
+        connection = self.attached.pop(pid)
+        if status is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGHUP)
+                os.killpg(pid, signal.SIGCONT)
+        else:
+            with suppress(OSError):
+                report(connection, status=status)
+        os.close(connection)
 
     def ended(self, rank: int, status: int) -> None:
         """Record the end of a worker; the first failure stops the others."""
@@ -193,6 +227,12 @@ class Watch:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(script, number)  # not reaped yet, so the process id is still the script's
 
+    def kill(self) -> None:
+        """Kill everything. Who has started a program is not told its status: the end of the run ends it."""
+        while self.attached:
+            os.close(self.attached.popitem()[1])
+        kill_once()
+
     def wait_s(self) -> float | None:
         """Return the seconds until the next deadline or look, None when there is neither."""
         ends = [end for end in (self.deadline, self.meter.pause and self.next_look) if end is not None]
@@ -203,12 +243,12 @@ class Watch:
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self.deadline = None
-            kill_once()
+            self.kill()
         if self.meter.pause and now >= self.next_look:
             reason = self.meter.poll(descendants(os.getpid()))
             if reason:
                 report(self.reports, over=reason)
-                kill_once()
+                self.kill()
             self.next_look = time.monotonic() + self.meter.pause
 
 
@@ -220,22 +260,34 @@ def start(spec: dict, rank: int, log: int) -> tuple[int, str]:
     pid = os.fork()
     if pid == 0:
         try:
-            become_script(spec, rank, log, guard, failing)
+            null = os.open(os.devnull, os.O_RDONLY)
+            become(spec, spec["command"], spec["environment"] | ranks(spec, rank), (null, log, log), guard, failing)
         finally:
             os._exit(127)
     os.close(failing)
+    return pid, failure_of(failed)
+
+
+def failure_of(failed: int) -> str:
+    """Return why a child could not execute its command, "" when it has."""
     chunks = []
     while chunk := os.read(failed, 4096):
         chunks.append(chunk)
     os.close(failed)
-    return pid, b"".join(chunks).decode(errors="replace")
+    return b"".join(chunks).decode(errors="replace")
 
 
-def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> None:
-    """Drop everything of the guard and execute the command; returns only after a failure, which was reported."""
+def become(
+    spec: dict, command: list, environment: dict, streams: tuple[int, int, int], guard: int, failing: int
+) -> None:
+    """Drop everything of the guard and execute the command with these descriptors as input, output and errors, the
+    first as its terminal where it is one; returns only after a failure, which was reported.
+    """
     step = "its process"
     try:
         os.setsid()
+        if os.isatty(streams[0]):
+            fcntl.ioctl(streams[0], TIOCSCTTY, 0)
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)  # shells ignore some in background jobs, Python others
@@ -245,8 +297,7 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
             os.write(fd, b"0")
         step = "its limits"
         limits.set_limits(spec)
-        null = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((null, 0), (log, 1), (log, 2)):
+        for target, source in enumerate(streams):
             os.dup2(source, target)
         # The command inherits nothing but its socket; the pipe for failures is closed by exec.
         failing, first = (
@@ -265,8 +316,8 @@ def become_script(spec: dict, rank: int, log: int, guard: int, failing: int) -> 
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user resets it
         if os.getppid() != guard:
             return
-        step = spec["command"][0]
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"] | ranks(spec, rank) | announced)
+        step = command[0]
+        os.execvpe(command[0], command, environment | announced)
     except OSError as error:
         os.write(failing, f"{step}: {error.strerror}".encode(errors="replace")[:1000])
     except Exception as error:

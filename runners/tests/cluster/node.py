@@ -154,11 +154,16 @@ class Node:
         state = {"state": {"waiting": {"reason": reason, "message": message}}} | more
         self.store.set_status("pods", name, phase="Pending", containerStatuses=[{"name": "run"} | state])
 
-    def _start(self, pod: dict) -> None:
-        name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
+    def surroundings(self, pod: dict) -> tuple[dict[str, str], dict[str, str], str]:
+        """Return the folders of the container's mounts, its environment and its working folder."""
+        container = pod["spec"]["containers"][0]
         where = {mount["mountPath"]: self.folder(mount) for mount in container["volumeMounts"]}
         where = {path: folder for path, folder in where.items() if folder}
-        environment = self.environment(pod, container, where)
+        return where, self.environment(pod, container, where), rewritten(container["workingDir"], where)
+
+    def _start(self, pod: dict) -> None:
+        name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]
+        where, environment, folder = self.surroundings(pod)
         command = [rewritten(expanded(word, environment), where) for word in container["command"]]
         command = [self.address(name) if before == "--host" else word for before, word in pairwise(["", *command])]
         output = self.outputs[name] = Output()
@@ -166,7 +171,7 @@ class Node:
         try:
             process = subprocess.Popen(
                 command,
-                cwd=rewritten(container["workingDir"], where),
+                cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

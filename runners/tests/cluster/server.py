@@ -14,13 +14,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from runners.kubernetes import access
 
+from . import executing
 from .controllers import Controllers
 from .node import Node
 from .store import Store
 from .validation import Refusal
 
 TOKEN = "the-test-token"
-NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log))?")
+NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log|exec))?")
 METRICS = re.compile(r"/apis/metrics.k8s.io/v1beta1/namespaces/([^/]+)/pods")
 GLOBAL = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/([a-z]+)(?:/([^/]+))?")
 OTHERS = {"metrics.k8s.io"}  # groups whose resources have names that others have, too
@@ -163,11 +164,13 @@ class Handler(BaseHTTPRequestHandler):
             items = map(self.cluster.node.usage, self.cluster.store.list("pods", self.match))
             return self.answer(200, {"kind": "PodMetricsList", "metadata": {}, "items": list(filter(None, items))})
         if match := NAMESPACED.fullmatch(path):
-            namespace, resource, name, log = match.groups()
+            namespace, resource, name, part = match.groups()
             if namespace != self.cluster.store.namespace:
                 raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found')
-            self.authorize(f"{resource}/log" if log else resource, name)
-            if log:
+            self.authorize(f"{resource}/{part}" if part else resource, name)
+            if part == "exec":
+                return executing.serve(self, self.cluster.node, self.cluster.store.get(resource, name))
+            if part:
                 return self.log(name)
             return self.serve(resource, name)
         if match := GLOBAL.fullmatch(path):
