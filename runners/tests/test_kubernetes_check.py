@@ -17,6 +17,7 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from mlp.tests.tiers import few
+from runners.attaching import Wanted
 from runners.kubernetes import KubernetesRunner, check, manifests, trouble
 from runners.kubernetes.config import RUNTIMES, ClusterConfig
 
@@ -110,6 +111,7 @@ def test_everything_that_is_missing_is_listed(complete_cluster, configured):
         "namespace: mlp not found; see `manage.py kubernetes manifests`",
         "RBAC: cannot create jobs in namespace mlp",
         "RBAC: cannot get pods/log in namespace mlp",
+        "RBAC: cannot get pods/exec in namespace mlp",
         "storage: PersistentVolumeClaim mlp not found",
         "images: python: MLP_K8S_IMAGE_PYTHON is not set; runs with this runtime fail",
         "gateway: unreachable from pods: http://127.0.0.1:30001; set MLP_RUN_URL or MLP_URL",
@@ -310,6 +312,8 @@ def test_every_requested_permission_is_used(complete_cluster, configured, tmp_pa
         KubernetesRunner(config).poll("app")
         complete_cluster.node.held = False
         end_of(runner)
+        eventually(lambda: runner.poll("app").started)
+        runner.attach("app", Wanted(("true",))).close()
         assert runner.stop_all(0) == []
     later = replace(run, name="app-2")
     monkeypatch.setattr(runner, "_begin", lambda *_: None)

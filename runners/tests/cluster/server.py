@@ -169,6 +169,7 @@ class Handler(BaseHTTPRequestHandler):
                 raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found')
             self.authorize(f"{resource}/{part}" if part else resource, name)
             if part == "exec":
+                self.authorize(f"{resource}/{part}", name, "create")  # newer versions ask for this, older for the other
                 return executing.serve(self, self.cluster.node, self.cluster.store.get(resource, name))
             if part:
                 return self.log(name)
@@ -179,11 +180,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.serve(resource, name)
         raise Refusal(404, "NotFound", "the server could not find the requested resource")
 
-    def authorize(self, resource: str, name: str | None) -> None:
+    def authorize(self, resource: str, name: str | None, verb: str = "") -> None:
         """Check the request against the roles of the manifests."""
         watching = self.query.get("watch", "").lower() in {"1", "true"}
         reading = "get" if name else "watch" if watching else "list"
-        right = (resource, {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, reading))
+        right = (resource, verb or {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(self.command, reading))
         self.cluster.used.add(right)
         if right not in GRANTED or right[::-1] in self.cluster.denied:
             what = f'{resource} is forbidden: User "system:serviceaccount:mlp:mlp-platform" cannot {right[1]} it'
