@@ -7,6 +7,7 @@ import shlex
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
@@ -133,8 +134,9 @@ def job_processes(request, name):
     """Answer the part of a running job's page with its processes; empty once it has ended."""
     row, found = own(request, name), []
     problem = attempt(lambda: found.append(processes.of_job(row)))
+    context = {"job": row, "doing": found[0] if found else None, "problem": problem}
     return render(
-        request, "jobs/_processes.html", {"job": row, "doing": found[0] if found else None, "problem": problem}
+        request, "jobs/_processes.html", context | {"attachable": settings.JOB_ATTACH and row.reading is None}
     )
 
 

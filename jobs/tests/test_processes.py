@@ -57,6 +57,7 @@ def test_a_running_job_shows_its_processes_without_secrets(submit, until, as_ali
     part = browser.get("/jobs/fit/processes")
     assert {"hunter22", "open-sesame", "<b>"}.isdisjoint(part.content.decode().split())
     assert f"--password {HIDDEN}" in visible_text(part)
+    assert "mlp attach fit" in visible_text(part)
     assert "CPU" in visible_text(part)
 
 
