@@ -217,7 +217,7 @@ class AttachConsumer(AsyncWebsocketConsumer):
                 await self.close(code, text or None)
 
     def _end(self) -> None:
-        """Hang up, and give the slot back; again has no effect."""
+        """End the program, and give the slot back; again has no effect."""
         if self.ended:
             return
         self.ended = True

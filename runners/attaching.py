@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .base import RunnerError
+from .errors import RunnerError
 from .shim.attach import REQUEST, SUFFIX
 
 START_S = 15  # within which the run's supervisor has to answer
@@ -78,7 +78,7 @@ class Attached:
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
-        """Hang up: a program that still runs gets SIGHUP."""
+        """Close the connection: a program that still runs gets SIGHUP."""
         self.link.close()
         for descriptor in self.descriptors:
             os.close(descriptor)

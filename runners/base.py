@@ -15,16 +15,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kernel.messages import Message, storable, under
 from kernel.sockets import Address
 from kernel.storage import without_root
 
+from .attaching import Attached, Wanted
+from .errors import RunnerError
 from .processes import Now
-
-if TYPE_CHECKING:
-    from .attaching import Attached, Wanted
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -33,16 +32,6 @@ STOPPED = Message("stopped on request")  # how the reason begins when a caller h
 State = Literal["unknown", "running", "exited", "lost"]
 Network = Literal["open", "platform", "none"]
 NETWORKS: tuple[Network, ...] = ("none", "platform", "open")  # from the narrowest to the widest
-
-
-class RunnerError(Exception):
-    """A fault of the platform or the machine, which may pass: worth another try. `msg` may be stored as a reason."""
-
-    passes = True
-
-    def __init__(self, template: str, /, **params):
-        self.msg = Message(template, **params)
-        super().__init__(self.msg)
 
 
 def narrowest(*policies: str) -> str:

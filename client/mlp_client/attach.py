@@ -95,7 +95,7 @@ def _size() -> dict:
 
 @contextlib.contextmanager
 def _raw():
-    """Pass on each key as it is typed, Ctrl-C, too."""
+    """Send each key as it is typed, Ctrl-C, too, while the context lasts."""
     before = termios.tcgetattr(0)
     try:
         tty.setraw(0, termios.TCSADRAIN)  # what is typed already is not lost

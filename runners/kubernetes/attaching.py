@@ -50,7 +50,7 @@ class InPod(Attached):
             self.sizes.send(json.dumps({"Width": columns, "Height": rows}).encode())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.sizes.close()
         super().close()
 

@@ -29,7 +29,7 @@ SHELLS = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
 # --- the shim ---------------------------------------------------------------------------------------------------------
 def pass_on(folder: str, commands: int) -> None:
-    """Hand the requests in the run's folder to the guard; each is tried once."""
+    """Give the guard the requests in the run's folder; each is tried once."""
     import json
 
     for name in os.listdir(folder):
