@@ -16,7 +16,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from . import confine, networks
-from .base import NETWORK_WORDS, STOPPED, Mount, Runner, RunnerError, RunSpec, RunStatus, log_of_worker, narrowest
+from .base import NETWORK_WORDS, STOPPED, Mount, Runner, RunSpec, RunStatus, log_of_worker, narrowest
+from .errors import RunnerError
 from .local import LocalRunner, tail
 
 __all__ = [

@@ -22,7 +22,6 @@ from kernel.sockets import Address
 from kernel.storage import without_root
 
 from .attaching import Attached, Wanted
-from .errors import RunnerError
 from .processes import Now
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

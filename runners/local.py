@@ -34,7 +34,8 @@ from kernel.messages import Message, restored
 
 from . import attaching, confine, gpus, networks, processes, spawning
 from .attaching import Attached, Wanted
-from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunnerError, RunSpec, RunStatus, check_name, omp_environment
+from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunSpec, RunStatus, check_name, omp_environment
+from .errors import RunnerError
 from .shim import ends
 from .shim.cgroup import Group
 

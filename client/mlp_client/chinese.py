@@ -191,7 +191,9 @@ TEXTS = {
     "number of workers": "工作进程数",
     "only files that match, such as 'ckpt/*'": "只下载匹配的文件，例如 'ckpt/*'",
     "only those": "只列出这种状态",
-    "open a shell in a running job; after -- a command to run in its place": "在正在运行的任务中打开 shell；-- 之后可写要运行的命令",
+    "open a shell in a running job; after -- a command to run in its place": (
+        "在正在运行的任务中打开 shell；-- 之后可写要运行的命令"
+    ),
     "open a shell in a workspace; after -- options of ssh and a command": (
         "在工作区中打开 shell；-- 之后为 ssh 的选项和命令"
     ),

@@ -24,7 +24,7 @@ from websocket import ABNF, WebSocketException
 
 from kernel.messages import clip
 from runners.attaching import Attached, Wanted
-from runners.base import RunnerError
+from runners.errors import RunnerError
 
 from . import pod_status
 from .cluster import LONGEST_MESSAGE, Cluster

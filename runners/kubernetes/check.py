@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from kubernetes import client
 
-from runners.base import RunnerError, RunSpec
+from runners.base import RunSpec
+from runners.errors import RunnerError
 
 from . import access, inventory, usage
 from .cluster import Cluster, Forbidden, NotFound

@@ -19,7 +19,7 @@ from kubernetes.config.config_exception import ConfigException
 from pydantic import ValidationError
 
 from kernel.messages import Message, clip
-from runners.base import RunnerError
+from runners.errors import RunnerError
 
 from .config import ClusterConfig
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from runners.base import RunnerError
+from runners.errors import RunnerError
 
 from . import object_names, objects
 from .cluster import Cluster, Conflict, Forbidden, NotFound

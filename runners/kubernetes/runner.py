@@ -26,7 +26,8 @@ from pathlib import Path
 from kernel.messages import Message, clip, stored
 from kernel.sockets import Address
 from runners.attaching import Attached, Wanted
-from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunnerError, RunSpec, RunStatus, check_name
+from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunSpec, RunStatus, check_name
+from runners.errors import RunnerError
 from runners.processes import Now, clock
 
 from . import attaching, inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage

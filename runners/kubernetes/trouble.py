@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernel.messages import Message
-from runners.base import RunnerError
+from runners.errors import RunnerError
 
 from . import pod_status
 from .cluster import Cluster

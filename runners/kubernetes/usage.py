@@ -19,7 +19,7 @@ from kubernetes import client
 from kubernetes.utils.quantity import parse_quantity
 
 from kernel.messages import Message
-from runners.base import RunnerError
+from runners.errors import RunnerError
 from runners.processes import Now, WorkerUse, clock
 
 from . import files, object_names, pod_status, status

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from runners.base import RunnerError
+from runners.errors import RunnerError
 
 from . import logs, object_names, pod_status, status, usage
 from .cluster import Cluster, Gone

@@ -20,7 +20,8 @@ from django.conf import settings
 
 from mlp.tests.tiers import later
 from runners import confine
-from runners.base import Mount, RunnerError, RunSpec
+from runners.base import Mount, RunSpec
+from runners.errors import RunnerError
 from runners.local import LocalRunner
 from runners.shim import landlock
 

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from mlp.tests.tiers import later
-from runners.base import RunnerError
+from runners.errors import RunnerError
 from runners.kubernetes import KubernetesRunner, logs, object_names, runner, watch
 from runners.kubernetes.cluster import PIECE, Cluster, Gone, lines
 
