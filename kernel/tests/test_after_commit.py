@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -33,6 +34,22 @@ GROUPS = {
         {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": True, "progress": None},
     ),
 }
+
+
+def listen(group: str) -> Callable[[], list[dict]]:
+    """Join the group; return a function that returns what has arrived since its last call."""
+
+    async def receive() -> list[dict]:
+        await layer.group_send(group, {"type": "mark"})
+        events = []
+        while (heard := await layer.receive(channel)) != {"type": "mark"}:
+            events.append(heard)
+        return events
+
+    layer = get_channel_layer()
+    channel = async_to_sync(layer.new_channel)()
+    async_to_sync(layer.group_add)(group, channel)
+    return async_to_sync(receive)
 
 
 def queued(queue: str = "default") -> list[Message]:
@@ -94,15 +111,21 @@ class TestEnqueueOnce:
         after_commit.enqueue_once("jobs.admit")
         assert len(queued()) == 2
 
-    def test_a_message_that_could_not_be_sent_is_in_the_way_of_none(self, monkeypatch):
+    def test_a_message_that_could_not_be_sent_is_in_the_way_of_none(self, monkeypatch, caplog):
         def away(*_args, **_options):
             raise ConnectionError("nobody there")
 
         with monkeypatch.context() as patched:
             patched.setattr(broker(), "enqueue", away)
             after_commit.enqueue_once("jobs.admit")
+        assert "nobody there" in caplog.text
         after_commit.enqueue_once("jobs.admit")
         assert len(queued()) == 1
+
+    def test_a_message_that_was_lost_is_in_the_way_for_half_a_minute(self):
+        after_commit.enqueue_once("jobs.admit")
+        (mark,) = broker().client.keys("mlp:waits:*")
+        assert 0 < broker().client.ttl(mark) <= 30
 
 
 def test_an_action_runs_at_the_commit_and_never_after_a_rollback():
@@ -119,25 +142,41 @@ def test_an_action_runs_at_the_commit_and_never_after_a_rollback():
 @pytest.mark.parametrize("name", GROUPS)
 def test_open_pages_are_notified_at_the_commit_and_not_before(name):
     promise, group, event = GROUPS[name]
-
-    async def receive() -> list[dict]:
-        """Return the messages of the group that arrive before a marker that is sent now."""
-        await layer.group_send(group, {"type": "mark"})
-        events = []
-        while (heard := await layer.receive(channel)) != {"type": "mark"}:
-            events.append(heard)
-        return events
-
-    layer = get_channel_layer()
-    channel = async_to_sync(layer.new_channel)()
-    async_to_sync(layer.group_add)(group, channel)
+    received = listen(group)
     with transaction.atomic():
         promise()
         transaction.set_rollback(True)
     with transaction.atomic():
         promise()
-        assert async_to_sync(receive)() == []
-    assert async_to_sync(receive)() == [event]
+        assert received() == []
+    assert received() == [event]
+
+
+STIRRED = {"type": "changed", "owner": "alice", "kind": "job", "name": "fit", "moving": True, "progress": None}
+
+
+@pytest.mark.parametrize(
+    ("group", "event"),
+    [
+        ("job.7", {"type": "wake", "kind": "job"}),
+        (after_commit.pages_of("alice"), STIRRED),
+        (after_commit.OPERATORS_PAGES, STIRRED),
+    ],
+)
+def test_what_changes_often_is_notified_at_once(group, event):
+    received = listen(group)
+    with transaction.atomic():
+        after_commit.stir("job", 7, "alice", "fit")
+        assert received() == [event]
+
+
+def test_a_notification_that_fails_is_logged(monkeypatch, caplog):
+    def away(*_):
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr("kernel.after_commit.get_channel_layer", away)
+    after_commit.stir("job", 7, "alice", "fit")
+    assert "nobody there" in caplog.text
 
 
 @pytest.mark.parametrize(
