@@ -6,10 +6,11 @@ import threading
 
 import pytest
 from django.db import connection, models, transaction
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Token, User
 from datasets.models import Dataset
-from kernel.locking import Missing, WrongState, lock_row, locked
+from kernel.locking import Missing, WrongState, get_or_missing, lock_row, locked
 from kernel.tests.row_locks import blocked, in_thread
 from mlp.tests.patience import LIMIT_S
 
@@ -80,6 +81,44 @@ def test_related_rows_are_not_locked(alice, monkeypatch):
 def test_a_missing_row_is_none(alice):
     with transaction.atomic():
         assert lock_row(User, username="nobody") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "end"),
+    [
+        ({}, "FOR NO KEY UPDATE"),
+        ({"tenant__name": "default"}, 'FOR NO KEY UPDATE OF "user"'),
+        ({"last_login": None}, 'FOR NO KEY UPDATE OF "user"'),
+    ],
+)
+def test_the_values_of_columns_are_looked_up_by_a_statement_that_is_built_once(alice, key, end):
+    """And anything else by the ORM, which names the table."""
+    with transaction.atomic(), CaptureQueriesContext(connection) as queries:
+        assert lock_row(User, username="alice", **key) == alice
+    assert [query["sql"].partition("FOR ") for query in queries][-1][1:] == ("FOR ", end.removeprefix("FOR "))
+
+
+def test_the_first_row_in_the_order_of_a_model_is_locked(alice, monkeypatch):
+    monkeypatch.setattr(Dataset._meta, "ordering", ["-size"])
+    rows = [
+        Dataset.objects.create(user=alice, tenant=alice.tenant, name=name, size=size)
+        for size, name in ((1, "a"), (2, "b"))
+    ]
+    with transaction.atomic():
+        assert lock_row(Dataset, user=alice) == rows[1]
+
+
+class TestGetOrMissing:
+    def test_a_row_is_found_by_its_number(self, alice):
+        assert get_or_missing(User.objects.all(), alice.pk, "user") == alice
+
+    @pytest.mark.parametrize("number", [None, 0])
+    def test_what_is_none_of_the_rows_is_missing(self, alice, number):
+        with pytest.raises(Missing) as refusal:
+            get_or_missing(User.objects.all(), number, "user")
+        assert str(refusal.value.msg) == "user: no such user"
+        with pytest.raises(Missing):
+            get_or_missing(User.objects.none(), alice.pk, "user")
 
 
 class TestLocked:
