@@ -126,3 +126,26 @@ class TestNats:
 
     def test_the_inbox_is_the_jobs_own_subject(self):
         assert auth.nats_inbox("alice", "fit") == "_INBOX_alice_fit"
+
+
+class TestMark:
+    def test_a_mark_is_valid_as_long_as_its_token_and_does_not_reveal_it(self, job, alice):
+        token = auth.job_token(job)
+        mark = auth.mark(token)
+        assert auth.holds(mark)
+        assert token.rpartition("_")[2] not in mark
+        Job.objects.filter(pk=job.pk).update(state="finished")
+        assert not auth.holds(mark)
+
+    def test_a_mark_of_another_jobs_token_is_invalid(self, job):
+        other = auth.mark(auth.job_token(Job.objects.get(name="behind")))
+        assert auth.holds(other)
+        assert not auth.holds(f"job:{job.pk}:{other.rpartition(':')[2]}")
+
+    def test_a_users_token_has_a_mark_too(self, alice):
+        token = accounts.token_of(alice)
+        mark = auth.mark(token)
+        assert not mark.startswith("job:")
+        assert auth.holds(mark)
+        accounts.rotate_token(user=alice, by="test")
+        assert not auth.holds(mark)

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from kernel.errors import Refused
-from resources import inventory, reconcile, tcc, units
+from resources import inventory, limits, reconcile, tcc, units
 from resources.models import ResourceRequest, State, Tenant, is_platform_id
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("default_tenant")]
@@ -119,6 +119,39 @@ class TestRelease:
                 tcc.try_(id=id, applier="jm", request_type="request", owner=owner)
         tcc.try_(id=f"aiops:{'0' * 36}", applier="jm", request_type="request", owner="it's; DROP TABLE tenant --")
         assert ResourceRequest.objects.get().owner == "it's; DROP TABLE tenant --"
+
+
+class TestResize:
+    """An object holds other amounts than before: a dataset that gets a version, a run's artifacts."""
+
+    @staticmethod
+    def resize(**asked) -> None:
+        tenant = Tenant.objects.get(name="default")
+        with transaction.atomic():
+            tcc.resize(id="dataset:1", applier="jm", tenant=tenant.pk, owner="alice", **asked)
+
+    def test_it_holds_what_was_asked_last(self):
+        for rom, cpu in ((300, 1), (700, 0), (200, 2)):
+            self.resize(rom=rom, cpu=cpu)
+            assert (in_use("rom"), in_use("cpu")) == (rom, cpu)
+        row = ResourceRequest.objects.get(pk="dataset:1")
+        assert (row.state, row.owner, row.rom, row.cpu) == ("confirmed", "alice", 200, 2)
+
+    def test_more_than_is_left_is_refused_and_changes_nothing(self):
+        self.resize(rom=300)
+        left = Tenant.objects.get(name="default").rom - 300
+        with pytest.raises(Refused, match=r"^rom: requested "):
+            self.resize(rom=300 + left + 1)
+        assert in_use("rom") == 300
+        self.resize(rom=300 + left)
+        assert in_use("rom") == 300 + left
+
+    def test_more_than_the_owners_limit_is_refused(self, alice):
+        limits.set_limit(tenant="default", user=alice.username, by="test", rom=500)
+        self.resize(rom=500)
+        with pytest.raises(limits.OverLimit):
+            self.resize(rom=501)
+        assert in_use("rom") == 500
 
 
 class TestReservedIds:

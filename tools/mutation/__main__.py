@@ -19,7 +19,7 @@ ROW_LOCKS, VERBS = "mlp/tests/test_row_locks.py", "mlp/tests/test_verbs.py"
 GUARDS = {
     "kernel.after_commit": ["kernel/tests/test_after_commit.py"],
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
-    "accounts.auth": ["accounts/tests/test_auth.py", "accounts/tests/test_users.py"],
+    "accounts.auth": [f"accounts/tests/test_{name}.py" for name in ("auth", "users", "named_tokens")],
     "accounts.lifecycle": ["accounts/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
     "resources.tcc": [f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits")],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
