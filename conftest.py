@@ -303,14 +303,14 @@ class Tasks:
     def __init__(self):
         self.queue: list[dramatiq.Message] = []
         self.taken: list[tuple[str, tuple]] = []
-        self.delayed: set[str] = set()  # by message_id
+        self.delayed: dict[str, int] = {}  # ms by message_id
 
     def enqueue(self, message: dramatiq.Message, delay: int | None = None) -> None:
         assert message.actor_name in ACTORS, f"no actor is called {message.actor_name}"
         assert ACTORS[message.actor_name].queue_name == message.queue_name
         self.queue.append(message)
         if delay:
-            self.delayed.add(message.message_id)
+            self.delayed[message.message_id] = delay
 
     def run_once(self) -> None:
         """Deliver the messages that are enqueued now; those that they enqueue wait for the next call."""

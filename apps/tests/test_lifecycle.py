@@ -251,6 +251,28 @@ class TestRuns:
 
 
 class TestEnd:
+    def test_a_stopped_applications_run_ends_when_the_gateway_has_forgotten_its_address(self, served, alice, tasks):
+        app = served(alice)
+        new_model(alice, "better")
+        rollouts.move(user=alice, name=app.name, model_name="better", by="test")
+        Rollout.objects.update(phase=Rollout.Phase.WAITING)
+        tasks.queue.clear()
+        lifecycle.stop_app(user=alice, name=app.name, by="test")
+        (task,) = tasks.queue
+        assert (task.actor_name, task.args) == ("apps.stop", (app.pk, app.run_name))
+        assert 1000 < tasks.delayed[task.message_id] < 2000
+        assert not Rollout.objects.exists()
+
+    def test_a_restart_for_another_model_serves_that_model(self, served, alice):
+        app = served(alice)
+        new_model(alice, "better")
+        rollouts.move(user=alice, name=app.name, model_name="better", by="test")
+        Rollout.objects.update(phase=Rollout.Phase.RESTARTING)
+        change(app, state="creating", run_name="", address="")
+        assert lifecycle.note_order(app.pk).model.name == "better"
+        assert fresh(app).model.name == "better"
+        assert not Rollout.objects.exists()
+
     def test_a_deletion_changes_only_the_users_application_of_that_name(self, served, alice, bob, tasks):
         others = [served(bob), served(alice, "before")]
         app = served(alice)
