@@ -124,6 +124,22 @@ def leftovers(*folders: Path) -> Iterator[tuple[Path, int]]:
                 os.close(pidfd)
 
 
+def processes(*folders: Path) -> Iterator[tuple[Path, int]]:
+    """Return the running processes of these parts, for who only looks at them: (folder, process id)."""
+    for folder, pidfd in leftovers(*folders):
+        try:
+            pid = pid_of(pidfd)
+        finally:
+            os.close(pidfd)
+        if pid > 0:
+            yield folder, pid
+
+
+def pid_of(pidfd: int) -> int:
+    """Return the process's id, -1 when it has ended."""
+    return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().split("Pid:")[1].split()[0])
+
+
 def group_of(folder: Path) -> int:
     """Return the process group that the part was started as, -1 where it never was."""
     try:

@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from . import launch
 from .part import Part
@@ -64,15 +63,10 @@ class Watchdog:
             os.close(pidfd)
         self.processes = {}
         for folder, pidfd in launch.leftovers(*by_folder):
-            if (pid := _pid(pidfd)) > 0:
+            if (pid := launch.pid_of(pidfd)) > 0:
                 self.processes[pid] = by_folder[folder], pidfd
             else:
                 os.close(pidfd)
-
-
-def _pid(pidfd: int) -> int:
-    """Return the process's id, -1 when it has ended."""
-    return int(Path(f"/proc/self/fdinfo/{pidfd}").read_text().split("Pid:")[1].split()[0])
 
 
 def _is_stopped(pid: int, pidfd: int) -> bool:
@@ -82,7 +76,7 @@ def _is_stopped(pid: int, pidfd: int) -> bool:
             state = file.read().rpartition(b")")[2].split(maxsplit=1)[0]
     except (OSError, IndexError):
         return False
-    return state == STOPPED and _pid(pidfd) == pid
+    return state == STOPPED and launch.pid_of(pidfd) == pid
 
 
 def _is_silent(part: Part) -> bool:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from accounts import lifecycle, sessions
 from accounts.auth import user_of_token
-from accounts.models import Token, User
+from accounts.models import Notice, Token, User
 from accounts.tokens import lookup
 from conftest import PASSWORD
 from kernel.errors import Refused
@@ -191,6 +191,11 @@ class TestTokens:
         assert (after == before, lookup(before), user_of_token(after)) == (False, None, alice)
         assert lifecycle.token_of(alice) == after
         assert timezone.now() - Token.objects.get(user=alice).rotated < timedelta(minutes=1)
+
+    def test_the_user_is_notified_of_who_has_rotated_the_token(self, alice):
+        lifecycle.rotate_token(user=alice, by="root")
+        (notice,) = Notice.objects.filter(user=alice)
+        assert str(notice.reason) == "Your API token was replaced by root."
 
     def test_an_inactive_user_cannot_rotate_the_token(self, alice):
         lifecycle.deregister(username="alice", by="test")

@@ -51,14 +51,10 @@ def _collect() -> Iterator[Metric]:
 
 
 def _processes() -> Iterator[tuple[str, Path]]:
-    """Yield each process's part and its folder in /proc; `leftovers` does not return the process that asks."""
+    """Yield each process's part and its folder in /proc; `launch.processes` does not return the process that asks."""
     yield os.environ.get("MLP_PART", ""), Path("/proc/self")
-    for folder, pidfd in launch.leftovers(*(settings.MLP_ROOT / "run" / "parts").glob("*/")):
-        try:
-            number = Path(f"/proc/self/fdinfo/{pidfd}").read_text().split("Pid:")[1].split()[0]
-        finally:
-            os.close(pidfd)
-        yield folder.name, Path("/proc") / number
+    for folder, pid in launch.processes(*(settings.MLP_ROOT / "run" / "parts").glob("*/")):
+        yield folder.name, Path(f"/proc/{pid}")
 
 
 def _memory(process: Path) -> int:

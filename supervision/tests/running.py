@@ -107,12 +107,7 @@ class Platform:
     def pids(self, part: str) -> list[int]:
         """Return the live processes of a part, its first one first."""
         folder = self.root / "run" / "parts" / part
-        pids = []
-        for _, pidfd in launch.leftovers(folder):
-            info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-            pids.append(int(info.split("Pid:")[1].split()[0]))
-            os.close(pidfd)
-        pids = [pid for pid in pids if pid > 0]  # it may have ended just now
+        pids = [pid for _, pid in launch.processes(folder)]
         group = int((folder / "group").read_text()) if pids else 0
         return sorted(pids, key=lambda pid: (pid != group, pid))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,16 +34,10 @@ def kinds(root: Path, up: int, runs: bool = True) -> dict[str, list[int]]:
 
 
 def _parts(root: Path) -> dict[str, list[int]]:
-    by_folder = defaultdict(list)
-    folders = [root / "run" / "parts" / name for name in ("supervisor", *PARTS)]
-    for folder, pidfd in launch.leftovers(*folders):
-        with contextlib.suppress(OSError):
-            info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
-            pid = int(re.search(r"^Pid:\s*(-?\d+)", info, re.MULTILINE)[1])
-            if pid > 0:
-                by_folder[folder.name].append(pid)
-        os.close(pidfd)
-    return by_folder
+    by_part = defaultdict(list)
+    for folder, pid in launch.processes(*(root / "run" / "parts" / name for name in ("supervisor", *PARTS))):
+        by_part[folder.name].append(pid)
+    return by_part
 
 
 def _runs(root: Path) -> Iterator[tuple[str, int]]:
