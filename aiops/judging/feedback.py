@@ -210,8 +210,10 @@ def labels() -> dict[str, str]:
 
 
 class Owned:
-    """The feedback by namespace and text ("": for all lines), for lines that are judged now. That for all lines is in
-    the template cache of the platform's model, and only here for tenants' own: the texts are of anybody's lines.
+    """The feedback by namespace and text ("": for all lines), for lines that are judged now.
+
+    Feedback for all lines is in the template cache of the platform's model, too. It is kept out of the caches of
+    tenants' own models, since its texts may be lines of other tenants.
     """
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from django.db.models import Exists, OuterRef, Q
+from django.utils.translation import gettext_lazy as _
 
 from accounts.models import ADMINISTRATORS, Membership, Role, User
 from aiops.models import ModelVersion
@@ -22,7 +23,7 @@ from resources.models import Tenant
 from .scope import LOCAL
 
 PLATFORM = 0
-DELETED = "(deleted)"
+DELETED = _("(deleted)")  # in place of the name of a tenant that is deleted
 
 Owners = Mapping[str, int]  # the model of each namespace of the local cluster that is not the platform's
 
@@ -101,4 +102,4 @@ def names_of(models: Iterable[int]) -> dict[int, str]:
     """Return the names of the models' tenants; "" for the platform's model."""
     wanted = set(models) - {PLATFORM}
     there = dict(Tenant.objects.filter(pk__in=wanted).values_list("pk", "name")) if wanted else {}
-    return {PLATFORM: "", **dict.fromkeys(wanted, DELETED), **there}
+    return {PLATFORM: "", **dict.fromkeys(wanted, str(DELETED)), **there}

@@ -18,6 +18,7 @@ from aiops.wire import kv, watchlist
 from kernel.database import reachable
 from kernel.errors import Fault, Refused
 from kernel.locking import get_or_missing
+from kernel.messages import Message
 
 from . import own_models, scope
 
@@ -29,9 +30,17 @@ def owned() -> set[watchlist.Triple]:
     return {(scope.LOCAL, namespace, deployment) for namespace, deployment in rows}
 
 
+def general() -> set[watchlist.Triple]:
+    """Return the workloads on the administrators' watchlist. Raises Fault, also where the stored one is invalid."""
+    try:
+        return watchlist.triples(kv.watched() or {})
+    except ValueError as problem:
+        raise Fault(Message("the watchlist cannot be read: %(problem)s", problem=problem)) from problem
+
+
 def triples() -> set[watchlist.Triple]:
-    """Return all watched workloads. Raises Fault; ValueError when the stored watchlist is invalid."""
-    return watchlist.triples(kv.watched() or {}) | owned()
+    """Return all watched workloads. Raises Fault, also where the stored watchlist is invalid."""
+    return general() | owned()
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ def known() -> Known | None:
         watched = triples()
         with reachable():
             return Known(watched, own_models.untrained(watched))
-    except (Fault, ValueError):
+    except Fault:
         return None
 
 

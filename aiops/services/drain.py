@@ -265,8 +265,8 @@ class WorkloadDrain:
         return self._learn_verdicts(subjects.OWN_MODEL_VERDICTS, messages, own=True) if self.loaded else []
 
     def _learn_verdicts(self, subject: str, messages: list[bytes], *, own: bool) -> list[tuple[str, bytes]]:
-        """Learn what the model has judged that judges these lines now. Others are left out: whoever moved to another
-        tenant meanwhile, and a version that serves no more.
+        """Learn each verdict that the line's present model gave. Left out are verdicts on lines of users who have moved
+        to another tenant meanwhile, and those of a version that is no longer active.
         """
         result = []
         for model, items in self._by_model(base.items_of(subject, messages)):

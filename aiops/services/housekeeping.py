@@ -86,7 +86,7 @@ class Housekeeping:
             lines, _more = logstore.get().search(
                 unjudged.query(watched, int((time.time() - UNJUDGED_AFTER_S) * 1000)), SWEPT_AT_ONCE
             )
-        except (Fault, ValueError) as problem:
+        except Fault as problem:
             log.warning("lines without a verdict could not be queried: %s", problem)
             return 0
         if lines:
@@ -104,7 +104,7 @@ class Housekeeping:
         try:
             with reachable():
                 unjudged.count()
-        except (Fault, ValueError) as problem:
+        except Fault as problem:
             log.warning("lines that nobody can judge could not be counted: %s", problem)
 
     def upkeep(self) -> None:

@@ -25,7 +25,7 @@ def fetch(run: TrainingRun) -> int:
     if not path.exists():
         most = payload.get("max_size") or training_data.most_lines(path)
         documents = _of_the_model(run, _beating(run.pk, logstore.get().scan(payload["query"])))
-        # Examples are lines of anybody: a tenant's own model learns from its own only.
+        # The examples are labelled lines of all users; a tenant's own model learns from the tenant's lines only.
         examples = () if run.tenant_id else feedback.examples()
         training_data.write(documents, path, most, feedback.labels(), examples)
     lines = count_lines(run)

@@ -18,7 +18,7 @@ from aiops.judging import own_models, watching
 from aiops.models import ENDED, ModelVersion, State, TrainingRun
 from aiops.wire import folders, lease, subjects, watchlist
 from kernel import bus
-from kernel.errors import Fault, Refused
+from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.outcomes import Outcome
@@ -41,18 +41,15 @@ def find(user: User, name: str) -> Tenant:
 
 
 def workloads_of(tenant: Tenant) -> set[watchlist.Triple]:
-    """Return what the tenant's model learns from. Raises Fault; ValueError for a wrong watchlist."""
+    """Return what the tenant's model learns from. Raises Fault."""
     return own_models.those_of(watching.triples(), tenant.pk)
 
 
 def request(user: User, name: str) -> TrainingRun:
     """Create a queued training of the tenant's model. Raises Missing, Refused, Fault."""
     tenant = find(user, name)
-    try:
-        if not workloads_of(tenant):
-            raise Refused(NOTHING_WATCHED, field="tenant")
-    except ValueError as problem:
-        raise Fault(Message("the watchlist cannot be read: %(problem)s", problem=str(problem))) from problem
+    if not workloads_of(tenant):
+        raise Refused(NOTHING_WATCHED, field="tenant")
     return lifecycle.create_own(tenant=tenant, by=user.username)
 
 
@@ -111,9 +108,7 @@ def clean() -> None:
 
 # --- state ---------------------------------------------------------------------------------------------------------
 def states(user: User) -> list[dict]:
-    """Return the state of each own model whose trainings the user may start, by the tenant's name. Raises Fault;
-    ValueError for a wrong watchlist.
-    """
+    """Return the state of each own model whose trainings the user may start, by the tenant's name. Raises Fault."""
     tenants = list(own_models.led_by(user))
     if not tenants:
         return []

@@ -130,8 +130,6 @@ def models(request):
         context["own_models"] = own_training.states(request.user)
     except Fault as fault:
         context["problem"] = translate(fault.msg)
-    except ValueError as problem:
-        context["problem"] = str(problem)
     return render(request, "aiops/models.html", context)
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from aiops import lifecycle, logstore
 from aiops.judging import own_models, scope, watching
 from aiops.training import own_training
-from aiops.wire import kv, watchlist
+from aiops.wire import watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
@@ -37,8 +37,6 @@ def watched(request):
         context["full"] = why_not(lambda: watching.require_room(request.user))
     except Fault as fault:
         context["problem"], status = translate(fault.msg), 503
-    except ValueError as problem:
-        context["problem"] = str(problem)
     return render(request, "aiops/watched.html", context, status=status)
 
 
@@ -52,10 +50,7 @@ def _rows(user) -> list[dict]:
         for row in logstore.get().aggregate_workloads()
         if row[0] == scope.LOCAL and (names is None or row[1] in names)
     }
-    try:
-        general = watchlist.triples(kv.watched() or {})
-    except ValueError:
-        general = set()
+    general = watching.general()
     return [
         {
             "namespace": namespace,
