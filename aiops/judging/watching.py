@@ -45,10 +45,12 @@ def triples() -> set[watchlist.Triple]:
 
 @dataclass(frozen=True)
 class Known:
-    """What is watched, and what of it waits for the first training of its tenant's own model."""
+    """What is watched, and what of it waits for the first training of its tenant's own model, with whether that has
+    begun or is queued.
+    """
 
     watched: set[watchlist.Triple]
-    untrained: set[watchlist.Triple]
+    untrained: dict[watchlist.Triple, bool]
 
 
 def known() -> Known | None:
@@ -62,15 +64,17 @@ def known() -> Known | None:
 
 
 def without_verdict(document: dict, known: Known | None) -> str:
-    """Return how a line without a verdict is shown: "" for one that is judged later, else "unwatched", or "untrained"
-    while the model that judges it is not trained.
+    """Return why a line has no verdict: "" for one that is judged soon, else "unwatched", "untrained" while the model
+    that judges it is not trained, or "training" while it is being trained for the first time, or is queued for it.
     """
     names = tuple(document.get(name, "") for name in ("cluster_id", "namespace_name", "deployment"))
     if document.get("log_type", "workload") != "workload" or known is None:
         return ""
     if names not in known.watched:
         return "unwatched"
-    return "untrained" if names in known.untrained else ""
+    if names not in known.untrained:
+        return ""
+    return "training" if known.untrained[names] else "untrained"
 
 
 def visible(user: User):

@@ -87,7 +87,7 @@ class WorkloadDrain:
             self.workloads.poll()
         messages = []
         for model in self._models():
-            if model.follow():
+            if model.follow() and self._is_there(model):
                 messages += self._regroup(model)
                 model.save()
         newest = feedback.newest(self._learned_until())
@@ -97,9 +97,15 @@ class WorkloadDrain:
         for model in self._models():
             if model.cache.is_regroup_due():
                 messages += self._regroup(model)
-            if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S:
+            if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S and self._is_there(model):
                 model.save()
         return messages
+
+    def _is_there(self, model: KnownModel) -> bool:
+        """Return whether the model is still somebody's. Asked before it is saved, which would bring it back where its
+        tenant was deleted since the last look.
+        """
+        return model is self.platform or (self._look_at_owners() and self.own.get(model.model) is model)
 
     def _models(self) -> list[KnownModel]:
         return [self.platform, *self.own.values()]
@@ -170,7 +176,7 @@ class WorkloadDrain:
     def stop(self) -> None:
         if self.loaded and self.active.hold():
             for model in self._models():
-                if model.changed:
+                if model.changed and self._is_there(model):
                     model.save()
             self.active.release()
 
