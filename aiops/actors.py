@@ -7,7 +7,7 @@ import dramatiq
 from kernel.broker import broker
 
 from .judging import feedback
-from .training import launching
+from .training import erasing, launching
 
 HOUR_MS = 3_600_000
 
@@ -23,6 +23,12 @@ def train(pk: int) -> None:
 @dramatiq.actor(actor_name="aiops.settle", broker=broker(), max_retries=3, min_backoff=1000)
 def settle(pk: int) -> None:
     launching.settle(pk)
+
+
+@dramatiq.actor(actor_name="aiops.erase_models", broker=broker(), max_retries=0)
+def erase_models() -> None:
+    """Erase the models of tenants that have none any more. Reconcile tries again."""
+    erasing.erase()
 
 
 @dramatiq.actor(actor_name="aiops.feedback", broker=broker(), max_retries=0, time_limit=HOUR_MS)

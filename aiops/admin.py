@@ -76,7 +76,7 @@ class ModelVersionAdmin(LifecycleAdmin):
     verbs = {
         "serve": Verb(
             label=_("Activate"),
-            run=lambda version, by: versions.serve(version.version),
+            run=lambda version, by: versions.serve(version.version, by),
             when=lambda version: not version.serving,
             question=_("This version scores all watched workloads from now on."),
             icon="rocket_launch",

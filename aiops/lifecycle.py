@@ -22,7 +22,7 @@ from kernel import after_commit
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message
-from kernel.models import record_created
+from kernel.models import record_change, record_created
 from kernel.outcomes import Outcome
 from resources import lending, tcc
 from resources.models import ResourceRequest, Tenant
@@ -85,7 +85,7 @@ def create_own(*, tenant: Tenant, by: str) -> TrainingRun:
             run = TrainingRun.objects.create(
                 tenant=tenant, queued=True, by=by, stage=FETCHING, heartbeat=timezone.now(), lease_until=_lease()
             )
-            record_created(run, by=by)
+            record_created(run, by=by, reason=_whose(tenant))
             after_commit.enqueue("aiops.train", run.pk, queue=QUEUE)
             after_commit.wake("aiops", 0)
     except IntegrityError:
@@ -276,13 +276,22 @@ def serving(tenant_id: int | None = None) -> ModelVersion | None:
     return ModelVersion.objects.filter(serving=True, tenant_id=tenant_id).first()
 
 
-def serve_version(version: str) -> ModelVersion:
+def serve_version(version: str, by: str) -> ModelVersion:
     """Make another version the serving one (an older or a newer one). Raises Missing."""
     with transaction.atomic():
         row = ModelVersion.objects.filter(version=version).first()
         if row is None:
             raise Missing("version")
-        return _serve(version, row.manifest, None, row.tenant_id)
+        served = _serve(version, row.manifest, None, row.tenant_id)
+        if not row.serving:
+            whose = _whose(Tenant.objects.filter(pk=row.tenant_id).first())
+            record_change(served, transition="serve", source="stored", target="active", by=by, reason=whose)
+        return served
+
+
+def _whose(tenant: Tenant | None) -> Message:
+    """Return whose model it is, for the audit log."""
+    return Message("log model of the tenant %(tenant)s", tenant=tenant.name) if tenant else Message("log model")
 
 
 def serve_foreign(version: str, manifest: dict) -> ModelVersion:

@@ -11,7 +11,7 @@ from kernel import healing
 
 from .judging import feedback
 from .models import ENDED, Feedback, State, TrainingRun
-from .training import launching, own_training, versions
+from .training import erasing, launching, versions
 
 
 def run() -> None:
@@ -19,7 +19,7 @@ def run() -> None:
     for pk in _unsettled().values_list("pk", flat=True):
         healing.attempt(launching.settle, pk, False)
     healing.attempt(launching.free_lease)
-    healing.attempt(own_training.clean)
+    healing.attempt(erasing.erase)
     healing.attempt(versions.prune)
     healing.attempt(feedback.heal)
     healing.attempt(launching.sweep)

@@ -11,18 +11,21 @@ the model loads and scores is verified by the trainer before it ends.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
+import time
 from pathlib import Path
 
 NAME = re.compile(r"v[0-9]{6,}")
 MODEL, VOCAB, MANIFEST, SERVING = "nulog_model_latest.pt", "vocab.txt", "manifest.json", "serving"
 POINTER = re.compile(r"serving(?:\.([1-9][0-9]*))?")
 NEEDED = (MODEL, VOCAB, MANIFEST)
+DRAFT, REMOVED = ".part", ".gone"  # ends of the names of what is being added or removed
 
 
 class BadVersion(ValueError):
@@ -39,7 +42,7 @@ class Versions:
         """Copy a trained model in and return its version. Raises BadVersion when it is incomplete."""
         verify(Path(source))
         self.folder.mkdir(parents=True, exist_ok=True)
-        draft = self.folder / f".{secrets.token_hex(6)}.part"
+        draft = self.folder / f".{secrets.token_hex(6)}{DRAFT}"
         try:
             shutil.copytree(source, draft)
             _sync(draft)
@@ -88,7 +91,7 @@ class Versions:
             self._pointer().unlink(missing_ok=True)
             return
         verify(self.folder_of(version))
-        draft = self.folder / f".{secrets.token_hex(6)}.part"
+        draft = self.folder / f".{secrets.token_hex(6)}{DRAFT}"
         with draft.open("w") as file:
             file.write(version)
             file.flush()
@@ -100,9 +103,17 @@ class Versions:
         if version in self.pointers().values():
             raise BadVersion(f"{version} serves")
         if NAME.fullmatch(version) and (self.folder / version).is_dir():
-            gone = self.folder / f".{secrets.token_hex(6)}.gone"
+            gone = self.folder / f".{secrets.token_hex(6)}{REMOVED}"
             (self.folder / version).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
+
+    def sweep(self, age_s: float) -> None:
+        """Remove what killed processes have left half added or half removed: what has not changed for so long."""
+        for path in self.folder.glob(".*"):
+            if path.suffix in (DRAFT, REMOVED):
+                with contextlib.suppress(FileNotFoundError):
+                    if time.time() - path.stat().st_ctime > age_s:
+                        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
 
     def folder_of(self, version: str) -> Path:
         """Return the folder of the version's files. Raises BadVersion."""

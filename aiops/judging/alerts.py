@@ -48,7 +48,7 @@ def check(now: datetime) -> int:
         try:
             finding = LOOKS[rule.kind](rule, now)
             samples = _samples(rule, finding)
-        except (Fault, Refused, ValueError) as problem:  # ValueError: the watchlist in the key-value store is invalid
+        except (Fault, Refused) as problem:
             log.warning("alert rule %s could not be checked: %s", rule.name, problem)
             continue
         fired += _settle(rule, now, finding, samples)

@@ -1,14 +1,15 @@
 """Users' feedback on a text: "this is normal", "this is an anomaly". Called by pages; read by DRAIN and trainings.
 
 It applies to all lines with the same masked text: to stored ones, to new ones (through the template cache), and in the
-next training. A user's applies to the lines of the namespace only, and to no training. The row is the truth; a process
+next training. A user's applies to the lines of the namespace only, and to the trainings of the model that a tenant has
+of its own for that namespace. The row is the truth; a process
 that was not running reads it later.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
@@ -179,12 +180,12 @@ def since(after: datetime | None) -> list[Feedback]:
     return list(rows if after is None else rows.filter(at__gt=after))
 
 
-def examples() -> Iterator[dict]:
-    """Yield the feedback for all lines as lines to train on, whether or not the training's query selects such lines.
-
-    That of a namespace is not among it: the model is everybody's.
+def examples(namespaces: Collection[str] = ("",)) -> Iterator[dict]:
+    """Yield the feedback of these namespaces as lines to train on, whether or not the training's query selects such
+    lines; by default that for all lines. Of several labels on a text the last one counts.
     """
-    for row in Feedback.objects.filter(namespace="").order_by("pk").iterator():
+    rows = Feedback.objects.filter(namespace__in=namespaces).order_by("at")
+    for row in {row.masked: row for row in rows.iterator()}.values():
         yield {"log": row.sample, "masked_log": row.masked, "label": row.level.lower()}
 
 
@@ -203,15 +204,21 @@ def from_document(document: dict) -> Feedback | None:
     return rows.order_by("-namespace").first()
 
 
-def labels() -> dict[str, str]:
-    """Return masked text -> "normal" or "anomaly" of the feedback for all lines, for a training."""
-    rows = Feedback.objects.filter(namespace="").values_list("masked", "level")
+def labels(namespaces: Collection[str] = ()) -> dict[str, str]:
+    """Return masked text -> "normal" or "anomaly" for a training: of the feedback for all lines, and of that of these
+    namespaces, which has precedence. Of several labels on a text the last one counts.
+    """
+    general = Feedback.objects.filter(namespace="").values_list("masked", "level")
+    own = Feedback.objects.filter(namespace__in=namespaces).exclude(namespace="").order_by("at")
+    rows = [*general, *own.values_list("masked", "level")]
     return {masked: level.lower() for masked, level in rows}
 
 
 class Owned:
-    """The feedback by namespace and text ("": for all lines), for lines that are judged now. That for all lines is in
-    the template cache of the platform's model, and only here for tenants' own: the texts are of anybody's lines.
+    """The feedback by namespace and text ("": for all lines), for lines that are judged now.
+
+    Feedback for all lines is in the template cache of the platform's model, too. It is kept out of the caches of
+    tenants' own models, since its texts may be lines of other tenants.
     """
 
     def __init__(self) -> None:

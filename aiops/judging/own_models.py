@@ -13,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from django.db.models import Exists, OuterRef, Q
+from django.utils.translation import gettext_lazy as _
 
-from accounts.models import ADMINISTRATORS, Membership, Role, User
-from aiops.models import ModelVersion
+from accounts.models import ADMINISTRATORS, Membership, User
+from aiops.models import ModelVersion, State, TrainingRun
 from aiops.wire import watchlist
 from resources.models import Tenant
 
 from .scope import LOCAL
 
 PLATFORM = 0
-DELETED = "(deleted)"
+DELETED = _("(deleted)")  # in place of the name of a tenant that is deleted
 
 Owners = Mapping[str, int]  # the model of each namespace of the local cluster that is not the platform's
 
@@ -60,29 +61,43 @@ def trained() -> set[int]:
     return {key or PLATFORM for key in ModelVersion.objects.filter(serving=True).values_list("tenant_id", flat=True)}
 
 
-def judged(names: Iterable[watchlist.Triple]) -> set[watchlist.Triple]:
-    """Return the workloads among these whose model has been trained."""
+def judged(names: Iterable[watchlist.Triple]) -> list[set[watchlist.Triple]]:
+    """Return the workloads among these whose model has been trained, by model."""
     known, there = owners(), trained()
-    return {triple for triple in names if model_of(*triple[:2], known) in there}
+    groups: dict[int, set[watchlist.Triple]] = {}
+    for triple in names:
+        model = model_of(*triple[:2], known)
+        if model in there:
+            groups.setdefault(model, set()).add(triple)
+    return [groups[model] for model in sorted(groups)]
 
 
-def untrained(names: Iterable[watchlist.Triple]) -> set[watchlist.Triple]:
-    """Return the workloads among these whose lines wait for the first training of their tenant's own model."""
+def untrained(names: Iterable[watchlist.Triple]) -> dict[watchlist.Triple, bool]:
+    """Return the workloads among these whose lines wait for the first training of their tenant's own model, and whether
+    it is queued or runs.
+    """
     known = owners()
     there = trained() if known else set()
-    return {triple for triple in names if model_of(*triple[:2], known) not in {PLATFORM, *there}}
+    models = {triple: model_of(*triple[:2], known) for triple in names}
+    waiting = {triple: model for triple, model in models.items() if model not in {PLATFORM, *there}}
+    if not waiting:
+        return {}
+    runs = TrainingRun.objects.filter(state=State.TRAINING, tenant_id__in=set(waiting.values()))
+    begun = set(runs.values_list("tenant_id", flat=True))
+    return {triple: model in begun for triple, model in waiting.items()}
 
 
-def led_by(user: User):
-    """Return the tenants with a model of their own whose trainings the user may start: those that the user
-    administers; all for an administrator of the platform.
+def shown_to(user: User):
+    """Return the tenants with a model of their own that the user may know of: those that the user is in; all for an
+    administrator of the platform.
     """
     rows = Tenant.objects.filter(log_model=True).order_by("name")
-    if user.is_administrator:
-        return rows
-    if user.owner_id is not None:
-        return rows.none()
-    return rows.filter(pk__in=Membership.objects.filter(user=user, role=Role.ADMIN).values("tenant_id"))
+    return rows if user.is_administrator else rows.filter(pk__in=user.roles())
+
+
+def namespaces_of(model: int) -> set[str]:
+    """Return the namespaces of the local cluster whose lines a tenant's own model judges."""
+    return {namespace for namespace, number in owners().items() if number == model}
 
 
 # --- which model judged a line -------------------------------------------------------------------------------------
@@ -101,4 +116,4 @@ def names_of(models: Iterable[int]) -> dict[int, str]:
     """Return the names of the models' tenants; "" for the platform's model."""
     wanted = set(models) - {PLATFORM}
     there = dict(Tenant.objects.filter(pk__in=wanted).values_list("pk", "name")) if wanted else {}
-    return {PLATFORM: "", **dict.fromkeys(wanted, DELETED), **there}
+    return {PLATFORM: "", **dict.fromkeys(wanted, str(DELETED)), **there}

@@ -39,7 +39,7 @@ KEPT_MS = 30 * DAY * MINUTE_MS  # for which ended anomalies, and templates that 
 
 
 def advance(now: datetime) -> None:
-    """Count the minutes that are over, of all watched workloads. Raises Fault; ValueError for a wrong watchlist."""
+    """Count the minutes that are over, of all watched workloads. Raises Fault."""
     until = int(now.timestamp()) // 60 - SETTLED
     watched = sorted(watching.triples())[:MAX_WORKLOADS]
     with reachable():

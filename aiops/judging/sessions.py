@@ -62,9 +62,7 @@ class Judge:
         self.readers: dict[int, Reader] = {}
 
     def advance(self, now: datetime) -> None:
-        """Read what has arrived, and write the odd ones of the sessions that have ended. Raises Fault; ValueError for a
-        wrong watchlist.
-        """
+        """Read what has arrived, and write the odd ones of the sessions that have ended. Raises Fault."""
         self._follow_models()
         until = int(now.timestamp() * 1000) - SETTLED_MS
         watched = sorted(watching.triples())[:MAX_WORKLOADS]

@@ -18,6 +18,7 @@ from aiops.wire import kv, watchlist
 from kernel.database import reachable
 from kernel.errors import Fault, Refused
 from kernel.locking import get_or_missing
+from kernel.messages import Message
 
 from . import own_models, scope
 
@@ -29,17 +30,27 @@ def owned() -> set[watchlist.Triple]:
     return {(scope.LOCAL, namespace, deployment) for namespace, deployment in rows}
 
 
+def general() -> set[watchlist.Triple]:
+    """Return the workloads on the administrators' watchlist. Raises Fault, also where the stored one is invalid."""
+    try:
+        return watchlist.triples(kv.watched() or {})
+    except ValueError as problem:
+        raise Fault(Message("the watchlist cannot be read: %(problem)s", problem=problem)) from problem
+
+
 def triples() -> set[watchlist.Triple]:
-    """Return all watched workloads. Raises Fault; ValueError when the stored watchlist is invalid."""
-    return watchlist.triples(kv.watched() or {}) | owned()
+    """Return all watched workloads. Raises Fault, also where the stored watchlist is invalid."""
+    return general() | owned()
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is watched, and what of it waits for the first training of its tenant's own model."""
+    """What is watched, and what of it waits for the first training of its tenant's own model, with whether that has
+    begun or is queued.
+    """
 
     watched: set[watchlist.Triple]
-    untrained: set[watchlist.Triple]
+    untrained: dict[watchlist.Triple, bool]
 
 
 def known() -> Known | None:
@@ -48,20 +59,22 @@ def known() -> Known | None:
         watched = triples()
         with reachable():
             return Known(watched, own_models.untrained(watched))
-    except (Fault, ValueError):
+    except Fault:
         return None
 
 
 def without_verdict(document: dict, known: Known | None) -> str:
-    """Return how a line without a verdict is shown: "" for one that is judged later, else "unwatched", or "untrained"
-    while the model that judges it is not trained.
+    """Return why a line has no verdict: "" for one that is judged soon, else "unwatched", "untrained" while the model
+    that judges it is not trained, or "training" while it is being trained for the first time, or is queued for it.
     """
     names = tuple(document.get(name, "") for name in ("cluster_id", "namespace_name", "deployment"))
     if document.get("log_type", "workload") != "workload" or known is None:
         return ""
     if names not in known.watched:
         return "unwatched"
-    return "untrained" if names in known.untrained else ""
+    if names not in known.untrained:
+        return ""
+    return "training" if known.untrained[names] else "untrained"
 
 
 def visible(user: User):

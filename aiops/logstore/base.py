@@ -34,6 +34,7 @@ REJUDGE_WORDS = 30  # to search lines by, before whole texts are compared
 REJUDGE_AT_ONCE = 200  # texts
 REJUDGE_BATCH = 2000
 WORKLOADS_SHOWN = 3  # of each template
+OWN_TEMPLATES = 10**9  # the templates of a tenant's own model are numbered from this times its number on
 MINUTE_MS = 60_000
 MAX_MINUTES = 100_000  # counts of a template in a minute
 AHEAD_MS = 600_000  # a time further in the future is not believed: the line is stored with the present
@@ -180,6 +181,10 @@ class LogStore(ABC):
     @abstractmethod
     def put_templates(self, templates: Sequence[dict]) -> None:
         """Write templates by their `_id`, replacing the whole document."""
+
+    @abstractmethod
+    def forget_templates(self, model: int) -> None:
+        """Remove the templates of a tenant's own model, those numbered from `model * OWN_TEMPLATES` on. Idempotent."""
 
 
 def placed(line: dict, now_ms: int) -> dict:

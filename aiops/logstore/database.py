@@ -19,7 +19,7 @@ from kernel.database import execute_prepared, reachable
 from kernel.errors import Refused
 
 from . import conditions, counting, partitions, retention, searching, shares
-from .base import MAX_MINUTES, MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
+from .base import MAX_MINUTES, MINUTE_MS, OWN_TEMPLATES, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, Share, clean
 from .query import parse
 from .statements import (
     APPEND,
@@ -213,6 +213,12 @@ class DatabaseStore(LogStore):
         Template.objects.bulk_create(
             created, update_conflicts=True, unique_fields=["template_id"], update_fields=changed
         )
+
+    @reachable(UNAVAILABLE)
+    def forget_templates(self, model: int) -> None:
+        digits = len(str(OWN_TEMPLATES)) - 1
+        bounds = {"pk__gte": f"{model}{'0' * digits}", "pk__lte": f"{model}{'9' * digits}"}  # for the index
+        Template.objects.filter(**bounds, pk__regex=rf"^{model}[0-9]{{{digits}}}$").delete()
 
     @reachable(UNAVAILABLE)
     def forget(self, names: Names) -> int:

@@ -26,10 +26,11 @@ from opensearchpy.exceptions import OpenSearchException, RequestError
 from kernel import liveness
 from kernel.errors import Fault
 
-from .base import MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, clean, placed
+from .base import MINUTE_MS, UNAVAILABLE, WORKLOADS_SHOWN, LogStore, Names, placed
+from .opensearch_documents import OWNER, TEMPLATES, VERDICT, creation, document, is_theirs, template, template_write
 from .opensearch_query import WITH_KEYWORD, translate
 
-LOGS, FIRST, TEMPLATES = "logs", "logs-v0.5.4-000001", "templates"
+LOGS, FIRST = "logs", "logs-v0.5.4-000001"
 CHUNK = 1000
 THREADS = 16
 TEMPLATES_COUNTED = 2000
@@ -62,12 +63,6 @@ TEMPLATE = {"log": {"type": "text"}, "template_matched": KEYWORD, "template_clus
 TEMPLATE_MAPPING = {"doc": {"properties": TEMPLATE}}
 LEVELS = {"terms": {"field": "anomaly_level"}}
 WORKLOAD = [{"field": name} for name in ("cluster_id", "namespace_name.keyword", "deployment.keyword")]
-OWNER = ("cluster_id", "namespace_name")
-OWN = ("time", "cluster_id", "namespace_name", "deployment", "service", "pod_name", "log_type", "log", "attributes")
-VERDICT = (
-    "masked_log", "anomaly_level", "template_matched", "template_cluster_id", "inference_model", "opnilog_confidence",
-    "unexpected",
-)  # fmt: skip
 
 
 # The client logs each of its calls, and our logs are stored lines too: each would cause the next.
@@ -151,7 +146,7 @@ class OpenSearchStore(LogStore):
     @_available
     def _append(self, lines: Sequence[dict], created: list[str]) -> None:
         now = int(time.time() * 1000)
-        actions = (_creation(placed(line, now)) for line in {str(line["_id"]): line for line in lines}.values())
+        actions = (creation(LOGS, placed(line, now)) for line in {str(line["_id"]): line for line in lines}.values())
         results = helpers.streaming_bulk(
             self.client, actions, chunk_size=CHUNK, raise_on_error=False, refresh=self.refresh
         )
@@ -175,7 +170,7 @@ class OpenSearchStore(LogStore):
             ids = sorted({id for id, _change in chunk})
             body = {"query": {"ids": {"values": ids}}, "_source": list(OWNER), "size": len(ids)}
             hits = {hit["_id"]: hit for hit in self.client.search(index=LOGS, body=body)["hits"]["hits"]}
-            meant = {id: change for id, change in chunk if id in hits and _is_theirs(hits[id]["_source"], change)}
+            meant = {id: change for id, change in chunk if id in hits and is_theirs(hits[id]["_source"], change)}
             actions = [
                 {
                     "_op_type": "update",
@@ -195,12 +190,12 @@ class OpenSearchStore(LogStore):
         if after is not None:
             asked["search_after"] = list(after)
         hits = self.client.search(index=LOGS, body=asked)["hits"]["hits"]
-        return [_document(hit) for hit in hits], tuple(hits[-1]["sort"]) if len(hits) == size else None
+        return [document(hit) for hit in hits], tuple(hits[-1]["sort"]) if len(hits) == size else None
 
     @_available
     def scan(self, body: dict) -> Iterator[dict]:
         query = {"query": translate(body)}
-        return map(_document, helpers.scan(self.client, query=query, index=LOGS, size=CHUNK, scroll="5m"))
+        return map(document, helpers.scan(self.client, query=query, index=LOGS, size=CHUNK, scroll="5m"))
 
     @_available
     def count(self, body: dict) -> int:
@@ -272,7 +267,7 @@ class OpenSearchStore(LogStore):
             "workloads": {"multi_terms": {"terms": WORKLOAD, "size": WORKLOADS_SHOWN}},
         }
         asked = {"terms": {"field": "template_cluster_id", "size": size}, "aggs": within}
-        return [_template(bucket) for bucket in self._buckets(translate(body), asked)]
+        return [template(bucket) for bucket in self._buckets(translate(body), asked)]
 
     @_available
     def template_minutes(self, names: Names, since_ms: int, until_ms: int) -> list[tuple[int | None, int, int]]:
@@ -342,57 +337,12 @@ class OpenSearchStore(LogStore):
 
     @_available
     def put_templates(self, templates: Sequence[dict]) -> None:
-        names = ("log", "template_matched", "template_cluster_id")
-        actions = [
-            {
-                "_op_type": "index",
-                "_index": TEMPLATES,
-                "_id": str(template["_id"]),
-                "_source": {"doc": {name: template[name] for name in names if name in template}},
-            }
-            for template in templates
-        ]
+        actions = [template_write(template) for template in templates]
         _made, errors = helpers.bulk(self.client, actions, raise_on_error=False, refresh=self.refresh)
         if errors:
             raise Fault(UNAVAILABLE)
 
-
-def _creation(line: dict) -> dict:
-    """Return the line as an action of a bulk request, which fails with 409 if its id is stored."""
-    own = {name: _own(name, line[name]) for name in OWN if line.get(name) is not None}
-    verdict = {name: line[name] for name in VERDICT if line.get(name) is not None}
-    kind = line.get("log_type") or "workload"
-    source = {**own, "line_id": str(line["_id"]), "log_type": kind, "anomaly_level": "", **verdict}
-    return {"_op_type": "create", "_index": LOGS, "_id": str(line["_id"]), "_source": source}
-
-
-def _template(bucket: dict) -> dict:
-    levels = {level["key"]: level["doc_count"] for level in bucket["level"]["buckets"]}
-    return {
-        "template_cluster_id": bucket["key"],
-        "lines": bucket["doc_count"],
-        "anomalies": levels.get("Anomaly", 0),
-        "first": int(bucket["first"]["value"]),
-        "last": int(bucket["last"]["value"]),
-        "newest": _document(bucket["newest"]["hits"]["hits"][0]),
-        "workloads": [tuple(workload["key"]) for workload in bucket["workloads"]["buckets"]],
-    }
-
-
-def _is_theirs(source: dict, change: dict) -> bool:
-    return "cluster_id" not in change or all((source.get(name) or "") == (change.get(name) or "") for name in OWNER)
-
-
-def _own(name: str, value):
-    if name == "attributes":
-        return [f"{key}={text}" for key, text in value.items()]
-    return int(value) if name == "time" else clean(value)
-
-
-def _document(hit: dict) -> dict:
-    source = {name: value for name, value in hit["_source"].items() if name != "line_id"}
-    if not source.get("anomaly_level"):
-        source.pop("anomaly_level", None)
-    if isinstance(source.get("attributes"), list):
-        source["attributes"] = dict(text.split("=", 1) for text in source["attributes"])
-    return {"_id": hit["_id"], **source}
+    @_available
+    def forget_templates(self, model: int) -> None:
+        body = {"query": {"term": {"doc.model": model}}}
+        self.client.delete_by_query(index=TEMPLATES, body=body, conflicts="proceed", refresh=True)

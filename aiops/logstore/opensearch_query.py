@@ -32,6 +32,10 @@ def _query(node) -> dict:
             return {"terms": {"attributes": [f"{key}={value}" for value in values]}}
         case q.Exists(field) if field.startswith(q.ATTRIBUTE):
             return {"prefix": {"attributes": f"{field.removeprefix(q.ATTRIBUTE)}="}}
+        case q.Is("inference_model", values):  # with a tenant's number; a text in an index that Opni has mapped
+            fields = ("inference_model", "inference_model.keyword")
+            whole = [{"terms": {field: list(values)}} for field in fields]
+            return {"bool": {"should": whole, "minimum_should_match": 1}}
         case q.Is(field, values):
             return {"terms": {_name(field): list(values)}}
         case q.Between(field, bounds):

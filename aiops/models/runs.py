@@ -163,3 +163,11 @@ class ModelVersion(models.Model):
 
     def __str__(self) -> str:
         return self.version
+
+    @property
+    def history_owner(self) -> str:
+        return "platform"
+
+    @property
+    def history_name(self) -> str:
+        return self.version

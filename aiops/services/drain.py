@@ -87,7 +87,7 @@ class WorkloadDrain:
             self.workloads.poll()
         messages = []
         for model in self._models():
-            if model.follow():
+            if model.follow() and self._is_there(model):
                 messages += self._regroup(model)
                 model.save()
         newest = feedback.newest(self._learned_until())
@@ -97,9 +97,15 @@ class WorkloadDrain:
         for model in self._models():
             if model.cache.is_regroup_due():
                 messages += self._regroup(model)
-            if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S:
+            if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S and self._is_there(model):
                 model.save()
         return messages
+
+    def _is_there(self, model: KnownModel) -> bool:
+        """Return whether the model is still somebody's. Asked before it is saved, which would bring it back where its
+        tenant was deleted since the last look.
+        """
+        return model is self.platform or (self._look_at_owners() and self.own.get(model.model) is model)
 
     def _models(self) -> list[KnownModel]:
         return [self.platform, *self.own.values()]
@@ -170,7 +176,7 @@ class WorkloadDrain:
     def stop(self) -> None:
         if self.loaded and self.active.hold():
             for model in self._models():
-                if model.changed:
+                if model.changed and self._is_there(model):
                     model.save()
             self.active.release()
 
@@ -265,8 +271,8 @@ class WorkloadDrain:
         return self._learn_verdicts(subjects.OWN_MODEL_VERDICTS, messages, own=True) if self.loaded else []
 
     def _learn_verdicts(self, subject: str, messages: list[bytes], *, own: bool) -> list[tuple[str, bytes]]:
-        """Learn what the model has judged that judges these lines now. Others are left out: whoever moved to another
-        tenant meanwhile, and a version that serves no more.
+        """Learn each verdict that the line's present model gave. Left out are verdicts on lines of users who have moved
+        to another tenant meanwhile, and those of a version that is no longer active.
         """
         result = []
         for model, items in self._by_model(base.items_of(subject, messages)):

@@ -11,6 +11,7 @@ import time
 
 from aiops.judging.own_models import PLATFORM
 from aiops.judging.template_cache import TEXTS, TemplateCache
+from aiops.logstore.base import OWN_TEMPLATES
 from aiops.wire import folders, subjects
 from opnilog import weighing
 from opnilog.store import Versions
@@ -20,7 +21,6 @@ log = logging.getLogger(__name__)
 
 LEAST = 1e-6  # the least confidence: on the wire 0 is none
 OWN_TEXTS = 50_000  # of a tenant's own model
-NUMBERS = 10**9  # of templates, for each model: no two have the same
 
 
 class KnownModel:
@@ -31,7 +31,7 @@ class KnownModel:
         self.cache = self._empty()
 
     def _empty(self) -> TemplateCache:
-        return TemplateCache(OWN_TEXTS, self.model * NUMBERS + 1) if self.model else TemplateCache(TEXTS)
+        return TemplateCache(OWN_TEXTS, self.model * OWN_TEMPLATES + 1) if self.model else TemplateCache(TEXTS)
 
     def load(self) -> None:
         """Read what was saved, in place of what is in memory."""

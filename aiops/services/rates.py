@@ -31,7 +31,7 @@ class Rates:
             rates.advance(timezone.now())
             with reachable():
                 rate_alerts.tell_ends(timezone.now())
-        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is invalid
+        except Fault as problem:
             log.warning("the lines could not be counted by template: %s", problem)
 
     def stop(self) -> None:

@@ -32,7 +32,7 @@ class Sessions:
             return
         try:
             self.judge.advance(timezone.now())
-        except (Fault, ValueError) as problem:  # ValueError: the watchlist in the key-value store is invalid
+        except Fault as problem:
             log.warning("the sessions could not be read: %s", problem)
 
     def stop(self) -> None:

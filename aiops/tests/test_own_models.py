@@ -10,11 +10,11 @@ import pytest
 from accounts import lifecycle as accounts
 from accounts.models import User
 from accounts.tenancy import members
-from aiops import lifecycle, logstore, reconcile
+from aiops import lifecycle, logstore
 from aiops.conftest import payload
 from aiops.intake import accept, known
 from aiops.judging import own_models
-from aiops.models import ModelVersion, State
+from aiops.models import ModelVersion, State, Template
 from aiops.services import scoring
 from aiops.services.drain import WorkloadDrain
 from aiops.services.housekeeping import Housekeeping
@@ -243,31 +243,41 @@ def test_who_belongs_to_which_model(teams, as_staff, make_user, staff):
 
 
 @pytest.mark.parametrize("how", ["switched off", "deleted"])
-def test_the_model_goes_with_the_switch_and_with_the_tenant(teams, serve, drain, as_staff, default_tenant, how):
+def test_the_model_goes_with_the_switch_and_with_the_tenant(teams, serve, drain, as_staff, default_tenant, how, tasks):
+    """At once, also while another model is trained, and without a round of reconcile."""
+    lifecycle.create_run(order={"payload": {"parameters": {"uuid": "x"}}}, by="test")
+    tasks.queue.clear()
     serve(None)
     name = serve(teams.red, TEXT)
     drain.poll()
     judged(drain, line("anna"))
     drain.own[teams.red.pk].save()
+    number = drain.own[teams.red.pk].cache.texts[TEXT].cluster
+    logstore.get().put_templates([{"_id": str(number), "template_matched": TEXT, "log": TEXT}])
     watch("anna", "bert")
     run = own_training.request(teams.anna, "red")
+    (folders.training(run.uuid) / "out-1").mkdir(parents=True)
+    (folders.training(run.uuid) / "train.log").write_text(TEXT)
     if how == "deleted":
         move(teams.anna, default_tenant)
         members.remove(tenant="red", user="carl", by="test")
         tenants.delete(name="red", by="test")
     else:
         ok(as_staff, "put", "tenants/red", {"log_model": False})
-    drain.look()
+    tasks.run()
+    drain.poll()  # which notices that no version serves before its next look at the tenants
+    assert folders.drain_files() == {}
     assert judged(drain, line("anna")) == {"anna": ("Anomaly", "opnilog", 0)}
-    reconcile.run()
     run.refresh_from_db()
     assert run.state == State.ERROR
+    assert not Template.objects.exists()
+    assert not folders.training(run.uuid).exists()
     assert not ModelVersion.objects.filter(version=name).exists()
     assert name not in Versions(folders.models()).all()
     assert Versions(folders.models()).pointers().keys() == {0}
     assert folders.drain_files() == {}
     shown = {row["uuid"]: row["tenant"] for row in ok(as_staff, "get", "aiops/trainings")}
-    assert shown[str(run.uuid)] == ("red" if how == "switched off" else own_models.DELETED)
+    assert shown[str(run.uuid)] == ("red" if how == "switched off" else "(deleted)")
 
 
 def test_the_platforms_model_and_a_teams_are_reset_and_rolled_back_apart(teams, serve, as_staff, staff):

@@ -22,12 +22,14 @@ def fetch(run: TrainingRun) -> int:
     """Write the lines of the query to a file and return their number; a later attempt reuses the file."""
     path = folders.training(run.uuid) / LINES
     payload = run.payload["payload"]
+    namespaces = own_models.namespaces_of(run.tenant_id) if run.tenant_id else set()
+    labels = feedback.labels(namespaces)
     if not path.exists():
         most = payload.get("max_size") or training_data.most_lines(path)
         documents = _of_the_model(run, _beating(run.pk, logstore.get().scan(payload["query"])))
-        # Examples are lines of anybody: a tenant's own model learns from its own only.
-        examples = () if run.tenant_id else feedback.examples()
-        training_data.write(documents, path, most, feedback.labels(), examples)
+        # Labels for all lines may be on any user's lines: a tenant's own model learns texts of its namespaces only.
+        examples = feedback.examples(namespaces) if run.tenant_id else feedback.examples()
+        training_data.write(documents, path, most, labels, examples)
     lines = count_lines(run)
     sessions = path.with_name(SESSIONS)
     if lines and not sessions.exists():
@@ -35,7 +37,7 @@ def fetch(run: TrainingRun) -> int:
         most = training_data.most_lines(path) // 2
         beating = partial(_beating, run.pk)
         workloads = watchlist.tree(own_models.those_of(watchlist.triples(run.workloads), _model(run)))
-        session_data.write(sessions, workloads, window, most, feedback.labels(), beating, _model(run))
+        session_data.write(sessions, workloads, window, most, labels, beating, _model(run))
     return lines
 
 

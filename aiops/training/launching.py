@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 from datetime import timedelta
+from errno import EDQUOT, ENOSPC
 from pathlib import Path
 
 from django.conf import settings
@@ -23,12 +24,12 @@ from aiops.models import State, TrainingRun
 from aiops.wire import folders, kv, lease, subjects
 from kernel import after_commit, bus
 from kernel import storage as kernel_storage
-from kernel.errors import Fault
+from kernel.errors import Fault, Refused
 from kernel.messages import Message, message_of
 from opnilog.store import verify
 from runners import RunSpec, RunStatus, owned
 
-from . import decisions, fetching, own_training, requests, versions
+from . import decisions, erasing, fetching, own_training, requests, training_data, versions
 from .fetching import LINES, SESSIONS
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ PROGRESS_BYTES = 1 << 20  # that are read of the progress, from its end
 CODE = "code"  # in the training's folder
 BY = "runner"
 OWNER = 0  # of no user: the number of none
+DISK_FULL = Message("the disk is full")
+# What the trainer says in English only, by words of it.
+KNOWN = {
+    os.strerror(ENOSPC): DISK_FULL,
+    os.strerror(EDQUOT): DISK_FULL,
+    "no line to learn from": Message("no line is left to learn from: all are labelled as anomalies"),
+}
 
 
 class TrainingRuns(owned.OwnedRuns[TrainingRun]):
@@ -57,9 +65,16 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
         return lifecycle.order_run(pk, max(1, run.attempt))
 
     def prepare(self, run: TrainingRun) -> bool:
-        """Fetch the lines; a training without any has failed."""
-        if fetching.fetch(run):
-            return True
+        """Fetch the lines; a training without any has failed, and one for whose lines there is no room. Raises Refused,
+        Fault, OSError.
+        """
+        try:
+            if fetching.fetch(run):
+                return True
+        except OSError as problem:
+            if problem.errno in (ENOSPC, EDQUOT):
+                raise Refused(DISK_FULL) from problem
+            raise
         self.fail(run.pk, fetching.nothing_to_learn(run))
         return False
 
@@ -106,11 +121,11 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
 
     def discard(self, run: TrainingRun) -> None:
         folder = folders.training(run.uuid)
-        kernel_storage.remove_tree(folder / CODE)
-        for name in (LINES, SESSIONS):
-            (folder / name).unlink(missing_ok=True)
-        if run.state == State.COMPLETED:
-            kernel_storage.remove_tree(folder / f"out-{run.attempt}")
+        if erasing.is_erased(run):
+            return kernel_storage.remove_tree(folder)
+        names = os.listdir(folder) if folder.exists() else ()
+        needless = [name for name in names if name.startswith("out-") or name.endswith(training_data.DRAFT)]
+        kernel_storage.clear(folder, only=(CODE, LINES, SESSIONS, *needless))
 
 
 RUNS = TrainingRuns()
@@ -142,7 +157,9 @@ def settle(pk: int, follow: bool = True) -> None:
     if not run.announced:
         if run.state == State.COMPLETED:
             _announce(run)
-        elif run.tenant_id is None and run.reason != decisions.CANCELLED:
+        elif run.tenant_id is not None:
+            own_training.notify_failed(pk)
+        elif run.reason != decisions.CANCELLED:
             requests.failed(str(run.uuid), run.reason)
         lifecycle.note_sent(pk, announced=True)
     if not RUNS.clean(run, settings.JOB_CANCEL_GRACE_S) and follow:
@@ -269,7 +286,8 @@ def _keep_lease(run: TrainingRun) -> None:
 
 def _reason(run: TrainingRun, rows: list[dict], ended: str) -> str:
     errors = [str(row["error"]) for row in rows if row.get("error")]
-    return errors[-1] if errors else owned.with_log(ended, folders.training(run.uuid) / "train.log")
+    said = errors[-1] if errors else owned.with_log(ended, folders.training(run.uuid) / "train.log")
+    return next((reason for words, reason in KNOWN.items() if words in said), said)
 
 
 # --- the end -------------------------------------------------------------------------------------------------------

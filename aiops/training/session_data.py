@@ -5,8 +5,6 @@ mark at those that name a problem.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from aiops.wire.watchlist import triples
 from opnilog.learned_sessions import MAX_LINES
 from opnilog.masking import MAX_CHARACTERS, mask
 
-from .training_data import KEYWORDS
+from .training_data import KEYWORDS, drafted
 
 FIELDS = ("cluster_id", "namespace_name.keyword", "deployment.keyword")
 MOST = 1_000_000  # lines of all workloads
@@ -37,10 +35,8 @@ def write(
     workload one after the other; at most `most`, of each the newest MAX_LINES. `beating` passes them on. Anomalies are
     those of `model`. Raises Fault.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     left = min(MOST, most)
-    with draft.open("w", encoding="utf-8") as file:
+    with drafted(path) as file:
         for names in sorted(triples(workloads)):
             if left <= 0:
                 break
@@ -49,9 +45,6 @@ def write(
             ):
                 file.write(json.dumps(row) + "\n")
                 left -= 1
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def _rows(names: Names, window: Mapping, labels: Mapping[str, str], beating, model: int) -> Iterator[dict]:

@@ -9,8 +9,10 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from aiops.judging import own_models
 from aiops.wire.subjects import ANOMALY, DRAIN, NULOG_TRAIN, OPNILOG
@@ -23,6 +25,7 @@ KEYWORDS = (
 )  # fmt: skip
 LINE_BYTES = 300  # of each stored line, to estimate how many fit on the disk
 DISK_SHARE = 0.8
+DRAFT = ".part"  # the end of the names of files that are not complete
 KEPT = ("log", "masked_log", "label")
 
 
@@ -110,10 +113,8 @@ def write(
     `labels` are users' feedback on masked texts, "normal" or "anomaly"; `examples` are lines with feedback, added where
     there is any document.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}.part")
     count = 0
-    with draft.open("w", encoding="utf-8") as file:
+    with drafted(path) as file:
         for document in documents:
             if count >= most:
                 break
@@ -128,10 +129,24 @@ def write(
             count += 1
         for example in examples if count else ():
             file.write(json.dumps(example, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
     return count
+
+
+@contextmanager
+def drafted(path: Path) -> Iterator[TextIO]:
+    """Yield a file that gets the path's name once it is complete; where writing fails, nothing is left. Makes the
+    folder.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}{DRAFT}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _workload(cluster: str, namespace: str, deployment: str) -> str:

@@ -14,7 +14,7 @@ from django.db import transaction
 from accounts import notices
 from accounts.models import ADMINISTRATORS, State, User
 from aiops import lifecycle, logstore
-from aiops.judging import own_models
+from aiops.judging import own_models, watching
 from aiops.wire import kv, subjects, watchlist
 from kernel.messages import Message
 
@@ -46,7 +46,7 @@ def query(watched: set[watchlist.Triple], before_ms: int, after_ms: int = 0) -> 
 def count() -> int:
     """Count the lines that nobody can judge, store the number, and notify administrators when there are the first.
 
-    Raises Fault; ValueError when the stored watchlist is invalid.
+    Raises Fault.
     """
     known = kv.unjudged()
     lines = _count()
@@ -63,7 +63,7 @@ def count() -> int:
 def _count() -> int:
     status = kv.model_status()
     training = status is not None and status["status"] == subjects.TRAINING
-    watched = watchlist.triples(kv.watched() or {})
+    watched = watching.general()
     if not watched or training or lifecycle.serving() is not None:
         return 0
     watched = own_models.those_of(watched, own_models.PLATFORM)

@@ -30,12 +30,12 @@ def files(model: int = 0) -> Versions:
     return Versions(folders.models(), model)
 
 
-def serve(version: str) -> ModelVersion:
+def serve(version: str, by: str) -> ModelVersion:
     """Make another version the serving one of its model. Raises Missing; BadVersion; Fault when NATS is unavailable."""
     if "\x00" in version or not ModelVersion.objects.filter(version=version).exists():
         raise Missing("version")
     verify(files().folder_of(version))
-    row = lifecycle.serve_version(version)
+    row = lifecycle.serve_version(version, by)
     follow()
     if row.tenant_id is None:
         announce()
@@ -78,6 +78,7 @@ def prune() -> None:
     Files without a row are deleted, too: their training was killed, or reset, before they could serve.
     """
     follow()
+    files().sweep(YOUNG_S)
     there = files().all()
     if not TrainingRun.objects.filter(
         state=State.TRAINING, queued=False

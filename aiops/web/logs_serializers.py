@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from aiops.intake import accept
-from aiops.judging import own_models
+from aiops.judging import own_models, watching
 from kernel import sanitize, sent_times
 from kernel.errors import Refused
 from kernel.fields import StrictSerializer, StrictString
@@ -149,6 +149,12 @@ class LineOut(serializers.Serializer):
     attributes = serializers.DictField(child=serializers.CharField(allow_blank=True))
     masked_log = serializers.CharField(allow_blank=True)
     anomaly_level = serializers.CharField(allow_blank=True, help_text="empty: not classified yet")
+    no_verdict = serializers.CharField(
+        allow_blank=True,
+        help_text="why a line has no verdict: `pending`: it gets one soon; `unwatched`: its workload is not watched; "
+        "`untrained`: its tenant's own model is not trained, and no other model judges it; `training`: that model is "
+        "being trained for the first time, or is queued for it. Empty: it has one, or is not of a workload",
+    )
     template_matched = serializers.CharField(allow_blank=True)
     template_cluster_id = serializers.IntegerField(allow_null=True)
     inference_model = serializers.CharField(allow_blank=True)
@@ -169,9 +175,16 @@ def shown(documents: Sequence[dict]) -> list[dict]:
     """Return all fields of the lines, including empty ones."""
     empty = {**dict.fromkeys(NUMBERS), "attributes": {}}
     judges = [own_models.read(document) for document in documents]
+    known = watching.known() if not all(document.get("anomaly_level") for document in documents) else None
     names = own_models.names_of({model for _judge, model in judges})
     return [
         {name: document.get(name, empty.get(name, "")) for name in LineOut().fields}
-        | {"inference_model": judge, "model_tenant": names[model]}
+        | {"inference_model": judge, "model_tenant": names[model], "no_verdict": _no_verdict(document, known)}
         for document, (judge, model) in zip(documents, judges, strict=True)
     ]
+
+
+def _no_verdict(document: dict, known: watching.Known | None) -> str:
+    if document.get("anomaly_level") or document.get("log_type", "workload") != "workload":
+        return ""
+    return watching.without_verdict(document, known) or "pending"

@@ -22,6 +22,7 @@ from kernel.messages import translate
 from kernel.pages import attempt, page_of
 
 from .training_serializers import tenant_of
+from .watched_pages import with_versions
 
 WIDTH, HEIGHT = 600, 120  # of the loss curve
 
@@ -114,7 +115,7 @@ def _curve(losses: list) -> str:
 def models(request):
     _operator(request)
     if request.method == "POST":
-        problem = attempt(lambda: _serve(request.POST.get("version", "")))
+        problem = attempt(lambda: _serve(request.POST.get("version", ""), request.user.username))
         if problem:
             messages.error(request, problem)
         else:
@@ -127,16 +128,14 @@ def models(request):
         row.alarms = None if share is None else 100 * share
     try:
         context["gpus"] = gpu_info.info()
-        context["own_models"] = own_training.states(request.user)
+        context["own_models"] = with_versions(own_training.states(request.user))
     except Fault as fault:
         context["problem"] = translate(fault.msg)
-    except ValueError as problem:
-        context["problem"] = str(problem)
     return render(request, "aiops/models.html", context)
 
 
-def _serve(version: str) -> None:
+def _serve(version: str, by: str) -> None:
     try:
-        versions.serve(version)
+        versions.serve(version, by)
     except (Missing, ValueError) as problem:
         raise Refused("this version no longer exists") from problem

@@ -7,8 +7,6 @@ from rest_framework.response import Response
 
 from aiops.training import own_training
 from kernel.effects import READ
-from kernel.errors import Fault
-from kernel.messages import Message
 from kernel.views import Call, ContractView, query_int
 
 from .training_serializers import TrainingOut
@@ -21,28 +19,41 @@ class OwnModelOut(serializers.Serializer):
         "`completed`, `training failed`"
     )
     place = serializers.IntegerField(allow_null=True, help_text="of a queued training among these, from 1")
-    version = serializers.CharField(allow_blank=True, help_text="the version that serves; empty: none")
+    version = serializers.CharField(
+        allow_blank=True, help_text="the version that judges the lines, also while the next one is trained; empty: none"
+    )
     since = serializers.DateTimeField(allow_null=True, help_text="since when it serves")
     workloads = serializers.IntegerField(help_text="watched workloads whose lines it judges")
+    unjudged = serializers.IntegerField(
+        help_text="lines that wait for its first training, at most 10000: no other model judges them; 0 if one serves"
+    )
+    may_change = serializers.BooleanField(help_text="whether you may train it, cancel that, and activate a version")
     training = TrainingOut(source="run", allow_null=True, help_text="the last one")
 
 
-def reading_watchlist(work):
-    """Return what the work returns. Raises Fault for a watchlist that cannot be read, too."""
-    try:
-        return work()
-    except ValueError as problem:
-        raise Fault(Message("the watchlist cannot be read: %(problem)s", problem=str(problem))) from problem
+class OwnVersionOut(serializers.Serializer):
+    """A version, with those of its facts that name nobody's lines."""
+
+    version = serializers.CharField()
+    serving = serializers.BooleanField()
+    lines = serializers.IntegerField(source="manifest.lines", default=None, help_text="it was trained on")
+    texts = serializers.IntegerField(source="manifest.texts", default=None, help_text="distinct ones among them")
+    labels = serializers.IntegerField(source="manifest.told", default=None, help_text="labels that it has learned")
+    expected_alarms = serializers.FloatField(
+        source="manifest.odd_share", default=None, help_text="share of held-out lines that it takes for anomalies"
+    )
+    created = serializers.DateTimeField()
+    served = serializers.DateTimeField(allow_null=True)
 
 
 class OwnModels(ContractView):
-    """Those of the tenants that the user administers."""
+    """Those of the tenants that the user is in."""
 
     kind = "log model"
     calls = {"GET": Call("List tenants' own log models", READ, out=OwnModelOut, many=True)}
 
     def get(self, request):
-        rows = reading_watchlist(lambda: own_training.states(request.user))
+        rows = own_training.states(request.user)
         limit, offset = query_int(request, "limit", 1000, 1, 1000), query_int(request, "offset", 0, 0)
         page = OwnModelOut(rows[offset : offset + limit], many=True).data
         return Response(page, headers={"X-Total-Count": str(len(rows))})
@@ -53,7 +64,31 @@ class OwnModelDetail(ContractView):
     calls = {"GET": Call("Get a tenant's own log model", READ, out=OwnModelOut)}
 
     def get(self, request, tenant):
-        return self.answer(reading_watchlist(lambda: own_training.state(request.user, tenant)))
+        return self.answer(own_training.state(request.user, tenant))
+
+
+class OwnModelVersions(ContractView):
+    kind = "log model"
+    calls = {"GET": Call("List versions of a tenant's own log model, newest first", READ, out=OwnVersionOut, many=True)}
+
+    def get(self, request, tenant):
+        return self.page(own_training.versions_of(request.user, tenant))
+
+
+class OwnModelServe(ContractView):
+    kind = "version"
+    calls = {"PUT": Call("Activate a version of a tenant's own log model", out=OwnVersionOut)}
+
+    def put(self, request, tenant, version):
+        return self.answer(own_training.activate(request.user, tenant, version))
+
+
+class OwnModelCancel(ContractView):
+    kind = "log model"
+    calls = {"PUT": Call("Cancel the training of a tenant's own log model", out=TrainingOut)}
+
+    def put(self, request, tenant):
+        return self.answer(own_training.cancel(request.user, tenant))
 
 
 class OwnModelTrain(ContractView):

@@ -44,7 +44,7 @@ SEVERITIES = [
     ("info", gettext_lazy("info")),
     ("debug", gettext_lazy("debug")),
 ]
-NO_VERDICT = ("", "unwatched", "untrained")
+NO_VERDICT = ("", "unwatched", "untrained", "training")
 AFTER_MS = 10_000  # how far after a line its context is searched
 FILTERS = (*searches.FILTERS, "since", "until")
 NOT_LIVE = {"since", "until", "severity", "trace", "span", "attribute"}  # the live tail does not know them

@@ -123,4 +123,4 @@ class ServeVersion(OperatorView):
     calls = {"PUT": Call("Activate this version", out=VersionOut, after={"getVersions": LISTED})}
 
     def put(self, request, version):
-        return self.answer(versions.serve(version))
+        return self.answer(versions.serve(version, request.user.username))

@@ -109,9 +109,9 @@ class TenantField(serializers.Field):
 def tenant_of(row: TrainingRun | ModelVersion) -> str:
     """Return the name of the tenant whose own model it is; "" for the platform's."""
     try:
-        return row.tenant.name if row.tenant is not None else own_models.DELETED if row.tenant_id else ""
+        return row.tenant.name if row.tenant is not None else str(own_models.DELETED) if row.tenant_id else ""
     except ObjectDoesNotExist:
-        return own_models.DELETED
+        return str(own_models.DELETED)
 
 
 class TrainingOut(serializers.Serializer):

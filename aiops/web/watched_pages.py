@@ -6,6 +6,7 @@ import json
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.http import Http404
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -13,8 +14,9 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from aiops import lifecycle, logstore
 from aiops.judging import own_models, scope, watching
+from aiops.models import ModelVersion
 from aiops.training import own_training
-from aiops.wire import kv, watchlist
+from aiops.wire import watchlist
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import translate
@@ -33,13 +35,21 @@ def watched(request):
     context, status = {"rows": [], "serving": True}, 200
     try:
         context = {"rows": _rows(request.user), "serving": lifecycle.serving() is not None}
-        context["own_models"] = own_training.states(request.user)
+        context["own_models"] = with_versions(own_training.states(request.user))
         context["full"] = why_not(lambda: watching.require_room(request.user))
     except Fault as fault:
         context["problem"], status = translate(fault.msg), 503
-    except ValueError as problem:
-        context["problem"] = str(problem)
     return render(request, "aiops/watched.html", context, status=status)
+
+
+def with_versions(states: list[dict]) -> list[dict]:
+    """Return the states of own models with their versions, newest first."""
+    tenants = [state["tenant"] for state in states]
+    rows = ModelVersion.objects.filter(tenant__name__in=tenants).select_related("tenant") if tenants else ()
+    versions: dict[str, list[ModelVersion]] = {}
+    for row in rows:
+        versions.setdefault(row.tenant.name, []).append(row)
+    return [{**state, "versions": versions.get(state["tenant"], [])} for state in states]
 
 
 def _rows(user) -> list[dict]:
@@ -52,10 +62,7 @@ def _rows(user) -> list[dict]:
         for row in logstore.get().aggregate_workloads()
         if row[0] == scope.LOCAL and (names is None or row[1] in names)
     }
-    try:
-        general = watchlist.triples(kv.watched() or {})
-    except ValueError:
-        general = set()
+    general = watching.general()
     return [
         {
             "namespace": namespace,
@@ -74,20 +81,27 @@ def _rows(user) -> list[dict]:
 @login_required
 @require_POST
 def train(request):
-    """Start a training of a tenant's own model (`tenant`)."""
-    problem = attempt(lambda: _train(request))
+    """Start or cancel a training of a tenant's own model (`tenant`), or activate a version of it."""
+    problem = attempt(lambda: messages.success(request, _train(request)))
     if problem:
         messages.error(request, problem)
-    else:
-        messages.success(request, _("The training is queued."))
     return redirect(safe_next(request, reverse("aiops_watched")))
 
 
-def _train(request) -> None:
+def _train(request) -> str:
+    """Do what was asked for; return what to tell. Raises Http404, Refused, Fault."""
+    tenant, wish = request.POST.get("tenant", ""), request.POST.get("do", "train")
     try:
-        own_training.request(request.user, request.POST.get("tenant", ""))
-    except Missing as problem:
-        raise Refused("there is no such log model whose trainings you may start", field="tenant") from problem
+        if wish == "cancel":
+            own_training.cancel(request.user, tenant)
+            return _("The training is cancelled.")
+        if version := request.POST.get("version", ""):
+            own_training.activate(request.user, tenant, version)
+            return _("This version is now active.")
+        own_training.request(request.user, tenant)
+        return _("The training is queued.")
+    except Missing:
+        raise Http404 from None
 
 
 def _do(request) -> str:

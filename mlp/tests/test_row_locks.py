@@ -296,7 +296,7 @@ def of_trainings() -> Iterator[Case]:
         yield verb, row, lambda call=call, row=row: call(row)
     version = ModelVersion.objects.create(version="one", serving=True)
     ModelVersion.objects.create(version="two")
-    yield "serve_version", version, lambda: trainings.serve_version("two")
+    yield "serve_version", version, lambda: trainings.serve_version("two", "test")
     yield "serve_foreign", version, lambda: trainings.serve_foreign("three", {})
 
 

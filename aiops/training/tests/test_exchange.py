@@ -93,7 +93,7 @@ def version(opnis, tmp_path):
         (folder / "opni" / VOCAB).write_text((opnis / VOCAB).read_text() + mark)
         name = versions.files().add(folder)
         ModelVersion.objects.create(version=name, manifest={})
-        versions.serve(name)
+        versions.serve(name, "test")
         return name
 
     return add
@@ -184,9 +184,9 @@ def test_a_version_without_files_for_opni_takes_the_last_ones_out(bucket, versio
     version()
     name = version("two")
     shutil.rmtree(versions.files().folder_of("v000001") / "opni")
-    versions.serve("v000001")
+    versions.serve("v000001", "test")
     assert names(bucket) == set()
-    versions.serve(name)
+    versions.serve(name, "test")
     assert names(bucket) == {MODEL, VOCAB}
 
 
@@ -207,7 +207,7 @@ def test_a_model_trained_elsewhere_is_fetched_verified_and_serves(bucket, opnis,
     assert not scorer.ours
     # Ours and theirs stay versions to go back to, and the announcement of ours that follows changes nothing.
     until(lambda: len(exchange.heard[subjects.MODEL_UPDATE]) >= 3)
-    versions.serve(mine)
+    versions.serve(mine, "test")
     until(lambda: len(exchange.heard[subjects.MODEL_UPDATE]) >= 4)
     assert versions.files().serving() == mine
     assert ModelVersion.objects.count() == 2

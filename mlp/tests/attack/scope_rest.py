@@ -34,7 +34,10 @@ DELETE /aiops/searches/{id}                                                     
 GET    /aiops/templates                                                           full read submit
 GET    /aiops/tenant_models                                                       full read submit
 GET    /aiops/tenant_models/{tenant}                                              full read submit
+PUT    /aiops/tenant_models/{tenant}:cancel                                       full
 PUT    /aiops/tenant_models/{tenant}:train                                        full
+GET    /aiops/tenant_models/{tenant}/versions                                     full read submit
+PUT    /aiops/tenant_models/{tenant}/versions/{version}:serve                     full
 GET    /aiops/trainings                                                           full read submit
 GET    /aiops/versions                                                            full read submit
 PUT    /aiops/versions/{version}:serve                                            full
