@@ -11,9 +11,13 @@ import sys
 
 import pytest
 from django.conf import settings
+from django.core import checks
+from django.core.checks.registry import registry
 from django.core.management import get_commands, load_command_class
+from django.core.management.base import SystemCheckError
 
 from mlp.tests.patience import LIMIT_S
+from supervision import outside, setup
 from supervision.parts import MANAGE, platform_parts
 
 # aiohttp belongs to the client of Kubernetes, twisted to Daphne; the others are loaded where something is computed.
@@ -75,3 +79,14 @@ def test_every_command_is_loaded_once_for_all(loaded):
 @pytest.mark.parametrize("name", commands())
 def test_a_part_does_not_check_the_code_when_it_starts(name):
     assert load_command_class(get_commands()[name], name).requires_system_checks == ()
+
+
+def test_the_set_up_checks_it_before_it_changes_anything(monkeypatch):
+    def wrong(app_configs, **options) -> list[checks.Error]:
+        return [checks.Error("the code does not fit", id="tests.E001")]
+
+    monkeypatch.setattr(outside, "require", lambda: None)
+    monkeypatch.setattr(registry, "registered_checks", {*registry.registered_checks, wrong})
+    wrong.tags = ()
+    with pytest.raises(SystemCheckError, match="the code does not fit"):  # the database cannot be reached here
+        setup.steps()
