@@ -1,7 +1,7 @@
 """The memory and the processor time of every part of a platform, each with its children, from /proc.
 
 `python bench/memory.py ROOT [SECONDS]` prints what the platform on that root, which runs and is left alone meanwhile,
-takes of one core: each part, `up` and supervisord.
+takes of one core, in how many processes, and of the memory: each part, `up` and supervisord.
 """
 
 from __future__ import annotations
@@ -115,12 +115,28 @@ def idle(root: Path, seconds: float) -> Counter[str]:
     return used
 
 
+def memory(root: Path) -> dict[str, Counter[str]]:
+    """Return of each part how many `processes` it has, and in KiB the fields of their smaps_rollup: `Pss`, of which
+    `Pss_Anon` is shared with no other platform on the machine, unlike the pages of programs and libraries.
+    """
+    found: dict[str, Counter[str]] = {}
+    for process, part in everything(root).items():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            lines = (process / "smaps_rollup").read_text().splitlines()[1:]
+            fields = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+            found.setdefault(part, Counter()).update({"processes": 1, **fields})
+    return found
+
+
 def main() -> None:
     root, seconds = Path(sys.argv[1]).resolve(), float(sys.argv[2]) if sys.argv[2:] else 120.0
-    shares = idle(root, seconds)
-    for part, share in shares.most_common():
-        print(f"{part:12} {share:6.3f} %")
-    print(f"{'all':12} {sum(shares.values()):6.3f} %")
+    shares, sizes = idle(root, seconds), memory(root)
+    sizes["all"] = sum(sizes.values(), Counter())
+    shares["all"] = sum(shares.values())
+    print(f"{'part':12} processes    PSS MiB   anonymous   % of a core")
+    for part, size in sorted(sizes.items(), key=lambda row: row[1]["Pss"]):
+        pss, alone = size["Pss"] / 1024, size["Pss_Anon"] / 1024
+        print(f"{part:12} {size['processes']:9} {pss:10.1f} {alone:11.1f} {shares[part]:13.3f}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,10 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
+
+from . import nats_import  # noqa: F401 (before anything of nats)
+
+# isort: split
 from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError

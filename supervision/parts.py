@@ -17,7 +17,16 @@ PYTHON = sys.executable
 MANAGE = str(settings.BASE_DIR / "manage.py")
 # What the parts in Python import; `up` loads it once. Left out is what looks at its process when it is imported
 # (gunicorn keeps the working folder, daphne.server opens files), and torch, which is large.
-LOADED = ("mlp.worker", "mlp.wsgi", "mlp.asgi", "mlp.urls")
+LOADED = (
+    "mlp.worker",
+    "mlp.wsgi",
+    "mlp.asgi",
+    "mlp.urls",
+    "aiops.management.commands.aiops",
+    "datasets.management.commands.data",
+    "mlp.management.commands.reconcile",
+    "tracking.management.commands.ingest",
+)
 WEB_WORKERS = 2
 WEB_THREADS = 8
 

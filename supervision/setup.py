@@ -1,4 +1,5 @@
-"""The set-up, once the servers answer and before anything else starts: migrations, static files, `prepare`.
+"""The set-up, once the servers answer and before anything else starts: Django's system checks, migrations, static
+files, `prepare`.
 
 It runs in a forked child: Django is loaded already, and its connections and threads end with it.
 """
@@ -85,6 +86,7 @@ def _in_child(log: Path) -> None:
 
 def steps() -> None:
     outside.require()
+    call_command("check")  # the code and the settings, once for all parts, whose memory it would fill
     with only_one("migrate"):  # the others, too, may be done by several machines at once
         release.check_database()
         call_command("migrate", interactive=False, verbosity=1)

@@ -18,6 +18,7 @@ PART = "aiops"
 
 class Command(BaseCommand):
     help = "Runs AIOps services on the message bus; any number of replicas, on any number of machines."
+    requires_system_checks = ()  # the set-up runs them, once for all parts
 
     def add_arguments(self, parser):
         parser.add_argument("services", nargs="*", help=f"which: {', '.join(SERVICES)}; all when none is named")

@@ -16,6 +16,7 @@ from kernel.sockets import Address
 
 class Command(BaseCommand):
     help = "Store the uploads that nginx has spooled, until SIGTERM or SIGINT."
+    requires_system_checks = ()  # the set-up runs them, once for all parts
 
     def add_arguments(self, parser):
         parser.add_argument("--port", type=int, help="a port to listen on, instead of the settings' address")

@@ -123,6 +123,7 @@ class Pause:
 
 class Command(BaseCommand):
     help = "Compares the rows in transitional states with the actual state and corrects them, every few seconds."
+    requires_system_checks = ()  # the set-up runs them, once for all parts
 
     def add_arguments(self, parser):
         parser.add_argument("--once", action="store_true", help="run one round, then exit")

@@ -16,6 +16,7 @@ from tracking.metrics import ingest
 
 class Command(BaseCommand):
     help = "Reads job metrics from JetStream into the database until it is stopped."
+    requires_system_checks = ()  # the set-up runs them, once for all parts
 
     def handle(self, *args, **options):
         asked = threading.Event()

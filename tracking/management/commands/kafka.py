@@ -16,6 +16,7 @@ from tracking.metrics import kafka_source
 
 class Command(BaseCommand):
     help = "Forwards metrics from the Kafka topic KAFKA_TOPIC to JetStream until it is stopped."
+    requires_system_checks = ()  # the set-up runs them, once for all parts
 
     def handle(self, *args, **options):
         if not settings.KAFKA_URL:
