@@ -388,7 +388,7 @@ EFFECTS = {
             fields="reason, ended",
             history="fail by test: x",
         ),
-        "serve_version": Effect("-", groups="aiops.0, pages", history="serve by test: log model"),
+        "serve_version": Effect("-", groups="aiops.0, pages"),
         "serve_foreign": Effect("-", groups="aiops.0"),
     },
 }
