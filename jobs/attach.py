@@ -59,11 +59,13 @@ def side(number: object) -> int:
 
 def owned_job(user: User, name: str) -> Job:
     """Return the user's running job. Raises Missing, Refused where the platform does not allow it, WrongState."""
-    job = Job.objects.filter(user=user, name=name).first()
+    job = Job.objects.select_related("tenant").filter(user=user, name=name).first()
     if job is None:
         raise Missing("job")
     if not settings.JOB_ATTACH:
         raise Refused("attaching to jobs is switched off on this platform (MLP_JOB_ATTACH)")
+    if not job.tenant.allows_attach:
+        raise Refused("attaching to jobs is not allowed in the tenant %(tenant)s", tenant=job.tenant.name)
     _running(job)
     return job
 
@@ -89,11 +91,14 @@ def begin(job: Job, program: Wanted, *, by: str) -> tuple[Attached, str]:
 
 
 def still(job: Job, run: str, token: str) -> bool:
-    """Return whether a program may go on: its caller's token is valid, and the job is theirs and has this run."""
+    """Return whether a program may go on: its caller's token is valid, the job is theirs and has this run, and the
+    policies allow it.
+    """
     holder = tokens.user_holder(token)
     if holder is None or holder.user_id != job.user_id:
         return False
-    return settings.JOB_ATTACH and Job.objects.filter(pk=job.pk, run_name=run).exclude(state=State.DELETING).exists()
+    rows = Job.objects.filter(pk=job.pk, run_name=run, tenant__allows_attach=True).exclude(state=State.DELETING)
+    return settings.JOB_ATTACH and rows.exists()
 
 
 def _running(job: Job) -> None:

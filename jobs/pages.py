@@ -134,10 +134,9 @@ def job_processes(request, name):
     """Answer the part of a running job's page with its processes; empty once it has ended."""
     row, found = own(request, name), []
     problem = attempt(lambda: found.append(processes.of_job(row)))
-    context = {"job": row, "doing": found[0] if found else None, "problem": problem}
-    return render(
-        request, "jobs/_processes.html", context | {"attachable": settings.JOB_ATTACH and row.reading is None}
-    )
+    attachable = settings.JOB_ATTACH and row.reading is None and row.tenant.allows_attach
+    context = {"job": row, "doing": found[0] if found else None, "problem": problem, "attachable": attachable}
+    return render(request, "jobs/_processes.html", context)
 
 
 @login_required

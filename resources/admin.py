@@ -32,12 +32,22 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .policies import LOGS, RETENTION
-from .shown import amount, compare, idle_in_words, in_words, lending_in_words, retention_in_words, share
+from .policies import INTERACTIVE, LOGS, RETENTION
+from .shown import (
+    amount,
+    compare,
+    idle_in_words,
+    in_words,
+    interactive_in_words,
+    lending_in_words,
+    retention_in_words,
+    share,
+)
 from .tenant_forms import (
     AmountsForm,
     CapacityForm,
     IdleForm,
+    InteractiveForm,
     LendingForm,
     LogsForm,
     NetworkForm,
@@ -75,6 +85,7 @@ class TenantAdmin(LifecycleAdmin):
                     ("limits_of", "network_text"),
                     ("idle_text", "retention_text"),
                     ("lending_text", "log_model"),
+                    ("interactive_text",),
                 )
             },
         ),
@@ -130,6 +141,14 @@ class TenantAdmin(LifecycleAdmin):
             icon="model_training",
             on_lists=False,
         ),
+        "interactive": Verb(
+            label=_("Set policy of interactive work"),
+            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+            form=InteractiveForm,
+            initial=lambda tenant: {field: getattr(tenant, field) for field in INTERACTIVE},
+            icon="terminal",
+            on_lists=False,
+        ),
         "delete": Verb(
             label=_("Delete"),
             run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),
@@ -163,6 +182,10 @@ class TenantAdmin(LifecycleAdmin):
     @display(description=_("Lending and borrowing"))
     def lending_text(self, tenant: Tenant) -> str:
         return lending_in_words(tenant)
+
+    @display(description=_("Interactive work"))
+    def interactive_text(self, tenant: Tenant) -> str:
+        return interactive_in_words(tenant)
 
     @display(description=_("GPU"), ordering="gpu_inuse")
     def gpu_share(self, tenant: Tenant) -> str:

@@ -1,5 +1,5 @@
-"""Policies of a tenant: how long what its users keep is kept (resources.retention), and whether it has a log model of
-its own (aiops.judging.own_models). Columns of Tenant.
+"""Policies of a tenant: how long what its users keep is kept (resources.retention), whether it has a log model of its
+own (aiops.judging.own_models), and what interactive work it allows (workspaces.policy, jobs.attach). Columns of Tenant.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 MAX_DAYS = 3650
+MAX_WORKSPACE_HOURS = 10_000
 RETENTION = ("trash_days", "log_days", "metrics_days", "output_days")
 LOGS = ("log_model",)
+INTERACTIVE = ("allows_workspaces", "workspace_idle_minutes", "workspace_hours", "allows_attach")
 
 
 class RetentionPolicy(models.Model):
@@ -28,6 +30,22 @@ class LogPolicy(models.Model):
     """Whether the log lines of those who are in this tenant only are judged by a model of the tenant's own."""
 
     log_model = models.BooleanField(_("log model of its own"), default=False, db_default=False)
+
+    class Meta:
+        abstract = True
+
+
+class InteractivePolicy(models.Model):
+    """Whether members may have workspaces and attach to their running jobs, and how long a workspace may be idle and
+    run; null: as the settings of the platform say, which no tenant can exceed.
+    """
+
+    allows_workspaces = models.BooleanField(_("allows workspaces"), default=True, db_default=True)
+    workspace_idle_minutes = models.PositiveIntegerField(
+        _("idle workspaces are stopped after (minutes)"), null=True, blank=True
+    )
+    workspace_hours = models.PositiveIntegerField(_("workspaces are stopped after (hours)"), null=True, blank=True)
+    allows_attach = models.BooleanField(_("allows attaching to running jobs"), default=True, db_default=True)
 
     class Meta:
         abstract = True

@@ -19,7 +19,7 @@ from kernel.names import REQUEST_ID
 from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .models import MAX_IDLE_MINUTES, PLATFORM_ID, Applier, Network, RequestType, is_platform_id
-from .policies import MAX_DAYS
+from .policies import MAX_DAYS, MAX_WORKSPACE_HOURS
 
 BIG = 2**63 - 1
 WORK = ("job", "application", "dataset", "sweep", "schedule", "pipelinerun")  # the kinds of resources.work
@@ -97,6 +97,16 @@ class CapacityIn(StrictSerializer):
     log_model = StrictBool(
         required=False, help_text="whether log lines of those who are only in this tenant have a model of their own"
     )
+    allows_workspaces = StrictBool(required=False, help_text="whether members may have workspaces")
+    workspace_idle_minutes = StrictInt(
+        required=False, allow_null=True, min_value=5, max_value=MAX_IDLE_MINUTES,
+        help_text="idle for so long, a workspace is stopped; null: MLP_WORKSPACE_IDLE_MINUTES, which is the maximum",
+    )  # fmt: skip
+    workspace_hours = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=MAX_WORKSPACE_HOURS,
+        help_text="a workspace is stopped after so many hours; null: MLP_WORKSPACE_HOURS, which is the maximum",
+    )  # fmt: skip
+    allows_attach = StrictBool(required=False, help_text="whether members may attach to their running jobs")
 
 
 class TenantIn(StrictSerializer):
@@ -155,6 +165,10 @@ class TenantOut(serializers.Serializer):
     gpu_lent = serializers.IntegerField()
     ram_lent = serializers.IntegerField()
     log_model = serializers.BooleanField(help_text="whether the tenant has a log model of its own")
+    allows_workspaces = serializers.BooleanField()
+    workspace_idle_minutes = serializers.IntegerField(allow_null=True, help_text="null: MLP_WORKSPACE_IDLE_MINUTES")
+    workspace_hours = serializers.IntegerField(allow_null=True, help_text="null: MLP_WORKSPACE_HOURS")
+    allows_attach = serializers.BooleanField()
 
 
 class LimitIn(StrictSerializer):

@@ -109,6 +109,17 @@ def retention_in_words(tenant: Tenant) -> str:
     return "; ".join(shown) or gettext("as the settings say")
 
 
+def interactive_in_words(tenant: Tenant) -> str:
+    """Return whether members may have workspaces and attach to jobs, and when workspaces are stopped."""
+    shown = [gettext("workspaces allowed") if tenant.allows_workspaces else gettext("no workspaces")]
+    if tenant.allows_workspaces and tenant.workspace_idle_minutes:
+        shown.append(gettext("stopped when idle for %(minutes)s min") % {"minutes": tenant.workspace_idle_minutes})
+    if tenant.allows_workspaces and tenant.workspace_hours:
+        shown.append(gettext("stopped after %(hours)s h") % {"hours": tenant.workspace_hours})
+    attach = gettext("attaching to jobs allowed") if tenant.allows_attach else gettext("no attaching to jobs")
+    return "; ".join([*shown, attach])
+
+
 def lending_in_words(tenant: Tenant) -> str:
     """Return whether the tenant lends and how much it may borrow, with its present loans."""
     shown = [gettext("lends idle resources") if tenant.lends else gettext("lends nothing")]

@@ -13,7 +13,7 @@ from unfold.widgets import (
 )
 
 from .models import MAX_IDLE_MINUTES, Network
-from .policies import MAX_DAYS
+from .policies import MAX_DAYS, MAX_WORKSPACE_HOURS
 
 
 class CapacityForm(forms.Form):
@@ -121,6 +121,28 @@ class LogsForm(forms.Form):
         label=_("Train a log model of its own"), required=False, widget=UnfoldBooleanWidget(),
         help_text=_("For log lines of users who are in no other tenant. Switching it off deletes the model."),
     )  # fmt: skip
+
+
+class InteractiveForm(forms.Form):
+    """Whether members may have workspaces and attach to their running jobs, and how long a workspace runs."""
+
+    allows_workspaces = forms.BooleanField(
+        label=_("Allow workspaces"), required=False, widget=UnfoldBooleanWidget(),
+        help_text=_("Switching them off stops those that run, after a warning. Their files are kept."),
+    )  # fmt: skip
+    workspace_idle_minutes = forms.IntegerField(
+        label=_("Stop idle workspaces after (minutes)"), min_value=5, max_value=MAX_IDLE_MINUTES, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+        help_text=_("Empty: what the settings say (MLP_WORKSPACE_IDLE_MINUTES), which is the maximum"),
+    )  # fmt: skip
+    workspace_hours = forms.IntegerField(
+        label=_("Stop workspaces after (hours)"), min_value=1, max_value=MAX_WORKSPACE_HOURS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+        help_text=_("Empty: what the settings say (MLP_WORKSPACE_HOURS), which is the maximum"),
+    )  # fmt: skip
+    allows_attach = forms.BooleanField(
+        label=_("Allow users to attach to their running jobs"), required=False, widget=UnfoldBooleanWidget()
+    )
 
 
 class AmountsForm(forms.Form):

@@ -58,10 +58,11 @@ def create_workspace(
     the task queue is not available.
     """
     broker.require()
-    idle_minutes, hours = policy.narrowed(idle_minutes, hours)
     try:
         with transaction.atomic():
             tenant_row = members.hold(user, tenant)
+            policy.require_allowed(tenant_row)
+            idle_minutes, hours = policy.narrowed(tenant_row, idle_minutes, hours)
             values: dict = {"gpu": gpu, "cpu": cpu, "ram": ram}
             tcc.never_fits(tenant_row, user.username, **values)
             source = _job(user, job) if job else None
@@ -244,13 +245,15 @@ def note_stop(workspace: Workspace) -> None:
 def require_startable(workspace: Workspace) -> None:
     """Raise for a workspace that could not be started now, as `start_workspace` does."""
     members.chosen(workspace.user, workspace.tenant.name)  # who has left the tenant uses nothing of it any more
+    policy.require_allowed(workspace.tenant)
     tcc.never_fits(workspace.tenant, workspace.user.username, gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram)
 
 
 def start_workspace(*, user, name: str, by: str) -> Workspace:
     """Move a stopped or failed workspace to creating, with the files that it had; without free resources it is queued.
 
-    Raises Missing when its owner is not in the tenant any more; Refused when it needs more than the tenant has now;
+    Raises Missing when its owner is not in the tenant any more; Refused when it needs more than the tenant has now, or
+    that allows no workspaces;
     Fault, with nothing stored, when the task queue is not available.
     """
     broker.require()

@@ -29,6 +29,11 @@ from kernel.titles import Titled
 QUEUED = _("queued")
 
 
+def least(*limits: int | None) -> int | None:
+    """Return the lowest of the limits; None and 0 are none."""
+    return min(filter(None, limits), default=None)
+
+
 class State(models.TextChoices):
     CREATING = "creating", _("starting")
     READY = "ready", _("running")
@@ -114,9 +119,19 @@ class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
         return self.state in LIVE
 
     @property
+    def idle_limit(self) -> int | None:
+        """Return after how many idle minutes it is stopped, by its own limit and today's policies; None: never."""
+        return least(self.idle_minutes, self.tenant.workspace_idle_minutes, settings.WORKSPACE_IDLE_MINUTES)
+
+    @property
+    def hour_limit(self) -> int | None:
+        """Return after how many hours it is stopped; None: never."""
+        return least(self.hours, self.tenant.workspace_hours, settings.WORKSPACE_HOURS)
+
+    @property
     def ends(self) -> datetime | None:
         """Return when its limit of hours stops it; None without one, or while it does not run."""
-        return self.ready_since + timedelta(hours=self.hours) if self.hours and self.ready_since else None
+        return self.ready_since + timedelta(hours=self.hour_limit) if self.hour_limit and self.ready_since else None
 
     @transition(
         field=state,

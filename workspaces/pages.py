@@ -25,7 +25,7 @@ from models_app.models import Model
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import addresses, entering, launching, lifecycle, notebooks, packages
+from . import addresses, entering, launching, lifecycle, notebooks, packages, policy
 from .models import State, Workspace
 from .serializers import WorkspaceIn
 
@@ -54,12 +54,15 @@ def workspaces(request):
 def _form(request) -> dict:
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
     form = _first_values(request, tenant)
+    usual_idle, usual_hours = policy.most(tenant)
     return {
         "form": {**form, **request.POST.dict()},
         "ready": sources.offered(request.user),
         "chosen": request.POST.getlist("datasets") if request.method == "POST" else form["datasets"],
         "most_idle": settings.WORKSPACE_IDLE_MINUTES,
         "most_hours": settings.WORKSPACE_HOURS,
+        "usual_idle": usual_idle,  # of the tenant that is chosen at first
+        "usual_hours": usual_hours,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
     }
 
@@ -112,7 +115,7 @@ def workspace(request, name):
         "startable": row.state in (State.STOPPED, State.ERROR),
         "unstartable": why_not(lambda: lifecycle.require_startable(row)) if not row.is_live else "",
         "unsteady": row.state in (State.CREATING, State.STOPPING, State.DELETING),
-        "idle": row.stops is not None and row.ends != row.stops,
+        "idle": row.stops is not None and row.ends != row.stops and row.tenant.allows_workspaces,
     }
     return render(request, "workspaces/workspace.html", context)
 

@@ -56,8 +56,12 @@ class WorkspaceOut(serializers.Serializer):
     ready_since = serializers.DateTimeField(allow_null=True)
     active = serializers.DateTimeField(allow_null=True, help_text="its last activity")
     busy = serializers.BooleanField(help_text="whether a kernel computes, or a command runs in a terminal")
-    idle_minutes = serializers.IntegerField(allow_null=True, help_text="idle for so long, it is stopped; null: never")
-    hours = serializers.IntegerField(allow_null=True, help_text="it is stopped after so many hours; null: never")
+    idle_minutes = serializers.IntegerField(
+        source="idle_limit", allow_null=True, help_text="idle for so long, it is stopped; null: never"
+    )
+    hours = serializers.IntegerField(
+        source="hour_limit", allow_null=True, help_text="it is stopped after so many hours; null: never"
+    )
     stops = serializers.DateTimeField(allow_null=True, help_text="when it is stopped, once its owner has been warned")
     created = serializers.DateTimeField()
     url = serializers.SerializerMethodField(help_text="its address, for its owner's browser")

@@ -19,6 +19,7 @@ from kernel.masking import HIDDEN
 from kernel.models import history_of
 from mlp.asgi import application
 from mlp.tests.links import Link, eventually
+from resources.models import Tenant
 from runners.attaching import Wanted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -208,8 +209,8 @@ def test_a_program_ends_with_the_job(job, alice, alice_token, until):
     assert "only a running job" in reason
 
 
-def test_an_administrator_can_switch_it_off(job, alice_token, settings):
-    settings.JOB_ATTACH = False
+def test_an_administrator_can_switch_it_off(job, alice_token, alice_page_client, settings):
+    Tenant.objects.update(allows_attach=False)
 
     async def work():
         link = link_of(alice_token)
@@ -218,7 +219,11 @@ def test_an_administrator_can_switch_it_off(job, alice_token, settings):
         return await rest(link)
 
     _outputs, _code, closed, reason = asyncio.run(work())
+    assert (closed, reason) == (consumers.REFUSED, "attaching to jobs is not allowed in the tenant default")
+    settings.JOB_ATTACH = False
+    _outputs, _code, closed, reason = asyncio.run(work())
     assert (closed, "MLP_JOB_ATTACH" in reason) == (consumers.REFUSED, True)
+    assert "mlp attach" not in alice_page_client.get("/jobs/fit/processes").content.decode()
 
 
 def test_input_that_is_not_read_holds_nobody_up(job, alice_token):

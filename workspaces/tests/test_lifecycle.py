@@ -126,6 +126,49 @@ def test_a_limit_of_hours_stops_one_that_is_busy(service, create, settle, until,
     assert "2 h" in str(translate(row.reason))
 
 
+def test_a_tenants_policy_counts_for_those_that_run(service, create, settle, until, as_alice, as_staff, alice, visitor,
+                                                    settings):  # fmt: skip
+    settings.WORKSPACE_IDLE_MINUTES = 60
+    row = settle(create(idle_minutes=50))
+    policy = {"workspace_idle_minutes": 20, "workspace_hours": 7}
+    assert as_staff.call("put", "tenants/default", policy).status_code == 200
+    shown = as_alice.call("get", f"users/alice/workspaces/{row.name}").json()
+    assert (shown["idle_minutes"], shown["hours"]) == (20, 7)
+    mine = visitor(alice)
+    mine.page(f"/alice/{row.name}/lab")
+    used_last(mine, row, 21)
+    until(lambda: Workspace.objects.get(pk=row.pk).stops is not None)
+    notice = Notice.objects.get(user=alice, kind="workspace")
+    assert "idle for 20 min" in str(translate(notice.reason))
+    for field, most in (("idle_minutes", 20), ("hours", 7)):
+        new = {"name": "long", "cpu": 0.1, "ram": 400, field: most + 1}
+        refused = as_alice.call("post", "users/alice/workspaces", new)
+        assert (refused.status_code, refused.json()["msg"]) == (403, f"{field}: at most {most}")
+    # No tenant goes beyond the platform.
+    as_staff.call("put", "tenants/default", {"workspace_idle_minutes": 500, "workspace_hours": None})
+    assert as_alice.call("get", f"users/alice/workspaces/{row.name}").json()["idle_minutes"] == 50
+
+
+def test_a_tenant_without_workspaces_stops_them_and_keeps_their_files(service, create, settle, until, as_alice,
+                                                                     as_staff, alice, alice_page_client):  # fmt: skip
+    row = settle(create())
+    assert as_staff.call("put", "tenants/default", {"allows_workspaces": False}).status_code == 200
+    until(lambda: Workspace.objects.get(pk=row.pk).stops is not None)
+    words = "workspaces are not allowed in the tenant default"
+    notice = Notice.objects.get(user=alice, kind="workspace")
+    assert words in str(translate(notice.reason))
+    assert "Keep it running" not in alice_page_client.get(f"/workspaces/{row.name}").content.decode()
+    Workspace.objects.filter(pk=row.pk).update(stops=timezone.now())
+    settle(row, "stopped")
+    assert (place.folder(row) / "home").is_dir()
+    refused = as_alice.call("post", "users/alice/workspaces", {"name": "more", "cpu": 0.1, "ram": 400})
+    assert (refused.status_code, refused.json()["msg"]) == (403, f"tenant: {words}")
+    assert as_alice.call("put", f"users/alice/workspaces/{row.name}:start").json()["msg"] == f"tenant: {words}"
+    as_staff.call("put", "tenants/default", {"allows_workspaces": True})
+    call(as_alice, row, "start")
+    settle(row)
+
+
 def test_one_that_crashes_fails_and_one_that_is_ended_from_outside_starts_again(service, create, settle, until, alice,
                                                                                visitor, as_alice):  # fmt: skip
     row = settle(create())
