@@ -171,13 +171,13 @@ class Server(ServerApp):
 
     def start_ioloop(self) -> None:
         """Write the activity down while the server runs."""
-        self.written = time.time()
+        self.last = time.time()  # what has been shut down since counts, too
         ioloop.PeriodicCallback(self.note, EVERY_MS).start()
         super().start_ioloop()
 
     def note(self) -> None:
         """Write what kernels, terminals and requests have done last."""
-        moments, busy = [self.written], False
+        moments, busy = [self.last], False
         for kernel in self.kernel_manager.list_kernels():
             moments.append(_moment(kernel["last_activity"]))
             busy = busy or kernel["execution_state"] not in ("idle", "dead")
@@ -187,10 +187,11 @@ class Server(ServerApp):
             busy = busy or _has_command(terminal.ptyproc)
         moments += [link.last for link in ssh_link.links]
         busy = busy or any(link.busy for link in ssh_link.links)
+        self.last = max(moments)
         now = time.monotonic()
         close([link for link, opened in links.items() if now - opened > LINK_S and not isinstance(link, Ssh)])
         draft = self.activity.with_suffix(".part")
-        draft.write_text(json.dumps({"busy": busy, "last": max(moments), "logins": logins()}))
+        draft.write_text(json.dumps({"busy": busy, "last": self.last, "logins": logins()}))
         draft.replace(self.activity)
 
 
