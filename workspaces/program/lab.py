@@ -163,7 +163,7 @@ class Server(ServerApp):
         def logged(handler: web.RequestHandler, *args, **options) -> None:
             # An open page saves its layout every ten seconds, below /lab/api: that is nobody's work.
             if handler.request.method not in READING and handler.request.path.startswith(f"{self.base_url}api/"):
-                self.written = time.time()
+                self.last = time.time()
             log(handler, *args, **options)
 
         self.web_app.settings["log_function"] = logged
