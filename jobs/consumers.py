@@ -23,6 +23,7 @@ import contextlib
 import json
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
@@ -40,6 +41,7 @@ from . import attach
 
 log = logging.getLogger(__name__)
 
+BEGINNING = ThreadPoolExecutor(8, "attach")  # a run that does not answer holds one up for seconds
 BLOCK = 32 << 10
 OUTPUT, ERRORS = b"\x01", b"\x02"
 RECHECK_S = 5.0  # between two looks whether the token and the job are still valid
@@ -119,7 +121,7 @@ class AttachConsumer(AsyncWebsocketConsumer):
         try:
             program = attach.wanted(order)
             self.job = await database_sync_to_async(attach.owned_job)(self.user, self.name)
-            begin = database_sync_to_async(attach.begin, thread_sensitive=False)  # it may take seconds
+            begin = database_sync_to_async(attach.begin, thread_sensitive=False, executor=BEGINNING)
             self.program, self.run = await begin(self.job, program, by=self.user.username)
         except Missing as problem:
             return await self._over(REFUSED, problem.msg)

@@ -38,7 +38,7 @@ def declare(command) -> None:
 
 
 def attach(rest: Rest, options: argparse.Namespace, say):
-    """Run the program to its end; ends with its exit code. Raises Failure, Trouble."""
+    """Run the program to its end; ends with its exit code. Raises Failure, Trouble, BrokenPipeError."""
     has_terminal = termios is not None and sys.stdin.isatty() and sys.stdout.isatty() and not options.no_terminal
     if not has_terminal and not options.args:
         raise Failure(REFUSED, tr("a shell needs a terminal; give a command after --"))
@@ -59,6 +59,8 @@ def attach(rest: Rest, options: argparse.Namespace, say):
         return None
     finally:
         link.close()
+    if not session.is_read:
+        raise BrokenPipeError
     if session.code is None:
         raise Failure(REFUSED, link.reason or tr("the connection was lost: {problem}", problem=link.code))
     options.code = session.code
@@ -70,6 +72,7 @@ class _Session:
 
     def __init__(self, link: websocket.Link, size):
         self.link, self.size, self.code = link, size, None
+        self.is_read = True
 
     def take(self, data: bytes, kind: int) -> None:
         """Write output where it belongs, and keep the exit code."""
@@ -77,8 +80,12 @@ class _Session:
             self.code = json.loads(data.decode()).get("exit_code", self.code)
             return
         target, rest = (2 if data[0] == ERRORS else 1), data[1:]
-        while rest:
-            rest = rest[os.write(target, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(target, rest) :]
+        except BrokenPipeError:  # who has read the output, as `head`, reads no more
+            self.is_read = False
+            self.link.ended = True
 
     def follow_size(self) -> None:
         """Tell the program when the terminal has another size now."""

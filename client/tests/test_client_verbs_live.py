@@ -193,6 +193,13 @@ def test_programs_are_started_in_a_running_job(client):
         env=client.environment, input=sent, stdout=subprocess.PIPE, timeout=LIMIT_S,
     )  # fmt: skip
     assert through.stdout == sent
+    words = [*command, "--", "yes"]
+    endless = subprocess.Popen(words, env=client.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert endless.stdout.read(2) == b"y\n"
+    endless.stdout.close()
+    assert endless.wait(LIMIT_S) == 1
+    assert endless.stderr.read() == b""
+    endless.stderr.close()
     client.run("cancel", "one")
     running.communicate(timeout=LIMIT_S)
     assert "only a running job" in client.refused("attach", "one", "--", "ls", code=4)

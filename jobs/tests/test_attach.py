@@ -19,6 +19,7 @@ from kernel.masking import HIDDEN
 from kernel.models import history_of
 from mlp.asgi import application
 from mlp.tests.links import Link, eventually
+from mlp.tests.page_world import visitor
 from resources.models import Tenant
 from runners.attaching import Wanted
 
@@ -97,6 +98,16 @@ def test_a_shell_has_a_terminal(job, alice_token):
     outputs, code, closed, _reason = asyncio.run(work())
     assert b"50 120" in outputs[1]
     assert (code, closed) == (4, 1000)
+
+
+def test_what_a_command_leaves_in_the_background_does_not_hold_it_up(job, alice_token):
+    async def work():
+        link = await begun(alice_token, command=["sh", "-c", "sleep 600 & echo there; exit 2"])
+        return await rest(link)
+
+    outputs, code, closed, _reason = asyncio.run(work())
+    assert (outputs[1], code, closed) == (b"there\n", 2, 1000)
+    assert len(runners.get().now(job.run_name).processes) == 2
 
 
 def test_secrets_of_the_command_are_not_in_the_audit_log(job):
@@ -209,7 +220,7 @@ def test_a_program_ends_with_the_job(job, alice, alice_token, until):
     assert "only a running job" in reason
 
 
-def test_an_administrator_can_switch_it_off(job, alice_token, alice_page_client, settings):
+def test_an_administrator_can_switch_it_off(job, alice, alice_token, settings):
     Tenant.objects.update(allows_attach=False)
 
     async def work():
@@ -223,7 +234,7 @@ def test_an_administrator_can_switch_it_off(job, alice_token, alice_page_client,
     settings.JOB_ATTACH = False
     _outputs, _code, closed, reason = asyncio.run(work())
     assert (closed, "MLP_JOB_ATTACH" in reason) == (consumers.REFUSED, True)
-    assert "mlp attach" not in alice_page_client.get("/jobs/fit/processes").content.decode()
+    assert "mlp attach" not in visitor(alice).get("/jobs/fit/processes").content.decode()
 
 
 def test_input_that_is_not_read_holds_nobody_up(job, alice_token):

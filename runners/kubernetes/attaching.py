@@ -20,7 +20,7 @@ import threading
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
-from websocket import ABNF, WebSocketException
+from websocket import ABNF, WebSocketException, setdefaulttimeout
 
 from kernel.messages import clip
 from runners.attaching import Attached, Wanted
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 INPUT, OUTPUT, ERRORS, STATUS, SIZE, CLOSE = 0, 1, 2, 3, 4, 255
 BLOCK = 4096  # bytes of input in a frame: less than is free in a socket that can be written
 CONTAINER = "run"
+CONNECT_S = 15.0
 SHELL = "command -v bash >/dev/null && exec bash; exec sh"
 
 
@@ -66,6 +67,7 @@ def begin(cluster: Cluster, pods: list[dict], wanted: Wanted) -> Attached:
     if wanted.terminal:
         words = f"TERM={shlex.quote(wanted.terminal)}; export TERM; exec {shlex.join(command)}"
         command = ["/bin/sh", "-c", words]
+    setdefaulttimeout(CONNECT_S)  # the only way to say it, and nobody else uses this client
     api = client.CoreV1Api(client.ApiClient(cluster.client.configuration))  # `stream` changes the client while it calls
     try:
         web = stream(
@@ -76,6 +78,7 @@ def begin(cluster: Cluster, pods: list[dict], wanted: Wanted) -> Attached:
     except ApiException as problem:
         said = clip(str(problem.reason or problem), LONGEST_MESSAGE)
         raise RunnerError("could not start: %(problem)s", problem=said) from None
+    web.sock.settimeout(None)
     pairs = [socket.socketpair() for _ in range(1 if wanted.terminal else 3)]
     links = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sizes = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
