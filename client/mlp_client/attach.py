@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import sys
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ except ImportError:  # Windows
 OUTPUT, ERRORS = 1, 2
 EOF = json.dumps({"eof": True})
 KIND = "xterm"  # of a terminal that does not say which it is
+ROWS, COLUMNS = 24, 80  # of one without a size
 
 
 def declare(command) -> None:
@@ -96,8 +96,9 @@ class _Session:
 
 
 def _size() -> dict:
-    columns, rows = shutil.get_terminal_size()
-    return {"rows": rows, "columns": columns}
+    """Return that of the terminal itself: LINES and COLUMNS of the environment may be those of another time."""
+    columns, rows = os.get_terminal_size(1)
+    return {"rows": rows or ROWS, "columns": columns or COLUMNS}
 
 
 @contextlib.contextmanager

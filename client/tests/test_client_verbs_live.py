@@ -174,7 +174,8 @@ def test_programs_are_started_in_a_running_job(client):
     termios.tcsetwinsize(terminal, (30, 100))
     before = termios.tcgetattr(terminal)
     command = [client.python, str(client.program), "attach", "one"]
-    shell = subprocess.Popen(command, env=client.environment, stdin=terminal, stdout=terminal, stderr=terminal)
+    another = client.environment | {"LINES": "24", "COLUMNS": "80"}  # as programs with readline export them
+    shell = subprocess.Popen(command, env=another, stdin=terminal, stdout=terminal, stderr=terminal)
     os.write(master, b"stty size; echo en''ough\n")
     said = b""
     while b"enough\r\n" not in said:
