@@ -67,6 +67,18 @@ def capacity(tenant: Tenant, *, by: str, **values) -> None:
     tenants.change(name=tenant.name, by=by, **(changed or values))
 
 
+def policy(label: str, form: type[forms.Form], fields: tuple[str, ...], icon: str) -> Verb:
+    """Return the action that sets these columns of a tenant."""
+    return Verb(
+        label=label,
+        run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
+        form=form,
+        initial=lambda tenant: {field: getattr(tenant, field) for field in fields},
+        icon=icon,
+        on_lists=False,
+    )
+
+
 @admin.register(Tenant)
 class TenantAdmin(LifecycleAdmin):
     icon = "domain"
@@ -101,54 +113,12 @@ class TenantAdmin(LifecycleAdmin):
             tone="primary",
             on_lists=False,
         ),
-        "network": Verb(
-            label=_("Set network policy"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=NetworkForm,
-            initial=lambda tenant: {"network": tenant.network},
-            icon="lan",
-            on_lists=False,
-        ),
-        "idle": Verb(
-            label=_("Set idle policy"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=IdleForm,
-            initial=lambda tenant: {field: getattr(tenant, field) for field in IDLE_POLICY},
-            icon="hourglass_disabled",
-            on_lists=False,
-        ),
-        "retention": Verb(
-            label=_("Set retention policy"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=RetentionForm,
-            initial=lambda tenant: {field: getattr(tenant, field) for field in RETENTION},
-            icon="auto_delete",
-            on_lists=False,
-        ),
-        "lending": Verb(
-            label=_("Set lending policy"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=LendingForm,
-            initial=lambda tenant: {field: getattr(tenant, field) for field in LENDING},
-            icon="swap_horiz",
-            on_lists=False,
-        ),
-        "logs": Verb(
-            label=_("Set log policy"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=LogsForm,
-            initial=lambda tenant: {field: getattr(tenant, field) for field in LOGS},
-            icon="model_training",
-            on_lists=False,
-        ),
-        "interactive": Verb(
-            label=_("Set policy of interactive work"),
-            run=lambda tenant, **values: tcc.set_capacity(name=tenant.name, **values),
-            form=InteractiveForm,
-            initial=lambda tenant: {field: getattr(tenant, field) for field in INTERACTIVE},
-            icon="terminal",
-            on_lists=False,
-        ),
+        "network": policy(_("Set network policy"), NetworkForm, ("network",), "lan"),
+        "idle": policy(_("Set idle policy"), IdleForm, IDLE_POLICY, "hourglass_disabled"),
+        "retention": policy(_("Set retention policy"), RetentionForm, RETENTION, "auto_delete"),
+        "lending": policy(_("Set lending policy"), LendingForm, LENDING, "swap_horiz"),
+        "logs": policy(_("Set log policy"), LogsForm, LOGS, "model_training"),
+        "interactive": policy(_("Set policy of interactive work"), InteractiveForm, INTERACTIVE, "terminal"),
         "delete": Verb(
             label=_("Delete"),
             run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),
