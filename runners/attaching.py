@@ -20,6 +20,7 @@ from .shim.attach import REQUEST, SUFFIX
 
 START_S = 15  # within which the run's supervisor has to answer
 WOKEN_S = 1.0  # between two signals to it: one that has just started misses the first
+LEFT_S = 600  # nobody waits so long
 SECRET_S = 1.0  # within which a caller of the socket has to send it
 MESSAGE = 4096
 MAX_DESCRIPTORS = 3
@@ -89,14 +90,18 @@ def begin(folder: Path, sockets: Path, wanted: Wanted) -> Attached:
     """Start a program in the run whose records are in `folder`. Raises RunnerError."""
     mark = secrets.token_hex(4)
     request, secret = folder / f"{REQUEST}{mark}{SUFFIX}", secrets.token_hex(32)
-    with _listener(sockets / f"attach-{mark}") as listener:
-        asked = asdict(wanted) | {"size": [wanted.rows, wanted.columns]}
-        asked |= {"socket": listener.getsockname(), "secret": secret}
-        try:
-            _write(request, asked)
-            link = _accepted(listener, secret.encode(), folder)
-        finally:
-            request.unlink(missing_ok=True)
+    try:
+        _remove_left(sockets)
+        with _listener(sockets / f"{REQUEST}{mark}") as listener:
+            asked = asdict(wanted) | {"size": [wanted.rows, wanted.columns]}
+            asked |= {"socket": listener.getsockname(), "secret": secret}
+            try:
+                _write(request, asked)
+                link = _accepted(listener, secret.encode(), folder)
+            finally:
+                request.unlink(missing_ok=True)
+    except OSError as problem:  # the disk is full, for example
+        raise RunnerError("could not start: %(problem)s", problem=problem.strerror or str(problem)) from problem
     link.settimeout(START_S)
     try:
         answer, descriptors, _flags, _address = socket.recv_fds(link, MESSAGE, MAX_DESCRIPTORS)
@@ -119,6 +124,14 @@ def wake(folder: Path) -> None:
             os.write(control, b".")
         finally:
             os.close(control)
+
+
+def _remove_left(sockets: Path) -> None:
+    """Remove the sockets of callers that were killed while they waited."""
+    for path in sockets.glob(f"{REQUEST}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > LEFT_S:
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -220,6 +221,27 @@ def test_each_worker_has_its_own_rank(runner, tmp_path):
     script = WHERE + "print(json.dumps(found))"
     _code, (output, _errors) = run(runner, runner.python, "-c", script, worker=1)
     assert json.loads(output)["rank"] == "1"
+
+
+def test_a_full_disk_is_said_and_what_a_killed_caller_left_is_removed(running, monkeypatch):
+    left = running.sockets / "attach-0123"
+    running.sockets.mkdir(exist_ok=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(left))
+    os.utime(left, (0, 0))
+    real = os.open
+
+    def full(path, flags, *mode):
+        if "attach-" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(RunnerError, match="could not start: No space left on device"):
+        running.attach("job-1-1", Wanted(("true",)))
+    monkeypatch.undo()
+    assert list(running.sockets.glob("attach-*")) == []
+    assert run(running, "true")[0] == 0
 
 
 def test_nobody_but_the_supervisor_is_listened_to(running, monkeypatch):
