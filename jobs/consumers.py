@@ -4,7 +4,7 @@ Opened by the owner with a token that may do everything, as `Authorization: Bear
 
     {"command": words, "terminal": kind, "rows": n, "columns": n, "worker": n}
                          from the client, the first: the program, by default a shell. All fields are optional; without
-                         `terminal`, as TERM names it, the program has pipes
+                         `terminal`, a value of TERM, the program has pipes
     {"resize": [n, n]}   from the client: rows and columns of its terminal
     {"eof": true}        from the client: its input has ended
     {"started": true}    from the platform: the program has begun

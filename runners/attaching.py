@@ -28,7 +28,7 @@ MAX_DESCRIPTORS = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """A program: `command` is empty for a shell; `terminal` is its kind, as TERM names it, "" for pipes."""
+    """A program: `command` is empty for a shell; `terminal` is its kind, a value of TERM, "" for pipes."""
 
     command: tuple[str, ...] = ()
     terminal: str = ""

@@ -40,7 +40,7 @@ def pass_on(folder: str, commands: int) -> None:
                     asked = json.load(file)
                 os.unlink(path)
                 _hand_over(asked, commands)
-            except (OSError, ValueError) as problem:  # whoever asks waits no longer, or asks again
+            except (OSError, ValueError) as problem:  # the caller no longer waits, or asks again
                 print(f"a program could not be started: {problem}", flush=True)
 
 
@@ -66,7 +66,7 @@ def _hand_over(asked: dict, commands: int) -> None:
 # --- the guard --------------------------------------------------------------------------------------------------------
 def start(guard, spec: dict, given: list) -> tuple[int, int]:
     """Start the program; return its process id and the connection, (0, 0) when it could not be started: the other side
-    was told why.
+    has been given the reason.
     """
     link, order = struct.unpack("2i", given[0][2][:8])
     with open(order, "rb") as file:
@@ -92,7 +92,7 @@ def start(guard, spec: dict, given: list) -> tuple[int, int]:
 def _terminal(spec: dict, size: list[int], opened: list[int]) -> tuple[tuple[int, int, int], list[int]]:
     """Return the program's streams and what the platform keeps: both ends of a new terminal of the run's user."""
     uid = spec["uid"]
-    if uid is not None:  # a terminal belongs to whoever has opened it
+    if uid is not None:  # a terminal belongs to the user who opened it
         os.seteuid(uid)
     try:
         ours, other = os.openpty()

@@ -21,7 +21,9 @@ GUARDS = {
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
     "accounts.auth": [f"accounts/tests/test_{name}.py" for name in ("auth", "users", "named_tokens")],
     "accounts.lifecycle": ["accounts/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
-    "resources.tcc": [f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits")],
+    "resources.tcc": [
+        f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits", "lending")
+    ],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_auth.py"],
     "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
