@@ -104,7 +104,8 @@ class Versions:
             raise BadVersion(f"{version} serves")
         if NAME.fullmatch(version) and (self.folder / version).is_dir():
             gone = self.folder / f".{secrets.token_hex(6)}{REMOVED}"
-            (self.folder / version).rename(gone)
+            with contextlib.suppress(FileNotFoundError):  # another process removes it, too
+                (self.folder / version).rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
 
     def sweep(self, age_s: float) -> None:

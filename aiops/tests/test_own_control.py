@@ -1,4 +1,4 @@
-"""Who sees and who changes a tenant's own log model, by REST and on the page; what labels it learns; who is notified."""
+"""Who sees and who changes a tenant's own log model, by REST and on the page; what it learns; who is notified."""
 
 from __future__ import annotations
 

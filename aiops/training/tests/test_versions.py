@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +49,21 @@ def test_versions_are_numbered_and_inactive_at_first(store, trained):
     assert (store.folder_of("v000002") / "nulog_model_latest.pt").read_text() == "other"
     store.serve(None)
     assert store.serving() is None
+
+
+def test_two_processes_remove_the_same_version(store, trained, monkeypatch):
+    store.add(trained())
+    drawn = secrets.token_hex
+
+    def overtaken(size):  # after the one has seen that the version exists, and before it removes it
+        monkeypatch.setattr(secrets, "token_hex", drawn)
+        store.remove("v000001")
+        return drawn(size)
+
+    monkeypatch.setattr(secrets, "token_hex", overtaken)
+    store.remove("v000001")
+    assert store.all() == []
+    assert list(store.folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("missing", ["nulog_model_latest.pt", "vocab.txt", "manifest.json"])
