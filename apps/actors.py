@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import dramatiq
 
 from kernel.broker import broker
+from kernel.locking import Missing
 
-from . import launching, switching
+from . import launching, scaling, sleeping, switching
 
 
 @dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
@@ -22,6 +25,17 @@ def stop(pk: int, run_name: str) -> None:
 @dramatiq.actor(actor_name="apps.erase", broker=broker(), max_retries=3, min_backoff=1000)
 def erase(pk: int, follow: bool = True) -> None:
     launching.erase(pk, follow)
+
+
+@dramatiq.actor(actor_name="apps.scale", broker=broker(), max_retries=3, min_backoff=1000)
+def scale(pk: int, follow: bool = True) -> None:
+    scaling.step(pk, follow)
+
+
+@dramatiq.actor(actor_name="apps.wake", broker=broker(), max_retries=3, min_backoff=1000)
+def wake(pk: int) -> None:
+    with contextlib.suppress(Missing):
+        sleeping.wake(pk, scaling.BY)
 
 
 @dramatiq.actor(actor_name="apps.follow", broker=broker(), max_retries=3, min_backoff=1000)

@@ -63,6 +63,7 @@ class ApplicationAdmin(OwnedAdmin):
                 "fields": (
                     ("attempt", "failures"),
                     ("run_name", "ordered"),
+                    ("replica_counts", "target"),
                     ("port", "address"),
                     ("public", "address_rate"),
                 )
@@ -130,6 +131,11 @@ class ApplicationAdmin(OwnedAdmin):
     @display(description=_("requested"))
     def asked(self, app: Application) -> str:
         return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": app.cpu, "gpu": app.gpu, "ram": app.ram}
+
+    @display(description=_("replicas"))
+    def replica_counts(self, app: Application) -> str:
+        numbers = {"ready": app.counts.ready, "least": app.replicas_min, "most": app.replicas_max}
+        return gettext("%(ready)s ready, %(least)s to %(most)s allowed") % numbers
 
     @display(description=_("resource request"))
     def request_link(self, app: Application) -> str:

@@ -13,9 +13,9 @@ from kernel.messages import word
 from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
-from . import launching, lifecycle, logs, queueing, rollouts, runs, trash
+from . import launching, lifecycle, logs, queueing, replicas, rollouts, runs, trash
 from .models import Application, State
-from .serializers import AppIn, AppMoveIn, AppOut, AppQueueOut, AppRestartIn, AppRunOut, AppUptimeOut
+from .serializers import AppIn, AppMoveIn, AppOut, AppQueueOut, AppRestartIn, AppRunOut, AppUptimeOut, ReplicasIn
 
 STATES = tuple(State.values)
 MODEL = "$response.body#/name"
@@ -30,7 +30,8 @@ class AppView(SharedReads):
     def rows(self):
         """Return the owner's applications."""
         rows = Application.objects.filter(user=self.owner)
-        return rows.select_related("user", "tenant", "model", "alias__registered", "rollout__model")
+        joined = rows.select_related("user", "tenant", "model", "alias__registered", "rollout__model")
+        return joined.prefetch_related("replicas")
 
     def application(self, name: str) -> Application:
         """Return the owner's application of that name. Raises Missing."""
@@ -148,6 +149,18 @@ class AppRollout(AppView):
 
     def delete(self, request, user, name):
         rollouts.cancel(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppReplicas(AppView):
+    """Fewer or more runs of the application: each with the resources of one, behind the same address. A request goes to
+    the one with least in work. What is not given stays as it is.
+    """
+
+    calls = {"PUT": Call("Set how many replicas an application has", body=ReplicasIn, out=AppOut)}
+
+    def put(self, request, user, name):
+        replicas.set_replicas(user=self.owner, name=name, by=self.by, **self.body())
         return self.answer(self.application(name))
 
 

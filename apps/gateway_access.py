@@ -10,14 +10,17 @@ checked each time.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import secrets
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from django.conf import settings
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -27,13 +30,13 @@ from accounts import throttle, tokens
 from accounts.auth import bearer
 from accounts.models import Scope
 from datasets.webdav.gate import from_nginx
-from kernel import sockets
+from kernel import after_commit, sockets
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import callers, keys, proof, request_limits
+from . import callers, demand, keys, proof, request_limits
 from .lifecycle import PLACE_REMEMBERED_S
-from .models import Application, State
+from .models import Application, Replica, State
 
 MAX_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
@@ -62,12 +65,33 @@ class Asked(Protocol):
     META: Mapping[str, str]
 
 
-OF_CALLERS = ("address_rate", "origins", "body_mib", "answer_s")
+READ = (
+    "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
+    "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep",
+)  # fmt: skip
+# One that may sleep is reachable while it starts: a request waits for it.
+WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
+REACHABLE = Q(state=State.READY) | WAKING
+FAILED = "HTTP_X_APP_FAILED"  # the beginning of the URL where nginx had no answer
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that requests of an application go to."""
+
+    run_name: str
+    address: sockets.Address
+    base: str
+    secret: str
 
 
 @dataclass(frozen=True)
 class Place:
-    """The address of an application that is up, and who may call it."""
+    """The address of an application that is up, or that a request starts, and who may call it.
+
+    One that is `balanced` may have several runs, or none while it sleeps or wakes: apps.balancing chooses among
+    `targets`, each with at most `target` requests at once.
+    """
 
     app_id: int
     user_id: int
@@ -76,9 +100,15 @@ class Place:
     origins: tuple[str, ...]
     body_mib: int | None
     answer_s: int | None
-    base: str
-    secret: str
+    targets: tuple[Target, ...]
+    balanced: bool
+    target: int | None
+    asleep: bool
     until: float  # on the monotonic clock
+
+    def emptied(self) -> Place:
+        """Return the place as it is without runs."""
+        return replace(self, targets=())
 
 
 @dataclass(frozen=True)
@@ -100,14 +130,25 @@ _places: dict[tuple[str, str], Place] = {}
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     verdict = allowed(request)
-    if verdict.place is None or not verdict.admitted:
+    target = _any_target(verdict.place, request.META.get(FAILED, "")) if verdict.place else None
+    if verdict.place is None or not verdict.admitted or target is None:
         return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
-    return HttpResponse(status=204, headers=headers_of(verdict.place, request.META))
+    return HttpResponse(status=204, headers=headers_of(verdict.place, target, request.META))
 
 
-def headers_of(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
-    """Return what nginx needs to know to send a request to an application."""
-    headers = {"X-App-Base": place.base, proof.HEADER: place.secret}
+def _any_target(place: Place, failed: str) -> Target | None:
+    """Return one of the runs, at random: their load is not known here. An application that sleeps is woken."""
+    if place.balanced:
+        demand.note_request(place.app_id)
+        if place.asleep:
+            after_commit.enqueue("apps.wake", place.app_id)
+    targets = [target for target in place.targets if target.base != failed]
+    return secrets.choice(targets) if targets else None
+
+
+def headers_of(place: Place, target: Target, meta: Mapping[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to send a request to a run of an application."""
+    headers = {"X-App-Base": target.base, proof.HEADER: target.secret}
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
@@ -132,7 +173,7 @@ def _origin_headers(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
 
 def allowed(request: Asked, times: int = 1) -> Verdict:
     """Judge requests that have arrived together; `times` is how many like this one."""
-    place = _place(request.META.get("HTTP_X_APP_USER", ""), request.META.get("HTTP_X_APP_NAME", ""))
+    place = place_of(request.META.get("HTTP_X_APP_USER", ""), request.META.get("HTTP_X_APP_NAME", ""))
     if place is None:
         return REFUSED
     key = _key(request)
@@ -146,6 +187,8 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
         return REFUSED
     if _too_large(request.META, place.body_mib):
         return Verdict(place)
+    if request.META.get(FAILED):  # it was counted at the first try
+        return Verdict(place, times if place.balanced else 0)
     admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
     if key is not None and admitted and key.app_id == place.app_id:
         keys.count(key.pk, admitted)
@@ -164,27 +207,41 @@ def _key(request: Asked) -> keys.Caller | None:
     return keys.lookup(text, throttle.client_address(request)) if text else None
 
 
-def _place(user: str, name: str) -> Place | None:
-    """Return the cached or queried place."""
+def place_of(user: str, name: str) -> Place | None:
+    """Return the cached or queried place; None where no request could be answered."""
     now, key = time.monotonic(), (user, name)
     place = _places.get(key)
     if place is not None and now < place.until:
         return place
     _places.pop(key, None)
-    rows = Application.objects.filter(user__username=user, name=name, state=State.READY)
-    row = rows.values_list("pk", "user_id", "public", *OF_CALLERS, "run_name", "address").first()
+    row = Application.objects.filter(REACHABLE, user__username=user, name=name).only(*READ).first()
     if row is None:
         return None
-    try:
-        base = nginx_base(sockets.parse(row[-1]))
-    except OSError:
+    balanced = row.replicas_max > 1 or row.replicas_min == 0 or row.target is not None
+    targets = _targets(row, balanced)
+    if not targets and not balanced:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    pk, owner, public, rate, origins, body_mib, answer_s, run_name, _address = row
-    limits = (rate, tuple(origins), body_mib, answer_s)
-    place = _places[key] = Place(pk, owner, public, *limits, base, proof.secret(run_name), now + PLACE_REMEMBERED_S)
+    place = _places[key] = Place(
+        row.pk, row.user_id, row.public, row.address_rate, tuple(row.origins), row.body_mib, row.answer_s,
+        targets, balanced, row.target, row.asleep, now + PLACE_REMEMBERED_S,
+    )  # fmt: skip
     return place
+
+
+def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:
+    """Return the runs that requests go to."""
+    up = [(app.run_name, app.address)] if app.state == State.READY and app.address else []
+    if balanced:
+        ready = Replica.objects.filter(app=app, phase=Replica.Phase.READY)
+        up += ready.order_by("pk").values_list("run_name", "address") if app.state == State.READY else []
+    targets = []
+    for run_name, text in up:
+        with contextlib.suppress(OSError):
+            address = sockets.parse(text)
+            targets.append(Target(run_name, address, nginx_base(address), proof.secret(run_name)))
+    return tuple(targets)
 
 
 def nginx_base(address: sockets.Address) -> str:
@@ -213,7 +270,8 @@ def refusal(request: HttpRequest) -> HttpResponse:
         headers["WWW-Authenticate"] = "Bearer"
     if "text/html" not in request.headers.get("Accept", ""):
         return JsonResponse({"error": message, "msg": message}, status=status, headers=headers)
-    context = {"code": status, "message": message, "app": app, "starting": bool(app) and app.state == State.CREATING}
+    starting = app is not None and (app.asleep or app.state == State.CREATING)
+    context = {"code": status, "message": message, "app": app, "starting": starting}
     response = render(request, "apps/refusal.html", context, status=status)
     for name, value in {**headers, "Content-Security-Policy": CSP}.items():
         response[name] = value
@@ -250,9 +308,9 @@ def judge(request: HttpRequest) -> tuple[int, str, Application | None]:
             return 401, _("This needs a key of the application, or its owner's token: send Authorization: Bearer "
                           "{key}."), None  # fmt: skip
         return 404, _("There is no application at this address."), None
-    if app.state == State.READY:
+    if app.state == State.READY and not app.asleep:
         return 200, "", app
-    if app.state == State.CREATING:
+    if app.state in (State.CREATING, State.READY):
         message = _("The application is starting.") + (f" {app.reason.splitlines()[0]}" if app.reason else "")
         return 503, message, app
     if app.state == State.ERROR:

@@ -21,6 +21,7 @@ class AppKeyView(ContractView):
         app = (
             Application.objects.filter(user=self.owner, name=name)
             .select_related("user", "tenant", "model", "alias__registered", "rollout__model")
+            .prefetch_related("replicas")
             .first()
         )
         if app is None:

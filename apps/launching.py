@@ -20,8 +20,8 @@ from kernel.textlog.files import LogFile
 from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, packages, proof, rollouts
-from .models import Application, Rollout, State
+from . import lifecycle, packages, proof, replicas, rollouts, slots
+from .models import Application, Replica, Rollout, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
 SERVING_SEEN, WORK = "/opt/mlp/serving", "/workspace"
@@ -38,12 +38,12 @@ def folder(app: Application) -> Path:
 
 def log_path(app: Application) -> Path:
     """Return the path of the log of the application's runs."""
-    return folder(app) / "log" / ("next.log" if app.slot else "app.log")
+    return folder(app) / "log" / slots.log_name(app.slot)
 
 
 def traffic_name(app: Application) -> str:
     """Return the name of the file in the application's folder in which its process counts requests."""
-    return "traffic-next.json" if app.slot else "traffic.json"
+    return slots.traffic_name(app.slot)
 
 
 def log_file(app: Application) -> LogFile:
@@ -105,6 +105,8 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
 
     def ended(self, app: Application, status: RunStatus) -> None:
         reason = status.reason or Message("the run no longer exists")
+        if not reason.startswith(STOPPED) and _is_replaced(app, owned.with_log(reason, log_path(app))):
+            return
         if app.state == State.READY and reason.startswith(STOPPED):
             with contextlib.suppress(Missing):
                 lifecycle.end_requested(app.pk, app.run_name, reason, by="runner")
@@ -112,10 +114,9 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
             _end(app, owned.with_log(reason, log_path(app)))
 
     def names_of_rows(self, names: list[str]) -> set[str]:
-        """Return also the names of second runs, which belong to a rollout."""
-        return super().names_of_rows(names) | set(
-            Rollout.objects.filter(run_name__in=names).values_list("run_name", flat=True)
-        )
+        """Return also the names of runs that belong to a rollout, or are replicas."""
+        others = (table.objects.filter(run_name__in=names) for table in (Rollout, Replica))
+        return super().names_of_rows(names).union(*(rows.values_list("run_name", flat=True) for rows in others))
 
 
 RUNS = ApplicationRuns()
@@ -142,8 +143,8 @@ def stop(pk: int, run_name: str, follow: bool = True) -> None:
 
     While `not_before` is ahead the gateway may still send requests to the run.
     """
-    app = Application.objects.filter(pk=pk, state=State.ERROR, run_name=run_name).first()
-    if app is None or not run_name:
+    app = Application.objects.filter(pk=pk, run_name=run_name).first()
+    if app is None or not run_name or not (app.state == State.ERROR or app.asleep):
         return
     done = owned.has_come(app.not_before) and RUNS.clean(app, STOP_GRACE_S)
     if not done and follow:
@@ -156,7 +157,7 @@ def erase(pk: int, follow: bool = True) -> None:
     if app is None:
         return
     rollout = Rollout.objects.filter(app=app).first()
-    runs = [app.run_name, rollout.run_name if rollout else ""]
+    runs = [app.run_name, rollout.run_name if rollout else "", *app.replicas.values_list("run_name", flat=True)]
     stopping = [name for name in dict.fromkeys(runs) if name and not owned.stop(name, STOP_GRACE_S)]
     # While `not_before` is ahead the gateway may still have the address of the run, so it stays taken.
     if stopping or not owned.has_come(app.not_before):
@@ -165,6 +166,7 @@ def erase(pk: int, follow: bool = True) -> None:
         return
     if rollout is not None:
         rollouts.abandon(rollout.pk)
+    replicas.abandon(app.pk)
     storage.remove_tree(folder(app))
     log_file(app).forget()
     trash.forget_log("apps", app.user.username, app.name)
@@ -218,6 +220,14 @@ def spec_of(app: Application) -> RunSpec:
         disk_mib=DISK_MIB,
         network=app.tenant.network_policy,
     )
+
+
+def _is_replaced(app: Application, reason: str) -> bool:
+    """Let a ready replica take the place of a run that has ended by itself; return whether one does."""
+    try:
+        return replicas.take_over(app.pk, app.run_name, reason)
+    except Missing:
+        return True
 
 
 def _end(app: Application, reason: str) -> None:

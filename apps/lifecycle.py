@@ -30,7 +30,8 @@ from resources import lending, tcc
 from runners import owned
 
 from . import keys, ports, runs
-from .models import Application, Rollout, State
+from .models import Application, Replica, Rollout, State
+from .replica_range import COLUMNS, configure
 
 APPLIER = "am"
 STOPPED = Message("stopped")
@@ -50,12 +51,13 @@ def request_id(pk: int) -> str:
 def create_app(
     *, user, name: str, title: str = "", model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1,
     ram: int = 512, public: bool = False, may_restart: bool = False, tenant: str | None = None,
-    environment: str = "", by: str,
+    environment: str = "", replicas: dict[str, int] | None = None, by: str,
 ) -> Application:  # fmt: skip
     """Create the row with a free port, reserve its resources and enqueue its start; without free ones it is queued.
 
     Without a `model_name` it serves the model that the alias `follows` names, such as models:/churn@champion, and
     moves with it. `environment` names packages of the tenant to serve it with, in place of the model's.
+    `replicas` may have `min`, `max` and `target` (replica_range).
 
     Raises Refused: the name is taken, no such ready model, more than the tenant has, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
@@ -88,6 +90,9 @@ def create_app(
                 user=user, tenant=tenant_row, model=model, name=name, title=title, public=public, alias=alias,
                 may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
             )  # fmt: skip
+            if replicas:
+                configure(app, replicas)
+                app.save(update_fields=COLUMNS)
             record_created(app, by=by)
             reserve(app)
     except IntegrityError as problem:
@@ -212,7 +217,7 @@ def up(pk: int, run_name: str, address: str, by: str) -> None:
 def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
     """Record that a run ended by itself: restart after a pause, or creating > error after too many failures."""
     with locked(Application, pk=pk) as app:
-        if app.run_name != run_name or app.state not in (State.CREATING, State.READY):
+        if app.run_name != run_name or app.state not in (State.CREATING, State.READY) or app.asleep:
             return
         if app.ready_since and (timezone.now() - app.ready_since).total_seconds() > STEADY_AFTER_S:
             app.failures = 0
@@ -227,6 +232,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
                 by=by, reason=Message("stopped after %(count)s failures: %(reason)s", count=app.failures, reason=reason)
             )
             app.reserved = False
+            _end_replicas(app)
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
             return
@@ -245,7 +251,7 @@ def _is_moving(app: Application) -> bool:
 def end_requested(pk: int, run_name: str, reason: str, by: str) -> None:
     """Record that a run was stopped with the platform or by an administrator: restart it at once."""
     with locked(Application, pk=pk) as app:
-        if app.run_name != run_name or app.state != State.READY:
+        if app.run_name != run_name or app.state != State.READY or app.asleep:
             return
         app.renew(by=by, reason=reason)
         runs.end(app, run_name, runs.Outcome.RESTARTED)
@@ -265,7 +271,7 @@ def stop_app(*, user, name: str, by: str) -> Application:
         app.not_before = _when_forgotten() if was_ready else None
         app.address, app.ready_since, app.failures, app.queued = "", None, 0, None
         runs.end(app, app.run_name, runs.Outcome.STOPPED)
-        _end_rollout(app)
+        _end_others(app)
         if not app.run_name and app.reserved:
             app.reserved = False
             tcc.release(id=request_id(app.pk), applier=APPLIER)
@@ -275,8 +281,11 @@ def stop_app(*, user, name: str, by: str) -> Application:
     return app
 
 
-def _end_rollout(app: Application) -> None:
-    """End the move of a stopped or failed application to another model: what has started is stopped, too."""
+def _end_others(app: Application) -> None:
+    """End the replicas of a stopped or failed application, and its move to another model: what has started is stopped,
+    too.
+    """
+    _end_replicas(app)
     rollout = lock_row(Rollout, app=app)
     if rollout is None or rollout.phase == Rollout.Phase.ENDING:
         return
@@ -289,8 +298,14 @@ def _end_rollout(app: Application) -> None:
     after_commit.enqueue("apps.rollout", rollout.pk)
 
 
+def _end_replicas(app: Application) -> None:
+    """Stop the other runs of a locked application (apps.scaling)."""
+    if Replica.objects.filter(app=app).update(phase=Replica.Phase.ENDING, not_before=_when_forgotten()):
+        after_commit.enqueue("apps.scale", app.pk)
+
+
 def note_stop(app: Application) -> None:
-    """Release the resources of a locked, stopped application whose run is gone."""
+    """Release the resources of a locked application whose run is gone, and that is stopped or asleep."""
     app.reserved = False
     app.save(update_fields=["run_name", "reserved"])
     tcc.release(id=request_id(app.pk), applier=APPLIER)
@@ -333,7 +348,7 @@ def fail(pk: int, reason: str, by: str) -> None:
             app.fail(by=by, reason=reason)
             runs.end(app, app.run_name, runs.Outcome.FAILED, reason)
             app.run_name, app.reserved = "", False
-            _end_rollout(app)
+            _end_others(app)
             app.save()
             tcc.release(id=request_id(pk), applier=APPLIER)
 

@@ -6,7 +6,7 @@ import shlex
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count
+from django.db.models import Count, prefetch_related_objects
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -36,9 +36,9 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import launching, lifecycle, playground, queueing, request_rates, rollouts, runs, trash
+from . import launching, lifecycle, playground, queueing, replica_range, replicas, request_rates, rollouts, runs, trash
 from .models import Application, State
-from .serializers import AppIn, AppMoveIn
+from .serializers import AppIn, AppMoveIn, ReplicasIn
 
 MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
@@ -67,6 +67,7 @@ def applications(request):
 
 
 def _with_traffic(rows: list[Application]) -> None:
+    prefetch_related_objects([row for row in rows if row.is_scaled], "replicas")
     for row in rows:
         row.traffic = request_rates.read(row)
 
@@ -173,6 +174,9 @@ def application(request, name):
         "aliases": _aliases(row.user) if own else [],
         "keys": row.key_count,
         "unsteady": row.state in (State.CREATING, State.DELETING),
+        "counts": row.counts,
+        "most_replicas": replica_range.MAX,
+        "most_target": replica_range.MAX_TARGET,
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)
 
@@ -220,7 +224,9 @@ def delete(request, name):
 @login_required
 @require_POST
 def change(request, name):
-    """Do what the button `do` says: stop, start, restart, move, again (a move that has failed) or cancel (a move)."""
+    """Do what the button `do` says: stop, start, restart, move, again (a move that has failed), cancel (a move) or
+    replicas (how many there are).
+    """
     row = _own(request, name)
     key = {"user": request.user, "name": row.name, "by": request.user.username}
     verbs = {
@@ -230,6 +236,9 @@ def change(request, name):
         "move": lambda: rollouts.move(**read_form(request, AppMoveIn, may_restart=_is_one), **key),
         "again": lambda: rollouts.again(row.pk, row.user.username, request.POST.get("may_restart") == "1"),
         "cancel": lambda: rollouts.cancel(**key),
+        "replicas": lambda: replicas.set_replicas(
+            **read_form(request, ReplicasIn, min=int, max=int, target=int), **key
+        ),
     }
     verb = verbs.get(request.POST.get("do", ""))
     problem = attempt(verb) if verb else _("Choose what to do.")

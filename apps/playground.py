@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from django.core.cache import cache
 
-from kernel import outbound, sanitize, sockets
+from kernel import after_commit, outbound, sanitize, sockets
 from kernel.errors import Refused
 from kernel.messages import word
 
-from . import proof
+from . import demand, proof
 from .models import Application, State
 
 LIMIT_S = 20
@@ -113,6 +113,10 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
         json.loads(body)
     except (ValueError, RecursionError) as problem:
         raise Refused("must be JSON (%(problem)s)", field="input", problem=str(problem)[:200])
+    if app.state == State.READY and app.asleep:
+        demand.note_request(app.pk)
+        after_commit.enqueue("apps.wake", app.pk)
+        raise Refused("The application is asleep and is being started; try again in a few seconds.")
     if app.state != State.READY or not app.address:
         raise Refused("the application is %(state)s; it answers once it is ready", state=word(app.state))
     mark = f"apps.try.{user_pk}"

@@ -21,6 +21,7 @@ from kernel.sockets import Address
 HEADER = "X-App-Secret"
 VARIABLE = "MLP_APP_SECRET"
 CHALLENGES = "/-proof/"
+LOAD = "/-load"  # apps/serving/load.py
 
 
 def secret(run_name: str) -> str:

@@ -6,14 +6,14 @@ was down is restarted. An error with one application does not affect the others.
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from kernel import after_commit, healing
 from runners import owned
 
-from . import keys, launching, queueing, request_rates, switching, trash
-from .models import Application, Rollout, State
+from . import keys, launching, queueing, request_rates, scaling, switching, trash
+from .models import Application, Replica, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
 
@@ -30,12 +30,13 @@ def run() -> None:
     """Do one round."""
     healing.attempt(queueing.admit)
     should_be_up = Application.objects.select_related("user", "model").filter(state__in=[State.CREATING, State.READY])
-    for app in should_be_up.filter(reserved=True):
+    for app in should_be_up.filter(reserved=True, asleep=False):
         if not app.run_name and not owned.has_come(app.not_before):
             continue
         healing.attempt(launching.poll, app)
         healing.attempt(_announce_requests, app)
     healing.attempt(switching.follow_all)
+    healing.attempt(scaling.run)
     for pk in _rollouts().values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
@@ -51,7 +52,7 @@ def run() -> None:
 def pending() -> list[QuerySet]:
     """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
     states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
-    return [states, _rollouts(), _stopping()]
+    return [states, _rollouts(), _stopping(), Replica.objects.all()]
 
 
 def _rollouts() -> QuerySet:
@@ -59,4 +60,4 @@ def _rollouts() -> QuerySet:
 
 
 def _stopping() -> QuerySet:
-    return Application.objects.filter(state=State.ERROR).exclude(run_name="")
+    return Application.objects.filter(Q(state=State.ERROR) | Q(asleep=True)).exclude(run_name="")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kernel import storage
 
-from . import launching
+from . import launching, slots
 from .models import Application
 
 MAX_BYTES = 32 << 10
@@ -64,8 +64,30 @@ class Traffic:
 
 
 def read(app: Application) -> Traffic | None:
-    """Return the application's traffic, None where the file is missing or invalid."""
-    file = storage.open_file(launching.folder(app), launching.traffic_name(app))
+    """Return the application's traffic, of all its runs; None where the file of its own run is missing or invalid."""
+    own = _read(app, app.slot)
+    if own is None or not app.is_scaled:
+        return own
+    others = [_read(app, replica.slot) for replica in app.replicas.all() if replica.phase == "ready"]
+    return _sum([own, *(other for other in others if other is not None and other.fresh)])
+
+
+def _sum(parts: list[Traffic]) -> Traffic:
+    """Return the traffic of several processes: rates add up, a median is the mean of theirs by their rates, of the 95th
+    percentiles it is the largest.
+    """
+    series = []
+    for at in range(-KEPT, 0):
+        entries = [part.series[at] for part in parts if len(part.series) >= -at]
+        rate = sum(entry[0] for entry in entries)
+        median = sum(entry[0] * entry[1] for entry in entries) / rate if rate else 0.0
+        series.append((rate, median, max((entry[2] for entry in entries), default=0.0)))
+    requests, errors = sum(part.requests for part in parts), sum(part.errors for part in parts)
+    return Traffic(requests, errors, series, any(part.fresh for part in parts))
+
+
+def _read(app: Application, slot: int) -> Traffic | None:
+    file = storage.open_file(launching.folder(app), slots.traffic_name(slot))
     if file is None:
         return None
     with file:
@@ -83,7 +105,7 @@ def read(app: Application) -> Traffic | None:
 
 
 def changed_at(app: Application) -> float:
-    """Return when the file was last written, as Unix time; 0.0 when there is none. Does not read it."""
+    """Return when the file of its own run was last written, as Unix time; 0.0 when there is none. Does not read it."""
     try:
         return os.lstat(launching.folder(app) / launching.traffic_name(app)).st_mtime
     except OSError:

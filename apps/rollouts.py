@@ -24,7 +24,7 @@ from models_app.models import State as ModelState
 from resources import lending, tcc
 from runners import owned
 
-from . import runs
+from . import runs, slots
 from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id, run_name_of
 from .models import Application, Rollout, State
 
@@ -220,12 +220,18 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
         app.attempt += 1
         app.save(update_fields=["attempt"])
         rollout.phase, rollout.run_name, rollout.reserved = Phase.STARTING, run_name_of(app), True
+        rollout.slot = slots.free(app)
         rollout.ordered, rollout.reason = timezone.now(), ""
         runs.begin(app, rollout.run_name, rollout.model.name)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
+
+
+def slot_of(rollout: Rollout) -> int:
+    """Return which files the second run writes; one that an earlier release has ordered has no number stored."""
+    return 1 - rollout.app.slot if rollout.slot is None else rollout.slot
 
 
 def switch(pk: int, run_name: str, address: str, alias: str) -> None:
@@ -238,7 +244,7 @@ def switch(pk: int, run_name: str, address: str, alias: str) -> None:
         by, other = rollout.by or alias, app.run_name
         runs.come_up(app, run_name)
         runs.end(app, other, runs.Outcome.REPLACED if rollout.model_id != app.model_id else runs.Outcome.RESTARTED)
-        app.run_name, app.address, app.slot = run_name, address, 1 - app.slot
+        app.run_name, app.address, app.slot, rollout.slot = run_name, address, slot_of(rollout), app.slot
         app.ordered, app.ready_since, app.not_before, app.failures = rollout.ordered, timezone.now(), None, 0
         if app.state == State.CREATING:
             app.up(by=by)
@@ -321,6 +327,7 @@ def _serve(app: Application, model: Model, by: str) -> None:
     """Store which model the application serves from now on."""
     same = app.model_id == model.pk
     app.model = model
+    app.generation += 1
     app.save()
     reason = Message("restarted") if same else Message("now serves the model %(name)s", name=model.name)
     record_change(app, transition="switch", source=app.state, target=app.state, by=by, reason=reason)

@@ -27,6 +27,8 @@ from kernel.sockets import Address
 from kernel.telemetry import meters
 
 from . import gateway_access
+from .balancing import Balancer
+from .gateway_access import Place, Target
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +37,10 @@ ROUTE = "/internal/apps/route"
 JUDGED = (
     *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
     *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
-    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH"),
+    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH", gateway_access.FAILED),
 )
+KEPT_S = 4.0  # nginx waits for 10 s for the next part of an answer
+BEGIN = b"HTTP/1.1 204 No Content\r\n"
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -49,10 +53,50 @@ class Asked:
     path: str = ROUTE
 
 
+class Held:
+    """A request of nginx to an application with several replicas: it is answered once one is chosen."""
+
+    def __init__(self, connection: Connection, meta: dict[str, str]):
+        self.connection, self.meta, self.begun, self.kept = connection, meta, False, time.monotonic()
+        self.user, self.name = meta["HTTP_X_APP_USER"], meta["HTTP_X_APP_NAME"]
+        self.failed = meta.get(gateway_access.FAILED, "")
+
+    def is_gone(self) -> bool:
+        return self.connection.transport.is_closing()
+
+    def keep(self) -> None:
+        """Begin the answer, or send one more header of it: each lets nginx wait for as long again."""
+        now = time.monotonic()
+        if now - self.kept > KEPT_S:
+            self._write(b"X-App-Held: 1\r\n" if self.begun else BEGIN)
+            self.begun, self.kept = True, now
+
+    def admit(self, place: Place, target: Target) -> None:
+        self._end(204, "204 No Content", gateway_access.headers_of(place, target, self.meta))
+
+    def refuse(self, place: Place | None, wait_s: int) -> None:
+        verdict = gateway_access.Verdict(place, wait_s=wait_s)
+        self._end(403, "403 Forbidden", gateway_access.headers_of_refusal(verdict, self.meta) | {"Content-Length": "0"})
+
+    def _end(self, status: int, words: str, headers: dict[str, str]) -> None:
+        """Write the answer. One that has begun is a 204: without an address nginx takes it for a refusal."""
+        meters.request("GET", ROUTE, status, time.perf_counter() - self.connection.begun)
+        if self.begun:
+            headers.pop("Content-Length", None)
+            self._write(_lines(headers))
+        else:
+            self._write(_head(words, headers))
+
+    def _write(self, data: bytes) -> None:
+        if not self.is_gone():
+            self.connection.transport.write(data)
+
+
 class Listener:
     """What httptools' callbacks hand whole requests to. Of those that arrive together, equal ones are judged once."""
 
     def __init__(self) -> None:
+        self.balancer = Balancer()
         self.waiting: list[tuple[Connection, str, dict[str, str]]] = []
 
     def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
@@ -69,15 +113,20 @@ class Listener:
             alike.setdefault((path, *(meta.get(name) for name in JUDGED)), []).append(request)
         for group in alike.values():
             answered = answers(*group[0][1:], times=len(group))
-            for (connection, _path, _meta), (status, text) in zip(group, answered, strict=True):
+            for (connection, _path, meta), answer in zip(group, answered, strict=True):
+                if isinstance(answer, Place):
+                    self.balancer.send(answer, Held(connection, meta))
+                    continue
+                status, text = answer
                 meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
                 if not connection.transport.is_closing():
                     connection.transport.write(text)
 
 
-def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes]]:
+def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes] | Place]:
     """Return the status and the whole response to each of `times` requests like this one that have arrived together:
-    204 with where the application is, 403, or 503 after a fault.
+    204 with where the application is, 403, or 503 after a fault. In place of 204 it is the application that has several
+    replicas, one of which is to be chosen.
     """
     if path != ROUTE or not has_internal_key(meta):
         return [(404, UNKNOWN)] * times
@@ -93,12 +142,19 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
     refused = (403, _head("403 Forbidden", {**gateway_access.headers_of_refusal(verdict, meta), "Content-Length": "0"}))
     if place is None:
         return [refused] * times
-    admitted = (204, _head("204 No Content", gateway_access.headers_of(place, meta)))
+    if place.balanced:
+        admitted = place
+    else:
+        admitted = (204, _head("204 No Content", gateway_access.headers_of(place, place.targets[0], meta)))
     return [admitted] * verdict.admitted + [refused] * (times - verdict.admitted)
 
 
 def _head(status: str, headers: dict[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
+    return f"HTTP/1.1 {status}\r\n".encode("latin-1") + _lines(headers)
+
+
+def _lines(headers: dict[str, str]) -> bytes:
+    lines = [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 

@@ -11,8 +11,19 @@ from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, St
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
-from . import callers, request_limits
+from . import callers, replica_range, request_limits
 from .models import Application, AppRun, Rollout, State
+
+
+class ReplicasIn(StrictSerializer):
+    min = StrictInt(
+        required=False, min_value=0, max_value=replica_range.MAX, help_text="0: it sleeps while nobody asks"
+    )
+    max = StrictInt(required=False, min_value=1, max_value=replica_range.MAX)
+    target = StrictInt(
+        required=False, min_value=1, max_value=replica_range.MAX_TARGET,
+        help_text=f"requests at once per replica; {replica_range.TARGET} where min and max differ and none is given",
+    )  # fmt: skip
 
 
 class AppIn(StrictSerializer):
@@ -33,6 +44,7 @@ class AppIn(StrictSerializer):
     environment = EnvironmentField(
         help_text="a named environment of the tenant, torch-cpu@3 or torch-cpu, in place of the model's packages"
     )
+    replicas = ReplicasIn(required=False, help_text="how many runs serve it; one without this")
 
     def validate(self, values: dict) -> dict:
         if not values.get("model_name") and not values.get("follows"):
@@ -154,6 +166,17 @@ class RolloutOut(serializers.Serializer):
     by = serializers.CharField(allow_blank=True, help_text="who has requested it; empty if the alias has moved")
 
 
+class ReplicasOut(serializers.Serializer):
+    """How many runs an application may have, and has."""
+
+    min = serializers.IntegerField(source="replicas_min")
+    max = serializers.IntegerField(source="replicas_max")
+    target = serializers.IntegerField(allow_null=True, help_text="requests at once per replica; null for any number")
+    ready = serializers.IntegerField(source="counts.ready", help_text="how many are up")
+    starting = serializers.IntegerField(source="counts.starting", help_text="how many start, or wait for resources")
+    reason = serializers.CharField(source="counts.reason", allow_blank=True, help_text="why one of them is not up")
+
+
 class AppOut(serializers.Serializer):
     name = serializers.CharField()
     title = serializers.CharField(allow_blank=True, help_text="what pages call it; empty for its name")
@@ -185,6 +208,8 @@ class AppOut(serializers.Serializer):
         help_text="whether it restarts, instead of waiting, when the alias moves and there is no room for two runs"
     )
     rollout = RolloutOut(default=None, allow_null=True, help_text="its move to another model, while there is one")
+    replicas = ReplicasOut(source="*")
+    asleep = serializers.BooleanField(help_text="whether it is ready without a run: the next request waits for it")
     url = serializers.SerializerMethodField(help_text="its address at the application gateway")
 
     def get_url(self, app: Application) -> str:

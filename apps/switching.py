@@ -64,7 +64,7 @@ def step(pk: int, follow: bool = True) -> None:
 def as_rolled_out(rollout: Rollout) -> Application:
     """Return the application as it will be: with the model, the run and the files of the rollout. Not to be saved."""
     app = copy.copy(rollout.app)
-    app.model, app.run_name, app.slot = rollout.model, rollout.run_name, 1 - app.slot
+    app.model, app.run_name, app.slot = rollout.model, rollout.run_name, rollouts.slot_of(rollout)
     app.ordered = rollout.ordered
     return app
 

@@ -21,6 +21,7 @@ urlpatterns = [
     path(f"{APP}/access", key_api.AppAccess.as_view()),
     path(f"{APP}/keys", key_api.AppKeys.as_view()),
     path(f"{APP}/keys/<seg:key>", key_api.AppKeyDetail.as_view()),
+    path(f"{APP}/replicas", api.AppReplicas.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
     path(f"{APP}/log/lines", api.AppLogLines.as_view()),

@@ -68,6 +68,17 @@ APP_START_S = RUNS.integer(
 APP_MAX_FAILURES = RUNS.integer(
     "MLP_APP_MAX_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
 )
+APP_IDLE_S = RUNS.integer(
+    "MLP_APP_IDLE_S", 300, 1, unit="s", help="after how long without a request an application that may sleep does"
+)
+APP_SCALE_IN_S = RUNS.integer(
+    "MLP_APP_SCALE_IN_S", 60, 0, unit="s",
+    help="how long fewer replicas of an application must have been enough before one is stopped",
+)  # fmt: skip
+APP_QUEUE = RUNS.integer(
+    "MLP_APP_QUEUE", 100, 0, 10_000,
+    help="how many requests wait for a replica of an application; the gateway answers 429 to more",
+)  # fmt: skip
 APP_ANSWER_S = RUNS.integer(
     "MLP_APP_ANSWER_S", 300, 1, unit="s", help="how long the gateway waits for an application, and for each next part"
 )

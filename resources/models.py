@@ -37,7 +37,7 @@ MAX_IDLE_MINUTES = 30 * 24 * 60
 KINDS = ("gpu", "cpu", "ram", "rom")
 LENDABLE = ("gpu", "cpu", "ram")  # what is stored on a disk cannot step back
 LENDING = ("lends", *(f"{kind}_borrow_limit" for kind in LENDABLE))  # the policy of a tenant
-PLATFORM_ID = re.compile(r"((job|dataset|model|app|rollout|workspace|artifacts):[0-9]+|aiops:[0-9a-f-]{36})")
+PLATFORM_ID = re.compile(r"((job|dataset|model|app|replica|rollout|workspace|artifacts):[0-9]+|aiops:[0-9a-f-]{36})")
 
 
 def is_platform_id(id: str) -> bool:

@@ -11,6 +11,7 @@ import os
 import re
 
 import orjson
+from load import PATH, Load
 
 VARIABLE = "MLP_APP_SECRET"
 HEADER = b"x-app-secret"
@@ -27,13 +28,16 @@ class PlatformOnly:
     """An ASGI application in front of another one, which gets only the requests of those who know the secret."""
 
     def __init__(self, application, secret: bytes):
-        self.application, self.secret = application, secret
+        self.application, self.secret, self.load = application, secret, Load()
 
     async def __call__(self, scope, receive, send) -> None:
         given = [value for name, value in scope.get("headers", ()) if name == HEADER]
         if len(given) == 1 and hmac.compare_digest(given[0], self.secret):
             scope["headers"] = [pair for pair in scope["headers"] if pair[0] != HEADER]
-            await self.application(scope, receive, send)
+            if scope["type"] == "http" and scope["path"] == PATH:
+                await self.load.answer(scope, receive, send)
+            else:
+                await self.load.during(self.application(scope, receive, send))
         elif scope["type"] == "http":
             await answer(send, *self.without(scope["method"], scope["path"]))
 

@@ -31,6 +31,7 @@ import uvicorn
 from allowance import in_time, most_bytes, too_large
 from batching import Batcher
 from caller import PlatformOnly, take_secret
+from load import Server
 from packing import unpacked
 from protocol import joined, plain, read_request, write_response, written
 from request_counter import Traffic
@@ -380,12 +381,13 @@ def main() -> None:
         application.traffic.begin()
     where = f" on port {given.port}" if listening is None else ""
     print(f"serving {given.name} ({model.format}){where}", flush=True)
+    front = PlatformOnly(application, secret)
     config = uvicorn.Config(
-        PlatformOnly(application, secret) if secret else application,
+        front if secret else application,
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
         timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
     )  # fmt: skip
-    uvicorn.Server(config).run(sockets=listening)
+    Server(config, front.load).run(sockets=listening)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def test_a_fault_is_answered_and_the_next_request_served(app, alice, monkeypatch
 
     token = accounts.token_of(alice)
     with monkeypatch.context() as patched:
-        patched.setattr(gateway_access, "_place", away)
+        patched.setattr(gateway_access, "place_of", away)
         status, head = asked(token)
     assert status == 503
     assert "Retry-After: 2\r\n" in head

@@ -54,6 +54,10 @@ def declare(command) -> None:
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
     parser.add_argument("--environment", metavar="NAME[@N]", help=named)
     parser.add_argument("--public", action="store_const", const=True, help=tr("answer without a token"))
+    parser.add_argument(
+        "--replicas", metavar="N[-M]", help=tr("how many processes serve it: 3, or 0-4 by its requests")
+    )
+    parser.add_argument("--target", type=int, metavar="N", help=tr("requests at once per replica"))
     parser.add_argument("-d", "--detach", action="store_true", help=tr("do not wait"))
 
     apps = command.group("app", tr("list, stop and start applications"))
@@ -215,16 +219,31 @@ def deploy(rest: Rest, options: argparse.Namespace, say):
         for each in ("title", "gpu", "cpu", "ram", "tenant", "public", "environment")
         if getattr(options, each) is not None
     }
+    numbers = _replicas(options)
     path = f"apps/{quote(name, safe='')}"
     if rest.web.call("GET", rest.path(path), expect=(403,)).status == 403:
-        app = rest.send("POST", "apps", {"name": name, key: options.model, **fields}).json()
+        more = {"replicas": numbers} if numbers else {}
+        app = rest.send("POST", "apps", {"name": name, key: options.model, **fields, **more}).json()
     elif fields:
         raise Failure(REFUSED, tr("application {name} exists; its resources are those it was created with", name=name))
     else:
+        if numbers:
+            rest.send("PUT", path + "/replicas", numbers)
         app = rest.send("PUT", path + "/rollout", {key: options.model}).json()
         say(tr("application {name} moves to {model}", name=name, model=options.model))
     options.show = _print_app
     return app if options.detach else _wait(rest, path, app, options, say)
+
+
+def _replicas(options: argparse.Namespace) -> dict:
+    """Return the numbers of `--replicas 3`, `--replicas 0-4` and `--target 8` as REST has them. Raises Failure."""
+    numbers = {} if options.target is None else {"target": options.target}
+    if options.replicas is not None:
+        match = re.fullmatch("([0-9]{1,3})(?:-([0-9]{1,3}))?", str(options.replicas))
+        if match is None:
+            raise Failure(REFUSED, tr("--replicas takes a number such as 3, or two such as 0-4"))
+        numbers.update(min=int(match[1]), max=int(match[2] or match[1]))
+    return numbers
 
 
 def _app_name(model: str) -> str:

@@ -132,9 +132,10 @@ class Platform:
 
     def deploy(self, model: str, name: str = "", **fields: Any) -> dict[str, Any]:
         """Serve a model, or the version of an alias (`models:/churn@champion`), and wait until it answers; return the
-        application, whose `url` takes requests. `fields` are those of an application, such as `cpu=1`. Raises Failure.
+        application, whose `url` takes requests. `fields` are those of an application, such as `cpu=1` or
+        `replicas="0-4"`. Raises Failure.
         """
-        empty = dict.fromkeys(("title", "gpu", "cpu", "ram", "tenant", "public", "environment"))
+        empty = dict.fromkeys(("title", "gpu", "cpu", "ram", "tenant", "public", "environment", "replicas", "target"))
         if fields.keys() - empty:
             raise TypeError(f"not a field of an application: {', '.join(sorted(fields.keys() - empty))}")
         options = argparse.Namespace(model=model, name=name, detach=False, **{**empty, **fields})

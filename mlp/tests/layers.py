@@ -82,7 +82,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits"}
+    | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"keys", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
@@ -94,7 +94,12 @@ FILES = (
         "tenants",
         "lending",
         "limits",
+        "replicas",
+        "replica_range",
         "rollouts",
+        "scaling",
+        "sleeping",
+        "slots",
         "switching",
         "usage",
         "books",
@@ -131,6 +136,7 @@ FILES = (
         "service_api",
         "service_pages",
         "notice_admin",
+        "balancing",
         "gateway_access",
         "gateway",
         "routing",

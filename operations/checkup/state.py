@@ -13,7 +13,7 @@ from django.db import connection
 import runners
 from aiops.intake import quota
 from aiops.models import TrainingRun
-from apps.models import Application, Rollout
+from apps.models import Application, Replica, Rollout
 from datasets import orphans
 from jobs.models import Job
 from kernel import broker, consuming, units
@@ -36,7 +36,7 @@ BACKUP_OLD = timedelta(hours=26)  # as deploy/monitoring/rules.yml has it
 LONG_S = 600  # of a transaction
 SETTLED_S = 60  # a run that was started just before may not be in its row yet
 QUEUES = ("default", "files", "gpu")
-OWNERS = (Job, Model, Application, Rollout, Workspace, TrainingRun)
+OWNERS = (Job, Model, Application, Replica, Rollout, Workspace, TrainingRun)
 
 
 def parts() -> Iterator[Finding]:

@@ -259,6 +259,7 @@ GET    /users/{user}/apps/{name}/runs                                           
 GET    /users/{user}/apps/{name}/uptime                                           full read submit
 PUT    /users/{user}/apps/{name}:edit                                             full
 PUT    /users/{user}/apps/{name}:restart                                          full
+PUT    /users/{user}/apps/{name}/replicas                                         full
 PUT    /users/{user}/apps/{name}:start                                            full
 PUT    /users/{user}/apps/{name}:stop                                             full
 GET    /users/{user}/comparisons                                                  full read submit

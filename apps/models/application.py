@@ -8,9 +8,13 @@ Application:
     creating, ready  --stop-->   error     (by its owner: its run is stopped, then its resources are released)
     error            --start-->  creating
     ready, error     --erase-->  deleting  (its run is stopped, then files and row are removed)
+    ready            --rest-->   ready     (nobody has asked for long: its run is stopped, its resources are released)
+    ready            --wake-->   creating  (a request has come to one that is asleep)
 
 While it is starting without reserved resources it is queued (apps.queueing). A stopped one is in `error`, since the
-states of REST are fixed; `stopped` tells it from a failed one.
+states of REST are fixed; `stopped` tells it from a failed one. One that is `asleep` is ready, since a request is
+answered: it waits for the start. With several replicas one run is the application's own; the others are rows of
+Replica.
 `alias` is what the application follows: when it names another version, the application moves to that (Rollout).
 `failures` counts the runs that ended since the application was last up for a while. `port` belongs to the row until it
 is removed.
@@ -18,14 +22,14 @@ is removed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q, Value
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
-from accounts.models import new_nonce
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
@@ -34,7 +38,8 @@ from kernel.trash import Trashable
 PORTS = range(31000, 50001)
 
 
-SHOWN_ONLY = {"queued": _("queued"), "stopped": _("stopped")}  # states of pages that REST does not have
+# States of pages that REST does not have.
+SHOWN_ONLY = {"queued": _("queued"), "stopped": _("stopped"), "asleep": _("asleep")}
 
 
 class State(models.TextChoices):
@@ -42,6 +47,15 @@ class State(models.TextChoices):
     READY = "ready", _("ready")
     ERROR = "error", _("failed")
     DELETING = "deleting", _("deleting")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many runs of an application are up, how many will be, and why one of them is not."""
+
+    ready: int
+    starting: int
+    reason: str
 
 
 class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
@@ -80,7 +94,7 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     ready_since = models.DateTimeField(_("ready since"), null=True, blank=True)
     address = models.CharField(_("address"), max_length=300, blank=True)
-    slot = models.PositiveSmallIntegerField(default=0, db_default=0)  # 0 or 1: which files its run writes
+    slot = models.PositiveSmallIntegerField(default=0, db_default=0)  # which files its run writes
     alias = models.ForeignKey(
         "models_app.Alias", on_delete=models.SET_NULL, null=True, blank=True, related_name="followers",
         verbose_name=_("alias"),
@@ -90,6 +104,12 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     queued = models.DateTimeField(_("queued since"), null=True, blank=True)
     served_as = models.CharField(_("name in addresses"), max_length=50, blank=True, default="", db_default="")
     resumes = models.BooleanField(default=False, db_default=False)  # was up when it was moved to the trash
+    replicas_min = models.PositiveSmallIntegerField(_("fewest replicas"), default=1, db_default=1)  # 0: it may sleep
+    replicas_max = models.PositiveSmallIntegerField(_("most replicas"), default=1, db_default=1)
+    target = models.PositiveSmallIntegerField(_("requests at once per replica"), null=True, blank=True)  # None: any
+    asleep = models.BooleanField(_("asleep"), default=False, db_default=False)  # ready without a run
+    generation = models.PositiveIntegerField(default=0, db_default=0)  # of what it serves: replicas of others go
+    fewer_since = models.DateTimeField(null=True, blank=True)  # since when fewer replicas would have been enough
     environment = models.CharField(  # torch-cpu@3: a named environment, in place of the model's packages
         _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip
     environment_version = models.ForeignKey(
@@ -120,11 +140,27 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     def shown_state(self) -> str:
         if self.state == State.CREATING and not self.reserved:
             return "queued"
+        if self.state == State.READY and self.asleep:
+            return "asleep"
         return "stopped" if self.state == State.ERROR and self.stopped else self.state
 
     @property
     def shown_state_word(self) -> str:
         return str(SHOWN_ONLY.get(self.shown_state, self.get_state_display()))
+
+    @property
+    def counts(self) -> Counts:
+        """Return how many runs it has now, with its own one."""
+        rows = [row for row in self.replicas.all() if row.phase != "ending"]
+        up = sum(row.phase == "ready" for row in rows)
+        reasons = [row.reason for row in rows if row.phase == "waiting" and row.reason]
+        own_up = self.state == State.READY and not self.asleep
+        return Counts(up + own_up, len(rows) - up + (self.state == State.CREATING), reasons[0] if reasons else "")
+
+    @property
+    def is_scaled(self) -> bool:
+        """Return whether it may have another number of runs than one."""
+        return (self.replicas_min, self.replicas_max) != (1, 1)
 
     @property
     def served_name(self) -> str:
@@ -171,6 +207,28 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
 
     @transition(
         field=state,
+        source=State.READY,
+        target=State.READY,
+        custom=refused("the application is %(state)s; only a ready application can sleep"),
+    )
+    def rest(self, *, by, reason=""):
+        """ready > ready."""
+        self.asleep = True
+        self.reason = ""
+
+    @transition(
+        field=state,
+        source=State.READY,
+        target=State.CREATING,
+        custom=refused("the application is %(state)s; only one that sleeps can wake"),
+    )
+    def wake(self, *, by, reason=""):
+        """ready > creating."""
+        self.asleep = False
+        self.reason = ""
+
+    @transition(
+        field=state,
         source=State.CREATING,
         target=State.ERROR,
         custom=refused("the application is %(state)s; only a starting application can fail"),
@@ -188,7 +246,7 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     def stop(self, *, by, reason=""):
         """creating, ready > error."""
         self.reason = reason
-        self.stopped = True
+        self.stopped, self.asleep = True, False
 
     @transition(
         field=state,
@@ -209,125 +267,3 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     )
     def erase(self, *, by, reason=""):
         """ready, error > deleting."""
-
-
-class AppRun(models.Model):
-    """A run of an application, with when it was up and how it ended. Written only through apps.runs."""
-
-    class Outcome(models.TextChoices):
-        FAILED = "failed", _("failed")
-        REPLACED = "replaced", _("replaced")
-        RESTARTED = "restarted", _("restarted")
-        STOPPED = "stopped", _("stopped")
-
-    app = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="runs", verbose_name=_("application"))
-    name = models.CharField(_("run"), max_length=64)
-    model_name = models.CharField(_("model"), max_length=50)
-    ordered = models.DateTimeField(_("ordered"))
-    ready = models.DateTimeField(_("ready since"), null=True, blank=True)
-    ended = models.DateTimeField(_("ended"), null=True, blank=True)
-    outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome.choices, blank=True)
-    reason = ReasonField(_("reason"), blank=True)
-
-    class Meta:
-        db_table = "app_run"
-        verbose_name = _("run of an application")
-        verbose_name_plural = _("runs of applications")
-        constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_run_once")]
-        indexes = [models.Index(fields=["app", "-id"], name="app_run_newest")]
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def uptime_s(self) -> float:
-        """Return for how many seconds it was up, until now if it still is."""
-        return ((self.ended or timezone.now()) - self.ready).total_seconds() if self.ready else 0.0
-
-
-class AppKey(models.Model):
-    """What one caller of an application authenticates with. Written only through apps.keys, which says how it is
-    derived: the key itself is never stored.
-    """
-
-    app = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="keys", verbose_name=_("application"))
-    name = models.CharField(_("name"), max_length=50)
-    nonce = models.CharField(max_length=32, default=new_nonce)
-    by = models.CharField(_("created by"), max_length=80, blank=True)
-    created = models.DateTimeField(_("created"), auto_now_add=True)
-    expires = models.DateTimeField(_("expires"), null=True, blank=True)
-    rate = models.PositiveIntegerField(_("requests per minute"), null=True, blank=True)  # None: no limit
-    used = models.DateTimeField(_("last used"), null=True, blank=True)  # to within keys.CACHE_S
-    address = models.GenericIPAddressField(_("from address"), null=True, blank=True)  # of the last use
-    warned = models.BooleanField(default=False, db_default=False)  # of its end
-
-    class Meta:
-        db_table = "app_key"
-        verbose_name = _("key of an application")
-        verbose_name_plural = _("keys of applications")
-        constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_key_name_once")]
-
-    def __str__(self) -> str:
-        return f"{self.app}: {self.name}"
-
-
-class AppKeyUse(models.Model):
-    """How many requests were made with a key on one day (UTC). Written only through apps.keys."""
-
-    key = models.ForeignKey(AppKey, on_delete=models.CASCADE, related_name="uses", verbose_name=_("key"))
-    day = models.DateField(_("day"))
-    requests = models.PositiveBigIntegerField(_("requests"))
-
-    class Meta:
-        db_table = "app_key_use"
-        verbose_name = _("use of a key")
-        verbose_name_plural = _("uses of keys")
-        constraints = [models.UniqueConstraint(fields=["key", "day"], name="app_key_use_once_a_day")]
-
-    def __str__(self) -> str:
-        return f"{self.key}, {self.day}"
-
-
-class Rollout(models.Model):
-    """The move of an application to another model, or to a new process of the same one. Written only through
-    apps.rollouts, under the application's lock.
-
-    waiting     there is no room for a second run; `not_before` is the next attempt
-    starting    `run_name` is the new run, which is not up yet
-    restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
-    ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
-    failed      `reason` says why; the application serves what it served before
-
-    `by` is who has asked for it; it is empty when the alias has moved.
-    """
-
-    class Phase(models.TextChoices):
-        WAITING = "waiting", _("waiting for resources")
-        STARTING = "starting", _("starting")
-        RESTARTING = "restarting", _("restarting")
-        ENDING = "ending", _("stopping the other run")
-        FAILED = "failed", _("failed")
-
-    app = models.OneToOneField(
-        Application, on_delete=models.CASCADE, related_name="rollout", verbose_name=_("application")
-    )
-    model = models.ForeignKey(
-        "models_app.Model", on_delete=models.PROTECT, related_name="rollouts", verbose_name=_("model")
-    )
-    phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
-    run_name = models.CharField(_("run"), max_length=64, blank=True)
-    reserved = models.BooleanField(_("resources reserved"), default=False)
-    reason = ReasonField(_("reason"), blank=True)
-    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
-    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
-    may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
-    by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
-    created = models.DateTimeField(_("created"), auto_now_add=True)
-
-    class Meta:
-        db_table = "app_rollout"
-        verbose_name = _("rollout")
-        verbose_name_plural = _("rollouts")
-
-    def __str__(self) -> str:
-        return f"{self.app} > {self.model}"

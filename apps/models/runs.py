@@ -1,0 +1,134 @@
+"""The runs of an application: the record of each, a second one while it moves, more of them as replicas."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from kernel.messages import ReasonField
+
+from .application import Application
+
+
+class AppRun(models.Model):
+    """A run of an application, with when it was up and how it ended. Written only through apps.runs."""
+
+    class Outcome(models.TextChoices):
+        FAILED = "failed", _("failed")
+        REPLACED = "replaced", _("replaced")
+        RESTARTED = "restarted", _("restarted")
+        STOPPED = "stopped", _("stopped")
+        SCALED_IN = "scaled_in", _("no longer needed")
+
+    app = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="runs", verbose_name=_("application"))
+    name = models.CharField(_("run"), max_length=64)
+    model_name = models.CharField(_("model"), max_length=50)
+    ordered = models.DateTimeField(_("ordered"))
+    ready = models.DateTimeField(_("ready since"), null=True, blank=True)
+    ended = models.DateTimeField(_("ended"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome.choices, blank=True)
+    reason = ReasonField(_("reason"), blank=True)
+
+    class Meta:
+        db_table = "app_run"
+        verbose_name = _("run of an application")
+        verbose_name_plural = _("runs of applications")
+        constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_run_once")]
+        indexes = [models.Index(fields=["app", "-id"], name="app_run_newest")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def uptime_s(self) -> float:
+        """Return for how many seconds it was up, until now if it still is."""
+        return ((self.ended or timezone.now()) - self.ready).total_seconds() if self.ready else 0.0
+
+
+class Rollout(models.Model):
+    """The move of an application to another model, or to a new process of the same one. Written only through
+    apps.rollouts, under the application's lock.
+
+    waiting     there is no room for a second run; `not_before` is the next attempt
+    starting    `run_name` is the new run, which is not up yet
+    restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
+    ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
+    failed      `reason` says why; the application serves what it served before
+
+    `by` is who has asked for it; it is empty when the alias has moved.
+    """
+
+    class Phase(models.TextChoices):
+        WAITING = "waiting", _("waiting for resources")
+        STARTING = "starting", _("starting")
+        RESTARTING = "restarting", _("restarting")
+        ENDING = "ending", _("stopping the other run")
+        FAILED = "failed", _("failed")
+
+    app = models.OneToOneField(
+        Application, on_delete=models.CASCADE, related_name="rollout", verbose_name=_("application")
+    )
+    model = models.ForeignKey(
+        "models_app.Model", on_delete=models.PROTECT, related_name="rollouts", verbose_name=_("model")
+    )
+    phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    slot = models.PositiveSmallIntegerField(null=True, blank=True)  # which files its run writes
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    reason = ReasonField(_("reason"), blank=True)
+    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
+    by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "app_rollout"
+        verbose_name = _("rollout")
+        verbose_name_plural = _("rollouts")
+
+    def __str__(self) -> str:
+        return f"{self.app} > {self.model}"
+
+
+class Replica(models.Model):
+    """One more run of an application that has several. Written only through apps.replicas, under the application's
+    lock.
+
+    waiting   there is no room for it, or its run has ended; `not_before` is the next attempt, `reason` says why
+    starting  `run_name` is its run, which is not up yet
+    ready     requests go to it, too
+    ending    no request goes to it any more; it is removed once its run has answered what it has and is gone
+    """
+
+    class Phase(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        STARTING = "starting", _("starting")
+        READY = "ready", _("ready")
+        ENDING = "ending", _("stopping")
+
+    app = models.ForeignKey(
+        Application, on_delete=models.CASCADE, related_name="replicas", verbose_name=_("application")
+    )
+    phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
+    slot = models.PositiveSmallIntegerField()  # which files its run writes
+    generation = models.PositiveIntegerField()
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    address = models.CharField(_("address"), max_length=300, blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    reason = ReasonField(_("reason"), blank=True)
+    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
+    ready_since = models.DateTimeField(_("ready since"), null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    failures = models.PositiveSmallIntegerField(_("failures"), default=0)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "app_replica"
+        verbose_name = _("replica")
+        verbose_name_plural = _("replicas")
+        constraints = [models.UniqueConstraint(fields=["app", "slot"], name="app_replica_slot_once")]
+
+    def __str__(self) -> str:
+        return f"{self.app} #{self.slot}"

@@ -1,0 +1,61 @@
+"""An application that nobody asks may sleep, as its owner allows: without a run and resources until the next request.
+
+It stays `ready`, since that request is answered: the gateway keeps it until the application is up (apps.balancing).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.utils import timezone
+
+from kernel import after_commit
+from kernel.locking import locked
+from resources import tcc
+
+from . import lifecycle, runs
+from .models import Application, Replica, Rollout, State
+
+
+def rest(pk: int, run_name: str, by: str) -> bool:
+    """Let a ready application without other runs sleep, as its owner allows; return whether it does from now on.
+
+    A task stops its run once no gateway remembers the address, and releases its resources. The next request wakes it.
+    """
+    with locked(Application, pk=pk) as app:
+        moving = Rollout.objects.filter(app=app).exclude(phase=Rollout.Phase.FAILED).exists()
+        if app.state != State.READY or app.asleep or app.run_name != run_name or app.replicas_min > 0 or moving:
+            return False
+        if Replica.objects.filter(app=app).exists():
+            return False
+        app.rest(by=by)
+        app.not_before, app.address, app.ready_since, app.failures = (
+            timezone.now() + timedelta(seconds=lifecycle.PLACE_REMEMBERED_S),
+            "",
+            None,
+            0,
+        )
+        runs.end(app, run_name, runs.Outcome.SCALED_IN)
+        app.save()
+        after_commit.enqueue("apps.stop", app.pk, run_name, delay_ms=int(lifecycle.PLACE_REMEMBERED_S * 1000) + 50)
+    return True
+
+
+def wake(pk: int, by: str) -> None:
+    """Start an application that sleeps: a request has come. While its last run is still being stopped nothing happens.
+
+    Raises Missing.
+    """
+    with locked(Application, pk=pk) as app:
+        wake_locked(app, by)
+
+
+def wake_locked(app: Application, by: str) -> None:
+    """Start a locked application that sleeps; without free resources it is queued."""
+    if app.state != State.READY or not app.asleep or app.run_name or app.trashed is not None:
+        return
+    app.wake(by=by)
+    app.not_before, app.queued = None, timezone.now()
+    app.save()
+    tcc.withdraw(id=lifecycle.request_id(app.pk), applier=lifecycle.APPLIER)  # the settled request of its last time
+    lifecycle.reserve(app)
