@@ -43,13 +43,14 @@ class Held(Protocol):
 
     user: str
     name: str
+    waits: bool  # nginx waits for long
     failed: str  # the beginning of the URL of the replica that did not answer it; empty at the first try
 
     def is_gone(self) -> bool:
         """Return whether nginx no longer waits."""
 
-    def keep(self) -> None:
-        """Let nginx wait on."""
+    def hold(self) -> None:
+        """Let nginx ask again, and wait for the answer."""
 
     def admit(self, place: Place, target: Target) -> None:
         """Send the request to the target."""
@@ -146,6 +147,8 @@ class Pool:
             self._admit(held, link)
         elif len(self.waiting) >= settings.APP_QUEUE:
             held.refuse(self.place, WAIT_S)
+        elif not held.waits:
+            held.hold()
         else:
             self.waiting.append((time.monotonic(), held))
             self._ask()
@@ -217,22 +220,15 @@ class Pool:
         self.serve()
         if self.waiting:
             self._ask()
-            self._keep(now)
+            self._refuse_late(now)
         if now - self.published >= PUBLISHED_S and (self.waiting or self.peak or self.running()):
             self._publish(now)
 
-    def _keep(self, now: float) -> None:
-        """Let nginx wait for what waits here, except for what has waited too long."""
-        kept: deque[tuple[float, Held]] = deque()
-        for since, held in self.waiting:
-            if held.is_gone():
-                continue
-            if now - since > settings.APP_START_S:
-                held.refuse(self.place, WAIT_S if any(not link.lost for link in self.links.values()) else 0)
-                continue
-            held.keep()
-            kept.append((since, held))
-        self.waiting = kept
+    def _refuse_late(self, now: float) -> None:
+        """Refuse what has waited too long: the caller may try again where replicas are up, else nginx asks why not."""
+        up = any(not link.lost for link in self.links.values())
+        while self.waiting and now - self.waiting[0][0] > settings.APP_START_S:
+            self.waiting.popleft()[1].refuse(self.place, WAIT_S if up else 0)
 
     def _refuse_all(self) -> None:
         while self.waiting:

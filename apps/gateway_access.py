@@ -73,6 +73,7 @@ READ = (
 WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
 REACHABLE = Q(state=State.READY) | WAKING
 FAILED = "HTTP_X_APP_FAILED"  # the beginning of the URL where nginx had no answer
+HELD = "HTTP_X_APP_HELD"  # nginx waits for the turn of the request
 
 
 @dataclass(frozen=True)
@@ -187,8 +188,8 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
         return REFUSED
     if _too_large(request.META, place.body_mib):
         return Verdict(place)
-    if request.META.get(FAILED):  # it was counted at the first try
-        return Verdict(place, times if place.balanced else 0)
+    if request.META.get(FAILED) or request.META.get(HELD):  # it was counted at the first try
+        return Verdict(place, times if place.balanced or not request.META.get(FAILED) else 0)
     admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
     if key is not None and admitted and key.app_id == place.app_id:
         keys.count(key.pk, admitted)

@@ -22,7 +22,7 @@ from resources import lending, tcc
 from runners import owned
 
 from . import runs, slots
-from .lifecycle import APPLIER, BACKOFF_S, run_name_of
+from .lifecycle import APPLIER, BACKOFF_S, STEADY_AFTER_S, run_name_of
 from .models import Application, Replica, Rollout, State
 from .replica_range import COLUMNS, configure
 from .rollouts import REMEMBERED_S, WAIT_S
@@ -161,22 +161,24 @@ def note_installing(pk: int, run_name: str) -> None:
             replica.save(update_fields=["ordered"])
 
 
-def lose(pk: int, run_name: str, reason: str) -> None:
-    """Record that a replica's run has ended by itself, and is gone: its resources are released, and it is started again
-    after a pause, which grows with the failures.
+def lose(pk: int, run_name: str, reason: str, requested: bool = False) -> None:
+    """Record that a replica's run has ended, and is gone: its resources are released, and it is started again; at once
+    where the end was `requested`, as with the platform, else after a pause, which grows with the failures.
     """
     with locked_replica(pk, run_name) as (app, replica):
         if replica is None or replica.phase not in (Phase.STARTING, Phase.READY):
             return
-        runs.end(app, run_name, runs.Outcome.FAILED, reason)
-        replica.failures += 1
-        _wait_again(replica, reason)
+        runs.end(app, run_name, runs.Outcome.RESTARTED if requested else runs.Outcome.FAILED, reason)
+        if replica.ready_since and owned.seconds_since(replica.ready_since) > STEADY_AFTER_S:
+            replica.failures = 0
+        replica.failures += not requested
+        _wait_again(replica, "" if requested else reason)
         _changed(app)
 
 
 def _wait_again(replica: Replica, reason: str) -> None:
     """Let a replica without a run wait for its next one."""
-    pause = BACKOFF_S[min(replica.failures, len(BACKOFF_S)) - 1]
+    pause = BACKOFF_S[min(replica.failures, len(BACKOFF_S)) - 1] if reason else 0
     replica.phase, replica.run_name, replica.address, replica.ready_since = Phase.WAITING, "", "", None
     replica.reason, replica.not_before = reason, _after(pause)
     if replica.reserved:

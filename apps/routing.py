@@ -37,10 +37,8 @@ ROUTE = "/internal/apps/route"
 JUDGED = (
     *("HTTP_X_INTERNAL_KEY", "HTTP_X_APP_USER", "HTTP_X_APP_NAME"),
     *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
-    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH", gateway_access.FAILED),
+    *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH", gateway_access.FAILED, gateway_access.HELD),
 )
-KEPT_S = 4.0  # nginx waits for 10 s for the next part of an answer
-BEGIN = b"HTTP/1.1 204 No Content\r\n"
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -57,19 +55,16 @@ class Held:
     """A request of nginx to an application with several replicas: it is answered once one is chosen."""
 
     def __init__(self, connection: Connection, meta: dict[str, str]):
-        self.connection, self.meta, self.begun, self.kept = connection, meta, False, time.monotonic()
+        self.connection, self.meta, self.waits = connection, meta, bool(meta.get(gateway_access.HELD))
         self.user, self.name = meta["HTTP_X_APP_USER"], meta["HTTP_X_APP_NAME"]
         self.failed = meta.get(gateway_access.FAILED, "")
 
     def is_gone(self) -> bool:
         return self.connection.transport.is_closing()
 
-    def keep(self) -> None:
-        """Begin the answer, or send one more header of it: each lets nginx wait for as long again."""
-        now = time.monotonic()
-        if now - self.kept > KEPT_S:
-            self._write(b"X-App-Held: 1\r\n" if self.begun else BEGIN)
-            self.begun, self.kept = True, now
+    def hold(self) -> None:
+        """Let nginx ask again, and wait for the answer."""
+        self._end(403, "403 Forbidden", {"X-App-Hold": "1", "Content-Length": "0"})
 
     def admit(self, place: Place, target: Target) -> None:
         self._end(204, "204 No Content", gateway_access.headers_of(place, target, self.meta))
@@ -79,17 +74,9 @@ class Held:
         self._end(403, "403 Forbidden", gateway_access.headers_of_refusal(verdict, self.meta) | {"Content-Length": "0"})
 
     def _end(self, status: int, words: str, headers: dict[str, str]) -> None:
-        """Write the answer. One that has begun is a 204: without an address nginx takes it for a refusal."""
         meters.request("GET", ROUTE, status, time.perf_counter() - self.connection.begun)
-        if self.begun:
-            headers.pop("Content-Length", None)
-            self._write(_lines(headers))
-        else:
-            self._write(_head(words, headers))
-
-    def _write(self, data: bytes) -> None:
         if not self.is_gone():
-            self.connection.transport.write(data)
+            self.connection.transport.write(_head(words, headers))
 
 
 class Listener:
@@ -150,11 +137,7 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
 
 
 def _head(status: str, headers: dict[str, str]) -> bytes:
-    return f"HTTP/1.1 {status}\r\n".encode("latin-1") + _lines(headers)
-
-
-def _lines(headers: dict[str, str]) -> bytes:
-    lines = [f"{name}: {value}" for name, value in headers.items()]
+    lines = [f"HTTP/1.1 {status}", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 

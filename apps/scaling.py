@@ -19,7 +19,7 @@ from kernel import after_commit, healing, outbound, sockets, storage
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing
 from kernel.messages import Message
-from runners import owned
+from runners import STOPPED, owned
 
 from . import demand, launching, proof, replicas, sleeping
 from .models import Application, Replica, State
@@ -122,13 +122,14 @@ def _ready(app: Application, replica: Replica) -> None:
 
 def _ended(coming: Application, replica: Replica, status: runners.RunStatus) -> None:
     reason = status.reason or Message("the run no longer exists")
-    _lose(replica, owned.with_log(reason, launching.log_path(coming)))
+    requested = replica.phase == Phase.READY and reason.startswith(STOPPED)
+    _lose(replica, owned.with_log(reason, launching.log_path(coming)), requested)
 
 
-def _lose(replica: Replica, reason: str) -> None:
-    """Record the end of a run that failed, once it is gone."""
+def _lose(replica: Replica, reason: str, requested: bool = False) -> None:
+    """Record the end of a run, once it is gone."""
     if owned.stop(replica.run_name, 0):
-        replicas.lose(replica.pk, replica.run_name, reason)
+        replicas.lose(replica.pk, replica.run_name, reason, requested)
 
 
 def _ending(app: Application, replica: Replica) -> None:

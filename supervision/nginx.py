@@ -81,11 +81,13 @@ OF_WORKSPACES += ("X-Content-Type-Options", "Referrer-Policy", "Set-Cookie2")
 # What a template has in braces of other templates, in the order in which they are filled.
 PIECES = {
     "to_application": "application.conf.tmpl",
+    "app_asked": "app_asked.conf.tmpl",
     "app_refusal": "refusal.conf.tmpl",
     "workspace_headers": "workspace_headers.conf.tmpl",
     "workspace_asked": "workspace_asked.conf.tmpl",
     "workspaces": "workspaces.conf.tmpl",
 }
+TURN_MORE_S = 30  # the platform ends the wait for a replica before nginx does
 # Mozilla's "intermediate" list, for TLS 1.2; those of TLS 1.3 are all good.
 CIPHERS = (
     "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"
@@ -170,6 +172,7 @@ def variables() -> dict[str, str]:
         "limited_in_chinese": limited("zh-hans"),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
+        "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
     }
     for name, template in PIECES.items():
         values[name] = fill(template, values)

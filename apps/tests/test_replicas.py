@@ -228,6 +228,16 @@ def test_a_crash_is_not_felt(serve, calls, until, own):
     assert AppRun.objects.get(name=killed).outcome == "failed"
 
 
+def test_a_stop_with_the_platform_is_no_failure(serve, until):
+    app = serve(2, min=2, max=2)
+    stopped = Replica.objects.get().run_name
+    runners.get().stop(stopped, 5)
+    until(lambda: Replica.objects.get().run_name not in ("", stopped))
+    until(lambda: count_of(app) == 2)
+    assert AppRun.objects.get(name=stopped).outcome == "restarted"
+    assert Replica.objects.get().failures == 0
+
+
 def test_all_replicas_move_to_another_model(serve, calls, until, alice, as_alice):
     app = serve(3, min=3, max=3)
     other = storage.model_dir("alice", "other")
@@ -303,3 +313,17 @@ def test_wrong_numbers_are_refused(deploy, as_alice, default_tenant, numbers, me
     body = {"name": "other", "model_name": "adder", "cpu": 0.1, "ram": 400, "replicas": numbers}
     assert message in as_alice.refused("post", "users/alice/apps", body)
     assert not Application.objects.filter(name="other").exists()
+
+
+def test_the_page_changes_how_many_there_are(deploy, alice, client):
+    app = deploy()
+    client.force_login(alice)
+    page = f"/apps/{app.name}"
+    assert "1 of at most 1 ready" not in client.get(page).content.decode()  # it is starting
+    client.post(f"{page}/change", {"do": "replicas", "min": "0", "max": "4", "target": ""})
+    app.refresh_from_db()
+    assert (app.replicas_min, app.replicas_max, app.target) == (0, 4, 8)
+    answer = client.post(f"{page}/change", {"do": "replicas", "min": "5", "max": "4", "target": ""}, follow=True)
+    assert "must be at least the smallest number, 5" in answer.content.decode()
+    app.refresh_from_db()
+    assert app.replicas_min == 0
