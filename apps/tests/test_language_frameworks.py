@@ -1,0 +1,156 @@
+"""A language model by transformers, from its folder to the answers that OpenAI's own client gets. Nothing is fetched.
+
+transformers is large, so it is installed apart: `make frameworks` runs these tests, which are skipped where
+MLP_FRAMEWORKS, the Python that has it, is not given. The model is tiny and random; it writes bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from models_app.launching import PROGRAM
+
+from .language_models import chatting
+
+PYTHON = os.environ.get("MLP_FRAMEWORKS", "")
+
+pytestmark = pytest.mark.skipif(not PYTHON, reason="MLP_FRAMEWORKS is not given: make frameworks")
+
+MAKE = """
+import sys, torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+letters = {letter: at for at, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+words = Tokenizer(models.BPE(vocab={**letters, "<|end|>": 256}, merges=[]))
+words.pre_tokenizer, words.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<|end|>", bos_token="<|end|>")
+template = "{% for one in messages %}{{ one.role }}: {{ one.content }}\\n{% endfor %}"
+ends = dict(bos_token_id=256, eos_token_id=256)
+torch.manual_seed(3)
+gpt = GPT2LMHeadModel(GPT2Config(vocab_size=257, n_positions=128, n_embd=16, n_layer=1, n_head=2, **ends))
+gpt.save_pretrained(sys.argv[1] + "/gpt", max_shard_size="5KB")
+tokenizer.save_pretrained(sys.argv[1] + "/gpt")
+sizes = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+llama = LlamaForCausalLM(LlamaConfig(vocab_size=257, max_position_embeddings=128, **sizes, **ends))
+llama.generation_config.update(do_sample=True, temperature=0.1, top_k=1, repetition_penalty=9.0)
+llama.save_pretrained(sys.argv[1] + "/llama")
+tokenizer.chat_template = template
+tokenizer.save_pretrained(sys.argv[1] + "/llama")
+"""
+
+ASK = """
+import json, openai, sys
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="a key", max_retries=0)
+ask = client.chat.completions.create
+seen = {"models": [model.id for model in client.models.list()], "model": client.models.retrieve("lm").id}
+chat = dict(model="lm", messages=[{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}])
+same = dict(seed=7, max_tokens=20)
+
+def plain(answer):
+    return dict(text=answer.choices[0].message.content, finish=answer.choices[0].finish_reason,
+                usage=answer.usage.model_dump(include={"prompt_tokens", "completion_tokens", "total_tokens"}))
+
+seen["first"], seen["again"] = plain(ask(**chat, **same)), plain(ask(**chat, **same))
+seen["other"] = plain(ask(**chat, seed=8, max_completion_tokens=20))
+seen["greedy"] = plain(ask(**chat, temperature=0, max_tokens=20))
+chunks = list(ask(**chat, **same, stream=True, stream_options={"include_usage": True}))
+seen["streamed"] = dict(
+    text="".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices),
+    finish=[chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1],
+    usage=chunks[-1].usage.model_dump(include={"prompt_tokens", "completion_tokens", "total_tokens"}))
+stop = seen["first"]["text"][4:6]
+seen["stopped"] = plain(ask(**chat, **same, stop=stop))
+seen["stop"] = stop
+text = client.completions.create(model="lm", prompt="once", **same)
+seen["text"] = dict(text=text.choices[0].text, finish=text.choices[0].finish_reason)
+tokens = client.completions.create(model="lm", prompt=[78, 79], **same)
+seen["tokens"] = tokens.usage.prompt_tokens
+seen["streamed_text"] = "".join(
+    chunk.choices[0].text for chunk in client.completions.create(model="lm", prompt="once", **same, stream=True))
+seen["unlimited"] = plain(ask(**chat, seed=1))
+
+def refused(call):
+    try:
+        call()
+    except openai.APIStatusError as problem:
+        return [type(problem).__name__, problem.code, problem.param]
+
+seen["refused"] = [
+    refused(lambda: ask(**chat, n=2)),
+    refused(lambda: ask(**{**chat, "model": "other"})),
+    refused(lambda: ask(model="lm", messages=[{"role": "user", "content": "x" * 500}])),
+    refused(lambda: ask(**chat, max_tokens=4096)),
+    refused(lambda: client.embeddings.create(model="lm", input="x")),
+    refused(lambda: client.completions.create(model="lm", prompt=[999])),
+]
+print(json.dumps(seen))
+"""
+
+LANGCHAIN = """
+import sys
+from langchain_openai import ChatOpenAI
+model = ChatOpenAI(model="lm", base_url=sys.argv[1] + "/v1", api_key="a key", max_tokens=12, temperature=0, seed=1)
+whole = model.invoke("hello")
+assert whole.usage_metadata["output_tokens"] == 12, whole
+assert "".join(piece.content for piece in model.stream("hello")) == whole.content
+"""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    run(MAKE, str(folder))
+    return folder
+
+
+def run(script: str, *arguments: str) -> str:
+    env = {"PATH": os.defpath, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([PYTHON, "-c", script, *arguments], env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def check(folder, out) -> tuple[int, str]:
+    out.mkdir(exist_ok=True)
+    command = [PYTHON, str(PROGRAM), str(folder), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(("name", "takes"), [("gpt", "prompt"), ("llama", "messages")])
+def test_a_model_that_loads_passes_the_check(folders, tmp_path, name, takes):
+    code, words = check(folders / name, tmp_path / "out")
+    assert code == 0, words
+    inspection = json.loads((tmp_path / "out" / "inspection.json").read_text())
+    assert (inspection["format"], inspection["inputs"][0]["name"]) == ("transformers", takes)
+
+
+def test_openais_client_chats_with_the_model(folders):
+    with chatting(folders / "llama", python=PYTHON) as url:
+        seen = json.loads(run(ASK, url))
+        run(LANGCHAIN, url)
+    assert (seen["models"], seen["model"]) == (["lm", "older"], "lm")
+    first = seen["first"]
+    assert first == seen["again"] == seen["streamed"]
+    assert first["text"] not in (seen["other"]["text"], seen["greedy"]["text"]), "its own temperature does not count"
+    assert (first["finish"], first["usage"]["completion_tokens"]) == ("length", 20)
+    assert first["usage"]["prompt_tokens"] == len("system: be brief\nuser: hello\n")
+    assert first["usage"]["total_tokens"] == first["usage"]["prompt_tokens"] + 20
+    before = first["text"].partition(seen["stop"])[0]
+    assert (seen["stopped"]["text"], seen["stopped"]["finish"]) == (before, "stop")
+    assert seen["stopped"]["usage"]["completion_tokens"] < 20
+    assert (seen["text"]["text"], seen["tokens"]) == (seen["streamed_text"], 2)
+    assert seen["unlimited"]["usage"]["total_tokens"] <= 128
+    assert seen["refused"] == [
+        ["BadRequestError", "unsupported_parameter", "n"],
+        ["NotFoundError", "model_not_found", "model"],
+        ["BadRequestError", "context_length_exceeded", "messages"],
+        ["BadRequestError", "context_length_exceeded", "messages"],
+        ["NotFoundError", "unknown_url", None],
+        ["BadRequestError", None, "prompt"],
+    ]
