@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
 
+from apps import keys
+from models_app import reconcile as models_reconcile
 from models_app.launching import PROGRAM
+from models_app.models import Model
+from resources.models import Tenant
 
+from .conftest import NAMES
 from .language_models import chatting
 
 PYTHON = os.environ.get("MLP_FRAMEWORKS", "")
@@ -100,6 +106,18 @@ assert whole.usage_metadata["output_tokens"] == 12, whole
 assert "".join(piece.content for piece in model.stream("hello")) == whole.content
 """
 
+HELLO = """
+import json, openai, sys
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key=sys.argv[2], max_retries=0)
+try:
+    answer = client.chat.completions.create(
+        model="lm", messages=[{"role": "user", "content": "hello"}], max_tokens=6, stream=True,
+        stream_options={"include_usage": True})
+    print(json.dumps(list(answer)[-1].usage.completion_tokens))
+except openai.APIStatusError as problem:
+    print(json.dumps(type(problem).__name__))
+"""
+
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
@@ -154,3 +172,31 @@ def test_openais_client_chats_with_the_model(folders):
         ["NotFoundError", "unknown_url", None],
         ["BadRequestError", None, "prompt"],
     ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_folder_becomes_an_application_with_its_packages(as_alice, alice, home, folders, until, ready, front):
+    """The package is installed from the index, as for any model that names it in requirements.txt."""
+    shutil.copytree(folders / "llama", home / "lm")
+    (home / "lm" / "requirements.txt").write_text(f"transformers=={version()}\n")
+    Tenant.objects.update(ram=8192)
+    assert as_alice.call("post", "users/alice/models", {"name": "lm", "src": "home/lm"}).status_code == 201
+
+    def checked() -> bool:
+        models_reconcile.run()
+        return Model.objects.get().state in ("ready", "error")
+
+    until(checked)
+    model = Model.objects.get()
+    assert (model.state, model.format) == ("ready", "transformers"), model.reason
+    order = {"name": next(NAMES), "model_name": "lm", "cpu": 1, "ram": 2048}
+    assert as_alice.call("post", "users/alice/apps", order).status_code == 201
+    app = ready(model.served_by.get())
+    _row, text = keys.create(app=app, name="shop", by="alice")
+    assert json.loads(run(HELLO, f"{front}/alice/{app.name}", text)) == 6
+    keys.revoke(app=app, name="shop", by="alice")
+    assert json.loads(run(HELLO, f"{front}/alice/{app.name}", text)) == "AuthenticationError"
+
+
+def version() -> str:
+    return run("import transformers; print(transformers.__version__)").strip()
