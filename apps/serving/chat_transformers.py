@@ -10,6 +10,7 @@ import torch
 from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
+LONGEST_CHARACTER = 4  # tokens; what is no character after so many becomes none any more
 LEAST_TEMPERATURE = 0.01  # below, logits would overflow
 
 
@@ -125,7 +126,8 @@ class Pieces:
         """
         before = self._decoded(self.tokens[self.begin : self.sent])
         text = self._decoded(self.tokens[self.begin :])
-        if len(text) <= len(before) or (text.endswith(UNFINISHED) and not whole):
+        waits = text.endswith(UNFINISHED) and len(self.tokens) - self.sent < LONGEST_CHARACTER
+        if len(text) <= len(before) or (waits and not whole):
             return ""
         self.begin, self.sent = self.sent, len(self.tokens)
         return text[len(before) :]

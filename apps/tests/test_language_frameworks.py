@@ -12,8 +12,11 @@ import shutil
 import subprocess
 
 import pytest
+import requests
 
 from apps import keys
+from apps.launching import SERVING
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile as models_reconcile
 from models_app.launching import PROGRAM
 from models_app.models import Model
@@ -21,6 +24,7 @@ from resources.models import Tenant
 
 from .conftest import NAMES
 from .language_models import chatting
+from .test_language_server import body
 
 PYTHON = os.environ.get("MLP_FRAMEWORKS", "")
 
@@ -119,6 +123,25 @@ except openai.APIStatusError as problem:
 """
 
 
+PIECES = r"""
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from chat_transformers import Pieces
+from transformers import AutoTokenizer
+tokenizer, seen = AutoTokenizer.from_pretrained(sys.argv[2]), []
+for text in ("na\u00efve \U0001f917 \u65e5\u672c  two spaces", "a\nb"):
+    pieces = []
+    writer = Pieces(tokenizer, lambda piece: pieces.append(piece.text))
+    writer.put(torch.tensor([[1, 2, 3]]))
+    for token in tokenizer.encode(text):
+        writer.put(torch.tensor([token]))
+    writer.finish("stop")
+    seen.append(["".join(pieces) == text, any("\ufffd" in piece for piece in pieces)])
+print(json.dumps(seen))
+"""
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("language")
@@ -172,6 +195,52 @@ def test_openais_client_chats_with_the_model(folders):
         ["NotFoundError", "unknown_url", None],
         ["BadRequestError", None, "prompt"],
     ]
+
+
+def test_characters_of_several_tokens_are_sent_whole(folders):
+    assert json.loads(run(PIECES, str(SERVING), str(folders / "llama"))) == [[True, False], [True, False]]
+
+
+def test_messages_that_the_template_refuses_are_the_callers_fault(folders, tmp_path):
+    folder = tmp_path / "strict"
+    shutil.copytree(folders / "llama", folder)
+    (folder / "chat_template.jinja").write_text("{{ raise_exception('no system prompt, please') }}")
+    with chatting(folder, python=PYTHON) as url:
+        answer = requests.post(f"{url}/v1/chat/completions", json=body("hello"), timeout=LIMIT_S)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages")
+    assert "no system prompt, please" in answer.json()["error"]["message"]
+
+
+def test_a_model_that_does_not_fit_its_files_is_refused(folders, tmp_path):
+    folder = tmp_path / "wrong"
+    shutil.copytree(folders / "llama", folder)
+    config = json.loads((folder / "config.json").read_text())
+    for change, words in (({"vocab_size": 99}, ""), ({"num_hidden_layers": 2}, "the weights do not have")):
+        (folder / "config.json").write_text(json.dumps(config | change))
+        code, said = check(folder, tmp_path / "out")
+        assert (code, words in said) == (1, True)
+
+
+LARGE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import hugging_face
+from pathlib import Path
+hugging_face.LOADED_BYTES = 0
+try:
+    print(hugging_face.inspect(Path(sys.argv[2]))["format"])
+except hugging_face.Unusable as problem:
+    print(problem)
+"""
+
+
+def test_large_weights_are_compared_without_loading_them(folders, tmp_path):
+    arguments = str(PROGRAM.parent), str(tmp_path / "large")
+    shutil.copytree(folders / "llama", tmp_path / "large")
+    assert run(LARGE, *arguments).strip() == "transformers"
+    path = tmp_path / "large" / "config.json"
+    path.write_text(path.read_text().replace('"intermediate_size": 16', '"intermediate_size": 17'))
+    assert "config.json says [17, 16]" in run(LARGE, *arguments)
 
 
 @pytest.mark.django_db(transaction=True)

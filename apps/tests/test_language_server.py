@@ -268,6 +268,15 @@ def test_when_the_caller_leaves_the_engine_stops_and_the_next_is_answered(served
         assert waiting.result(LIMIT_S)["choices"][0]["message"]["content"] == "next"
 
 
+def test_whoever_leaves_before_a_whole_answer_stops_the_engine_too(served, gate):
+    link = begun_without_answer(served, f"wait {gate} ab")
+    waiting = begun_without_answer(served, f"wait {gate.with_name('other')} ab")
+    waiting.close()
+    link.close()
+    until(gate.with_name("gate.cancelled").exists)
+    assert ask(served)["choices"][0]["finish_reason"] == "stop"
+
+
 def test_beyond_the_time_of_the_application_the_answer_is_given_up(served, gate):
     headers = {"X-App-Time": "1"}
     whole = requests.post(served + CHAT, json=body(f"wait {gate} ab"), headers=headers, timeout=LIMIT_S)
