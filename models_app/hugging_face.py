@@ -171,7 +171,6 @@ def inspect(folder: Path) -> dict:
     have more than LOADED_BYTES is built without them, and compared with their names and shapes. Raises Unusable, and
     what the libraries raise.
     """
-    verify(folder)
     small = sum(path.stat().st_size for path in folder.glob("*.safetensors")) <= LOADED_BYTES
     model, tokenizer = opened(folder, weights=small)
     if small:

@@ -193,7 +193,7 @@ class Chat:
 
 
 async def _unless_gone(receive, work) -> None:
-    """Await the work. Raises Gone, and gives it up, where the caller disconnects meanwhile."""
+    """Wait for the work. Raises Gone, and gives it up, where the caller disconnects meanwhile."""
     work, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
     try:
         await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)

@@ -117,7 +117,7 @@ class Pieces:
         """Do nothing: `finish` knows why the answer has ended."""
 
     def finish(self, why: str) -> None:
-        """Emit what is left and the end."""
+        """Send what is left, and the end."""
         self.emit(Piece(self._text(whole=True), 0, why))
 
     def _text(self, *, whole: bool) -> str:

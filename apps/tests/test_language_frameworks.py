@@ -82,6 +82,8 @@ tokens = client.completions.create(model="lm", prompt=[78, 79], **same)
 seen["tokens"] = tokens.usage.prompt_tokens
 seen["streamed_text"] = "".join(
     chunk.choices[0].text for chunk in client.completions.create(model="lm", prompt="once", **same, stream=True))
+empty = client.completions.create(model="lm", prompt="", max_tokens=2)
+seen["empty"] = [empty.usage.prompt_tokens, empty.usage.completion_tokens]
 seen["unlimited"] = plain(ask(**chat, seed=1))
 
 def refused(call):
@@ -186,6 +188,7 @@ def test_openais_client_chats_with_the_model(folders):
     assert (seen["stopped"]["text"], seen["stopped"]["finish"]) == (before, "stop")
     assert seen["stopped"]["usage"]["completion_tokens"] < 20
     assert (seen["text"]["text"], seen["tokens"]) == (seen["streamed_text"], 2)
+    assert seen["empty"][0] == 1, "the token with which texts begin"
     assert seen["unlimited"]["usage"]["total_tokens"] <= 128
     assert seen["refused"] == [
         ["BadRequestError", "unsupported_parameter", "n"],

@@ -18,6 +18,7 @@ from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 
 from .language_models import SCRIPTED, chatting
+from .test_openapi import require_valid, try_out
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 
@@ -208,6 +209,12 @@ def test_models_health_and_description_are_read(served):
     document = requests.get(f"{served}/openapi.json", headers=prefix).json()
     assert (document["openapi"], document["servers"]) == ("3.1.0", [{"url": "/alice/lm"}])
     assert set(document["paths"]) == {"/v1/models", CHAT, TEXT}
+
+
+def test_the_answers_are_those_that_it_describes(served):
+    document = requests.get(f"{served}/openapi.json", timeout=LIMIT_S).json()
+    require_valid(document)
+    assert try_out(document, served, {}, 25) == {"GET /v1/models", f"POST {CHAT}", f"POST {TEXT}"}
 
 
 def test_a_model_that_fails_says_why_whole_and_in_a_stream(served):
