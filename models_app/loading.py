@@ -42,7 +42,7 @@ ONNX_TYPES |= {"tensor(float)": "FP32", "tensor(double)": "FP64", "tensor(string
 
 def _beside(name: str):
     """Import a module that is beside this file, which need not be on the path."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().with_name(f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).absolute().with_name(f"{name}.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
