@@ -13,7 +13,8 @@
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
 #   make mlflow      try both major releases of MLflow's client
 #   make mlflow-tests SOURCE=mlflow   run MLflow's own tests, from a checkout of it
-#   make frameworks  train with Hugging Face transformers, Lightning and Keras, and look at what they report
+#   make frameworks  train with Hugging Face transformers, Lightning and Keras, look at what they report, and serve a
+#                    language model
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make storm   30 minutes of load, kills, a full disk, a jumping clock; compares all that was acknowledged
 #   make scale   reconcile beside a simulated cluster of 100 nodes and 10,000 pods with 11,000 jobs
@@ -106,7 +107,8 @@ frameworks: venv-dev
 	@shared=$$($(VENV)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	echo "$$shared" >$$($(MLP_FRAMEWORKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	@$(MLP_FRAMEWORKS) -m pip install -q -r requirements-frameworks.txt
-	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py tracking/mlflow/tests/test_snippets.py
+	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py tracking/mlflow/tests/test_snippets.py \
+		apps/tests/test_language_frameworks.py
 
 sbom: venv-dev
 	@exec $(VENV)/python tools/sbom.py

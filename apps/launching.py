@@ -183,8 +183,8 @@ def spec_of(app: Application) -> RunSpec:
     runner, place, tree = runners.get(), folder(app), packages.tree_of(app)
     (place / "log").mkdir(parents=True, exist_ok=True)
     files = storage.model_dir(app.user.username, app.model.name)
-    program = runner.place(SERVING, SERVING_SEEN)
-    command = [using.python_of(runner, tree), "-u", f"{program}/server.py", "--model", runner.place(files, MODEL)]
+    program = f"{runner.place(SERVING, SERVING_SEEN)}/{'chat' if app.model.is_language_model else 'server'}.py"
+    command = [using.python_of(runner, tree), "-u", program, "--model", runner.place(files, MODEL)]
     command += ["--name", app.served_name]
     if app.model.name != app.served_name:
         command += ["--also", app.model.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -43,6 +44,7 @@ from .serializers import AppIn, AppMoveIn, ReplicasIn
 MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
 RUNS_SHOWN = 20
+FIRST_TOKENS, FIRST_TEMPERATURE = 128, "0.7"  # in the form of a language model
 LONGEST_COMMAND = 400  # characters of an input in a command line
 LISTING = Listing(
     heading=gettext_lazy("Applications"),
@@ -139,13 +141,7 @@ def application(request, name):
     row = _own(request, name)
     if row.trashed is not None:
         return shown_in_trash(request, row, unrestorable=why_not(lambda: trash.require_restorable(row)))
-    problems, answer = Problems(), None
-    example = playground.example_of(row.model.signature)
-    if request.method == "POST":
-        responses: list[playground.PredictResponse] = []
-        text = request.POST.get("input", "")
-        problems = problems_of(lambda: responses.append(playground.predict(row, text, request.user.pk)), ("input",))
-        answer = responses[0] if responses else None
+    problems, tried = _tried(request, row)
     own = row.reading is None
     base = f"{app_address(request)}/{row.user.username}/{row.name}"
     latest = runs.latest(row)
@@ -154,11 +150,7 @@ def application(request, name):
         "rollout": getattr(row, "rollout", None),
         "traffic": request_rates.read(row),
         "problems": problems,
-        "answer": answer,
-        "input": request.POST.get("input", example.json) if request.method == "POST" else example.json,
-        "python_input": example.python,
-        "shell_input": _shell(example.json),
-        "most_sent": playground.MAX_SENT,
+        **tried,
         "base": base,
         "log": reading.lines(launching.log_file(row), None, log_pages.TAIL),
         "history": history_of(row)[:HISTORY_SHOWN],
@@ -179,6 +171,27 @@ def application(request, name):
         "most_target": replica_range.MAX_TARGET,
     }
     return render(request, "apps/application.html", context, status=problems.status if problems else 200)
+
+
+def _tried(request, row: Application) -> tuple[Problems, dict]:
+    """Return the problems of a POST, which sends `input` to the application, and what the form and its answer show."""
+    problems, responses = Problems(), []
+    speaks = row.model.is_language_model
+    if request.method == "POST":
+        text, number = request.POST.get("input", ""), request.user.pk
+        send = partial(playground.chat, row, request.POST.dict()) if speaks else partial(playground.predict, row, text)
+        problems = problems_of(lambda: responses.append(send(number)), ("input",))
+    example = playground.example_of(row.model.signature)
+    first = {"max_tokens": FIRST_TOKENS, "temperature": FIRST_TEMPERATURE} if speaks else {}
+    return problems, {
+        "answer": responses[0] if responses else None,
+        "input": request.POST.get("input", "" if speaks else example.json),
+        "chat": {**first, **request.POST.dict()} if speaks else {},
+        "messages_taken": speaks and playground.takes_messages(row),
+        "python_input": example.python,
+        "shell_input": _shell(example.json),
+        "most_sent": playground.MAX_SENT,
+    }
 
 
 def _shell(text: str) -> str:

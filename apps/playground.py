@@ -1,4 +1,5 @@
-"""The playground of an application's page: an example input for its model, and one request with it. Used by pages.
+"""The playground of an application's page: an example input for its model, and one request with it; for a language
+model a message. Used by pages.
 
 The request goes to the application itself, as the application gateway would send it, without the visitor's headers.
 """
@@ -9,6 +10,7 @@ import http.client
 import json
 import math
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from django.core.cache import cache
@@ -26,6 +28,7 @@ MAX_SHOWN = 256 << 10
 MAX_NUMBERS = 4096  # in an example that is shown in full
 MAX_SCORES = 20
 LARGEST_SCORE = 1e300  # so that their sums are finite
+Reading = Callable[[bytes], tuple[str, tuple]]  # the shown text of an answer, and its scores
 UNKNOWN = [{"name": "input", "datatype": "FP32", "shape": [-1]}]  # what the serving process accepts then
 
 
@@ -107,12 +110,60 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
     Raises Refused: the text is not JSON or too long, the application is not up, the previous request is still running.
     """
     body = text.encode()
-    if len(body) > MAX_SENT:
-        raise Refused("must have at most 1 MiB; send larger ones through the application gateway", field="input")
+    _require_short(body)
     try:
         json.loads(body)
     except (ValueError, RecursionError) as problem:
         raise Refused("must be JSON (%(problem)s)", field="input", problem=str(problem)[:200])
+    return _alone(app, "/predict", body, user_pk, _readable)
+
+
+def takes_messages(app: Application) -> bool:
+    """Return whether a language model has a template for messages; else it continues a text."""
+    return inputs_of(app.model.signature)[0]["name"] == "messages"
+
+
+def chat(app: Application, fields: Mapping[str, str], user_pk: int) -> PredictResponse:
+    """Send a message to a language model, one request at a time for each user, and return its answer.
+
+    `fields`: `input` is the message, or the text to continue, the optional others are `system`, `temperature`,
+    `max_tokens` and `stop`. Raises Refused as `predict`.
+    """
+    text = fields.get("input", "")
+    if not text:
+        raise Refused("must not be empty", field="input")
+    request = {"model": app.served_name, **_chosen(fields)}
+    if takes_messages(app):
+        system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
+        request["messages"] = [*system, {"role": "user", "content": text}]
+    else:
+        request["prompt"] = text
+    body = json.dumps(request).encode()
+    _require_short(body)
+    path = "/v1/chat/completions" if takes_messages(app) else "/v1/completions"
+    return _alone(app, path, body, user_pk, _said)
+
+
+def _chosen(fields: Mapping[str, str]) -> dict:
+    """Return the options of a request to a language model that were filled in. Raises Refused."""
+    chosen = {"stop": fields["stop"]} if fields.get("stop") else {}
+    try:
+        for name, kind in (("temperature", float), ("max_tokens", int)):
+            if fields.get(name):
+                chosen[name] = kind(fields[name])
+                json.dumps(chosen[name], allow_nan=False)
+    except ValueError:
+        raise Refused("must be a number", field=name) from None
+    return chosen
+
+
+def _require_short(body: bytes) -> None:
+    if len(body) > MAX_SENT:
+        raise Refused("must have at most 1 MiB; send larger ones through the application gateway", field="input")
+
+
+def _alone(app: Application, path: str, body: bytes, user_pk: int, read: Reading) -> PredictResponse:
+    """Send a request unless another one of the user is running. Raises Refused."""
     if app.state == State.READY and app.asleep:
         demand.note_request(app.pk)
         after_commit.enqueue("apps.wake", app.pk)
@@ -123,18 +174,18 @@ def predict(app: Application, text: str, user_pk: int) -> PredictResponse:
     if not cache.add(mark, 1, LIMIT_S + 10):
         raise Refused("the previous request is still running")
     try:
-        return _post(app, body)
+        return _post(app, path, body, read)
     finally:
         cache.delete(mark)
 
 
-def _post(app: Application, body: bytes) -> PredictResponse:
+def _post(app: Application, path: str, body: bytes, read: Reading) -> PredictResponse:
     began = time.monotonic()
     try:
         status, data = outbound.exchange(
             sockets.parse(app.address),
             "POST",
-            "/predict",
+            path,
             body,
             {"Content-Type": "application/json", **proof.headers(app.run_name)},
             limit_s=LIMIT_S,
@@ -143,8 +194,23 @@ def _post(app: Application, body: bytes) -> PredictResponse:
     except (OSError, http.client.HTTPException) as problem:
         return PredictResponse(0, 1000 * (time.monotonic() - began), str(problem) or type(problem).__name__)
     took = 1000 * (time.monotonic() - began)
-    text, scores = _readable(data[:MAX_SHOWN])
+    text, scores = read(data[:MAX_SHOWN])
     return PredictResponse(status, took, text, len(data) > MAX_SHOWN, scores)
+
+
+def _said(data: bytes) -> tuple[str, tuple]:
+    """Return the text of a language model's answer, or the message of its error; anything else unchanged."""
+    text = data.decode(errors="replace")
+    try:
+        reply = sanitize.read_json(text)
+        if "error" in reply:
+            said = reply["error"]["message"]
+        else:
+            choice = reply["choices"][0]
+            said = choice["message"]["content"] if "message" in choice else choice["text"]
+        return sanitize.text(said if isinstance(said, str) else text), ()
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return sanitize.text(text), ()
 
 
 def _readable(data: bytes) -> tuple[str, tuple]:

@@ -28,9 +28,9 @@ from . import copying, lifecycle, packages
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
-OF_MLFLOW = PROGRAM.with_name("mlmodel.py")
+LOADER_FILES = ("loading.py", "choosing.py", "hugging_face.py", "mlmodel.py")
 MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
-LOADERS = (Mount(PROGRAM, LOADING), Mount(OF_MLFLOW, "/opt/mlp/mlmodel.py"))
+LOADERS = tuple(Mount(PROGRAM.with_name(name), f"/opt/mlp/{name}") for name in LOADER_FILES)
 LOOK_AGAIN_MS, COPY_AGAIN_MS = 300, 1000
 UNSEEN_S = (
     60  # a check is looked at every few seconds: after more than that the platform was down, or its clock was set

@@ -4,9 +4,9 @@ As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` l
 OUT_FOLDER/inspection.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may
 execute any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
-The file that is the model: `predictor.py`, else the file named model.*, else the only file of a known format; those
-nearest to the top first. A folder with an MLmodel file is a model in MLflow's format (mlmodel.py). Tensors are dicts
-of the Open Inference Protocol: name, datatype, shape, data (a numpy array).
+Which file is the model says choosing.py; mlmodel.py opens those in MLflow's format, hugging_face.py checks language
+models, which another program serves (apps/serving/chat.py). Tensors are dicts of the Open Inference Protocol: name,
+datatype, shape, data (a numpy array).
 
 Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
 files of TorchScript, declares them: {"inputs": [...], "outputs": [...]} of name, datatype and shape.
@@ -29,11 +29,6 @@ import numpy as np
 
 SIGNATURE = "signature.json"
 TORCH_ARRAYS = "sklearn.externals.array_api_compat.torch"
-FORMATS = {
-    ".pt": "torchscript", ".pt2": "torch.export", ".onnx": "onnx", ".skops": "skops", ".joblib": "joblib",
-    ".pkl": "joblib",
-}  # fmt: skip
-NAMED = {"MLmodel": "mlflow", "predictor.py": "predictor"}
 DATATYPES = {
     "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
@@ -45,8 +40,21 @@ ONNX_TYPES = {f"tensor({name})": kind for name, kind in TYPES.items()}
 ONNX_TYPES |= {"tensor(float)": "FP32", "tensor(double)": "FP64", "tensor(string)": "BYTES"}
 
 
-class NotAModel(Exception):
-    """The folder has no model that can be loaded; the message says why."""
+def _beside(name: str):
+    """Import a module that is beside this file, which need not be on the path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).absolute().with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+choosing, hugging_face = _beside("choosing"), _beside("hugging_face")
+NotAModel = choosing.NotAModel
+
+
+def find(folder: Path) -> tuple[str, Path]:
+    """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
+    return choosing.find(folder, hugging_face)
 
 
 class WrongInput(ValueError):
@@ -67,24 +75,6 @@ def tensor(name: str, array) -> dict:
     """Return an array as a tensor of the protocol."""
     data = np.ascontiguousarray(array)
     return {"name": name, "datatype": datatype(data), "shape": list(np.shape(array)), "data": data}
-
-
-def find(folder: Path) -> tuple[str, Path]:
-    """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    files.sort(key=lambda path: (len(path.relative_to(folder).parts), str(path)))
-    for path in files:
-        if path.name in NAMED:
-            return NAMED[path.name], path
-    known = [path for path in files if path.suffix in FORMATS]
-    called = [path for path in known if path.stem == "model"]
-    if called or len(known) == 1:
-        path = (called or known)[0]
-        return FORMATS[path.suffix], path
-    if known:
-        names = ", ".join(str(path.relative_to(folder)) for path in known[:5])
-        raise NotAModel(f"which file is the model? There are {names}; name the file as src, or call it model.*")
-    raise NotAModel("no predictor.py and no file *" + ", *".join(FORMATS) + " is there")
 
 
 class Loaded:
@@ -113,6 +103,8 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
+    if kind == "transformers":
+        raise NotAModel("a language model is served by chat.py")
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
     openers["mlflow"] = _mlflow
     loaded = openers.get(kind, _sklearn)(kind, path)
@@ -326,15 +318,12 @@ def _estimator(kind: str, estimator, name: str, features_of, first: str = "predi
 
 def _mlflow(kind: str, path: Path) -> Loaded:
     """Open a model in MLflow's format by mlmodel.py, which is beside this file."""
-    spec = importlib.util.spec_from_file_location("mlmodel", Path(__file__).resolve().with_name("mlmodel.py"))
-    mlmodel = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(mlmodel)
     kit = SimpleNamespace(
         Loaded=Loaded, NotAModel=NotAModel, DATATYPES=DATATYPES, tensor=tensor, onnx=_onnx, exported=_exported,
         torch_call=_torch_call, estimator=_estimator, open_skops=_open_skops, WrongInput=WrongInput, texts=texts,
         exact=exact,
     )  # fmt: skip
-    return mlmodel.load(path, kit)
+    return _beside("mlmodel").load(path, kit)
 
 
 def _predictor(kind: str, path: Path) -> Loaded:
@@ -377,13 +366,25 @@ def _as_tensor(output: dict, declared: dict[str, str]) -> dict:
     return {"name": output["name"], "datatype": kind, "shape": shape, "data": array.reshape(shape)}
 
 
+def _inspection(folder: Path) -> dict:
+    """Load the model and return its format, inputs and outputs. Raises as `load`."""
+    kind, path = find(folder)
+    if kind != "transformers":
+        loaded = load(folder)
+        return {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
+    try:
+        return hugging_face.inspect(path.parent)
+    except hugging_face.Unusable as problem:
+        raise NotAModel(str(problem))
+
+
 def main() -> int:
     """Run the load check; return the exit code: EX_TEMPFAIL when the disk is full, which is not the model's fault."""
     folder, out = Path(sys.argv[1]), Path(sys.argv[2])
     try:
-        loaded = load(folder)
+        inspection = _inspection(folder)
         draft = out / ".inspection.json.part"
-        draft.write_text(json.dumps({"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}))
+        draft.write_text(json.dumps(inspection))
     except NotAModel as problem:
         print(problem)
         return 1

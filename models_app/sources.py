@@ -17,6 +17,7 @@ from .copying import PLATFORM_FOLDERS
 
 SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl")  # of the formats that loading.py opens
 PREDICTOR = "predictor.py"
+CONFIG, WEIGHTS = "config.json", ".safetensors"  # of a language model, together in a folder
 FILES_LOOKED_AT = 2000
 JOBS_LOOKED_AT = 20
 MAX = 50
@@ -25,11 +26,15 @@ MAX = 50
 def of_files(paths: Iterable[str], base: str) -> list[str]:
     """Return the sources below `base` (`jobs/{job}` or `home`), the most likely first.
 
-    The source of a predictor.py is its whole folder, which has the files it reads; `home` itself is no source.
+    The source of a predictor.py, or of a language model, is its whole folder; `home` itself is no source.
     """
-    ranked = []
+    ranked, paths = [], list(paths)
+    weighty = {PurePosixPath(path).parent for path in paths if path.endswith(WEIGHTS)}
     for path in paths:
         place = PurePosixPath(path)
+        if place.name == CONFIG and place.parent in weighty and (base != "home" or place.parent.name):
+            folder = f"/{place.parent}" if place.parent.name else ""
+            ranked.append((0, len(place.parts), path, f"{base}{folder}"))
         if place.name == PREDICTOR:
             folder = "" if str(place.parent) == "." else f"/{place.parent}"
             src = f"{base}{folder}" if folder or base != "home" else f"home/{path}"

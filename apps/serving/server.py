@@ -2,21 +2,17 @@
 
     python server.py --model FOLDER --name NAME [--also NAME] [--host HOST --port PORT]    (MLP_LOADING: loading.py)
 
-It serves on the socket that it is handed (LISTEN_FDS, as systemd does), else on the port. With MLP_APP_SECRET in its
-environment it answers only those who know it (caller.py).
-
-Before the server is ready it has computed the smallest example of its signature once. SIGTERM: no new connections,
-requests in flight are finished.
+How it starts and ends is in listening.py. With MLP_APP_SECRET in its environment it answers only those who know it
+(caller.py). Before the server is ready it has computed the smallest example of its signature once. Language models are
+served by chat.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import importlib.util
 import math
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -27,11 +23,9 @@ import numpy as np
 import openapi
 import orjson
 import scoring
-import uvicorn
 from allowance import in_time, most_bytes, too_large
 from batching import Batcher
-from caller import PlatformOnly, take_secret
-from load import Server
+from listening import Gone, serve
 from packing import unpacked
 from protocol import joined, plain, read_request, write_response, written
 from request_counter import Traffic
@@ -40,9 +34,6 @@ from values import BadRequest, TooLarge, fitted
 BODY_BYTES = 64 << 20
 LARGE_BYTES = 1 << 20
 IN_FLIGHT_BYTES = 128 << 20  # of the bodies of all requests that are not answered yet
-STOP_S = 8
-FIRST_HANDED_OVER = 3  # descriptor
-BACKLOG = 4096  # connections that wait to be accepted; a full queue of a unix socket refuses at once
 EXTENSIONS = ["binary_tensor_data", "model_configuration", "statistics"]
 PUBLIC = "MLP_APP_PUBLIC"  # in the environment: no key is needed
 CERTAIN = ("onnx", "torch.export")  # formats whose files declare types and shapes
@@ -58,10 +49,6 @@ def open_model(folder: str):
 
 class Busy(Exception):
     """There is no room for the body now."""
-
-
-class Gone(Exception):
-    """The caller has closed the connection."""
 
 
 class Application:
@@ -355,40 +342,13 @@ def _arrays(outputs: list[dict]) -> list[np.ndarray]:
     return [np.asarray(output["data"]) for output in outputs]
 
 
-def handed_over() -> list[socket.socket] | None:
-    """Return the socket that this process was started with, None where there is none."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
-        return None
-    os.set_inheritable(FIRST_HANDED_OVER, False)  # not for programs that the model starts
-    return [socket.socket(fileno=FIRST_HANDED_OVER)]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    for option in ("--model", "--name"):
-        parser.add_argument(option, required=True)
-    parser.add_argument("--also", action="append", default=[], help="another name of the model in addresses")
-    parser.add_argument("--host")
-    parser.add_argument("--port", type=int)
-    given, listening, secret = parser.parse_args(), handed_over(), take_secret()
-    if listening is None and not given.host:
-        parser.error("--host and --port are required where no socket was handed over")
-    model = open_model(given.model)
-    application = Application(model, given.name, tuple(given.also))
+def prepared(folder: Path, name: str, also: tuple[str, ...]) -> tuple[Application, str]:
+    """Return the application that serves the model in a folder, and the model's format."""
+    model = open_model(str(folder))
+    application = Application(model, name, also)
     application.warm_up()
-    if os.environ.get("MLP_TRAFFIC"):
-        application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))
-        application.traffic.begin()
-    where = f" on port {given.port}" if listening is None else ""
-    print(f"serving {given.name} ({model.format}){where}", flush=True)
-    front = PlatformOnly(application, secret)
-    config = uvicorn.Config(
-        front if secret else application,
-        host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
-    )  # fmt: skip
-    Server(config, front.load).run(sockets=listening)
+    return application, model.format
 
 
 if __name__ == "__main__":
-    main()
+    serve(prepared)

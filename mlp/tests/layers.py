@@ -48,6 +48,8 @@ ROOMS = {
     "models_app": (
         "models",
         "copying",
+        "choosing",
+        "hugging_face",
         "loading",
         "mlmodel",
         "sources",
@@ -82,6 +84,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
+    | {"choosing", "hugging_face"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"keys", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}

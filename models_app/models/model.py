@@ -23,6 +23,8 @@ from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
 from kernel.trash import Trashable
 
+LANGUAGE_MODEL = "transformers"  # the format, as the load check names it
+
 
 class State(models.TextChoices):
     CREATING = "creating", _("creating")
@@ -82,6 +84,11 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
 
     def __str__(self) -> str:
         return f"{self.user}/{self.name}"
+
+    @property
+    def is_language_model(self) -> bool:
+        """Return whether its applications speak the protocol of OpenAI's API (apps/serving/chat.py)."""
+        return self.format == LANGUAGE_MODEL
 
     @property
     def shown_requirements(self) -> str:

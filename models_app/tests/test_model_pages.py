@@ -16,7 +16,7 @@ from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import EVIL, fill, markup, visible_text, visitor
 from mlp.tests.tiers import few
 from models_app import sources
-from models_app.loading import FORMATS
+from models_app.choosing import FORMATS
 from models_app.models import Model
 
 pytestmark = pytest.mark.django_db
@@ -115,6 +115,9 @@ class TestSources:
             (["predictor.py", "weights.pt"], "jobs/fit", ["jobs/fit", "jobs/fit/weights.pt"]),
             (["net/predictor.py"], "home", ["home/net"]),
             (["predictor.py"], "home", ["home/predictor.py"]),
+            (["lm/config.json", "lm/model.safetensors", "other/config.json"], "home", ["home/lm"]),
+            (["config.json", "model.safetensors", "optimizer.pt"], "jobs/fit", ["jobs/fit", "jobs/fit/optimizer.pt"]),
+            (["config.json", "model.safetensors"], "home", []),
         ],
     )  # fmt: skip
     def test_the_likeliest_source_comes_first(self, paths, base, expected):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import http.client
 import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
@@ -61,6 +63,7 @@ class Node:
         self.bad_images: dict[str, tuple[str, str]] = {}
         self.held = self.silent = False
         self.crash_pause_s = 0.3
+        self.links = tempfile.TemporaryDirectory()
         self.outputs: dict[str, Output] = {}
         self.processes: dict[str, subprocess.Popen] = {}
         self.addresses: dict[str, str] = {}  # of pods that listen
@@ -158,8 +161,20 @@ class Node:
         """Return the folders of the container's mounts, its environment and its working folder."""
         container = pod["spec"]["containers"][0]
         where = {mount["mountPath"]: self.folder(mount) for mount in container["volumeMounts"]}
-        where = {path: folder for path, folder in where.items() if folder}
+        where = self.together({path: folder for path, folder in where.items() if folder})
         return where, self.environment(pod, container, where), rewritten(container["workingDir"], where)
+
+    def together(self, where: dict[str, str]) -> dict[str, str]:
+        """Return the places with links in one folder for files that are mounted into one folder of the container."""
+        files = {path: Path(place) for path, place in where.items() if Path(place).is_file()}
+        for path, place in files.items():
+            beside = sorted(f"{other}\0{files[other]}" for other in files if Path(other).parent == Path(path).parent)
+            folder = Path(self.links.name) / hashlib.sha256("\0".join(beside).encode()).hexdigest()[:16]
+            folder.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                (folder / Path(path).name).symlink_to(place)
+            where[path] = str(folder / Path(path).name)
+        return where
 
     def _start(self, pod: dict) -> None:
         name, container = pod["metadata"]["name"], pod["spec"]["containers"][0]

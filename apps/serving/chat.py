@@ -1,0 +1,270 @@
+"""The server of one language model by the protocol of OpenAI's API on uvicorn; started by apps.launching as a run.
+
+    python chat.py --model FOLDER --name NAME [--also NAME] [--host HOST --port PORT]    (MLP_LOADING: loading.py)
+
+How it starts and ends is in listening.py, its secret in caller.py. Answers are computed by an engine (chat_engine.py),
+as many at the same time as it can; others wait, and beyond MAX_REQUESTS they are refused with 429. When the caller
+disconnects, the time is over or a stop string has come, the engine is asked to stop, and the next answer begins when it
+has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import chat_requests
+import orjson
+from allowance import Late, in_time, most_bytes, too_large
+from chat_answers import Answer
+from chat_engine import Engine, Options, Piece, WrongPrompt
+from chat_pages import EVENTS, description, pages
+from chat_requests import ApiError, Request
+from listening import Gone, serve
+from packing import unpacked
+from request_counter import Traffic
+from values import BadRequest
+
+BODY_BYTES = 1 << 20  # of a request: more than any context takes
+MAX_REQUESTS = 32  # that are being answered or wait
+POSTS = {"/v1/chat/completions": True, "/v1/completions": False}
+
+
+class Chat:
+    """The ASGI application of a language model."""
+
+    def __init__(self, engine: Engine, name: str, also: tuple[str, ...] = ()):
+        self.engine, self.name, self.also = engine, name, also
+        self.began = int(time.time())
+        self.requests = 0
+        self.traffic: Traffic | None = None
+        self.slots = asyncio.Semaphore(engine.parallel)
+        self.threads = ThreadPoolExecutor(engine.parallel, "engine")
+        self.encoding = asyncio.Lock()
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] != "http":
+            return
+        began, sending = time.monotonic(), Sending(send)
+        try:
+            await in_time(scope, self._route(scope, receive, sending))
+        except Gone:  # nobody hears an answer; neither success nor failure
+            return
+        except Late as problem:
+            await sending.fail(ApiError(str(problem), status=504))
+        except BadRequest as problem:
+            await sending.fail(ApiError(str(problem), status=problem.status))
+        except ApiError as problem:
+            await sending.fail(problem)
+        except Exception as problem:  # of the model: its author finds the details in the log
+            print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
+            await sending.fail(ApiError(f"the model failed: {type(problem).__name__}: {problem}", status=500))
+        if self.traffic is not None and scope["method"] == "POST":
+            self.traffic.note(time.monotonic() - began, good=sending.good)
+
+    async def _route(self, scope, receive, sending: Sending) -> None:
+        method, path = scope["method"], scope["path"].rstrip("/")
+        if path in POSTS and method == "POST":
+            return await self._complete(scope, receive, sending, POSTS[path])
+        prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1")
+        page = pages(self, prefix).get(path)
+        if page is not None and method in ("GET", "HEAD"):  # the server leaves the body of a HEAD out
+            return await sending.whole(200, page)
+        if path in POSTS or page is not None:
+            allowed = "POST" if path in POSTS else "GET, HEAD"
+            problem = ApiError(f"{path or '/'} takes {allowed}, not {method}", status=405)
+            problem.headers = [(b"allow", allowed.encode())]
+            raise problem
+        if path.startswith("/v1/models/"):
+            raise self._no_model(path.removeprefix("/v1/models/"))
+        raise ApiError(f"there is no {path or '/'} here: {description(self.engine)}", code="unknown_url", status=404)
+
+    def _no_model(self, name: str) -> ApiError:
+        return ApiError(f"there is no model {name[:100]} here; this is {self.name}", "model", "model_not_found", 404)
+
+    async def _complete(self, scope, receive, sending: Sending, chat: bool) -> None:
+        if self.requests >= MAX_REQUESTS:
+            raise ApiError("too many requests at once; try again", code="rate_limit_exceeded", status=429)
+        self.requests += 1
+        try:
+            body = await self._body(scope, receive)
+            request = await asyncio.to_thread(chat_requests.read, body, chat=chat)
+            if request.model is not None and request.model not in (self.name, *self.also):
+                raise self._no_model(request.model)
+            tokens = await self._encoded(request)
+            await _unless_gone(receive, self._answered(request, tokens, sending))
+        finally:
+            self.requests -= 1
+
+    async def _answered(self, request: Request, tokens: list[int], sending: Sending) -> None:
+        options = request.options(request.most or self.engine.context - len(tokens))
+        answer = Answer(request, self.name, len(tokens), options.most)
+        async with contextlib.aclosing(self._pieces(tokens, options)) as pieces:
+            async for piece in pieces:
+                if request.stream and not sending.begun:
+                    await sending.begin(EVENTS, answer.first())
+                text = answer.take(piece)
+                if request.stream and text:
+                    await sending.event(answer.chunk(text))
+                if answer.finish:
+                    break
+        if not request.stream:
+            return await sending.whole(200, answer.whole())
+        for event in answer.last():
+            await sending.event(event)
+        await sending.done()
+
+    async def _encoded(self, request: Request) -> list[int]:
+        """Return the prompt's tokens. Raises ApiError where there are too many for the answer to fit."""
+        name = "messages" if request.chat else "prompt"
+        if request.chat and not self.engine.chats:
+            raise ApiError("this model has no chat template; use /v1/completions", name, "chat_template_missing")
+        encode = self.engine.encode_tokens if isinstance(request.prompt, list) else self.engine.encode
+        encode = self.engine.encode_messages if request.chat else encode
+        async with self.encoding:  # tokenizers need not be safe for threads
+            try:
+                tokens = await asyncio.to_thread(encode, request.prompt)
+            except WrongPrompt as problem:
+                raise ApiError(f"{name}: {problem}", name)
+        wanted = len(tokens) + (request.most or 1)
+        if wanted > self.engine.context:
+            raise ApiError(
+                f"{name}: the context of this model has {self.engine.context} tokens, but {wanted} were requested: "
+                f"{len(tokens)} of the prompt, {request.most or 1} of the answer", name, "context_length_exceeded",
+            )  # fmt: skip
+        return tokens
+
+    async def _pieces(self, tokens: list[int], options: Options) -> AsyncIterator[Piece]:
+        """Yield the pieces of an answer once it is its turn. The engine is free for the next when its thread ends."""
+        await self.slots.acquire()
+        loop, pieces, cancelled = asyncio.get_running_loop(), asyncio.Queue(), threading.Event()
+
+        def emit(piece: Piece | Exception) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        def compute() -> None:
+            try:
+                self.engine.generate(tokens, options, emit, cancelled)
+                emit(RuntimeError("the engine ended without a reason"))
+            except Exception as problem:
+                emit(problem)
+
+        computing = loop.run_in_executor(self.threads, compute)
+        computing.add_done_callback(lambda _: self.slots.release())
+        try:
+            while True:
+                piece = await pieces.get()
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+        finally:
+            cancelled.set()
+
+    def warm_up(self) -> None:
+        """Compute a token once, since the first takes longer. A model that fails is served all the same."""
+        try:
+            self.engine.generate(self.engine.encode("a"), Options(1, 0), lambda piece: None, threading.Event())
+        except Exception as problem:
+            print(f"not warmed up: {type(problem).__name__}: {problem}", flush=True)
+
+    async def _body(self, scope, receive) -> bytes:
+        """Return the request's body, unpacked."""
+        body, most = bytearray(), most_bytes(scope, BODY_BYTES)
+        coding = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            body += message.get("body", b"")
+            if len(body) > most:
+                raise ApiError(too_large(most), code="request_too_large", status=413)
+            if not message.get("more_body"):
+                break
+        return await asyncio.to_thread(unpacked, bytes(body), coding.decode("latin-1"), most) if coding else bytes(body)
+
+
+async def _unless_gone(receive, work) -> None:
+    """Wait for the work. Raises Gone, and gives it up, where the caller disconnects meanwhile."""
+    work, leaving = asyncio.ensure_future(work), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise Gone
+        return work.result()
+    finally:
+        leaving.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+
+
+class Sending:
+    """The response to one request: whole, or as server-sent events. `good`: it was answered without a failure."""
+
+    def __init__(self, send):
+        self.send, self.begun, self.good = send, False, False
+
+    async def whole(self, status: int, content, headers: list = ()) -> None:
+        body = content if isinstance(content, bytes) else orjson.dumps(content)
+        await self._start(status, [(b"content-length", str(len(body)).encode()), *headers], b"application/json")
+        await self.send({"type": "http.response.body", "body": body})
+        self.good = status == 200
+
+    async def begin(self, content_type: bytes, event: dict) -> None:
+        """Start a stream with its first event."""
+        await self._start(200, [(b"cache-control", b"no-cache")], content_type)
+        await self.event(event)
+
+    async def event(self, content: dict) -> None:
+        await self._write(orjson.dumps(content))
+
+    async def done(self) -> None:
+        await self._write(b"[DONE]", last=True)
+        self.good = True
+
+    async def fail(self, problem: ApiError) -> None:
+        """Send a failure, as an event where the stream has begun."""
+        if self.begun:
+            await self._write(orjson.dumps(problem.body()), last=True)
+        else:
+            await self.whole(problem.status, problem.body(), problem.headers)
+
+    async def _start(self, status: int, headers: list, content_type: bytes) -> None:
+        self.begun = True
+        headers = [(b"content-type", content_type), *headers]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _write(self, data: bytes, last: bool = False) -> None:
+        body = b"data: %s\n\n" % data
+        await self.send({"type": "http.response.body", "body": body, "more_body": not last})
+
+
+def open_engine(folder: Path) -> Engine:
+    """Load the model with the engine for its format."""
+    path = Path(os.environ["MLP_LOADING"])
+    spec = importlib.util.spec_from_file_location("loading", path)
+    loading = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loading)
+    from chat_transformers import TransformersEngine
+
+    return TransformersEngine(loading.find(folder)[1].parent, loading.hugging_face)
+
+
+def prepared(opened: Callable[[Path], Engine], folder: Path, name: str, also: tuple[str, ...]) -> tuple[Chat, str]:
+    """Return the application that serves what `opened(folder)` returns, and the engine's format."""
+    application = Chat(opened(folder), name, also)
+    application.warm_up()
+    return application, application.engine.format
+
+
+if __name__ == "__main__":
+    serve(partial(prepared, open_engine))

@@ -1,0 +1,64 @@
+"""What computes a language model's answers, as the server (chat.py) sees it: the interface that an engine implements.
+
+An engine gets token ids and emits pieces of text. What the protocol of the API means by stop strings, limits, usage
+and streams is the server's, so that each engine means the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+STOP, LENGTH = "stop", "length"  # why an answer has ended
+
+
+class WrongPrompt(ValueError):
+    """The prompt is not one that the model takes; the message says why."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to continue a prompt: at most `most` tokens; temperature 0 takes the most probable token each time."""
+
+    most: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of an answer: text, which may be empty, the number of its tokens, and at its end STOP or LENGTH."""
+
+    text: str
+    tokens: int = 1
+    finish: str = ""
+
+
+class Engine(Protocol):
+    """Computes answers. `context`: tokens of prompt and answer together; `parallel`: answers that may be computed at
+    the same time; `chats`: the model has a template for messages.
+    """
+
+    format: str
+    context: int
+    parallel: int
+    chats: bool
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a prompt. Raises WrongPrompt."""
+
+    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
+        """Return the tokens of messages (role, content) by the model's template. Raises WrongPrompt."""
+
+    def encode_tokens(self, tokens: list[int]) -> list[int]:
+        """Return tokens that a caller sent. Raises WrongPrompt where the model does not have one."""
+
+    def generate(
+        self, tokens: list[int], options: Options, emit: Callable[[Piece], None], cancelled: threading.Event
+    ) -> None:
+        """Continue the prompt: emit its pieces, the last with `finish`. Called in a thread; ends soon after `cancelled`
+        is set.
+        """

@@ -1,0 +1,46 @@
+"""What the tests of language models share: starting chat.py, alone at a port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from apps.launching import SERVING
+from mlp.tests.patience import LIMIT_S
+from mlp.tests.servers import watch
+from models_app.launching import PROGRAM
+
+from .test_serving import ready
+
+CHAT = SERVING / "chat.py"
+SCRIPTED = Path(__file__).with_name("scripted_engine.py")
+
+
+@contextlib.contextmanager
+def chatting(folder: Path, *, python: str = sys.executable, program: Path = CHAT, name: str = "lm", **variables: str):
+    """Yield the address of the server of a language model; it must stop when asked to at the end."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [python, "-u", str(program), "--model", str(folder), "--name", name, "--also", "older"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    plain = {"MLP_LOADING": str(PROGRAM), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SERVING": str(SERVING)}
+    log = folder / "server.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, env={**os.environ, **plain, **variables}, stdout=file, stderr=file)
+    watch(process)
+    url = f"http://127.0.0.1:{port}"
+    end = time.monotonic() + LIMIT_S
+    while not ready(url):
+        assert process.poll() is None, log.read_text()[-2000:]
+        assert time.monotonic() < end, log.read_text()[-2000:]
+        time.sleep(0.05)
+    yield url
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT_S) in (0, -signal.SIGTERM), log.read_text()[-2000:]
