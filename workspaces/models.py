@@ -9,7 +9,8 @@ Workspace:
     stopped, error   --start-->  creating
     stopped, error   --erase-->  deleting  (its run is stopped, then files and row are removed)
 
-While it is starting without reserved resources it is queued. Its files stay until it is deleted.
+While it is starting without reserved resources it is queued. Its files stay until it is deleted. A stopped or failed
+one can be in the trash (trash.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
+from kernel.trash import Trashable
 
 QUEUED = _("queued")
 
@@ -46,7 +48,7 @@ class State(models.TextChoices):
 LIVE = (State.CREATING, State.READY)
 
 
-class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
+class Workspace(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     """JupyterLab beside its user's data. cpu in cores, gpu in devices, ram in MiB."""
 
     stored_by = "r.user_id"  # kernel.stored
@@ -101,6 +103,7 @@ class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
         indexes = [
             models.Index(fields=["state", "id"], name="workspace_unsteady"),
             models.Index(fields=["user", "-id"], name="workspace_newest"),
+            models.Index(fields=["trashed"], name="workspace_trash", condition=Q(trashed__isnull=False)),
         ]
 
     def __str__(self) -> str:

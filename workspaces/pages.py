@@ -19,13 +19,24 @@ from jobs import form_values
 from jobs.log import pages as log_pages
 from jobs.models import Job
 from kernel.models import history_of
-from kernel.pages import Listing, attempt, free_name, list_and_create, named, read_form, retitle, why_not
+from kernel.pages import (
+    Listing,
+    attempt,
+    free_name,
+    list_and_create,
+    named,
+    read_form,
+    retitle,
+    say_trashed,
+    shown_in_trash,
+    why_not,
+)
 from kernel.textlog import reading
 from models_app.models import Model
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import addresses, entering, launching, lifecycle, notebooks, packages, policy
+from . import addresses, entering, launching, lifecycle, notebooks, packages, policy, trash
 from .models import State, Workspace
 from .serializers import WorkspaceIn
 
@@ -46,7 +57,7 @@ LISTING = Listing(
 def workspaces(request):
     """Show the user's workspaces; a POST creates one."""
     return list_and_create(
-        request, Workspace.objects.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
+        request, Workspace.kept.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
         create=_create, fields=WorkspaceIn().fields, context=_form, opened_by={"new", "dataset", "job", "model"},
     )  # fmt: skip
 
@@ -104,6 +115,8 @@ def _own(request, name: str) -> Workspace:
 def workspace(request, name):
     """Show one workspace."""
     row = _own(request, name)
+    if row.trashed is not None:
+        return shown_in_trash(request, row)
     context = {
         "workspace": row,
         "address": addresses.address_of(request, row),
@@ -180,12 +193,13 @@ def run_notebook(request, name):
 @login_required
 @require_POST
 def delete(request, name):
-    """Delete a workspace with its files."""
+    """Move a workspace to the trash."""
     row = _own(request, name)
-    problem = attempt(lambda: lifecycle.delete_workspace(user=request.user, name=row.name, by=request.user.username))
+    problem = attempt(lambda: trash.trash(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("workspace", name=name)
+    say_trashed(request, row)
     return redirect("workspaces")
 
 

@@ -64,6 +64,7 @@ class WorkspaceOut(serializers.Serializer):
     )
     stops = serializers.DateTimeField(allow_null=True, help_text="when it is stopped, once its owner has been warned")
     created = serializers.DateTimeField()
+    trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
     url = serializers.SerializerMethodField(help_text="its address, for its owner's browser")
 
     def get_url(self, workspace: Workspace) -> str:

@@ -6,17 +6,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import ModuleType
 
 from django.utils import timezone
 
 from accounts.models import User
-from workspaces import lifecycle
+from workspaces import lifecycle, trash
 from workspaces.models import Workspace
 
 from .stepping_verbs import Effect
+from .trash_verbs import of_trash
 
-LOCKLESS = {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop"}
-LOCKLESS |= {"require_startable"}
+LOCKLESS = {
+    lifecycle: {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop", "require_startable"},
+    trash: set(),
+}
+
+
+def make(user: Callable[[], User], hold: Callable[..., Workspace], **fields) -> Workspace:
+    """Return a workspace of a new user with its resource request."""
+    owner = user()
+    row = Workspace.objects.create(user=owner, tenant=owner.tenant, name="lab", cpu=0, ram=1, **fields)
+    return hold(row, lifecycle, ram=1)
+
+
+def cases(user: Callable[[], User], hold: Callable[..., Workspace]) -> dict[ModuleType, Callable[[], Iterator]]:
+    """Return the verbs of each module."""
+    return {
+        lifecycle: lambda: of_workspaces(user, hold),
+        trash: lambda: of_trash(trash, lambda **fields: make(user, hold, **fields)),
+    }
 
 
 def of_workspaces(
@@ -66,10 +85,7 @@ def of_workspaces(
         ("forget", {"state": "deleting"}, lambda row: lifecycle.forget(row.pk)),
         ("forget: once ready", served, lambda row: lifecycle.forget(row.pk)),
     ]:
-        owner = user()
-        values = {"run_name": "run", "reserved": True, **fields}
-        row = Workspace.objects.create(user=owner, tenant=owner.tenant, name="lab", cpu=0, ram=1, **values)
-        hold(row, lifecycle, ram=1)
+        row = make(user, hold, **{"run_name": "run", "reserved": True, **fields})
         yield verb, row, lambda call=call, row=row: call(row)
 
 

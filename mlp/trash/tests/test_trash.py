@@ -14,6 +14,7 @@ import apps.reconcile
 import datasets.reconcile
 import jobs.reconcile
 import models_app.reconcile
+import workspaces.reconcile
 from aiops import logstore
 from aiops.intake import accept
 from apps import lifecycle
@@ -30,17 +31,19 @@ from mlp.trash import kinds
 from models_app.models import Model
 from resources import tcc
 from resources.models import ResourceRequest, Tenant
+from workspaces.models import Workspace
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
-KINDS = {"job": "jobs", "dataset": "datasets", "model": "models", "application": "apps"}
-MODELS = {"job": Job, "dataset": Dataset, "model": Model, "application": Application}
+KINDS = {"job": "jobs", "dataset": "datasets", "model": "models", "application": "apps", "workspace": "workspaces"}
+MODELS = {"job": Job, "dataset": Dataset, "model": Model, "application": Application, "workspace": Workspace}
 FOLDERS = {
     "job": lambda: storage.job_dir("alice", "thing"), "dataset": lambda: storage.dataset_dir("alice", "thing"),
     "model": lambda: storage.model_dir("alice", "thing"),
     "application": lambda: storage.root() / "apps" / "alice" / "thing",
+    "workspace": lambda: storage.root() / "workspaces" / "alice" / "thing",
 }  # fmt: skip
-STATES = {"job": "finished", "dataset": "ready", "model": "ready", "application": "error"}
+STATES = {"job": "finished", "dataset": "ready", "model": "ready", "application": "error", "workspace": "error"}
 each_kind = pytest.mark.parametrize("kind", few(KINDS, 2))
 
 
@@ -70,7 +73,7 @@ def listed(client) -> list[tuple[str, str]]:
 
 
 def purge() -> None:
-    for each in (jobs, apps, models_app, datasets):
+    for each in (jobs, apps, models_app, datasets, workspaces):
         each.reconcile.run()
 
 
@@ -111,6 +114,7 @@ class TestEveryKind:
         bodies = {
             "job": {"entry": "train.py"}, "dataset": {"size": 1}, "model": {"src": "home/model.pt"},
             "application": {"model_name": "net", "cpu": 0.1, "ram": 100},
+            "workspace": {"cpu": 0.1, "ram": 400},
         }  # fmt: skip
         refusal = as_alice.refused("post", f"users/alice/{KINDS[kind]}", {"name": "thing", **bodies[kind]})
         assert refusal.endswith("named thing; it is in the trash")
