@@ -49,6 +49,7 @@ class WorkspaceAdmin(OwnedAdmin):
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("ordered", "address"), ("active", "busy"))}),
         (_("When"), {"fields": (("created", "ready_since"), ("idle_minutes", "hours"), ("stops", "trashed"))}),
+        (_("Guests"), {"fields": ("guests_text",)}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
     verbs = {
@@ -87,6 +88,12 @@ class WorkspaceAdmin(OwnedAdmin):
     def request_link(self, row: Workspace) -> str:
         pk = lifecycle.request_id(row.pk)
         return link(object_url("resourcerequest", pk), pk)
+
+    @display(description=_("guests"))
+    def guests_text(self, row: Workspace) -> str:
+        guests = row.guests.order_by("user__username").values_list("user__username", "accepted")
+        shown = [name if accepted else gettext("%(user)s (invited)") % {"user": name} for name, accepted in guests]
+        return ", ".join(shown) or "–"
 
     @display(description=_("log"))
     def log_end(self, row: Workspace) -> SafeString:

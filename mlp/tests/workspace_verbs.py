@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from types import ModuleType
 
 from django.utils import timezone
 
 from accounts.models import User
-from workspaces import lifecycle, trash
-from workspaces.models import Workspace
+from workspaces import guests, lifecycle, trash
+from workspaces.models import Guest, Workspace
 
 from .stepping_verbs import Effect
 from .trash_verbs import of_trash
@@ -20,6 +21,7 @@ from .trash_verbs import of_trash
 LOCKLESS = {
     lifecycle: {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop", "require_startable"},
     trash: set(),
+    guests: {"require_open", "end_all", "close_later", "close_links"},
 }
 
 
@@ -35,7 +37,28 @@ def cases(user: Callable[[], User], hold: Callable[..., Workspace]) -> dict[Modu
     return {
         lifecycle: lambda: of_workspaces(user, hold),
         trash: lambda: of_trash(trash, lambda **fields: make(user, hold, **fields)),
+        guests: lambda: of_guests(user, hold),
     }
+
+
+def of_guests(
+    user: Callable[[], User], hold: Callable[..., Workspace]
+) -> Iterator[tuple[str, Workspace, Callable[[], object]]]:
+    """Yield each verb about a guest with the workspace that it locks, and a call of it."""
+    for verb in ("invite", "accept", "remove"):
+        row, person = make(user, hold, state="stopped"), user()
+        if verb != "invite":
+            Guest.objects.create(workspace=row, user=person)
+        whose = {"owner": row.user.username, "name": "lab", "by": "test"}
+        yield (
+            verb,
+            row,
+            {
+                "invite": partial(guests.invite, user=row.user, name="lab", guest=person.username, by="test"),
+                "accept": partial(guests.accept, user=person, **whose),
+                "remove": partial(guests.remove, guest=person.username, **whose),
+            }[verb],
+        )
 
 
 def of_workspaces(
