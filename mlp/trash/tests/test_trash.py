@@ -15,6 +15,7 @@ import datasets.reconcile
 import jobs.reconcile
 import models_app.reconcile
 import workspaces.reconcile
+from accounts.models import Notice
 from aiops import logstore
 from aiops.intake import accept
 from apps import lifecycle
@@ -86,6 +87,7 @@ def age(kind: str, days: float = 0) -> None:
 class TestEveryKind:
     def test_it_is_listed_there_and_nowhere_else_and_restored_as_it_was(self, kind, thing, as_alice, as_bob):
         row, address = thing(kind), f"users/alice/{KINDS[kind]}"
+        told = Notice.objects.count()
         before = as_alice.call("get", f"{address}/thing").json()
         gone = as_alice.call("delete", f"{address}/thing?trash=1")
         assert (gone.status_code, gone.json()["trashed"] is not None) == (200, True)
@@ -104,6 +106,7 @@ class TestEveryKind:
         assert list(changes[:2]) == ["restore", "trash"]
         refusal = as_alice.refused("put", "users/alice/trash:restore", {"kind": kind, "name": "thing"})
         assert "is not in the trash" in refusal
+        assert Notice.objects.count() == told  # it has not failed once more
 
     def test_its_name_stays_taken(self, kind, thing, alice, as_alice, home):
         thing(kind)
