@@ -125,9 +125,9 @@ def _in_cooldown(user: User, change: StateChange) -> bool:
 def _matters(change: StateChange) -> bool:
     """Return whether the change is worth a notice: a finished job, or a failure that its owner did not cause.
 
-    A run that had ended when it was imported is not.
+    A run that had ended when it was imported is not, nor is what leaves the state as it was: a move to the trash.
     """
-    if change.transition == "create":
+    if change.transition == "create" or change.source == change.target:
         return False
     if (change.kind, change.target) in GOOD_ENDS or (change.kind, change.transition) == DOWN:
         return True

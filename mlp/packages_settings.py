@@ -21,6 +21,15 @@ PIP_EXTRA_INDEX_URL = PACKAGES.urls(
 PIP_PROXY = PACKAGES.url(
     "MLP_PIP_PROXY", ("http", "https"), help="the proxy by which pip reaches the indexes. Runs can read it"
 )
+PIP_TIMEOUT_S = PACKAGES.integer(
+    "MLP_PIP_TIMEOUT_S",
+    15,
+    1,
+    600,
+    unit="s",
+    help="how long an index may take to answer pip. One that does not is asked three times in all; then the "
+    "installation fails",
+)
 NOTEBOOK_PACKAGES = PACKAGES.items(
     "MLP_NOTEBOOK_PACKAGES",
     default="nbclient>=0.10,ipykernel>=6.29",

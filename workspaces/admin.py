@@ -1,4 +1,4 @@
-"""Workspaces in the admin site: list, end of the log, stop, start, delete. An administrator cannot open one."""
+"""Workspaces in the admin site: list, end of the log, stop, start, trash, delete. An administrator cannot open one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from unfold.decorators import display
 from jobs import logs
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url
+from kernel.admin_trash import TrashFilter, trash_verbs
 
-from . import lifecycle
+from . import lifecycle, trash
 from .api import read_log
 from .launching import log_file
 from .models import Workspace
@@ -37,7 +38,7 @@ def delete(workspace: Workspace, *, by: str) -> None:
 class WorkspaceAdmin(OwnedAdmin):
     icon = "terminal"
     list_display = ("name", "title", "user_link", "state_badge", "asked", "busy", "active", "why", "created_at")
-    list_filter = ("state", "tenant")
+    list_filter = ("state", TrashFilter, "tenant")
     search_fields = ("name", "title", "user__username", "reason")
     search_help_text = _("Name, title, username or reason")
     date_hierarchy = "created"
@@ -47,7 +48,8 @@ class WorkspaceAdmin(OwnedAdmin):
         (None, {"fields": (("name", "user_link"), ("state_badge", "environment"), "reason_text")}),
         (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("ordered", "address"), ("active", "busy"))}),
-        (_("When"), {"fields": (("created", "ready_since"), ("idle_minutes", "hours"), "stops")}),
+        (_("When"), {"fields": (("created", "ready_since"), ("idle_minutes", "hours"), ("stops", "trashed"))}),
+        (_("Guests"), {"fields": ("guests_text",)}),
         (_("End of the log"), {"fields": ("log_end",)}),
     )
     verbs = {
@@ -59,8 +61,14 @@ class WorkspaceAdmin(OwnedAdmin):
             icon="stop_circle",
         ),
         "start": Verb(
-            label=_("Start"), run=start, transition="start", check=lifecycle.require_startable, icon="play_circle"
+            label=_("Start"),
+            run=start,
+            transition="start",
+            when=lambda workspace: workspace.trashed is None,
+            check=lifecycle.require_startable,
+            icon="play_circle",
         ),
+        **trash_verbs(trash.trash, trash.restore),
         "delete": Verb(
             label=_("Delete"),
             run=delete,
@@ -80,6 +88,12 @@ class WorkspaceAdmin(OwnedAdmin):
     def request_link(self, row: Workspace) -> str:
         pk = lifecycle.request_id(row.pk)
         return link(object_url("resourcerequest", pk), pk)
+
+    @display(description=_("guests"))
+    def guests_text(self, row: Workspace) -> str:
+        guests = row.guests.order_by("user__username").values_list("user__username", "accepted")
+        shown = [name if accepted else gettext("%(user)s (invited)") % {"user": name} for name, accepted in guests]
+        return ", ".join(shown) or "–"
 
     @display(description=_("log"))
     def log_end(self, row: Workspace) -> SafeString:

@@ -11,9 +11,9 @@ from jobs.log.calls import HITS, LINES, answer_hits, answer_lines
 from kernel.effects import DESTROY, READ
 from kernel.locking import Missing
 from kernel.titles import TitleIn, set_title
-from kernel.views import Call, ContractView, query_int, whole
+from kernel.views import TRASH, Call, ContractView, query_int, to_trash, whole
 
-from . import launching, lifecycle
+from . import launching, lifecycle, trash
 from .models import LIVE, State, Workspace
 from .serializers import WorkspaceIn, WorkspaceOut
 
@@ -48,22 +48,21 @@ class WorkspaceList(WorkspaceView):
         return self.answer(lifecycle.create_workspace(user=self.owner, by=self.by, **self.body()))
 
     def get(self, request, user):
-        return self.page(self.rows())
+        return self.page(self.rows().filter(trashed=None))
 
 
 class WorkspaceDetail(WorkspaceView):
-    """DELETE removes its files, too."""
-
     calls = {
         "GET": Call("Get a workspace", READ, out=WorkspaceOut),
-        "DELETE": Call("Delete a stopped or failed workspace with its files", DESTROY, out=WorkspaceOut),
+        "DELETE": Call("Delete a stopped or failed workspace with its files", DESTROY, out=WorkspaceOut, query=TRASH),
     }
 
     def get(self, request, user, name):
         return self.answer(self.workspace(name))
 
     def delete(self, request, user, name):
-        return self.answer(lifecycle.delete_workspace(user=self.owner, name=name, by=self.by))
+        verb = trash.trash if to_trash(request) else lifecycle.delete_workspace
+        return self.answer(verb(user=self.owner, name=name, by=self.by))
 
 
 class WorkspaceEdit(WorkspaceView):

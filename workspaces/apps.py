@@ -1,10 +1,11 @@
-"""The Django app, which acts on the deregistration of users."""
+"""The Django app, which acts on the deregistration of users, and on the ends of sessions, tokens and memberships."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.db.models.signals import post_delete, post_save
 from django.utils.translation import gettext_lazy as _
 
 
@@ -14,28 +15,35 @@ class WorkspacesConfig(AppConfig):
 
     def ready(self) -> None:
         # models can be imported only here
-        lifecycle = import_module("workspaces.lifecycle")
+        lifecycle, guests = import_module("workspaces.lifecycle"), import_module("workspaces.guests")
 
         def end_workspaces(sender, user, by, **_):
             lifecycle.delete_all_of(user, by)
+            guests.end_all(user.pk, by)
 
         deregistered = import_module("accounts.lifecycle").deregistered
         deregistered.connect(end_workspaces, weak=False, dispatch_uid="workspaces.end_workspaces")
         import_module("resources.admission_hooks").register(lifecycle.admit)
 
-        def close_links(**whose):
-            ready = self.get_model("Workspace").objects.filter(state="ready", **whose)
-            for owner in ready.values_list("user", flat=True).distinct():
-                # later than the gateway remembers the login: else a page would connect again in between
-                after_commit.enqueue("workspaces.close_ended", owner, delay_ms=int(2000 * gateway.PLACE_S))
-
         def close_links_of_sessions(sender, user, **_):
-            close_links(user=user)
+            guests.close_links(pk=user.pk)
 
         def close_links_of_tokens(sender, pks, **_):
-            close_links(user__tokens__in=pks)
+            guests.close_links(tokens__in=pks)
 
-        after_commit, gateway = import_module("kernel.after_commit"), import_module("workspaces.gateway")
+        accounts = import_module("accounts.models")
+
+        def end_invitations(sender, instance, **_):
+            guests.end_all(instance.user_id, "platform", instance.tenant_id)
+
+        def end_invitations_of_viewers(sender, instance, **_):
+            if instance.role not in accounts.SUBMITTING:
+                end_invitations(sender, instance)
+
+        which = {"sender": accounts.Membership, "weak": False}
+        post_delete.connect(end_invitations, dispatch_uid="workspaces.invitations", **which)
+        post_save.connect(end_invitations_of_viewers, dispatch_uid="workspaces.invitations_of_viewers", **which)
+
         sessions, tokens = import_module("accounts.sessions"), import_module("accounts.tokens")
         sessions.ended.connect(close_links_of_sessions, weak=False, dispatch_uid="workspaces.links")
         tokens.changed.connect(close_links_of_tokens, weak=False, dispatch_uid="workspaces.links_of_tokens")

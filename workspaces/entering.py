@@ -1,7 +1,8 @@
-"""How the browser of a workspace's owner is let in at the workspaces' gateway, which is another origin than the pages.
+"""How the browser of a workspace's owner or guest is let in at the workspaces' gateway, which is another origin than
+the pages.
 
     1. the gateway gives a browser that it does not know a random cookie, and sends it to the platform's page `enter`
-    2. the page knows the owner by their session there. It makes a code for that browser, by the digest of that cookie,
+    2. the page knows the user by their session there. It makes a code for that browser, by the digest of that cookie,
        and sends the browser back with it. A code is good for one use, one workspace and a minute
     3. the gateway takes the code of the browser that has the cookie, and gives it a login: a cookie of the workspace's
        path, which no script can read
@@ -9,11 +10,13 @@
 So a code that somebody else has made is of no use: who sends a link with it cannot have others open a workspace that is
 not theirs, whose pages could then act on theirs, which share an origin unless MLP_WORKSPACE_URL has a `*`.
 
-A client of SSH has no browser: its login is a token of the owner that may do everything.
+A guest has accepted the invitation before (guests.py): nobody is led into a workspace of others by a link alone.
 
-A login ends with the session at the platform, or the token, and with it the websockets that it has opened
-(launching.close_ended). Codes and logins are in Valkey; where they are lost, a browser is let in again by itself. No
-token or session of the platform ever reaches a workspace.
+A client of SSH has no browser: its login is a token of the owner that may do everything. Guests have no SSH.
+
+A login ends with the session at the platform, the token or the invitation, and with it the websockets that it has
+opened (launching.close_ended). Codes and logins are in Valkey; where they are lost, a browser is let in again by
+itself. No token or session of the platform ever reaches a workspace.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ from django.core.cache import cache
 
 from accounts import tokens
 
-from .models import Workspace
+from .models import Guest, Workspace
 
 CODE_S = 60
 LOGIN_S = 24 * 3600
+PLACE_S = 1.0  # how long the gateway remembers what is known of a login
 CODES, LOGINS = "workspace-code:", "workspace-login:"
 TOKEN, MARK = "mlp_", "token:"  # how tokens begin, and what is kept of one
 
@@ -54,10 +58,10 @@ def digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def make_code(workspace: Workspace, session: str, mark: str) -> str:
-    """Return a code for the browser whose random cookie has the digest `mark`."""
+def make_code(workspace: Workspace, user: int, session: str, mark: str) -> str:
+    """Return a code for the browser of this user whose random cookie has the digest `mark`."""
     code = secrets.token_urlsafe(32)
-    cache.set(CODES + digest(code), (*Login(workspace.pk, workspace.user_id, session), mark), CODE_S)
+    cache.set(CODES + digest(code), (*Login(workspace.pk, user, session), mark), CODE_S)
     return code
 
 
@@ -76,8 +80,8 @@ def redeem(code: str, cookie: str, workspace: Workspace) -> str:
 
 
 def is_let_in(text: str, workspace: int, owner: int) -> bool:
-    """Return whether a login is one of this workspace's owner, whose session at the platform has not ended, or a token
-    of theirs that may do everything.
+    """Return whether a login is one of this workspace's owner or of a guest, whose session at the platform has not
+    ended, or a token of the owner that may do everything.
     """
     if text.startswith(TOKEN):
         holder = tokens.user_holder(text)
@@ -93,8 +97,12 @@ def is_valid(login_digest: str, workspace: int, owner: int) -> bool:
     if found is None:
         return False
     login = Login(*found)
-    if (login.workspace, login.user) != (workspace, owner):
+    if login.workspace != workspace or not _may_enter(workspace, login.user, owner):
         return False
     store = import_module(settings.SESSION_ENGINE).SessionStore(login.session)
     user = auth.get_user(SimpleNamespace(session=store))  # anonymous after a log-out or a change of password
-    return user.is_authenticated and user.is_active and user.pk == owner
+    return user.is_authenticated and user.is_active and user.pk == login.user
+
+
+def _may_enter(workspace: int, user: int, owner: int) -> bool:
+    return user == owner or Guest.objects.filter(workspace=workspace, user=user).let_in().exists()

@@ -33,7 +33,6 @@ from .models import State, Workspace
 
 CSP = "default-src 'none'; style-src 'self'"
 OWN_SITE = ("", "none", "same-origin")
-PLACE_S = 1.0  # how long what the database says of a login is remembered
 MAX_PLACES = 10_000
 MARK_S = 600
 SSH = "-ssh"
@@ -62,7 +61,9 @@ def mark_name() -> str:
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
-    """Return 204 with X-Workspace-Base, -Secret and -Login for the owner's browser or client of SSH, else 403."""
+    """Return 204 with X-Workspace-Base, -Secret and -Login for the browser of the owner or a guest,
+    and the owner's client of SSH, else 403.
+    """
     user, name = _named(request.META)
     if not addresses.is_right_host(request.META.get("HTTP_HOST", ""), user) or not is_own_page(request.META):
         return HttpResponse(status=403)
@@ -105,7 +106,7 @@ def is_own_page(meta: Mapping[str, str]) -> bool:
 
 
 def _place(user: str, name: str, login: str) -> Place | None:
-    """Return where the workspace is, for its owner's login."""
+    """Return where the workspace is, for a login of its owner or of a guest."""
     now, key = time.monotonic(), (user, name, login)
     place = _places.get(key)
     if place is not None and now < place.until:
@@ -121,7 +122,7 @@ def _place(user: str, name: str, login: str) -> Place | None:
         return None
     if len(_places) >= MAX_PLACES:
         _places.clear()
-    place = _places[key] = Place(base, proof.secret(row[2]), now + PLACE_S)
+    place = _places[key] = Place(base, proof.secret(row[2]), now + entering.PLACE_S)
     return place
 
 
@@ -160,7 +161,7 @@ def _to_platform(request: HttpRequest, user: str, name: str) -> HttpResponse:
         cookie = secrets.token_urlsafe(32)
     wanted = request.META.get("HTTP_X_WORKSPACE_URI", "")
     query = urlencode({"mark": entering.digest(cookie), "next": wanted})
-    page = f"{addresses.platform(request)}/workspaces/{quote(name)}/enter?{query}"
+    page = f"{addresses.platform(request)}/workspaces/of/{quote(user)}/{quote(name)}/enter?{query}"
     response = HttpResponseRedirect(page, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
     _set_cookie(response, mark_name(), cookie, user, name, MARK_S)
     return response

@@ -20,7 +20,7 @@ from datasets import sources
 from jobs import checks
 from jobs.models import Job
 from jobs.packages.named import references
-from kernel import after_commit, broker
+from kernel import after_commit, broker, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import DELETING, Missing, WrongState, locked
@@ -80,9 +80,16 @@ def create_workspace(
             reserve(workspace)
     except IntegrityError as problem:
         if violated(problem) == "workspace_name_once_per_user":
-            raise Refused("you already have a workspace named %(name)s", field="name", name=name)
+            raise Refused(_taken(user, name), field="name")
         raise
     return workspace
+
+
+def _taken(user, name: str) -> Message:
+    """Return why the name is not free."""
+    if Workspace.objects.filter(user=user, name=name).exclude(trashed=None).exists():
+        return Message("you already have a workspace named %(name)s; it is in the trash", name=name)
+    return Message("you already have a workspace named %(name)s", name=name)
 
 
 def _job(user, name: str) -> Job:
@@ -253,11 +260,12 @@ def start_workspace(*, user, name: str, by: str) -> Workspace:
     """Move a stopped or failed workspace to creating, with the files that it had; without free resources it is queued.
 
     Raises Missing when its owner is not in the tenant any more; Refused when it needs more than the tenant has now, or
-    that allows no workspaces;
-    Fault, with nothing stored, when the task queue is not available.
+    that allows no workspaces; WrongState for one in the trash; Fault, with nothing stored, when the task queue is not
+    available.
     """
     broker.require()
     with locked(Workspace, user=user, name=name) as workspace:
+        trash.require_kept(workspace)
         workspace.start(by=by)
         require_startable(workspace)
         workspace.queued, workspace.stops = timezone.now(), None
@@ -315,9 +323,13 @@ def keep(*, user, name: str, by: str) -> Workspace:
     return workspace
 
 
-def delete_workspace(*, user, name: str, by: str) -> Workspace:
-    """Move a stopped or failed workspace to deleting; a task removes its files."""
+def delete_workspace(*, user, name: str, by: str, trashed: datetime | None = None) -> Workspace:
+    """Move a stopped or failed workspace to deleting; a task removes its files.
+
+    `trashed`: only if it has been in the trash since then.
+    """
     with locked(Workspace, user=user, name=name) as workspace:
+        trash.require_since(workspace, trashed)
         _erase(workspace, by)
     return workspace
 

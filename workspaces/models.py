@@ -9,7 +9,8 @@ Workspace:
     stopped, error   --start-->  creating
     stopped, error   --erase-->  deleting  (its run is stopped, then files and row are removed)
 
-While it is starting without reserved resources it is queued. Its files stay until it is deleted.
+While it is starting without reserved resources it is queued. Its files stay until it is deleted. A stopped or failed
+one can be in the trash (trash.py).
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 
+from accounts.models import SUBMITTING
+from accounts.models import State as AccountState
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
+from kernel.trash import Trashable
 
 QUEUED = _("queued")
 
@@ -46,7 +50,7 @@ class State(models.TextChoices):
 LIVE = (State.CREATING, State.READY)
 
 
-class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
+class Workspace(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     """JupyterLab beside its user's data. cpu in cores, gpu in devices, ram in MiB."""
 
     stored_by = "r.user_id"  # kernel.stored
@@ -101,6 +105,7 @@ class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
         indexes = [
             models.Index(fields=["state", "id"], name="workspace_unsteady"),
             models.Index(fields=["user", "-id"], name="workspace_newest"),
+            models.Index(fields=["trashed"], name="workspace_trash", condition=Q(trashed__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -200,3 +205,46 @@ class Workspace(ConcurrentTransitionMixin, Titled, Lifecycle):
     )
     def erase(self, *, by, reason=""):
         """stopped, error > deleting."""
+
+
+class Guests(models.QuerySet):
+    """Guests of workspaces."""
+
+    def standing(self) -> Guests:
+        """Return those whose invitation is in force: they are active and may submit to the workspace's tenant, whose
+        policy allows workspaces; the workspace is not in the trash.
+        """
+        return self.exclude(workspace__state=State.DELETING).filter(
+            user__state=AccountState.ACTIVED, workspace__tenant__allows_workspaces=True, workspace__trashed=None,
+            user__memberships__tenant=F("workspace__tenant"), user__memberships__role__in=SUBMITTING,
+        )  # fmt: skip
+
+    def let_in(self) -> Guests:
+        """Return those who may enter now: they have accepted the invitation."""
+        return self.standing().exclude(accepted=None)
+
+
+class Guest(models.Model):
+    """A user whom the owner of a workspace has invited to it, and who may enter once they have accepted. Written only
+    through workspaces.guests.
+    """
+
+    workspace = models.ForeignKey(
+        Workspace, on_delete=models.CASCADE, related_name="guests", verbose_name=_("workspace")
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="invitations", verbose_name=_("guest")
+    )
+    invited = models.DateTimeField(_("invited"), auto_now_add=True)
+    accepted = models.DateTimeField(_("accepted"), null=True, blank=True)
+
+    objects = Guests.as_manager()
+
+    class Meta:
+        db_table = "workspace_guest"
+        verbose_name = _("guest")
+        verbose_name_plural = _("guests")
+        constraints = [models.UniqueConstraint(fields=["workspace", "user"], name="workspace_guest_once")]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.workspace}"

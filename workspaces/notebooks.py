@@ -16,7 +16,7 @@ from jobs.artifacts import outputs
 from jobs.code import snapshot_code
 from jobs.models import Job
 from jobs.models.submission import NOTEBOOK
-from kernel import names, storage
+from kernel import names, storage, trash
 from kernel.errors import Refused
 from kernel.pages import free_name
 from snapshots import scan
@@ -45,6 +45,7 @@ def submit(workspace: Workspace, entry: str, args: list[str], *, by: str) -> Job
     """Create a job that executes the notebook as it is on the disk, with the workspace's resources, datasets and
     environment. Raises as create_job.
     """
+    trash.require_kept(workspace)
     user, home = workspace.user, home_of(workspace)
     names.entry(entry)
     if not _is_entry(entry) or (file := storage.open_file(home, entry)) is None:

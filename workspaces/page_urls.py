@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import pages
+from . import guest_pages, pages
 
 urlpatterns = [
     path("workspaces", pages.workspaces, name="workspaces"),
@@ -16,4 +16,8 @@ urlpatterns = [
     path("workspaces/<str:name>/change", pages.change, name="workspace_change"),
     path("workspaces/<str:name>/delete", pages.delete, name="workspace_delete"),
     path("workspaces/<str:name>/enter", pages.enter, name="workspace_enter"),
+    path("workspaces/<str:name>/guests", guest_pages.change, name="workspace_guests"),
+    path("workspaces/of/<seg:owner>/<seg:name>", guest_pages.invitation, name="guest_workspace"),
+    path("workspaces/of/<seg:owner>/<seg:name>/answer", guest_pages.answer, name="guest_answer"),
+    path("workspaces/of/<seg:owner>/<seg:name>/enter", guest_pages.enter, name="guest_enter"),
 ]

@@ -19,17 +19,29 @@ from jobs import form_values
 from jobs.log import pages as log_pages
 from jobs.models import Job
 from kernel.models import history_of
-from kernel.pages import Listing, attempt, free_name, list_and_create, named, read_form, retitle, why_not
+from kernel.pages import (
+    Listing,
+    attempt,
+    free_name,
+    list_and_create,
+    named,
+    read_form,
+    retitle,
+    say_trashed,
+    shown_in_trash,
+    why_not,
+)
 from kernel.textlog import reading
 from models_app.models import Model
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import addresses, entering, launching, lifecycle, notebooks, packages, policy
-from .models import State, Workspace
+from . import addresses, entering, guests, launching, lifecycle, notebooks, packages, policy, trash
+from .models import Guest, State, Workspace
 from .serializers import WorkspaceIn
 
 HISTORY_SHOWN = 50
+UNSTEADY = (State.CREATING, State.STOPPING, State.DELETING)
 MARK = re.compile(r"[0-9a-f]{64}")
 LISTING = Listing(
     heading=gettext_lazy("Workspaces"),
@@ -46,7 +58,7 @@ LISTING = Listing(
 def workspaces(request):
     """Show the user's workspaces; a POST creates one."""
     return list_and_create(
-        request, Workspace.objects.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
+        request, Workspace.kept.select_related("user"), LISTING, "workspaces/workspaces.html", states=State.choices,
         create=_create, fields=WorkspaceIn().fields, context=_form, opened_by={"new", "dataset", "job", "model"},
     )  # fmt: skip
 
@@ -54,9 +66,11 @@ def workspaces(request):
 def _form(request) -> dict:
     tenant = Tenant.objects.get(pk=request.user.tenant_id)
     form = _first_values(request, tenant)
+    invitations = Guest.objects.filter(user=request.user).standing()
     usual_idle, usual_hours = policy.most(tenant)
     return {
         "form": {**form, **request.POST.dict()},
+        "invitations": invitations.select_related("workspace__user", "workspace__tenant").order_by("-pk"),
         "ready": sources.offered(request.user),
         "chosen": request.POST.getlist("datasets") if request.method == "POST" else form["datasets"],
         "most_idle": settings.WORKSPACE_IDLE_MINUTES,
@@ -91,7 +105,8 @@ def _first_values(request, tenant: Tenant) -> dict:
     return values
 
 
-def _own(request, name: str) -> Workspace:
+def own(request, name: str) -> Workspace:
+    """Return the user's workspace of that name. Raises Http404."""
     if "\x00" in name:
         raise Http404
     return get_object_or_404(
@@ -103,7 +118,9 @@ def _own(request, name: str) -> Workspace:
 @require_GET
 def workspace(request, name):
     """Show one workspace."""
-    row = _own(request, name)
+    row = own(request, name)
+    if row.trashed is not None:
+        return shown_in_trash(request, row)
     context = {
         "workspace": row,
         "address": addresses.address_of(request, row),
@@ -114,7 +131,9 @@ def workspace(request, name):
         "active": row.is_live,
         "startable": row.state in (State.STOPPED, State.ERROR),
         "unstartable": why_not(lambda: lifecycle.require_startable(row)) if not row.is_live else "",
-        "unsteady": row.state in (State.CREATING, State.STOPPING, State.DELETING),
+        "unsteady": row.state in UNSTEADY,
+        "guests": row.guests.select_related("user").order_by("user__username"),
+        "uninvitable": why_not(lambda: guests.require_open(row)),
         "idle": row.stops is not None and row.ends != row.stops and row.tenant.allows_workspaces,
     }
     return render(request, "workspaces/workspace.html", context)
@@ -124,7 +143,7 @@ def workspace(request, name):
 @require_GET
 def workspace_log(request, name):
     """Show the whole log."""
-    row = _own(request, name)
+    row = own(request, name)
     context = {"workspace": row, "active": row.is_live, **log_pages.context_of(launching.log_file(row))}
     return render(request, "workspaces/log.html", context)
 
@@ -133,7 +152,7 @@ def workspace_log(request, name):
 @require_GET
 def workspace_log_file(request, name):
     """Send the whole log as a file."""
-    return log_pages.download(launching.log_file(_own(request, name)), name)
+    return log_pages.download(launching.log_file(own(request, name)), name)
 
 
 @login_required
@@ -146,7 +165,7 @@ def title(request, name):
 @require_POST
 def change(request, name):
     """Do what the button `do` says: stop, start or keep."""
-    row = _own(request, name)
+    row = own(request, name)
     key = {"user": request.user, "name": row.name, "by": request.user.username}
     verbs = {
         "stop": lambda: lifecycle.stop_workspace(**key),
@@ -164,7 +183,7 @@ def change(request, name):
 @require_POST
 def run_notebook(request, name):
     """Submit a job that executes a notebook of the workspace, and show it."""
-    row, made = _own(request, name), []
+    row, made = own(request, name), []
 
     def submit() -> None:
         args = form_values.arguments(request.POST.get("args", ""))
@@ -180,24 +199,29 @@ def run_notebook(request, name):
 @login_required
 @require_POST
 def delete(request, name):
-    """Delete a workspace with its files."""
-    row = _own(request, name)
-    problem = attempt(lambda: lifecycle.delete_workspace(user=request.user, name=row.name, by=request.user.username))
+    """Move a workspace to the trash."""
+    row = own(request, name)
+    problem = attempt(lambda: trash.trash(user=request.user, name=row.name, by=request.user.username))
     if problem:
         messages.error(request, problem)
         return redirect("workspace", name=name)
+    say_trashed(request, row)
     return redirect("workspaces")
 
 
 @login_required
 @require_GET
 def enter(request, name):
-    """Send the browser back to the workspaces' gateway with a code (entering.py)."""
-    row = _own(request, name)
+    """Let the owner's browser in."""
+    return let_in(request, own(request, name))
+
+
+def let_in(request, row: Workspace):
+    """Send the browser back to the workspaces' gateway with a code (entering.py), for the user of the request."""
     mark = request.GET.get("mark", "")
     if not MARK.fullmatch(mark):
         return redirect(addresses.address_of(request, row))
-    code = entering.make_code(row, request.session.session_key, mark)
+    code = entering.make_code(row, request.user.pk, request.session.session_key, mark)
     query = urlencode({"code": code, "next": request.GET.get("next", "")[:2000]})
     origin = addresses.origin(request, row.user.username)
     response = redirect(f"{origin}/{row.user.username}/{row.name}/-enter?{query}")

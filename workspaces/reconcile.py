@@ -7,10 +7,11 @@ down is started again. An error with one does not affect the others.
 from __future__ import annotations
 
 from django.db.models import QuerySet
+from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import launching, lifecycle
+from . import launching, lifecycle, trash
 from .models import LIVE, State, Workspace
 
 
@@ -21,6 +22,7 @@ def run() -> None:
     for workspace in rows.filter(state__in=LIVE, reserved=True):
         healing.attempt(launching.poll, workspace)
     healing.attempt(launching.sweep)
+    healing.attempt(trash.purge, timezone.now())
     stopping = Workspace.objects.filter(state=State.STOPPING).exclude(run_name="")
     for pk, run_name in stopping.values_list("pk", "run_name"):
         healing.attempt(launching.stop, pk, run_name, False)

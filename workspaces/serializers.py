@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.packages.named.serializers import EnvironmentField
@@ -10,7 +12,7 @@ from kernel.fields import JobDatasetField, NameField, StrictInt, StrictSerialize
 from kernel.resource_fields import CpuField, GpuField, RamField
 
 from .addresses import address_of
-from .models import State, Workspace
+from .models import Guest, State, Workspace
 
 
 class WorkspaceIn(StrictSerializer):
@@ -64,6 +66,7 @@ class WorkspaceOut(serializers.Serializer):
     )
     stops = serializers.DateTimeField(allow_null=True, help_text="when it is stopped, once its owner has been warned")
     created = serializers.DateTimeField()
+    trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
     url = serializers.SerializerMethodField(help_text="its address, for its owner's browser")
 
     def get_url(self, workspace: Workspace) -> str:
@@ -71,3 +74,24 @@ class WorkspaceOut(serializers.Serializer):
 
     def get_queued(self, workspace: Workspace) -> bool:
         return workspace.shown_state == "queued"
+
+
+class GuestOut(serializers.Serializer):
+    user = serializers.CharField(source="user.username")
+    invited = serializers.DateTimeField()
+    accepted = serializers.DateTimeField(allow_null=True, help_text="when the guest accepted; null: not yet")
+
+
+class InvitationOut(serializers.Serializer):
+    owner = serializers.CharField(source="workspace.user.username")
+    name = serializers.CharField(source="workspace.name")
+    title = serializers.CharField(source="workspace.title", allow_blank=True)
+    tenant = serializers.CharField(source="workspace.tenant.name")
+    state = serializers.ChoiceField(source="workspace.state", choices=State.choices)
+    invited = serializers.DateTimeField()
+    accepted = serializers.DateTimeField(allow_null=True, help_text="when the user accepted; null: not yet")
+    address = serializers.SerializerMethodField(help_text="of the page, below the platform's address")
+
+    @extend_schema_field({"type": "string"})
+    def get_address(self, guest: Guest) -> str:
+        return reverse("guest_workspace", args=[guest.workspace.user.username, guest.workspace.name])

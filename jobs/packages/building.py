@@ -34,7 +34,7 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import cache, store, text, trust, using
+from . import cache, silence, store, text, trust, using
 from .store import Environment
 from .using import ENVIRONMENT
 
@@ -44,6 +44,7 @@ PREFIX = "pkg-"
 PROGRAM = Path(__file__).with_name("program")
 INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
 LOG_LIMIT = 16 << 20
+LOG_READ = 400  # lines of pip's output that say why it has failed
 KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
 OWNER = Coalesce("environment_version__user", "user")  # in whose folder the environment of a model is
 OWNER_OF_JOB = Case(When(entry__endswith=NOTEBOOK, then=F("user")), default=OWNER)  # as Submission.packages_owner
@@ -163,7 +164,8 @@ def settle(environment: Environment, status: RunStatus) -> None:
     elif status.succeeded:
         _publish(environment)
     elif status.state == "exited" and not status.reason.startswith(runners.base.STOPPED):
-        words = Message("its packages could not be installed: %(end)s", end=status.reason)
+        silent = silence.of_index(runners.tail(environment.log, LOG_READ))
+        words = Message("its packages could not be installed: %(end)s", end=silent or status.reason)
         environment.note_failure(owned.with_log(words, environment.log))
     elif status.ended and status.started and status.ended - status.started >= settings.PACKAGES_TIMEOUT_S:
         words = Message("the installation of its packages took longer than %(seconds)s s",
@@ -232,10 +234,11 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
 
 
 def _index() -> dict[str, str]:
-    """Return the variables that tell pip where the indexes are."""
+    """Return the variables that tell pip where the indexes are, and how long it waits for them."""
     further = " ".join(settings.PIP_EXTRA_INDEX_URL)
     given = {"PIP_INDEX_URL": settings.PIP_INDEX_URL, "PIP_EXTRA_INDEX_URL": further, "PIP_PROXY": settings.PIP_PROXY}
-    return {name: value for name, value in given.items() if value}
+    tries = {"PIP_DEFAULT_TIMEOUT": str(settings.PIP_TIMEOUT_S), "PIP_RETRIES": str(silence.TRIES - 1)}
+    return {name: value for name, value in given.items() if value} | tries
 
 
 # --- in each round of reconcile --------------------------------------------------------------------------------------

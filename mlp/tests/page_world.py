@@ -13,7 +13,8 @@ from pathlib import Path
 from django.test import Client
 from django.utils import timezone
 
-from accounts.models import Notice
+from accounts import lifecycle as accounts
+from accounts.models import Notice, User
 from aiops import logstore
 from aiops.intake import accept
 from aiops.models import (
@@ -34,7 +35,7 @@ from kernel import storage
 from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 from workspaces import place
-from workspaces.models import Workspace
+from workspaces.models import Guest, Workspace
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -116,6 +117,7 @@ PAGES = [
     "/workspaces/lab",
     "/workspaces/lab/log",
     "/workspaces/broken",
+    "/workspaces/of/host/desk",
     "/sweeps",
     "/sweeps?new=1&from=done",
     "/sweeps?like=tune",
@@ -227,9 +229,20 @@ def fill_apps(user, words: str) -> None:
         log.parent.mkdir(parents=True)
         log.write_text(f"{words}\n")
     Workspace.objects.filter(user=user, name="broken").update(reason=words)
+    fill_guests(user, words)
     calc = Application.objects.get(user=user, name="calc")
     key = AppKey.objects.create(app=calc, name="shop", used=timezone.now())
     AppKeyUse.objects.create(key=key, day=timezone.now().date(), requests=7)
+
+
+def fill_guests(user, words: str) -> None:
+    """Invite the user to a workspace of another one, and that one to the user's."""
+    host = User.objects.filter(username="host").first()
+    host = host or accounts.register(username="host", password="correct horse battery", by="test")
+    desk = Workspace.objects.filter(user=host).first() or put(Workspace, host, "desk", "ready")
+    Workspace.objects.filter(pk=desk.pk).update(title=words)
+    Guest.objects.create(workspace=desk, user=user)
+    Guest.objects.create(workspace=Workspace.objects.get(user=user, name="lab"), user=host, accepted=timezone.now())
 
 
 def fill_environments(user, words: str) -> None:

@@ -25,16 +25,17 @@ MAX_FUNCTION = 60
 
 # How the docstring of a function may begin. Add a verb when none of these fits.
 VERBS = """
-    Account Acknowledge Act Activate Add Adjust Admit Announce Answer Append Apply Approve Ask Assign Attempt
+    Accept Account Acknowledge Act Activate Add Adjust Admit Announce Answer Append Apply Approve Ask Assign Attempt
     Authenticate Become Begin Bring Call Cancel Change Check Close Commit Compare Complete Compute Confirm Connect
     Continue Convert Copy Count Create Deactivate Decorate Delay Delete Deliver Deploy Detach Do Download Drop Edit
     Empty End Enqueue Erase Execute Export Fail Fetch Finish Fire Follow Forget Fork Format Forward Give Grant Handle
-    Have Ignore Import Index Insert Invalidate Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make Mark
-    Mask Match Measure Move Name Notify Open Order Parse Patch Pause Poll Prepare Prevent Preview Print Prompt Publish
-    Pull Put Raise Read Record Redirect Refresh Refuse Register Release Remember Remove Rename Render Renew Repair
-    Repeat Replace Report Reserve Reset Restart Restore Restrict Retry Return Revoke Run Sample Save Schedule Score Send
-    Serve Set Share Show Signal Skip Sleep Start Stop Store Stream Submit Subscribe Subtract Take Tell Terminate Train
-    Translate Truncate Try Turn Unregister Unsubscribe Update Upload Use Validate Wait Watch Work Wrap Write Yield
+    Have Ignore Import Index Insert Invalidate Invite Join Judge Keep Kill Learn Let Limit Link List Load Lock Log Make
+    Mark Mask Match Measure Move Name Notify Open Order Parse Patch Pause Poll Prepare Prevent Preview Print Prompt
+    Publish Pull Put Raise Read Record Redirect Refresh Refuse Register Release Remember Remove Rename Render Renew
+    Repair Repeat Replace Report Reserve Reset Restart Restore Restrict Retry Return Revoke Run Sample Save Schedule
+    Score Send Serve Set Share Show Signal Skip Sleep Start Stop Store Stream Submit Subscribe Subtract Take Tell
+    Terminate Train Translate Truncate Try Turn Unregister Unsubscribe Update Upload Use Validate Wait Watch Work Wrap
+    Write Yield
 """
 
 

@@ -18,13 +18,14 @@ from mlp.tests.page_world import visitor
 from mlp.tests.test_offers import CRON
 from models_app.models import Model, ModelVersion, RegisteredModel, RegistryWebhook
 from resources.models import Tenant
+from workspaces.models import Workspace
 
 pytestmark = pytest.mark.django_db
 PAGES = [
     "/trash", "/largest", "/models", "/datasets", "/apps", "/jobs", "/jobs?trash=1", "/projects", "/projects?trash=1",
     "/sweeps", "/schedules", "/pipelines", "/account/tokens", "/account/service", "/registry", "/registry/modela",
     "/webhooks", "/aiops/searches", "/aiops/alerts", "/shared/mine", "/notifications", "/usage", "/tenants/in/default",
-    "/datasets/extra",
+    "/datasets/extra", "/workspaces",
 ]  # fmt: skip
 
 
@@ -40,6 +41,9 @@ def fill(alice, letters: str) -> None:
                                    trashed=now, resumes=letter > "b", **common)  # fmt: skip
         Model.objects.filter(name__startswith="old").update(trashed=now)
         put(Dataset, alice, f"data{letter}", "ready")
+        put(Workspace, alice, f"lab{letter}", "ready")
+        desk = put(Workspace, alice, f"desk{letter}", "error")
+        Workspace.objects.filter(pk=desk.pk).update(trashed=now)
         put(Job, alice, f"fit{letter}", "finished")
         active = put(Job, alice, f"act{letter}", "running")
         project = Project.objects.create(user=alice, name=f"bin{letter}", trashed=now)

@@ -59,7 +59,7 @@ LOCKLESS = {
     dataset_trash: {"require_free", "in_use"},
     model_trash: {"require_free"},
     app_trash: {"require_restorable"},
-    workspaces: workspace_verbs.LOCKLESS,
+    **workspace_verbs.LOCKLESS,
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit", "create_own"},
     environments: environment_verbs.LOCKLESS,
@@ -331,7 +331,7 @@ ALL = {
     preemption: lambda: of_preemption(job),
     models_app: of_models,
     apps: of_apps,
-    workspaces: lambda: workspace_verbs.of_workspaces(user, hold),
+    **workspace_verbs.cases(user, hold),
     trainings: of_trainings,
     environments: lambda: environment_verbs.of_environments(user),
     tcc: of_tcc,

@@ -1,4 +1,4 @@
-"""The verbs of the trash of datasets, models and applications, for the tests of row locks."""
+"""The verbs of the trash of datasets, models, applications and workspaces, for the tests of row locks."""
 
 from __future__ import annotations
 

@@ -6,17 +6,59 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
+from types import ModuleType
 
 from django.utils import timezone
 
 from accounts.models import User
-from workspaces import lifecycle
-from workspaces.models import Workspace
+from workspaces import guests, lifecycle, trash
+from workspaces.models import Guest, Workspace
 
 from .stepping_verbs import Effect
+from .trash_verbs import of_trash
 
-LOCKLESS = {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop"}
-LOCKLESS |= {"require_startable"}
+LOCKLESS = {
+    lifecycle: {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop", "require_startable"},
+    trash: set(),
+    guests: {"require_open", "end_all", "close_later", "close_links"},
+}
+
+
+def make(user: Callable[[], User], hold: Callable[..., Workspace], **fields) -> Workspace:
+    """Return a workspace of a new user with its resource request."""
+    owner = user()
+    row = Workspace.objects.create(user=owner, tenant=owner.tenant, name="lab", cpu=0, ram=1, **fields)
+    return hold(row, lifecycle, ram=1)
+
+
+def cases(user: Callable[[], User], hold: Callable[..., Workspace]) -> dict[ModuleType, Callable[[], Iterator]]:
+    """Return the verbs of each module."""
+    return {
+        lifecycle: lambda: of_workspaces(user, hold),
+        trash: lambda: of_trash(trash, lambda **fields: make(user, hold, **fields)),
+        guests: lambda: of_guests(user, hold),
+    }
+
+
+def of_guests(
+    user: Callable[[], User], hold: Callable[..., Workspace]
+) -> Iterator[tuple[str, Workspace, Callable[[], object]]]:
+    """Yield each verb about a guest with the workspace that it locks, and a call of it."""
+    for verb in ("invite", "accept", "remove"):
+        row, person = make(user, hold, state="stopped"), user()
+        if verb != "invite":
+            Guest.objects.create(workspace=row, user=person)
+        whose = {"owner": row.user.username, "name": "lab", "by": "test"}
+        yield (
+            verb,
+            row,
+            {
+                "invite": partial(guests.invite, user=row.user, name="lab", guest=person.username, by="test"),
+                "accept": partial(guests.accept, user=person, **whose),
+                "remove": partial(guests.remove, guest=person.username, **whose),
+            }[verb],
+        )
 
 
 def of_workspaces(
@@ -66,10 +108,7 @@ def of_workspaces(
         ("forget", {"state": "deleting"}, lambda row: lifecycle.forget(row.pk)),
         ("forget: once ready", served, lambda row: lifecycle.forget(row.pk)),
     ]:
-        owner = user()
-        values = {"run_name": "run", "reserved": True, **fields}
-        row = Workspace.objects.create(user=owner, tenant=owner.tenant, name="lab", cpu=0, ram=1, **values)
-        hold(row, lifecycle, ram=1)
+        row = make(user, hold, **{"run_name": "run", "reserved": True, **fields})
         yield verb, row, lambda call=call, row=row: call(row)
 
 

@@ -24,6 +24,8 @@ from kernel.trash import purged_at
 from models_app import trash as models
 from models_app.lifecycle import checked, require_unserved
 from models_app.models import Model as TrainedModel
+from workspaces import trash as workspaces
+from workspaces.models import Workspace
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ KINDS = {
     "application": Kind(
         Application, "", apps.trash, apps.restore, apps.delete, check_restore=apps.require_restorable,
     ),
+    "workspace": Kind(Workspace, "", workspaces.trash, workspaces.restore, workspaces.delete),
 }  # fmt: skip
 RELATED = ("user", "tenant", "project", "model")  # that the checks look at
 

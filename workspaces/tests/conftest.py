@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+import websocket
 from django.conf import settings as django_settings
 from django.test import Client
 
@@ -101,20 +102,43 @@ class Browser(requests.Session):
     def page(self, path: str, **options) -> requests.Response:
         """Open a page as a browser does: by redirects, those to the platform to where it is in this test."""
         headers = {"Accept": "text/html", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-        address = self.origin + path
+        origin, address = self.origin, self.origin + path
         for _ in range(8):
             answer = self.get(address, headers=headers, allow_redirects=False, timeout=LIMIT_S, **options)
             if answer.status_code not in (301, 302, 308):
                 return answer
             target = urlsplit(answer.headers["Location"])
             own = target.port in (None, self.service.workspace_port) or "/-enter" in target.path
-            origin = self.origin if own else self.service.url
+            if target.netloc:  # else it stays where it is
+                origin = self.origin if own else self.service.url
             address = target._replace(scheme="", netloc="").geturl()
             address = origin + address
         raise AssertionError(f"too many redirects, the last to {address}")
 
     def login_of(self, row: Workspace) -> str:
         return next((cookie.value for cookie in self.cookies if cookie.name == "workspace"), "")
+
+
+def open_socket(visitor: Browser, path: str, **options) -> websocket.WebSocket:
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies if path.startswith(cookie.path))
+    address = visitor.origin.replace("http", "ws", 1) + path
+    return websocket.create_connection(address, timeout=LIMIT_S, cookie=cookies, **{"origin": visitor.origin} | options)
+
+
+def is_closed(link: websocket.WebSocket) -> bool:
+    try:
+        link.send("still here?")
+        return link.recv() != "STILL HERE?"
+    except (OSError, websocket.WebSocketException):
+        return True
+
+
+@pytest.fixture
+def lab(service, create, settle):
+    """A running workspace of alice's; the path of it."""
+    row = settle(create())
+    row.path = f"/alice/{row.name}"
+    return row
 
 
 @pytest.fixture

@@ -12,34 +12,11 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
-from mlp.tests.patience import LIMIT_S
 from workspaces import entering
 
-from .conftest import NAMES, Browser
+from .conftest import NAMES, is_closed, open_socket
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def lab(service, create, settle):
-    """A running workspace of alice's; the path of it."""
-    row = settle(create())
-    row.path = f"/alice/{row.name}"
-    return row
-
-
-def open_socket(visitor: Browser, path: str, **options) -> websocket.WebSocket:
-    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in visitor.cookies if path.startswith(cookie.path))
-    address = visitor.origin.replace("http", "ws", 1) + path
-    return websocket.create_connection(address, timeout=LIMIT_S, cookie=cookies, **{"origin": visitor.origin} | options)
-
-
-def is_closed(link: websocket.WebSocket) -> bool:
-    try:
-        link.send("still here?")
-        return link.recv() != "STILL HERE?"
-    except (OSError, websocket.WebSocketException):
-        return True
 
 
 def test_the_owner_is_let_in_and_everything_of_it_works(lab, alice, visitor):

@@ -53,7 +53,7 @@ def test_a_workspace_answers_at_its_owners_name_only(lab, alice, logged_in, as_a
     assert shown == f"https://{OWN}/alice/lab/lab"
     browser = Client()
     sent = asked(browser, "refusal", OWN)
-    assert sent["Location"].startswith("https://mlp.example.org/workspaces/lab/enter?mark=")
+    assert sent["Location"].startswith("https://mlp.example.org/workspaces/of/alice/lab/enter?mark=")
     page = urlsplit(sent["Location"])
     back = logged_in(alice).get(f"{page.path}?{page.query}", headers={"Host": "mlp.example.org"})
     assert back["Location"].startswith(f"https://{OWN}/alice/lab/-enter?code=")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from jobs.packages import silence
 from kernel.messages import Message
 
 NAMES = r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]\s]*\])?(?:[<>=!~]=?[^\s;,()'\"]+)?)"
@@ -11,7 +12,7 @@ NAMES = r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]\s]*\])?(?:[<>=!~]=?[^\
 CAUSES = (
     (r"(?:CERTIFICATE_VERIFY_FAILED|certificate verify failed)()",
      Message("the certificate of the index is not trusted")),
-    (r"Retrying \(Retry[^\n]*after connection broken by()", Message("the index cannot be reached")),
+    (r"Retrying \(Retry\(total=0\b[^\n]*after connection broken by()", Message("the index cannot be reached")),
     (rf"requirement {NAMES}[^\n]*\(from versions: none\)", Message("the index has no package of this name")),
     (rf"THESE PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:[^\n]*\n)*?\s*{NAMES}[^\n]* from ",
      Message("the file does not match its checksum")),
@@ -32,6 +33,8 @@ CAUSES = (
 
 def culprit(log: str) -> tuple[str, str]:
     """Return the package that pip's output blames and why, ("", "") where it names none."""
+    if silent := silence.of_index(log):
+        return "", silent
     for pattern, why in CAUSES:
         if match := re.search(pattern, log):
             package = match.groupdict().get("package") or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +15,8 @@ from jobs import reconcile
 from jobs.models import Job
 from jobs.packages import building, cache, store, trust
 from kernel import storage
+from kernel.messages import translate
+from mlp.tests.tiers import few
 from runners import RunSpec
 from supervision.tests.certificates import Authority
 
@@ -112,6 +115,32 @@ def trusted(index, settings):
 def test_an_index_with_a_certificate_of_an_own_authority(submit, until, trusted):
     until(submit(USES, requirements="colours"), "finished")
     assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "1.0\n"
+
+
+@pytest.fixture
+def silent(index):
+    """The port of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", few(["http", "https"], 1))
+def test_an_index_that_never_answers_is_named_with_the_seconds(scheme, submit, until, silent, settings):
+    settings.PIP_TIMEOUT_S = 1
+    settings.PIP_INDEX_URL = f"{scheme}://reader:hush@127.0.0.1:{silent}/simple"
+    job = until(submit(USES, requirements="colours"), "error")
+    says = (f"its packages could not be installed: the package index {scheme}://127.0.0.1:{silent}/simple did not "
+            "answer within 1 s, 3 times in a row")  # fmt: skip
+    assert str(translate(job.reason)).splitlines()[0] == says
+    assert "hush" not in job.reason
+
+
+def test_a_silent_further_index_does_not_hide_what_the_first_one_has(submit, until, silent, trusted, settings):
+    settings.PIP_TIMEOUT_S = 1
+    settings.PIP_EXTRA_INDEX_URL = [f"http://127.0.0.1:{silent}/simple"]
+    until(submit(USES, requirements="colours"), "finished")
+    job = until(submit(USES, "second", requirements="colours==7"), "error")
+    assert f"the package index http://127.0.0.1:{silent}/simple did not answer within 1 s" in translate(job.reason)
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ from kernel.models import StateChange, history_of
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few
 from models_app.models import Model
+from workspaces.models import Workspace
 
 from .admin_world import put
 
@@ -46,6 +47,10 @@ LEGAL = {
     (Application, "ready"): {"restart", "stop", "delete", "trash"},
     (Application, "error"): {"start", "delete", "trash"},
     (Application, "deleting"): set(),
+    (Workspace, "creating"): {"stop"},
+    (Workspace, "ready"): {"stop"},
+    (Workspace, "error"): {"start", "delete", "trash"},
+    (Workspace, "deleting"): set(),
 }
 
 

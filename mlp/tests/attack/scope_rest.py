@@ -237,6 +237,10 @@ GET    /users/{user}/workspaces                                                 
 POST   /users/{user}/workspaces                                                   full
 GET    /users/{user}/workspaces/{name}                                            full read submit
 DELETE /users/{user}/workspaces/{name}                                            full
+GET    /users/{user}/workspaces/{name}/guests                                     full read submit
+PUT    /users/{user}/workspaces/{name}/guests/{guest}                             full
+DELETE /users/{user}/workspaces/{name}/guests/{guest}                             full
+GET    /users/{user}/workspace_invitations                                        full read submit
 GET    /users/{user}/workspaces/{name}/log                                        full read submit
 GET    /users/{user}/workspaces/{name}/log/lines                                  full read submit
 GET    /users/{user}/workspaces/{name}/log/search                                 full read submit

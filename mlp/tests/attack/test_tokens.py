@@ -30,6 +30,7 @@ pytestmark = pytest.mark.django_db
 VALUES = {
     "code": "BCDFGHJK",
     "step": "a",
+    "guest": "bob",
     "user": "alice",
     "tenant": "default",
     "cluster": "local",

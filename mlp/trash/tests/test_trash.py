@@ -14,6 +14,8 @@ import apps.reconcile
 import datasets.reconcile
 import jobs.reconcile
 import models_app.reconcile
+import workspaces.reconcile
+from accounts.models import Notice
 from aiops import logstore
 from aiops.intake import accept
 from apps import lifecycle
@@ -30,17 +32,19 @@ from mlp.trash import kinds
 from models_app.models import Model
 from resources import tcc
 from resources.models import ResourceRequest, Tenant
+from workspaces.models import Workspace
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
-KINDS = {"job": "jobs", "dataset": "datasets", "model": "models", "application": "apps"}
-MODELS = {"job": Job, "dataset": Dataset, "model": Model, "application": Application}
+KINDS = {"job": "jobs", "dataset": "datasets", "model": "models", "application": "apps", "workspace": "workspaces"}
+MODELS = {"job": Job, "dataset": Dataset, "model": Model, "application": Application, "workspace": Workspace}
 FOLDERS = {
     "job": lambda: storage.job_dir("alice", "thing"), "dataset": lambda: storage.dataset_dir("alice", "thing"),
     "model": lambda: storage.model_dir("alice", "thing"),
     "application": lambda: storage.root() / "apps" / "alice" / "thing",
+    "workspace": lambda: storage.root() / "workspaces" / "alice" / "thing",
 }  # fmt: skip
-STATES = {"job": "finished", "dataset": "ready", "model": "ready", "application": "error"}
+STATES = {"job": "finished", "dataset": "ready", "model": "ready", "application": "error", "workspace": "error"}
 each_kind = pytest.mark.parametrize("kind", few(KINDS, 2))
 
 
@@ -70,7 +74,7 @@ def listed(client) -> list[tuple[str, str]]:
 
 
 def purge() -> None:
-    for each in (jobs, apps, models_app, datasets):
+    for each in (jobs, apps, models_app, datasets, workspaces):
         each.reconcile.run()
 
 
@@ -83,6 +87,7 @@ def age(kind: str, days: float = 0) -> None:
 class TestEveryKind:
     def test_it_is_listed_there_and_nowhere_else_and_restored_as_it_was(self, kind, thing, as_alice, as_bob):
         row, address = thing(kind), f"users/alice/{KINDS[kind]}"
+        told = Notice.objects.count()
         before = as_alice.call("get", f"{address}/thing").json()
         gone = as_alice.call("delete", f"{address}/thing?trash=1")
         assert (gone.status_code, gone.json()["trashed"] is not None) == (200, True)
@@ -101,6 +106,7 @@ class TestEveryKind:
         assert list(changes[:2]) == ["restore", "trash"]
         refusal = as_alice.refused("put", "users/alice/trash:restore", {"kind": kind, "name": "thing"})
         assert "is not in the trash" in refusal
+        assert Notice.objects.count() == told  # it has not failed once more
 
     def test_its_name_stays_taken(self, kind, thing, alice, as_alice, home):
         thing(kind)
@@ -111,6 +117,7 @@ class TestEveryKind:
         bodies = {
             "job": {"entry": "train.py"}, "dataset": {"size": 1}, "model": {"src": "home/model.pt"},
             "application": {"model_name": "net", "cpu": 0.1, "ram": 100},
+            "workspace": {"cpu": 0.1, "ram": 400},
         }  # fmt: skip
         refusal = as_alice.refused("post", f"users/alice/{KINDS[kind]}", {"name": "thing", **bodies[kind]})
         assert refusal.endswith("named thing; it is in the trash")
