@@ -84,13 +84,35 @@ def ingress() -> dict:
     }
 
 
+def gpus() -> dict:
+    """Return the fields of ClusterConfig that are about GPUs."""
+    return {
+        "gpu_resource": CLUSTER.text("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu", help="the resource name of a GPU"),
+        "gpu_labels": tuple(
+            CLUSTER.items(
+                "MLP_K8S_GPU_LABELS",
+                default="nvidia.com/gpu.product,cloud.google.com/gke-accelerator",
+                help="the labels of a node that have the product of its GPUs; the first that it has counts",
+            )
+        ),
+        "autoscales": CLUSTER.flag(
+            "MLP_K8S_AUTOSCALES",
+            False,
+            help="whether nodes are added for pods that wait: jobs then wait for a type of `MLP_GPU_TYPES` that no "
+            "node has",
+        ),
+    }
+
+
 def read() -> dict:
     """Return the fields of ClusterConfig that come from the environment."""
     claim = CLUSTER.text("MLP_K8S_PVC", help="the volume claim (ReadWriteMany) through which pods share `MLP_ROOT`")
     share = nfs(CLUSTER.text("MLP_K8S_NFS", help="instead of a claim, the NFS share with `MLP_ROOT`: `server:/path`"))
     if claim and share:
         raise ImproperlyConfigured("MLP_K8S_PVC and MLP_K8S_NFS: set one of them, not both")
-    return ingress() | {
+    return {
+        **ingress(),
+        **gpus(),
         "claim": claim,
         "nfs": share,
         "namespace": CLUSTER.text("MLP_K8S_NAMESPACE", "mlp", help="the namespace of the runs"),
@@ -115,7 +137,6 @@ def read() -> dict:
             help="a run's user id is this plus its owner's number where the platform runs as root; otherwise it is the "
             "platform's own",
         ),
-        "gpu_resource": CLUSTER.text("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu", help="the resource name of a GPU"),
         "node_selector": pairs(
             "MLP_K8S_NODE_SELECTOR",
             CLUSTER.items("MLP_K8S_NODE_SELECTOR", help="`key=value,…`: only nodes with these labels take runs"),

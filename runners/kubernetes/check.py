@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from kubernetes import client
 
+from runners import gpu_types
 from runners.base import RunSpec
 from runners.errors import RunnerError
 
@@ -163,6 +164,20 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
     gpus = f"{total['gpu']} {config.gpu_resource}"
     text = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not installed"
     yield Line("ok" if total["gpu"] else "note", "GPUs", text)
+    yield from types_of_gpus(inventory.products(cluster, config), config)
+
+
+def types_of_gpus(products: dict[str, int], config: ClusterConfig) -> Iterator[Line]:
+    """Report which types of GPUs jobs can name, and what is not known of them."""
+    known = [f"{name} ({count})" for name, count in sorted(products.items()) if name]
+    if known:
+        yield Line("ok", "GPU types", ", ".join(known))
+    if products.get(""):
+        text = f"{products['']} of nodes without a label of MLP_K8S_GPU_LABELS ({', '.join(config.gpu_labels)}): jobs "
+        yield Line("note", "GPU types", text + "that name a type do not get them")
+    for name in config.gpu_types:
+        if not config.autoscales and not gpu_types.meant(name, products, config.gpu_types):
+            yield Line("note", "GPU types", f"{name} of MLP_GPU_TYPES: no node has one of its products")
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:

@@ -38,6 +38,9 @@ class ClusterConfig:
     python: str = "python3"
     uid_base: int = 100_000
     gpu_resource: str = "nvidia.com/gpu"
+    gpu_labels: tuple[str, ...] = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
+    gpu_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # products by the name that jobs give
+    autoscales: bool = False
     ingress_class: str = ""
     ingress_host: str = ""
     ingress_gateway: str = ""
@@ -86,5 +89,5 @@ def from_settings() -> ClusterConfig:
         storage_root=Path(settings.MLP_ROOT),
         gateway_url=settings.RUN_GATEWAY_URL,
         ports=(settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, settings.NATS_PORT),
-        **settings.MLP_K8S,
+        **{"gpu_types": settings.GPU_TYPES} | settings.MLP_K8S,
     )

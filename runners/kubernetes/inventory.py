@@ -6,12 +6,16 @@ node: what others hold too much on one node is nothing that another node would l
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from decimal import Decimal
 
 from kubernetes.utils.quantity import parse_quantity
+
+from runners import gpu_types
+from runners.errors import NoGpus
 
 from . import object_names
 from .cluster import Cluster, Forbidden
@@ -35,6 +39,61 @@ def capacity(cluster: Cluster, config: ClusterConfig) -> dict[str, int | Decimal
                 total[kind] += max(allocatable.get(kind, Decimal(0)) - held[kind], Decimal(0))
     cpu, ram = total["cpu"].quantize(Decimal("0.001")), int(total["memory"] / MIB)
     return {"cpu": cpu, "ram": ram, "gpu": int(total[config.gpu_resource])}
+
+
+def products(cluster: Cluster, config: ClusterConfig) -> dict[str, int]:
+    """Return how many GPUs the nodes that take runs have for them, by product; under "" those of nodes without a label.
+
+    Raises RunnerError.
+    """
+    total: Counter[str] = Counter()
+    taken = held_by_others(cluster, config)
+    for node in nodes(cluster):
+        held = taken[node["metadata"]["name"]][config.gpu_resource]
+        count = int(allocatable_of(node).get(config.gpu_resource, Decimal(0)) - held)
+        if takes_runs(node, config) and count > 0:
+            total[label_of(node, config)[1]] += count
+    return dict(total)
+
+
+def label_of(node: dict, config: ClusterConfig) -> tuple[str, str]:
+    """Return the label of the node that has the product of its GPUs, and the product; two empty ones without any."""
+    labels = node["metadata"].get("labels") or {}
+    return next(((key, labels[key]) for key in config.gpu_labels if labels.get(key)), ("", ""))
+
+
+def affinity(cluster: Cluster, config: ClusterConfig, kind: str) -> list[dict]:
+    """Return the terms of a node affinity by which pods get GPUs of that type: by the labels of the nodes that are
+    there, and by the products that an administrator has named; no terms without a type. Raises NoGpus without any;
+    RunnerError.
+    """
+    if not kind:
+        return []
+    by_label: dict[str, set[str]] = defaultdict(set)
+    with contextlib.suppress(Forbidden):  # may not be listed: what is named counts
+        for key, value in {label_of(node, config) for node in nodes(cluster)}:
+            if value and gpu_types.is_meant(kind, value, config.gpu_types):
+                by_label[key].add(value)
+    named = next((values for name, values in config.gpu_types.items() if name.casefold() == kind.casefold()), ())
+    for key in config.gpu_labels if named else ():
+        by_label[key].update(named)
+    if not by_label:
+        raise NoGpus("no node has a GPU of the type %(type)s now", type=kind)
+    return [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": sorted(by_label[key])}]}
+        for key in config.gpu_labels
+        if by_label[key]
+    ]
+
+
+def has_affinity(node: dict, pod: dict) -> bool:
+    """Return whether a node has the labels that the pod's spec requires by `affinity`."""
+    required = (pod.get("affinity") or {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    labels = node["metadata"].get("labels") or {}
+    return required is None or any(
+        all(labels.get(each["key"]) in each["values"] for each in term["matchExpressions"])
+        for term in required["nodeSelectorTerms"]
+    )
 
 
 def allocatable_of(node: dict) -> dict[str, Decimal]:
@@ -103,8 +162,9 @@ class Nodes:
             except Forbidden:  # may not be listed: what is not known is not waited for
                 self.known = []
             self.asked = time.monotonic()
-        wanted = requested(record["spec"]["template"]["spec"])
-        sizes = [allocatable_of(node) for node in self.known]
+        pod = record["spec"]["template"]["spec"]
+        wanted = requested(pod)
+        sizes = [allocatable_of(node) for node in self.known if has_affinity(node, pod)]
         return any(all(size.get(kind, 0) >= amount for kind, amount in wanted.items()) for size in sizes)
 
 

@@ -192,6 +192,16 @@ class KubernetesRunner(Runner):
     def capacity(self) -> dict | None:
         return inventory.capacity(self.cluster, self.config)
 
+    def gpu_products(self) -> dict[str, int]:
+        return inventory.products(self.cluster, self.config)
+
+    def need_gpus(self, kind: str, count: int) -> None:
+        inventory.affinity(self.cluster, self.config, kind)  # pods wait for busy nodes by themselves
+
+    @property
+    def adds_nodes(self) -> bool:
+        return self.config.autoscales
+
     def reach(self, timeout_s: float) -> None:
         self.cluster.version(timeout_s)
 
@@ -215,7 +225,7 @@ class KubernetesRunner(Runner):
         make, create = objects.job, self.cluster.batch.create_namespaced_job
         if spec.kind == "service":
             make, create = objects.deployment, self.cluster.apps.create_namespaced_deployment
-        body = make(spec, self.config, mounts)
+        body = make(spec, self.config, mounts, inventory.affinity(self.cluster, self.config, spec.gpu_type))
         created = self.cluster.create(create, body) or self._record(spec.name)
         if created is None:
             raise RunnerError("run %(run)s: forgotten while it was being started", run=spec.name)
@@ -356,10 +366,8 @@ class KubernetesRunner(Runner):
         if record["metadata"].get("annotations", {}).get(object_names.NAME) != name:
             raise RunnerError(
                 "run %(run)s: %(object)s in namespace %(namespace)s is not the platform's",
-                run=name,
-                object=key,
-                namespace=self.config.namespace,
-            )
+                run=name, object=key, namespace=self.config.namespace,
+            )  # fmt: skip
         return record
 
     def _records(self) -> list[dict]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from kubernetes.utils.quantity import parse_quantity
 
+from runners.kubernetes.inventory import has_affinity
 from runners.kubernetes.object_names import DOMAIN
 
 from .store import Store, now
@@ -125,7 +126,12 @@ class Node:
         wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
         short = [key for key, value in wanted.items() if parse_quantity(value) > self.free(key)]
         condition = {"type": "PodScheduled", "status": "True"}
-        if short:
+        node = self.store.get("nodes", NAME) or {"metadata": {}}
+        if not has_affinity(node, pod["spec"]):
+            message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            short = ["affinity"]
+        elif short:
             message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         else:
