@@ -99,6 +99,7 @@ def run_spec(job: Job, user) -> RunSpec:
         log=log_path(job),
         cpu=job.cpu,
         gpu=job.gpu,
+        gpu_type=job.gpu_type,
         ram_mib=job.ram,
         workers=job.workers,
         grace_s=max(settings.JOB_CANCEL_GRACE_S, settings.PREEMPT_GRACE_S if job.preemptible else 0),

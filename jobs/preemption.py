@@ -71,7 +71,7 @@ def choose(now: datetime) -> list[tuple[int, int | None]]:
             continue
         waiting = Job.objects.select_related("user").get(pk=turn.pk)
         entry = entries_of(Job.objects.filter(pk=turn.pk))[turn.pk]
-        refusal = room.refusal(entry, order.stopped)
+        refusal = room.refusal(entry, order.stopped, order.ahead)
         if refusal is not None:
             pool = [job for job in candidates.values() if _may_be_asked(job, waiting, room, now)]
             victims = _victims(waiting, entry, room, pool, entries)
@@ -176,6 +176,9 @@ def _gain(job: Job, entry: QueuedJob, trial: Room, entries: dict[int, QueuedJob]
             if job.tenant_id != entry.tenant_id:
                 gives = min(gives, trial.ledger.lent_to(entry.tenant_id, job.tenant_id).get(kind, 0))
             gain += float(min(gives, missing) / missing)
+    gives = entries[job.pk]
+    if (lacking := trial.lacks(entry)) and trial.stock.of(gives.gpu_type) <= trial.stock.of(entry.gpu_type):
+        gain += min(gives.gpus, lacking) / lacking
     return gain
 
 

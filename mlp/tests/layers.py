@@ -90,6 +90,7 @@ FILES = (
         "place",
         "notebooks",
         "inventory",
+        "products",
         "work",
         "tenants",
         "lending",
