@@ -30,6 +30,8 @@ NO_SUCH_RUN = Message("no run of this name")
 STOPPED = Message("stopped on request")  # how the reason begins when a caller has stopped the run
 State = Literal["unknown", "running", "exited", "lost"]
 Network = Literal["open", "platform", "none"]
+Purpose = Literal["job", "check", "application", "workspace", "training"]
+PURPOSES: tuple[Purpose, ...] = ("job", "check", "application", "workspace", "training")
 NETWORKS: tuple[Network, ...] = ("none", "platform", "open")  # from the narrowest to the widest
 
 
@@ -104,6 +106,9 @@ class RunSpec:
     RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and `ram_mib`. The run ends when all have
     ended; when one fails the others are stopped and the run fails.
 
+    `purpose` says what the run is for, where an administrator treats these differently: "job" (also the installation of
+    packages), "check" of a model, "application", "workspace", or "training" of a log model.
+
     `network` is what a run with an owner may reach: "open" the platform and the internet, "platform" the platform's
     gateways and NATS, "none" nothing. The workers of a run always reach each other.
 
@@ -137,6 +142,7 @@ class RunSpec:
     network: Network = "open"
     image: str = ""
     gpu_type: str = ""
+    purpose: Purpose = "job"
 
     def __post_init__(self) -> None:
         check_name(self.name)

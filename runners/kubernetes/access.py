@@ -23,4 +23,5 @@ IN_CLUSTER = (
     ("", "pods", ("list",)),
     ("", "namespaces", ("get",)),
     ("networking.k8s.io", "ingressclasses", ("get",)),
+    ("scheduling.k8s.io", "priorityclasses", ("get",)),
 )

@@ -55,7 +55,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
         return
     before = [
         line
-        for part in (namespace, rbac, storage, nodes, metrics, services, ingress)
+        for part in (namespace, rbac, storage, nodes, priorities, metrics, services, ingress)
         for line in attempt(part, cluster)
     ]
     yield from before
@@ -178,6 +178,21 @@ def types_of_gpus(products: dict[str, int], config: ClusterConfig) -> Iterator[L
     for name in config.gpu_types:
         if not config.autoscales and not gpu_types.meant(name, products, config.gpu_types):
             yield Line("note", "GPU types", f"{name} of MLP_GPU_TYPES: no node has one of its products")
+
+
+def priorities(cluster: Cluster) -> Iterator[Line]:
+    """Check that the priority classes of runs are there: without its class no pod of a run is accepted."""
+    by_class: dict[str, list[str]] = {}
+    for purpose, name in cluster.settings.priority_classes.items():
+        by_class.setdefault(name, []).append(purpose)
+    for name, purposes in by_class.items():
+        try:
+            found = cluster.call(cluster.scheduling.read_priority_class, name)
+        except NotFound:
+            text = f"PriorityClass {name} not found, which MLP_K8S_PRIORITY_CLASSES names for {', '.join(purposes)}"
+            yield Line("missing", "priority", text)
+            continue
+        yield Line("ok", "priority", f"{name} ({found['value']}) for {', '.join(purposes)}")
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:

@@ -47,11 +47,21 @@ class ClusterConfig:
     cluster_domain: str = "cluster.local"
     service_address: str = "name"  # how applications are reached: by the name of their Service, or its "ip"
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Mapping[str, tuple[dict, ...]] = field(default_factory=dict)  # by RunSpec.purpose, "all" of each
+    priority_classes: Mapping[str, str] = field(default_factory=dict)  # the same; "all" of those without their own
     start_timeout_s: int = 600
     deadline_s: int = 0
     shm_mib: int = 0
     gateway_url: str = ""
     ports: tuple[int, ...] = (30001, 30002, 30010)  # of the gateways and NATS
+
+    def tolerations_of(self, purpose: str) -> list[dict]:
+        """Return the taints that the pods of runs for that purpose tolerate, as Kubernetes writes them."""
+        return [*self.tolerations.get("all", ()), *self.tolerations.get(purpose, ())]
+
+    def priority_class_of(self, purpose: str) -> str:
+        """Return the PriorityClass of the pods of runs for that purpose, empty for the cluster's default."""
+        return self.priority_classes.get(purpose) or self.priority_classes.get("all", "")
 
     def user_of(self, owner: int | None) -> tuple[int, int]:
         """Return (uid, gid) of a run, never root's."""

@@ -119,8 +119,13 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict], produ
     }
     if config.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in config.pull_secrets]
+    tolerations = config.tolerations_of(spec.purpose)
     if spec.gpu:  # GPU nodes often have a taint against other pods
-        pod["tolerations"] = [{"key": config.gpu_resource, "operator": "Exists"}]
+        tolerations.insert(0, {"key": config.gpu_resource, "operator": "Exists"})
+    if tolerations:
+        pod["tolerations"] = tolerations
+    if name := config.priority_class_of(spec.purpose):
+        pod["priorityClassName"] = name
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)
     if products:

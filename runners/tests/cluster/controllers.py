@@ -110,9 +110,17 @@ class Controllers:
         body = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": template["spec"]}
         body |= {"status": {"phase": "Pending"}}
         try:
+            self.admit(body)
             self.store.create("pods", body)
         except Refusal as refusal:
             self.event(owner, "FailedCreate", f"Error creating: {refusal.message}")
+
+    def admit(self, pod: dict) -> None:
+        """Refuse what the admission plug-in Priority does."""
+        name = pod["spec"].get("priorityClassName")
+        if name and self.store.get("priorityclasses", name) is None:
+            words = f'pods "{pod["metadata"]["name"]}" is forbidden: no PriorityClass with name {name} was found'
+            raise Refusal(403, "Forbidden", words)
 
     def event(self, about: dict, reason: str, message: str) -> None:
         name = f"{about['metadata']['name']}.{reason.lower()}"

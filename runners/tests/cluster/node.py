@@ -17,7 +17,8 @@ from pathlib import Path
 
 from kubernetes.utils.quantity import parse_quantity
 
-from runners.kubernetes.inventory import has_affinity
+from runners.kubernetes.config import ClusterConfig
+from runners.kubernetes.inventory import has_affinity, is_tolerated
 from runners.kubernetes.object_names import DOMAIN
 
 from .store import Store, now
@@ -27,6 +28,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 NAME = "node-1"
+GPU_TAINT = ClusterConfig(Path("/"), gpu_resource="")  # no taint is left out
 RECORD = 16 << 10  # bytes: a container runtime keeps a longer line in parts, each with a time of its own
 
 
@@ -131,6 +133,10 @@ class Node:
             message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
             short = ["affinity"]
+        elif not is_tolerated(node, pod["spec"].get("tolerations") or [], GPU_TAINT):
+            message = "0/1 nodes are available: 1 node(s) had untolerated taint {…}."
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            short = ["taint"]
         elif short:
             message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
