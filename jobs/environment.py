@@ -104,7 +104,7 @@ def run_spec(job: Job, user) -> RunSpec:
         workers=job.workers,
         grace_s=max(settings.JOB_CANCEL_GRACE_S, settings.PREEMPT_GRACE_S if job.preemptible else 0),
         log_limit=settings.JOB_LOG_LIMIT,
-        labels={"user": user.username, "job": job.name},
+        labels={"user": user.username, "job": job.name, "tenant": job.tenant.name},
         runtime=job.runtime,
         image=job.image,
         mounts=tuple(mounts),

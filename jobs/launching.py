@@ -115,6 +115,8 @@ class JobRuns(owned.OwnedRuns[Job]):
             lifecycle.note_run(job.pk, job.run_name, status.reason if status.waits else None)
         if not status.waits:
             progress_bar.record(job)
+        if status.displaced:
+            preemption.displace(job.pk, job.run_name, status.displaced)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if preemption.requeue(job.pk, job.run_name, None):

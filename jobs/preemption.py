@@ -8,6 +8,8 @@ A preempted job keeps its place, output and number of retries. The job that the 
 others (turns.has_preempted). A preemptible job never preempts another one of its tenant, so there is no circle; and one
 that has just been restarted, or was preempted often enough, is left alone.
 
+A run whose processes the cluster has taken away (Kueue) steps back in the same way, preemptible or not.
+
 Jobs of a tenant that borrows (resources.lending) step back at once, and however often, for any job of a lender that
 does not fit without what is lent; also when an administrator ends the lending.
 """
@@ -15,7 +17,7 @@ does not fit without what is lent; also when an administrator ends the lending.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.utils import timezone
@@ -205,6 +207,16 @@ def ask(pk: int, waiting: int | None) -> bool:
     return False
 
 
+def displace(pk: int, run_name: str, since: float) -> None:
+    """Record that the cluster has taken the processes of a running job's run away, at a Unix time: it steps back."""
+    with suppress(Missing), locked(Job, pk=pk) as job:
+        if job.state == State.RUNNING and job.run_name == run_name and job.stepping_back is None:
+            job.stepping_back, job.preempted_for = datetime.fromtimestamp(since, tz=UTC), None
+            job.save(update_fields=["stepping_back", "preempted_for"])
+            after_commit.enqueue("jobs.step_back", job.pk)
+            after_commit.changed(job.user.username, "job", job.name)
+
+
 def requeue(pk: int, run_name: str, ended: float | None) -> bool:
     """Put a job whose run has ended back into the queue, if it was asked to step back; return whether it was.
 
@@ -235,6 +247,8 @@ def requeue(pk: int, run_name: str, ended: float | None) -> bool:
 def _reason(job: Job) -> Message:
     """Return for whom the job steps back; only the owner's own jobs have names for the owner."""
     other = job.preempted_for
+    if not job.preemptible:  # other jobs ask only those that are
+        return Message("preempted by the cluster")
     if other is not None and other.user_id == job.user_id:
         return Message("preempted for the job %(name)s", name=other.name)
     if other is not None and other.tenant_id == job.tenant_id:

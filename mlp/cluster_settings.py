@@ -143,6 +143,15 @@ def placing() -> dict:
         ),
         "tolerations": tolerations(),
         "priority_classes": priority_classes(),
+        "kueue_queue": CLUSTER.text(
+            "MLP_K8S_KUEUE_QUEUE",
+            help="the LocalQueue of Kueue that decides when the pods of jobs start "
+            "([kubernetes.md](kubernetes.md#kueue)); without one they start at once",
+        ),
+        "kueue_queues": pairs(
+            "MLP_K8S_KUEUE_QUEUES",
+            CLUSTER.items("MLP_K8S_KUEUE_QUEUES", help="`tenant=queue,…`: the LocalQueues of tenants with their own"),
+        ),
     }
 
 

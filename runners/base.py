@@ -177,6 +177,7 @@ class RunStatus:
     ended: float | None = None
     worker: int = 0  # the one whose end this is, where each has a log of its own
     waits: bool = False  # it runs, but no process of it has started: a node, an image or a volume is waited for
+    displaced: float | None = None  # since when the cluster has taken its processes away, for others
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", without_root(storable(self.reason)))

@@ -17,6 +17,8 @@ IN_NAMESPACE = (
     ("", "events", ("list",)),
     ("", "persistentvolumeclaims", ("get",)),
     ("metrics.k8s.io", "pods", ("list",)),
+    ("kueue.x-k8s.io", "workloads", ("list",)),
+    ("kueue.x-k8s.io", "localqueues", ("get",)),
 )
 IN_CLUSTER = (
     ("", "nodes", ("list",)),

@@ -20,7 +20,7 @@ from runners import gpu_types
 from runners.base import RunSpec
 from runners.errors import RunnerError
 
-from . import access, inventory, usage
+from . import access, inventory, kueue, usage
 from .cluster import Cluster, Forbidden, NotFound
 from .config import RUNTIMES, ClusterConfig
 from .runner import KubernetesRunner
@@ -55,7 +55,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
         return
     before = [
         line
-        for part in (namespace, rbac, storage, nodes, priorities, metrics, services, ingress)
+        for part in (namespace, rbac, storage, nodes, priorities, metrics, services, ingress, queues)
         for line in attempt(part, cluster)
     ]
     yield from before
@@ -193,6 +193,25 @@ def priorities(cluster: Cluster) -> Iterator[Line]:
             yield Line("missing", "priority", text)
             continue
         yield Line("ok", "priority", f"{name} ({found['value']}) for {', '.join(purposes)}")
+
+
+def queues(cluster: Cluster) -> Iterator[Line]:
+    """Check that Kueue is there, with the queues that are named, where jobs wait in some."""
+    config, workloads = cluster.settings, kueue.Workloads(cluster)
+    named = dict.fromkeys(filter(None, [config.kueue_queue, *config.kueue_queues.values()]))
+    if not named:
+        return
+    try:
+        workloads.list()
+    except RunnerError as error:
+        yield Line("missing", "Kueue", str(error))
+        return
+    for name in named:
+        found = workloads.queue(name)
+        if found is None:
+            yield Line("missing", "Kueue", f"LocalQueue {name} not found in namespace {cluster.namespace}")
+        else:
+            yield Line("ok", "Kueue", f"LocalQueue {name} of ClusterQueue {found['spec'].get('clusterQueue')}")
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:

@@ -49,6 +49,8 @@ class ClusterConfig:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: Mapping[str, tuple[dict, ...]] = field(default_factory=dict)  # by RunSpec.purpose, "all" of each
     priority_classes: Mapping[str, str] = field(default_factory=dict)  # the same; "all" of those without their own
+    kueue_queue: str = ""  # the LocalQueue of Kueue that decides about jobs, where their tenant has none
+    kueue_queues: Mapping[str, str] = field(default_factory=dict)  # by tenant
     start_timeout_s: int = 600
     deadline_s: int = 0
     shm_mib: int = 0

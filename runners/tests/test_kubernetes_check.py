@@ -311,7 +311,8 @@ def test_the_images_have_the_versions_that_are_tested():
 def test_every_requested_permission_is_used(complete_cluster, configured, tmp_path, monkeypatch):
     """(The reverse holds too: in all tests the fake cluster refuses everything else.)"""
     at_once(monkeypatch)
-    config = configured(**ALL, priority_classes={"all": "low"})
+    config = configured(**ALL, priority_classes={"all": "low"}, kueue_queue="lab")
+    complete_cluster.store.create("localqueues", {"metadata": {"name": "lab"}, "spec": {"clusterQueue": "all"}})
     complete_cluster.store.create("priorityclasses", {"metadata": {"name": "low"}, "value": -5})
     runner = KubernetesRunner(config)
     lines_of(config)
