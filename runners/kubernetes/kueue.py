@@ -26,6 +26,7 @@ GROUP, VERSIONS = "kueue.x-k8s.io", ("v1beta2", "v1beta1")
 QUEUE = object_names.QUEUE
 JOB_UID = f"{GROUP}/job-uid"  # Kueue's label of a Workload
 ASK_AGAIN_S = 10
+FORGOTTEN_S = 600
 
 
 def queue_for(spec: RunSpec, config: ClusterConfig) -> str:
@@ -62,6 +63,7 @@ class Workloads:
         asked_at, reason = self.known.get(uid, (0.0, None))
         if reason is None or now - asked_at > ASK_AGAIN_S:
             reason = self._reason(record)
+            self.known = {key: each for key, each in self.known.items() if now - each[0] < FORGOTTEN_S}
             self.known[uid] = (now, reason)
         displaced = _suspended_at(record, now) if object_names.RAN in record["metadata"]["annotations"] else None
         return RunStatus("running", reason=reason, waits=True, displaced=displaced)

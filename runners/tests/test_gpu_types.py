@@ -33,6 +33,8 @@ WAIT = "import signal; signal.pause()"
         ("RTX 4090", "NVIDIA-GeForce-RTX-4090", True),
         ("rtx-40", "NVIDIA-GeForce-RTX-4090", False),
         ("a100", "nvidia-tesla-a100", True),
+        ("h100", "gpu-h100-sxm", True),  # of node.kubernetes.io/instance-type
+        ("mi300x", "AMD_Instinct_MI300X_OAM", True),
         ("a100", MIG, False),  # a slice is no whole GPU
         ("a100-mig", MIG, True),
         ("1g.5gb", MIG, True),
