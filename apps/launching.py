@@ -212,6 +212,7 @@ def spec_of(app: Application) -> RunSpec:
         grace_s=STOP_GRACE_S,
         log_limit=LOG_LIMIT,
         labels={"user": app.user.username, "app": app.name, "public": str(app.public).lower()},
+        purpose="application",
         kind="service",
         port=app.port,
         runtime="serve",

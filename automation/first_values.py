@@ -23,6 +23,6 @@ def of_job(request: HttpRequest, mine: QuerySet) -> dict:
     job = named(request, Job.objects.filter(user=request.user).select_related("project"), "from")
     if job is None:
         return {}
-    form = {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets", "title", "image")}
+    form = {name: getattr(job, name) for name in ("entry", "gpu", "ram", "datasets", "title", "image", "gpu_type")}
     project = job.project.name if job.project else ""
     return form | {"cpu": f"{job.cpu:g}", "name": free_name(mine, job.name), "project": project}

@@ -37,7 +37,7 @@ def need_possible(user, spec: dict, *, visitor: Visitor | None = None, kept: boo
     """
     if not kept:
         checks.code_of(user, spec["entry"], spec.get("code_from"), spec.get("script"), visitor)
-    needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram") if kind in spec}
+    needs = {kind: spec[kind] for kind in ("gpu", "cpu", "ram", "gpu_type") if kind in spec}
     tenant = members.chosen(user, spec.get("tenant"))
     checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),
                          bool(spec.get("preemptible")), spec.get("image", ""), **needs)  # fmt: skip

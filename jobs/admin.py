@@ -90,7 +90,10 @@ class JobAdmin(OwnedAdmin):
         (None, {"fields": (("name", "user_link"), ("state_badge", "progress_bar"), "reason_text", "links")}),
         (_("Project"), {"fields": (("project_link", "group"), ("tags_text", "origin"), "trashed")}),
         (_("Script"), {"fields": (("entry", "runtime", "image"), ("dataset_links", "arguments"), "variables")}),
-        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"), "network_text")}),
+        (
+            _("Resources"),
+            {"fields": (("asked", "gpu_type", "reserved"), ("tenant_link", "request_link"), "network_text")},
+        ),
         (
             _("Run"),
             {

@@ -8,7 +8,7 @@ from datasets import sources
 from kernel import names, storage
 from kernel.errors import Refused
 from kernel.messages import Message
-from resources import tcc
+from resources import products, tcc
 from resources.models import Tenant
 from snapshots import scan, store
 from snapshots.manifest import Manifest
@@ -34,11 +34,12 @@ def code_of(user, entry: str, code_from: str | None, script: str | None, visitor
 
 def need_possible(
     tenant: Tenant, username: str, workers: int, network: str, preemptible: bool = False, image: str = "", *,
-    gpu: int = 0, cpu: float = 1, ram: int = 512,
+    gpu: int = 0, cpu: float = 1, ram: int = 512, gpu_type: str = "",
 ) -> None:  # fmt: skip
     """Raise Refused for what the platform, the tenant or the user's limit can never give."""
     need_allowed(tenant, workers, network)
     need_image(image)
+    products.need_possible(gpu_type, gpu, workers)
     needs = {"gpu": gpu * workers, "cpu": cpu * workers, "ram": ram * workers}
     tcc.never_fits(tenant, username, preemptible, **needs)
 

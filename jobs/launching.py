@@ -59,7 +59,18 @@ class JobRuns(owned.OwnedRuns[Job]):
             return False
         else:
             capture.pin_datasets(job)
-        return not gone and self._has_packages(job)
+        return not gone and self._has_packages(job) and self._has_gpus(job)
+
+    def _has_gpus(self, job: Job) -> bool:
+        """Return whether GPUs of its type are there now: those of runs that named none are known only here."""
+        if not job.gpu_type:
+            return True
+        try:
+            runners.get().need_gpus(job.gpu_type, job.gpu * job.workers)
+        except runners.NoGpus as problem:
+            lifecycle.note_run(job.pk, job.run_name, problem.msg)
+            return False
+        return True
 
     def _has_packages(self, job: Job) -> bool:
         """Return whether the job's packages are installed; reconcile asks again while they are not."""
@@ -82,7 +93,8 @@ class JobRuns(owned.OwnedRuns[Job]):
         lifecycle.fail(pk, reason, by="runner")
 
     def is_worth_retrying(self, job: Job, fault: Exception) -> bool:
-        return owned.seconds_since(job.not_before) < owned.LAUNCH_PATIENCE_S
+        waits = isinstance(fault, runners.NoGpus)  # taken since `prepare`
+        return waits or owned.seconds_since(job.not_before) < owned.LAUNCH_PATIENCE_S
 
     def started(self, job: Job) -> None:
         lifecycle.note_start(job.pk, job.run_name, begins=runners.get().starts_at_once)
@@ -103,6 +115,8 @@ class JobRuns(owned.OwnedRuns[Job]):
             lifecycle.note_run(job.pk, job.run_name, status.reason if status.waits else None)
         if not status.waits:
             progress_bar.record(job)
+        if status.displaced:
+            preemption.displace(job.pk, job.run_name, status.displaced)
 
     def unknown(self, job: Job, status: runners.RunStatus, follow: bool) -> None:
         if preemption.requeue(job.pk, job.run_name, None):

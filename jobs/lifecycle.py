@@ -6,6 +6,7 @@ is cleaned up (cancelled when it never started). How a job's runs are started an
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -33,7 +34,7 @@ from .artifacts import inputs as job_inputs
 from .artifacts import outputs
 from .code import snapshot_code
 from .models import Capture, Job, ProgressSource, Project, Snapshot, State
-from .queue import turns
+from .queue import gpus, turns
 from .summaries import colours, params
 
 APPLIER = "jm"
@@ -56,7 +57,8 @@ def create_job(
     tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "",
     find_requirements: bool = False, registry: str = "versions", registry_models: tuple | list = (),
     code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None, environment: str = "",
-    image: str = "", visitor: Visitor | None = None, within: Callable[[Job], object] | None = None, by: str,
+    image: str = "", gpu_type: str = "", visitor: Visitor | None = None,
+    within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
 
@@ -66,12 +68,14 @@ def create_job(
     `script` replaces the script's text. `within` is called with the new job in its transaction; it refuses by raising.
 
     `requirements` are lines of a requirements file, `-r FILE` a file of the code; `find_requirements`: see finding.py.
-    `environment` is in place of both. `image` is one of the runner's. `inputs` are outputs: {"DATA": "job/path"}.
+    `environment` is in place of both. `image` is one of the runner's, `gpu_type` one of its GPUs' (resources.products).
+    `inputs` are outputs: {"DATA": "job/path"}.
     Raises Refused, for example above the tenant's capacity; Fault without the task queue; nothing is stored then.
     """
     earlier = snapshot or checks.code_of(user, entry, code_from, script, visitor)
     chosen = members.chosen(user, tenant)
-    checks.need_possible(chosen, user.username, workers, network, preemptible, image, gpu=gpu, cpu=cpu, ram=ram)
+    needs = {"gpu": gpu, "cpu": cpu, "ram": ram, "gpu_type": gpu_type}
+    checks.need_possible(chosen, user.username, workers, network, preemptible, image, **needs)
     broker.require()
     disk.require()
     try:
@@ -87,9 +91,10 @@ def create_job(
                 ram=ram, datasets=sources.numbered(user, datasets), args=list(args), env=dict(env or {}),
                 retries=retries, job_inputs=dict(inputs or {}), timeout=timeout, priority=priority,
                 preemptible=preemptible, workers=workers, network=network, registry=registry,
-                registry_models=list(registry_models), project=_project(user, project), tags=dict(tags or {}),
-                notes=notes, group=group, image=image, **packages, snapshot=snapshot_code.record(user, code),
-                colour=colours.following(user), traceparent=tracing.traceparent(),
+                registry_models=list(registry_models), project=Project.objects.named(user, project),
+                tags=dict(tags or {}), notes=notes, group=group, image=image, gpu_type=gpu_type, **packages,
+                snapshot=snapshot_code.record(user, code), colour=colours.following(user),
+                traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)
     except IntegrityError as problem:
@@ -320,7 +325,7 @@ def reserve_next() -> list[int]:
             job = lock_row(Job, pk=entry.pk)
             if job is None or job.state != State.CREATING or job.reserved:
                 continue
-            if (refusal := _reserve(job, order.stopped)) is not None:
+            if (refusal := _reserve(job, order.stopped, order.ahead)) is not None:
                 order.refused(entry, refusal)
                 continue
             after_commit.enqueue("jobs.launch", entry.pk, queue="launches")
@@ -333,15 +338,17 @@ def run_name_of(job: Job) -> str:
     return f"job-{job.pk}-{job.attempt}"
 
 
-def _reserve(job: Job, stopped: Collection[int] | None = None) -> Refused | None:
+def _reserve(job: Job, stopped: Collection[int] | None = None, ahead: Counter | None = None) -> Refused | None:
     """Reserve the job's resources in the caller's transaction. Return the refusal, None when they are reserved. Jobs
     of a user who has stored too much wait.
 
-    A preemptible job may borrow from other tenants than those `stopped`; from none without these.
+    A preemptible job may borrow from other tenants than those `stopped`; from none without these. `ahead` are the GPUs
+    by type that are left to jobs ahead of it.
     """
     borrows = job.preemptible and stopped is not None
     try:
         outputs.require(job.user_id)
+        gpus.require(job, ahead)
         tcc.try_(
             id=request_id(job.pk), applier=APPLIER, request_type="request", tenant=job.tenant.name,
             owner=job.user.username, borrows=borrows, closed=stopped or (), **job.needs,
@@ -385,13 +392,6 @@ def give_back(job: Job) -> None:
         job.reserved = False
         job.save(update_fields=["reserved"])
         tcc.release(id=request_id(job.pk), applier=APPLIER)
-
-
-def _project(user, name: str | None) -> Project:
-    """Return the user's project of that name, made when there is none; the default one without a name."""
-    if name is None:
-        return Project.objects.default_of(user)
-    return Project.objects.get_or_create(user=user, name=name, trashed=None)[0]
 
 
 def adopt() -> None:

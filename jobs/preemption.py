@@ -8,6 +8,8 @@ A preempted job keeps its place, output and number of retries. The job that the 
 others (turns.has_preempted). A preemptible job never preempts another one of its tenant, so there is no circle; and one
 that has just been restarted, or was preempted often enough, is left alone.
 
+A run whose processes the cluster has taken away (Kueue) steps back in the same way, preemptible or not.
+
 Jobs of a tenant that borrows (resources.lending) step back at once, and however often, for any job of a lender that
 does not fit without what is lent; also when an administrator ends the lending.
 """
@@ -15,7 +17,7 @@ does not fit without what is lent; also when an administrator ends the lending.
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.utils import timezone
@@ -71,7 +73,7 @@ def choose(now: datetime) -> list[tuple[int, int | None]]:
             continue
         waiting = Job.objects.select_related("user").get(pk=turn.pk)
         entry = entries_of(Job.objects.filter(pk=turn.pk))[turn.pk]
-        refusal = room.refusal(entry, order.stopped)
+        refusal = room.refusal(entry, order.stopped, order.ahead)
         if refusal is not None:
             pool = [job for job in candidates.values() if _may_be_asked(job, waiting, room, now)]
             victims = _victims(waiting, entry, room, pool, entries)
@@ -176,6 +178,9 @@ def _gain(job: Job, entry: QueuedJob, trial: Room, entries: dict[int, QueuedJob]
             if job.tenant_id != entry.tenant_id:
                 gives = min(gives, trial.ledger.lent_to(entry.tenant_id, job.tenant_id).get(kind, 0))
             gain += float(min(gives, missing) / missing)
+    gives = entries[job.pk]
+    if (lacking := trial.lacks(entry)) and trial.stock.of(gives.gpu_type) <= trial.stock.of(entry.gpu_type):
+        gain += min(gives.gpus, lacking) / lacking
     return gain
 
 
@@ -200,6 +205,16 @@ def ask(pk: int, waiting: int | None) -> bool:
         after_commit.changed(job.user.username, "job", job.name)
         return True
     return False
+
+
+def displace(pk: int, run_name: str, since: float) -> None:
+    """Record that the cluster has taken the processes of a running job's run away, at a Unix time: it steps back."""
+    with suppress(Missing), locked(Job, pk=pk) as job:
+        if job.state == State.RUNNING and job.run_name == run_name and job.stepping_back is None:
+            job.stepping_back, job.preempted_for = datetime.fromtimestamp(since, tz=UTC), None
+            job.save(update_fields=["stepping_back", "preempted_for"])
+            after_commit.enqueue("jobs.step_back", job.pk)
+            after_commit.changed(job.user.username, "job", job.name)
 
 
 def requeue(pk: int, run_name: str, ended: float | None) -> bool:
@@ -232,6 +247,8 @@ def requeue(pk: int, run_name: str, ended: float | None) -> bool:
 def _reason(job: Job) -> Message:
     """Return for whom the job steps back; only the owner's own jobs have names for the owner."""
     other = job.preempted_for
+    if not job.preemptible:  # other jobs ask only those that are
+        return Message("preempted by the cluster")
     if other is not None and other.user_id == job.user_id:
         return Message("preempted for the job %(name)s", name=other.name)
     if other is not None and other.tenant_id == job.tenant_id:

@@ -28,7 +28,7 @@ from resources.models import Network
 from .artifacts.inputs import InputsField
 from .code.fields import MAX_BYTES, CodeIn, EnvField
 from .models import Origin, Runtime, State
-from .models.submission import LONGEST_LIMIT_S, MAX_IMAGE_NAME, MAX_PRIORITY
+from .models.submission import LONGEST_LIMIT_S, MAX_GPU_TYPE, MAX_IMAGE_NAME, MAX_PRIORITY
 from .packages.fields import RequirementsField
 from .packages.named.serializers import EnvironmentField
 from .summaries import labels
@@ -108,6 +108,14 @@ class ImageField(StrictString):
         )  # fmt: skip
 
 
+class GpuTypeField(StrictString):
+    def __init__(self):
+        super().__init__(
+            required=False, allow_blank=True, max_length=MAX_GPU_TYPE,
+            help_text="the type of its GPUs: a name that the platform offers, or part of a product's such as a100",
+        )  # fmt: skip
+
+
 class JobIn(RegistryIn, CodeIn):
     name = NameField()
     title = TitleField()
@@ -116,6 +124,7 @@ class JobIn(RegistryIn, CodeIn):
     runtime = StrictChoice(choices=Runtime.values, required=False)
     image = ImageField()
     gpu = GpuField()
+    gpu_type = GpuTypeField()
     cpu = CpuField()
     ram = RamField()
     datasets = StrictList(
@@ -198,6 +207,7 @@ class JobOut(RegistryOut):
     image = serializers.CharField(allow_blank=True, help_text="the name of its image; empty: that of the runtime")
     entry = serializers.CharField()
     gpu = serializers.IntegerField()
+    gpu_type = serializers.CharField(allow_blank=True, help_text="the type of its GPUs; empty: any")
     cpu = serializers.FloatField()
     ram = serializers.IntegerField()
     state = serializers.ChoiceField(choices=State.choices)

@@ -12,6 +12,7 @@ from datasets import sources
 from kernel import storage
 from kernel.pages import free_name, read_form
 from kernel.registering import Registry, lines_of
+from resources import products
 from resources.models import Network, Tenant
 
 from . import form_values, lifecycle
@@ -31,6 +32,7 @@ MORE_FIELDS = {
     "preemptible",
     "runtime",
     "image",
+    "gpu_type",
     "workers",
     "network",
     "requirements",
@@ -40,7 +42,7 @@ MORE_FIELDS = {
 }
 COPIED = (
     "title", "entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets", "requirements",
-    "environment", "image",
+    "environment", "image", "gpu_type",
 )  # fmt: skip
 
 
@@ -56,6 +58,7 @@ def choices(user) -> dict:
         "ready": sources.offered(user),
         "runtimes": Runtime.choices,
         "images": sorted(runners.get().images or ()),
+        "gpu_types": products.offered(),
         "many_workers": runners.get().many_workers,
         "registries": Registry.choices,
         "networks": [(value, words) for value, words in Network.choices if _allowed(value, tenant)],
@@ -131,6 +134,7 @@ def is_unusual(form: dict) -> bool:
         "requirements",
         "environment",
         "image",
+        "gpu_type",
         "hidden",
         "inputs",
         "network",

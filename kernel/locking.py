@@ -2,10 +2,10 @@
 
 Lock only what you take from or change, once per transaction, as late as possible but before the check. Order: 1. the
 user's row, where an object is created or the user is deregistered, 2. the objects' rows (dataset, job, model,
-application; several of a kind by their key), 3. the tenant's row, at most once, with those of its lenders in the order
-of their keys, then its request rows (tcc). Releasing needs the tenant's lock too, since the sum is kept in the row.
-Never call a runner, NATS, Valkey or the file system while holding a lock. A verb on a list of objects uses one
-transaction for each.
+application; several of a kind by their key), then those of the GPU products, 3. the tenant's row, at most once, with
+those of its lenders in the order of their keys, then its request rows (tcc). Releasing needs the tenant's lock too,
+since the sum is kept in the row. Never call a runner, NATS, Valkey or the file system while holding a lock. A verb on a
+list of objects uses one transaction for each.
 
 The state is checked while the lock is held (`TransitionNotAllowed` becomes Refused here, in one place, with the message
 that the transition declares by `refused(…)`); the models' ConcurrentTransitionMixin catches a forgotten lock.

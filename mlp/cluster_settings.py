@@ -15,6 +15,13 @@ CLUSTER = Section("Kubernetes")
 IMAGE = re.compile(
     r"([A-Za-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:\w[\w.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
+PURPOSES = ("job", "check", "application", "workspace", "training", "all")  # runners.base has them, too
+TOLERATION = re.compile(
+    r"(?P<purpose>[a-z]+):(?P<key>([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)"
+    r"(=(?P<value>([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?))?"
+    r"(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?"
+)
+CLASS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 IMAGE_NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -84,13 +91,100 @@ def ingress() -> dict:
     }
 
 
+def tolerations() -> dict[str, tuple[dict, ...]]:
+    """Return the tolerations of pods by the purpose of their run. A wrong one is refused here: no pod would have it."""
+    setting, found = "MLP_K8S_TOLERATIONS", {}
+    listed = CLUSTER.items(
+        setting,
+        help="taints that the pods of runs tolerate: `purpose:key=value:effect,…` with the purpose `job`, `check`, "
+        "`application`, `workspace`, `training` or `all`, then as `kubectl taint` has it; without a value any value, "
+        "without an effect any effect ([kubernetes.md](kubernetes.md#tolerations-and-priority))",
+    )
+    for part in listed:
+        match = TOLERATION.fullmatch(part)
+        if not match or match["purpose"] not in PURPOSES:
+            raise ImproperlyConfigured(
+                f"{setting} must be like job:dedicated=ml:NoSchedule, with one of {', '.join(PURPOSES)} in front, not "
+                f"{part!r}"
+            )
+        matching = {"operator": "Equal", "value": match["value"]} if match["value"] is not None else {}
+        toleration = {"key": match["key"], **(matching or {"operator": "Exists"})}
+        toleration |= {"effect": match["effect"]} if match["effect"] else {}
+        found[match["purpose"]] = (*found.get(match["purpose"], ()), toleration)
+    return found
+
+
+def priority_classes() -> dict[str, str]:
+    """Return the priority classes of pods by the purpose of their run."""
+    setting = "MLP_K8S_PRIORITY_CLASSES"
+    listed = CLUSTER.items(
+        setting,
+        help="the PriorityClass of the pods of runs: `purpose=class,…` with the purposes of `MLP_K8S_TOLERATIONS`; "
+        "`all` counts for those that are not named",
+    )
+    named = pairs(setting, listed)
+    if len(named) < len(listed):
+        raise ImproperlyConfigured(f"{setting} has a purpose twice")
+    for purpose, name in named.items():
+        if purpose not in PURPOSES or not CLASS_NAME.fullmatch(name):
+            raise ImproperlyConfigured(
+                f"{setting} must be like application=high,all=low, with one of {', '.join(PURPOSES)}, not "
+                f"{purpose}={name}"
+            )
+    return named
+
+
+def placing() -> dict:
+    """Return the fields of ClusterConfig that say which nodes take runs, and with which priority."""
+    return {
+        "node_selector": pairs(
+            "MLP_K8S_NODE_SELECTOR",
+            CLUSTER.items("MLP_K8S_NODE_SELECTOR", help="`key=value,…`: only nodes with these labels take runs"),
+        ),
+        "tolerations": tolerations(),
+        "priority_classes": priority_classes(),
+        "kueue_queue": CLUSTER.text(
+            "MLP_K8S_KUEUE_QUEUE",
+            help="the LocalQueue of Kueue that decides when the pods of jobs start "
+            "([kubernetes.md](kubernetes.md#kueue)); without one they start at once",
+        ),
+        "kueue_queues": pairs(
+            "MLP_K8S_KUEUE_QUEUES",
+            CLUSTER.items("MLP_K8S_KUEUE_QUEUES", help="`tenant=queue,…`: the LocalQueues of tenants with their own"),
+        ),
+    }
+
+
+def gpus() -> dict:
+    """Return the fields of ClusterConfig that are about GPUs."""
+    return {
+        "gpu_resource": CLUSTER.text("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu", help="the resource name of a GPU"),
+        "gpu_labels": tuple(
+            CLUSTER.items(
+                "MLP_K8S_GPU_LABELS",
+                default="nvidia.com/gpu.product,cloud.google.com/gke-accelerator",
+                help="the labels of a node that have the product of its GPUs; the first that it has counts",
+            )
+        ),
+        "autoscales": CLUSTER.flag(
+            "MLP_K8S_AUTOSCALES",
+            False,
+            help="whether nodes are added for pods that wait: jobs then wait for a type of `MLP_GPU_TYPES` that no "
+            "node has",
+        ),
+    }
+
+
 def read() -> dict:
     """Return the fields of ClusterConfig that come from the environment."""
     claim = CLUSTER.text("MLP_K8S_PVC", help="the volume claim (ReadWriteMany) through which pods share `MLP_ROOT`")
     share = nfs(CLUSTER.text("MLP_K8S_NFS", help="instead of a claim, the NFS share with `MLP_ROOT`: `server:/path`"))
     if claim and share:
         raise ImproperlyConfigured("MLP_K8S_PVC and MLP_K8S_NFS: set one of them, not both")
-    return ingress() | {
+    return {
+        **ingress(),
+        **gpus(),
+        **placing(),
         "claim": claim,
         "nfs": share,
         "namespace": CLUSTER.text("MLP_K8S_NAMESPACE", "mlp", help="the namespace of the runs"),
@@ -114,11 +208,6 @@ def read() -> dict:
             2**31 - 1 - 10**8,
             help="a run's user id is this plus its owner's number where the platform runs as root; otherwise it is the "
             "platform's own",
-        ),
-        "gpu_resource": CLUSTER.text("MLP_K8S_GPU_RESOURCE", "nvidia.com/gpu", help="the resource name of a GPU"),
-        "node_selector": pairs(
-            "MLP_K8S_NODE_SELECTOR",
-            CLUSTER.items("MLP_K8S_NODE_SELECTOR", help="`key=value,…`: only nodes with these labels take runs"),
         ),
         "cluster_domain": CLUSTER.text(
             "MLP_K8S_CLUSTER_DOMAIN", "cluster.local", help="the domain of the cluster's own names"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
 
 from kernel.environment import Section
 
 LIMITS = Section("Limits")
+GPU_TYPE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._-]{0,61}[A-Za-z0-9])?")  # as in runners.gpu_types
 
 
 def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
@@ -134,6 +138,26 @@ def of_requests(runs: Section) -> tuple[int, int, int]:
     gpu = runs.integer("MLP_MAX_GPU", 16, 0, 10_000, help="GPUs that it may request")
     ram = runs.integer("MLP_MAX_RAM_MIB", 10_000, 100, 2**31 - 1, unit="MiB", help="memory that it may request")
     return cpu, gpu, ram
+
+
+def of_gpu_types(runs: Section) -> dict[str, tuple[str, ...]]:
+    """Return the products that the names of GPU types mean, where an administrator has named them."""
+    setting = "MLP_GPU_TYPES"
+    listed = runs.items(
+        setting,
+        help="names of GPU types for jobs, as `name=product|product,…` with the products as `nvidia-smi -L` or the "
+        "nodes' labels have them; without it a name is a part of a product: `a100` means `NVIDIA-A100-SXM4-80GB`",
+    )
+    named = {}
+    for part in listed:
+        name, _equals, products = part.partition("=")
+        values = tuple(each.strip() for each in products.split("|") if each.strip())
+        if not GPU_TYPE.fullmatch(name.strip()) or not values:
+            raise ImproperlyConfigured(f"{setting} must be like a100=NVIDIA-A100-SXM4-80GB|…, not {part!r}")
+        if name.strip().casefold() in named:
+            raise ImproperlyConfigured(f"{setting} has a name twice: {name.strip()}")
+        named[name.strip().casefold()] = values
+    return named
 
 
 def of_checks(runs: Section) -> tuple[int, int]:

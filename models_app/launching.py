@@ -237,6 +237,7 @@ def _spec(model: Model) -> RunSpec:
         grace_s=0,
         log_limit=CHECK_LOG,
         labels={"user": model.user.username, "model": model.name},
+        purpose="check",
         runtime="serve",
         mounts=(*LOADERS, Mount(folder(model), MODEL), *using.mounts_of(tree)),
         owner=model.user_id,

@@ -14,7 +14,7 @@ import runners
 from kernel.machine import cpus, ram_mib
 from runners.gpus import devices
 
-from . import lending, tcc, tenants
+from . import lending, products, tcc, tenants
 from .models import Tenant
 from .units import amounts, zero
 
@@ -52,6 +52,7 @@ def prepare_default_tenant() -> Tenant:
     capacity = measured()
     disk = disk_free()
     Tenant.objects.get_or_create(name="default")
+    follow_products()
     return _follow(capacity, disk)
 
 
@@ -64,6 +65,17 @@ def follow_cluster() -> None:
         return
     if capacity is not None:
         _follow(capacity, 0)
+        follow_products()
+
+
+def follow_products() -> None:
+    """Record how many GPUs of each product there are now."""
+    try:
+        counts = runners.get().gpu_products()
+    except runners.RunnerError as error:
+        log.warning("could not read the products of the GPUs, keeping the last ones: %s", error)
+        return
+    products.follow(counts)
 
 
 @lending.repeated

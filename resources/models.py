@@ -339,6 +339,24 @@ class UserLimit(models.Model):
         return self.user or EVERYBODY
 
 
+class GpuProduct(models.Model):
+    """How many GPUs of one product the machine or the cluster has for runs, as it was last measured.
+
+    `name` is empty for those of an unknown product. It is no amount of a tenant: tenants count GPUs of all products.
+    """
+
+    name = models.CharField(_("product"), max_length=200, unique=True, blank=True)
+    count = models.PositiveIntegerField(_("GPUs"))
+
+    class Meta:
+        db_table = "gpu_product"
+        verbose_name = _("GPU product")
+        verbose_name_plural = _("GPU products")
+
+    def __str__(self) -> str:
+        return f"{self.name or '?'} ({self.count})"
+
+
 class UsageSample(Amounts):
     """What one owner's objects of one kind held at one moment. All rows of a tenant and moment are one snapshot.
 

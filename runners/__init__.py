@@ -17,7 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from . import confine, networks
 from .base import NETWORK_WORDS, STOPPED, Mount, Runner, RunSpec, RunStatus, log_of_worker, narrowest
-from .errors import RunnerError
+from .errors import NoGpus, RunnerError
 from .local import LocalRunner, tail
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "STOPPED",
     "Mount",
     "Network",
+    "NoGpus",
     "RunSpec",
     "RunStatus",
     "Runner",
@@ -49,6 +50,7 @@ def _runner(kind: str, root: Path) -> Runner:
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
             endpoints=networks.endpoints(),
+            gpu_types=settings.GPU_TYPES,
         )
     if kind == "kubernetes":
         # Imported here, so that only platforms with a cluster load its client.

@@ -30,6 +30,8 @@ NO_SUCH_RUN = Message("no run of this name")
 STOPPED = Message("stopped on request")  # how the reason begins when a caller has stopped the run
 State = Literal["unknown", "running", "exited", "lost"]
 Network = Literal["open", "platform", "none"]
+Purpose = Literal["job", "check", "application", "workspace", "training"]
+PURPOSES: tuple[Purpose, ...] = ("job", "check", "application", "workspace", "training")
 NETWORKS: tuple[Network, ...] = ("none", "platform", "open")  # from the narrowest to the widest
 
 
@@ -95,13 +97,17 @@ class RunSpec:
 
     `kind` is "job" (runs to its end) or "service" (serves until it is stopped: on `port` where each has a network of
     its own, else on a socket that it is handed, see `Runner.listen`). `runtime` selects the image where runs are
-    containers, unless `image` names one of `Runner.images`. `owner` is the number of the user for whom it runs: runs of
-    two owners are isolated, and see of the platform's files only `cwd`, `mounts` and the interpreter with its packages
-    (not the platform's own code: mount what a program needs of it). None is a program of the platform, which is
-    trusted: it has limits, and sees what the platform sees. `disk_mib` limits what it may add to `cwd` and `processes`
-    their number (None: the runner's default). `workers` > 1 starts that many copies with torchrun's variables
-    (MASTER_ADDR, MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and
-    `ram_mib`. The run ends when all have ended; when one fails the others are stopped and the run fails.
+    containers, unless `image` names one of `Runner.images`. `gpu_type` names the type of its GPUs (`gpu_types`).
+    `owner` is the number of the user for whom it runs: runs of two owners are isolated, and see of the platform's
+    files only `cwd`, `mounts` and the interpreter with its packages (not the platform's own code: mount what a
+    program needs of it). None is a program of the platform, which is trusted: it has limits, and sees what the
+    platform sees. `disk_mib` limits what it may add to `cwd` and `processes` their number (None: the runner's
+    default). `workers` > 1 starts that many copies with torchrun's variables (MASTER_ADDR, MASTER_PORT, WORLD_SIZE,
+    RANK, LOCAL_RANK, LOCAL_WORLD_SIZE), each with all of `cpu`, `gpu` and `ram_mib`. The run ends when all have
+    ended; when one fails the others are stopped and the run fails.
+
+    `purpose` says what the run is for, where an administrator treats these differently: "job" (also the installation of
+    packages), "check" of a model, "application", "workspace", or "training" of a log model.
 
     `network` is what a run with an owner may reach: "open" the platform and the internet, "platform" the platform's
     gateways and NATS, "none" nothing. The workers of a run always reach each other.
@@ -135,6 +141,8 @@ class RunSpec:
     usage: Path | None = None
     network: Network = "open"
     image: str = ""
+    gpu_type: str = ""
+    purpose: Purpose = "job"
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -169,6 +177,7 @@ class RunStatus:
     ended: float | None = None
     worker: int = 0  # the one whose end this is, where each has a log of its own
     waits: bool = False  # it runs, but no process of it has started: a node, an image or a volume is waited for
+    displaced: float | None = None  # since when the cluster has taken its processes away, for others
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", without_root(storable(self.reason)))
@@ -266,6 +275,21 @@ class Runner(ABC):
     def images(self) -> Mapping[str, str] | None:
         """Return the images that a run may name, by name; None where runs are no containers."""
         return None
+
+    def gpu_products(self) -> Mapping[str, int]:
+        """Return how many GPUs there are for runs, by product (`gpu_types`); under "" those of an unknown one.
+
+        Raises RunnerError when it cannot be determined now.
+        """
+        return {}
+
+    def need_gpus(self, kind: str, count: int) -> None:  # noqa: B027  what has none has none of a type either
+        """Raise NoGpus unless a run that names this type of GPUs could be started now."""
+
+    @property
+    def adds_nodes(self) -> bool:
+        """Return whether nodes of types that are not there come when runs wait for them."""
+        return False
 
     @property
     def many_workers(self) -> bool:

@@ -1,4 +1,4 @@
-"""The error of all runners."""
+"""The errors of all runners."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class RunnerError(Exception):
     def __init__(self, template: str, /, **params):
         self.msg = Message(template, **params)
         super().__init__(self.msg)
+
+
+class NoGpus(RunnerError):
+    """No GPUs of the wanted type are free now, or are there; others give theirs back."""

@@ -11,10 +11,15 @@ import fcntl
 import glob
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pynvml
+
+from . import gpu_types
+from .errors import NoGpus, RunnerError
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,30 @@ def nodes(taken: list[Device]) -> list[str]:
     shared = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"]
     caps = glob.glob("/dev/nvidia-caps/*") if any(device.uuid.startswith("MIG-") for device in taken) else []
     return [*(f"/dev/nvidia{minor}" for minor in sorted({device.minor for device in taken})), *shared, *caps]
+
+
+def products(installed: list[Device]) -> Counter[str]:
+    """Return how many GPUs there are of each product (`gpu_types`)."""
+    return Counter(gpu_types.product_of(device.name) for device in installed)
+
+
+def candidates(installed: list[Device], kind: str, named: gpu_types.Named) -> list[Device]:
+    """Return the GPUs of that type. Without a type all of them, first those of which there are most: a run that takes
+    any GPU leaves the rare ones to those that name them.
+    """
+    count = products(installed)
+    of_kind = gpu_types.meant(kind, count, named)
+    chosen = [device for device in installed if gpu_types.product_of(device.name) in of_kind]
+    return chosen if kind else sorted(chosen, key=lambda device: -count[gpu_types.product_of(device.name)])
+
+
+def refuse(kind: str, wanted: int, free: int) -> NoReturn:
+    """Raise RunnerError for a run that finds too few free GPUs, NoGpus where it has named their type."""
+    if kind:
+        raise NoGpus(
+            "needs %(wanted)s × %(type)s, %(free)s free on this machine now", wanted=wanted, type=kind, free=free
+        )
+    raise RunnerError("gpu: %(wanted)s wanted, %(free)s free on this machine now", wanted=wanted, free=free)
 
 
 @contextlib.contextmanager

@@ -20,28 +20,27 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from kernel import sanitize, sockets, storage
 from kernel.messages import Message, restored
 
-from . import attaching, confine, gpus, networks, processes, spawning
+from . import attaching, confine, gpus, leftovers, networks, processes, spawning
 from .attaching import Attached, Wanted
 from .base import NO_SUCH_RUN, Endpoint, Network, Runner, RunSpec, RunStatus, check_name, omp_environment
 from .errors import RunnerError
+from .gpu_types import Named
 from .shim import ends
 from .shim.cgroup import Group
 
 START_LIMIT_S = 30
 PROCESSES = 1024  # default limit of tasks (each thread counts)
-RUN_ID = "MLP_RUN_ID"
 LOOPBACK = "127.0.0.1"
 
 
@@ -61,9 +60,10 @@ class LocalRunner(Runner):
         disk_mib: int | None = None,
         reserve_mib: int = 0,
         endpoints: tuple[Endpoint, ...] = (),
+        gpu_types: Named | None = None,
     ):
         self.folder = Path(folder).absolute()
-        self.endpoints = endpoints
+        self.endpoints, self.gpu_types = endpoints, gpu_types or {}
         self._confinement, self.devices = confinement, devices
         self.disk_mib, self.reserve_mib = disk_mib, reserve_mib
         self._ends = str(self.folder.with_name("ends"))  # a pipe that says that a run has ended
@@ -98,11 +98,9 @@ class LocalRunner(Runner):
         if free_mib < self.reserve_mib:
             raise RunnerError("the disk of the machine is nearly full: %(free)s MiB left", free=free_mib)
         wanted = spec.gpu * spec.workers
-        with gpus.acquire(self.folder.with_name("gpus"), self.devices() if wanted else [], wanted) as taken:
+        with self._gpus(spec.gpu_type, wanted) as taken:
             if len(taken) < wanted:
-                raise RunnerError(
-                    "gpu: %(wanted)s wanted, %(free)s free on this machine now", wanted=wanted, free=len(taken)
-                )
+                gpus.refuse(spec.gpu_type, wanted, len(taken))
             devices, locks = [device for device, _ in taken], [fd for _, fd in taken]
             values = _spec(spec, path, devices)
             values |= {"reserve_mib": self.reserve_mib, "ends": self._ends}
@@ -119,6 +117,18 @@ class LocalRunner(Runner):
             if not Path(spec.log).is_relative_to(spec.cwd):  # in `cwd` the shim makes the folders
                 Path(spec.log).parent.mkdir(parents=True, exist_ok=True)
             _spawn(path, lock, locks)
+
+    def _gpus(self, kind: str, wanted: int) -> contextlib.AbstractContextManager:
+        installed = gpus.candidates(self.devices(), kind, self.gpu_types) if wanted else []
+        return gpus.acquire(self.folder.with_name("gpus"), installed, wanted)
+
+    def gpu_products(self) -> Mapping[str, int]:
+        return gpus.products(self.devices())
+
+    def need_gpus(self, kind: str, count: int) -> None:
+        with self._gpus(kind, count) as taken:
+            if len(taken) < count:
+                gpus.refuse(kind, count, len(taken))
 
     def _socket(self, spec: RunSpec) -> str:
         """Return the path at which the shim of a service listens, empty for a job."""
@@ -142,12 +152,12 @@ class LocalRunner(Runner):
             return RunStatus("exited", ended["exit_code"], ended["signal"], reason, ended["started"], ended["ended"])
         if not free:
             if begun is not None:
-                _kill_stuck(path, begun["shim"])
+                leftovers.kill_stuck(path, begun["shim"])
             return RunStatus("running", started=begun and begun["started"])
         if begun is None:
             return RunStatus("unknown", reason=NO_SUCH_RUN)
         Group((_read(path / "spec.json") or {}).get("cgroup", {}), begun["run_id"]).kill()
-        _kill_leftovers(begun["run_id"])
+        leftovers.kill_of(begun["run_id"])
         reason = Message("the run no longer exists and its end was not recorded: it or the machine was killed")
         return RunStatus("lost", reason=restored(begun.get("lost"), reason), started=begun["started"])
 
@@ -327,7 +337,7 @@ def _is_free(path: Path) -> bool:
 
 def _spec(spec: RunSpec, path: Path, devices: list[gpus.Device]) -> dict:
     run_id = secrets.token_hex(16)
-    environment = omp_environment(spec.cpu) | dict(spec.environment) | {RUN_ID: run_id}
+    environment = omp_environment(spec.cpu) | dict(spec.environment) | {leftovers.RUN_ID: run_id}
     if devices or spec.owner is not None:  # a run without a GPU must see none
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(device.uuid for device in devices)
     if networks.RENDEZVOUS[1] in spec.environment or spec.workers > 1:
@@ -357,40 +367,3 @@ def _remove(folder: Path) -> None:
     """Remove the folder; what remains is removed later."""
     with contextlib.suppress(OSError):
         storage.remove(folder)
-
-
-def _kill_stuck(path: Path, shim: int) -> None:
-    """Kill a bubblewrap whose outer process was killed together with the shim before it released the inner one, which
-    then waits for ever with the lock. A living shim does that itself.
-    """
-    if os.fsencode(path) not in processes.words_of(Path(f"/proc/{shim}/cmdline")):
-        own = {os.fsencode(path / "tmp"), b"--die-with-parent"}
-        _kill(lambda entry: own.issubset(processes.words_of(entry / "cmdline")))
-
-
-def _kill_leftovers(run_id: str) -> None:
-    """Kill what is left after shim and guard were killed together: the processes with the run's id in their
-    environment. Those of other users cannot be read, and do not belong to the run.
-    """
-    mark = f"{RUN_ID}={run_id}".encode()
-    for _ in range(100):
-        if not _kill(lambda entry: mark in processes.words_of(entry / "environ")):
-            return
-        time.sleep(0.01)
-
-
-def _kill(matches: Callable[[Path], bool]) -> bool:
-    """Send SIGKILL to each process whose folder in /proc matches; return whether there was one."""
-    any_left = False
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            process = os.pidfd_open(int(entry.name))  # opened first: what is read next is of this very process
-            try:
-                if matches(entry):
-                    any_left = True
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-            finally:
-                os.close(process)
-    return any_left

@@ -85,6 +85,7 @@ def spec_of(workspace: Workspace) -> RunSpec:
         grace_s=STOP_GRACE_S,
         log_limit=LOG_LIMIT,
         labels={"user": workspace.user.username, "workspace": workspace.name},
+        purpose="workspace",
         kind="service",
         port=PORT,
         runtime=packages.RUNTIME,

@@ -197,6 +197,7 @@ def _spec(run: TrainingRun) -> RunSpec:
         cpu=float(amounts["cpu"]),
         gpu=run.gpu,
         ram_mib=amounts["ram"],
+        purpose="training",
         runtime="torch",
         labels={"aiops": str(run.uuid)},
         owner=OWNER,

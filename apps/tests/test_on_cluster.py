@@ -38,8 +38,11 @@ def cluster(settings, tmp_path, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
     ingress = {"ingress_class": "nginx", "ingress_host": "apps.example.org", "ingress_gateway": "mlp-platform:30002"}
-    with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress) as fake:
+    placed = {"priority_classes": {"application": "serving", "check": "checks"}}
+    with platform_on_cluster(settings, tmp_path, images={"serve": IMAGE}, **ingress, **placed) as fake:
         fakes.append(fake)
+        for name in ("serving", "checks"):
+            fake.store.create("priorityclasses", {"metadata": {"name": name}, "value": 1000})
         yield fake
 
 
@@ -57,6 +60,7 @@ def test_it_starts_answers_and_is_deleted_completely(cluster, as_alice, deploy, 
         assert {key: labels[f"mlp.platform/{key}"] for key in LABELS} == LABELS
     container = only(cluster, "deployments")["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == IMAGE
+    assert only(cluster, "deployments")["spec"]["template"]["spec"]["priorityClassName"] == "serving"
     assert container["command"][container["command"].index("--host") + 1] == "0.0.0.0"
     assert container["resources"]["limits"] | {"cpu": "100m", "memory": "400Mi"} == container["resources"]["limits"]
     path = only(cluster, "ingresses")["spec"]["rules"][0]["http"]["paths"][0]
@@ -129,12 +133,13 @@ def test_a_model_is_checked_in_a_pod_of_the_serving_image(cluster, home, as_alic
 
     def checked() -> bool:
         models_reconcile.run()
-        images.update(pod["spec"]["containers"][0]["image"] for pod in cluster.store.list("pods"))
+        pods = [pod["spec"] for pod in cluster.store.list("pods")]
+        images.update((pod["containers"][0]["image"], pod["priorityClassName"]) for pod in pods)
         return Model.objects.get().state in ("ready", "error")
 
     until(checked)
     assert (Model.objects.get().state, Model.objects.get().reason) == ("ready", "")
-    assert images == {IMAGE}
+    assert images == {(IMAGE, "checks")}
 
 
 @pytest.mark.long

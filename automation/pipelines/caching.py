@@ -15,7 +15,7 @@ from automation.models import Step, StepState
 from datasets import sources as datasets
 from jobs.models import State
 
-MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "requirements",
+MATTERS = ("entry", "args", "env", "runtime", "workers", "network", "gpu", "gpu_type", "requirements",
            "find_requirements", "environment")  # fmt: skip
 
 

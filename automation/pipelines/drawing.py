@@ -23,6 +23,7 @@ TAKEN_OVER = (
     "requirements",
     "environment",
     "image",
+    "gpu_type",
 )
 USUAL = {
     "args": [],
@@ -36,6 +37,7 @@ USUAL = {
     "requirements": "",
     "environment": "",
     "image": "",
+    "gpu_type": "",
 }
 
 

@@ -27,7 +27,7 @@ from .serializers import CATCH_UPS, OVERLAPS, ChangeIn, ScheduleIn
 
 FIELDS = {
     "title", "name", "yaml", "cron", "time_zone", "event.name", "job.entry", "job.args", "job.cpu", "job.gpu",
-    "job.ram", "args", "job.datasets", "job.image",
+    "job.ram", "args", "job.datasets", "job.image", "job.gpu_type",
 }  # fmt: skip
 FIRST = {"cpu": 1, "gpu": 0, "ram": 512, "cron": "0 3 * * *", "overlap": "skip", "catch_up": "latest", "code": "latest"}
 HISTORY_SHOWN = 20

@@ -58,7 +58,7 @@ def job_of(post: QueryDict) -> dict:
         job["datasets"] = datasets
     if post.get("tags", "").strip():
         job["tags"] = form_values.tags(post["tags"])
-    texts = {name: post.get(name, "").strip() for name in ("environment", "image", "project")}
+    texts = {name: post.get(name, "").strip() for name in ("environment", "image", "gpu_type", "project")}
     return job | {name: text for name, text in texts.items() if text}
 
 

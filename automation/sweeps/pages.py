@@ -29,7 +29,7 @@ from .serializers import ExtendIn, SweepIn, TrialIn
 
 FIELDS = {
     "title", "name", "space", "trials", "parallel", "sampler", "pruner", "yaml", "job.entry", "job.args", "job.cpu",
-    "job.gpu", "job.ram", "job.datasets", "job.image", "env", "timeout", "args",
+    "job.gpu", "job.ram", "job.datasets", "job.image", "job.gpu_type", "env", "timeout", "args",
 }  # fmt: skip
 HISTORY_SHOWN = 20
 COMPARED = 10

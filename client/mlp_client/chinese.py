@@ -295,6 +295,7 @@ TEXTS = {
     "token; other users of the machine can see it while the command runs": "令牌；命令运行时本机其他用户可以看到它",
     "transfers at a time (default: 4)": "同时传输数（默认 4）",
     "trial {number} {state}": "试验 {number} {state}",
+    "type of its GPUs, such as a100": "GPU 类型，如 a100",
     "value of a parameter of the pipeline": "流水线参数的值",
     "what Ctrl-C or SIGTERM does to it on the platform (default: ask on a terminal, else cancel)": (
         "Ctrl-C 或 SIGTERM 在平台上的作用（默认：在终端询问，否则取消）"

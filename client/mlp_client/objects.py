@@ -17,6 +17,7 @@ from .transfer.progress import duration
 
 MOST = 1000
 RERUN = ("name", "title", "gpu", "cpu", "ram", "retries", "timeout", "priority", "network", "environment", "image")
+RERUN += ("gpu_type",)
 
 
 def declare(command) -> None:

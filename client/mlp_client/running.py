@@ -17,7 +17,7 @@ from .transfer.errors import INTERRUPTED, LOCAL, USAGE, Failure
 
 UNITS = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
 PLAIN = ("name", "title", "gpu", "cpu", "ram", "runtime", "tenant", "project", "group", "notes", "retries", "timeout")
-PLAIN += ("priority", "workers", "network", "environment", "image")
+PLAIN += ("priority", "workers", "network", "environment", "image", "gpu_type")
 
 
 def declare(command) -> None:
@@ -45,6 +45,7 @@ def job_options(parser: argparse.ArgumentParser, only=None) -> None:
     option("name", "--name", help=tr("name: letters a to z (default: made from the script's)"))
     option("title", "--title", help=tr("what pages call it (default: the script and its arguments)"))
     option("gpu", "--gpu", type=int, metavar="N", help=tr("GPUs of each worker"))
+    option("gpu_type", "--gpu-type", metavar="TYPE", help=tr("type of its GPUs, such as a100"))
     option("cpu", "--cpu", type=float, metavar="N", help=tr("CPUs of each worker"))
     option("ram", "--ram", type=memory, metavar="SIZE", help=tr("memory of each worker: 512, 512MiB or 4GiB"))
     option("workers", "--workers", type=int, metavar="N", help=tr("number of workers"))

@@ -9,7 +9,7 @@ from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
 from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
-from jobs.serializers import ImageField, PreemptibleField, PriorityField, StrictList, TimeoutField
+from jobs.serializers import GpuTypeField, ImageField, PreemptibleField, PriorityField, StrictList, TimeoutField
 from kernel.fields import (
     DatasetNameField,
     NameField,
@@ -117,6 +117,7 @@ class RerunIn(StrictSerializer):
     name = NameField(required=False)
     title = TitleField()
     gpu = GpuField()
+    gpu_type = GpuTypeField()
     cpu = CpuField()
     ram = RamField()
     datasets = StrictList(child=DatasetNameField(), required=False, max_length=100)

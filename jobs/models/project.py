@@ -28,6 +28,12 @@ class Projects(models.Manager):
         name = DEFAULT_NAME if not taken else f"{DEFAULT_NAME} ({user.username})"
         return self.get_or_create(user=user, default=True, defaults={"name": name})[0]
 
+    def named(self, user, name: str | None) -> Project:
+        """Return the user's project of that name, made when there is none; the default one without a name."""
+        if name is None:
+            return self.default_of(user)
+        return self.get_or_create(user=user, name=name, trashed=None)[0]
+
 
 class Project(Titled):
     """A user's project. `board` is the list of the numbers and charts that its page shows; `goals` says of a metric

@@ -8,10 +8,12 @@ from django.utils.translation import gettext_lazy as _
 import runners
 from kernel import masking
 from resources.models import Network
+from runners import gpu_types
 
 LONGEST_LIMIT_S = 365 * 86400
 MAX_PRIORITY = 100
 MAX_IMAGE_NAME = 63
+MAX_GPU_TYPE = gpu_types.MAX_LENGTH
 NOTEBOOK = ".ipynb"
 
 
@@ -31,6 +33,8 @@ class Submission(models.Model):
     args = models.JSONField(_("arguments"), default=list, blank=True)
     env = models.JSONField(_("environment"), default=dict, blank=True)
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
+    # The type of its GPUs, such as a100 (runners.gpu_types); empty: any.
+    gpu_type = models.CharField(_("GPU type"), max_length=MAX_GPU_TYPE, blank=True, default="", db_default="")
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     workers = models.PositiveSmallIntegerField(_("workers"), default=1)

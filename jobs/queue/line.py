@@ -12,20 +12,22 @@ import copy
 import logging
 import time
 from array import array
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from django.core.cache import cache
 from django.db.models import Count, F, Max, Q, Sum
 
 from jobs.artifacts import outputs
-from jobs.queue import turns
+from jobs.queue import gpus, turns
 from jobs.queue.turns import Queued, Turns
 from kernel.errors import Refused
 from kernel.messages import Message
 from resources import lending, tcc
 from resources.limits import OverLimit
 from resources.models import KINDS, LENDING, LIVE, ResourceRequest, Tenant, UserLimit
+from resources.products import NoneLeft, Stock
 from resources.units import amounts, kinds_of, zero
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,7 @@ KEPT_S = 60
 SHARE = 20  # a queue that takes 0.1 s to read is read every 2 s at most
 COLUMNS = (
     "pk", "user_id", "tenant_id", "user__username", "name", "entry", "gpu", "cpu", "ram", "workers",
-    "preemptible", "has_preempted",
+    "preemptible", "has_preempted", "gpu_type",
 )  # fmt: skip
 
 
@@ -54,6 +56,11 @@ class QueuedJob:
     workers: int
     preemptible: bool = False
     has_preempted: bool = False
+    gpu_type: str = ""
+
+    @property
+    def gpus(self) -> int:
+        return self.gpu * self.workers
 
     @property
     def needs(self) -> dict:
@@ -86,6 +93,7 @@ class Line:
     limited: dict[int, Stop] = field(default_factory=dict)  # by user
     limited_order: dict[int, list[int]] = field(default_factory=dict)
     fits: list[int] = field(default_factory=list)  # about to be admitted
+    lacking: dict[int, Message] = field(default_factory=dict)  # which wait only for GPUs of their type, and why
 
 
 class Room:
@@ -99,6 +107,8 @@ class Room:
         self.limits = {(row.tenant_id, row.user): row for row in rows}
         self.used: dict[tuple[int, str], dict] = {}
         self.full: dict[int, OverLimit | None] = {}  # by user: whose jobs have stored all that they may
+        self._stock: Stock | None = None  # read for the first job that names a type
+        self._moved: Counter[str] = Counter()  # GPUs by type that were taken here until then
         if self.limits:
             requests = ResourceRequest.objects.filter(LIVE, owner__gt="")
             sums = requests.values("tenant_id", "owner").annotate(**{f"{kind}_sum": Sum(kind) for kind in KINDS})
@@ -109,7 +119,21 @@ class Room:
         other = copy.copy(self)
         other.ledger = self.ledger.fresh()
         other.used = {key: dict(has) for key, has in self.used.items()}
+        other._stock, other._moved = self._stock and self._stock.fresh(), Counter(self._moved)
         return other
+
+    @property
+    def stock(self) -> Stock:
+        """Return the GPUs by product, with those in use."""
+        if self._stock is None:
+            self._stock = gpus.stock()
+            for kind, count in self._moved.items():
+                self._stock.take(kind, count)
+        return self._stock
+
+    def lacks(self, entry: QueuedJob) -> int:
+        """Return how many GPUs of its type a job is short of."""
+        return max(0, entry.gpus - self.stock.left(entry.gpu_type)) if entry.gpu_type else 0
 
     def _limit(self, entry: QueuedJob) -> UserLimit | None:
         return self.limits.get((entry.tenant_id, entry.user)) or self.limits.get((entry.tenant_id, ""))
@@ -120,14 +144,22 @@ class Room:
     def _lendable(self, entry: QueuedJob, closed: Collection[int]) -> dict:
         return self.ledger.lendable(entry.tenant_id, closed) if entry.preemptible else {}
 
-    def refusal(self, entry: QueuedJob, closed: Collection[int] = ()) -> Refused | None:
-        """Return why the job could not be admitted now; None if it could. The tenants `closed` do not lend."""
+    def refusal(
+        self, entry: QueuedJob, closed: Collection[int] = (), ahead: Mapping[str, int] | None = None
+    ) -> Refused | None:
+        """Return why the job could not be admitted now; None if it could. The tenants `closed` do not lend; the
+        GPUs `ahead`, by type, are left to jobs ahead of it.
+        """
         if entry.user_id not in self.full:
             self.full[entry.user_id] = outputs.problem(entry.user_id)
         if (full := self.full[entry.user_id]) is not None:
             return full
         tenant, limit = self.ledger.tenants[entry.tenant_id], self._limit(entry)
         has = self._has(entry) if limit is not None else {}
+        if entry.gpus and (entry.gpu_type or ahead):
+            lacking = self.stock.refusal(entry.gpu_type, entry.gpus, ahead)
+            if lacking is not None:
+                return lacking
         return tcc.refusal(tenant, entry.user, entry.needs, limit, has, self._lendable(entry, closed))
 
     def limits_of(self, entry: QueuedJob) -> dict:
@@ -149,6 +181,10 @@ class Room:
         has = self._has(entry)
         for kind, value in entry.needs.items():
             has[kind] += sign * value
+        if self._stock is not None:
+            self._stock.take(entry.gpu_type, sign * entry.gpus)
+        else:
+            self._moved[entry.gpu_type] += sign * entry.gpus
 
     def left(self, entry: QueuedJob, closed: Collection[int] = ()) -> dict:
         """Return the largest amounts that the job's user could reserve now."""
@@ -166,7 +202,7 @@ def admit(order: Turns, entries: dict[int, QueuedJob], room: Room):
     """Yield each job in the order of admission with the reason why it cannot be admitted; None if it is admitted."""
     while turn := order.take():
         entry = entries[turn.pk]
-        refusal = room.refusal(entry, order.stopped)
+        refusal = room.refusal(entry, order.stopped, order.ahead)
         if refusal is None:
             room.take(entry, order.stopped)
             order.admitted(turn)
@@ -228,6 +264,8 @@ def _read() -> dict[int, Line]:
         line = line_of[entry.tenant_id]
         if refusal is None:
             line.fits.append(entry.pk)
+        elif isinstance(refusal, NoneLeft):
+            line.lacking[entry.pk] = refusal.problem
         elif isinstance(refusal, OverLimit):
             full = refusal.problem if isinstance(refusal, outputs.TooMuchOutput) else None
             line.limited[entry.user_id] = Stop(

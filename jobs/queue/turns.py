@@ -5,7 +5,8 @@ queue: the rule is implemented only here. First come the jobs that others have s
 last come preemptible ones, which run in what the others leave free. Among equals the next job is that of the user with
 the fewest admitted jobs, then of the one whose last start is longest ago; of that user's jobs the one with the highest
 priority, then the one that has waited longest. Admission of a tenant stops at the first job that does not fit, so that
-small jobs do not starve a large one; if only its user's limit is exceeded, it stops for that user.
+small jobs do not starve a large one; if only its user's limit is exceeded, it stops for that user, and if only GPUs of
+its type are missing, the others leave these to it and go on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, Subqu
 
 from jobs.models import Job, State
 from resources.limits import OverLimit
+from resources.products import NoneLeft
 
 KEPT = "queue"  # the key in the cache under which jobs.queue.line keeps the queues
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -53,6 +55,7 @@ class Turns:
             else:
                 self._lines.setdefault(entry.user_id, deque()).append(entry)
         self._stopped: set[int | tuple[int, int]] = set()
+        self.ahead: Counter[str] = Counter()  # free GPUs by type, left to refused jobs
         self._out: int | None = None  # the user whose job was taken last
         self._heap: list[tuple] | None = None  # made after those that others step back for, which count as admitted
 
@@ -82,8 +85,11 @@ class Turns:
 
     def refused(self, entry: Queued, refusal: Exception) -> None:
         """Record that the job does not fit: no later job of its tenant is taken, or of its user if only the user's
-        limit is exceeded.
+        limit is exceeded. Where only GPUs of its type are missing, later jobs leave those to it.
         """
+        if isinstance(refusal, NoneLeft):
+            self.ahead[refusal.kind] += refusal.left
+            return
         only_user = isinstance(refusal, OverLimit)
         self._stopped.add((entry.user_id, entry.tenant_id) if only_user else entry.tenant_id)
 

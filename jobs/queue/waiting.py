@@ -186,6 +186,8 @@ def _for_reader(
 
 def _reason_for_reader(line: Line, entry: QueuedJob) -> Message:
     """Return in one sentence why another user's job does not start now."""
+    if entry.pk in line.lacking:
+        return Message("Not enough is free.")
     stop = _stop(line, entry)
     if stop is None:
         return Message("It is about to start.")
@@ -210,13 +212,15 @@ def _place(line: Line, entry: QueuedJob) -> tuple[int, int, list[int]] | None:
 
 
 def _stop(line: Line, entry: QueuedJob) -> Stop | None:
-    if entry.pk in line.fits:
+    if entry.pk in line.fits or entry.pk in line.lacking:
         return None
     return line.limited.get(entry.user_id) or line.stop
 
 
 def _reason(line: Line, entry: QueuedJob) -> Message:
     """Return in one sentence why the job does not start now."""
+    if entry.pk in line.lacking:
+        return Message("Not enough free resources: %(short)s.", short=line.lacking[entry.pk])
     stop = _stop(line, entry)
     if stop is None:
         return Message("It is about to start.")

@@ -94,6 +94,7 @@ FILES = (
         "notebooks",
         "guests",
         "inventory",
+        "products",
         "work",
         "tenants",
         "lending",

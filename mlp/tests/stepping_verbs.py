@@ -53,14 +53,21 @@ def of_idle(job: Callable[..., Job]) -> Iterator[Case]:
 
 def of_preemption(job: Callable[..., Job]) -> Iterator[Case]:
     now = timezone.now()
-    may, stepping = {"preemptible": True, "run_started": True}, {"stepping_back": now, "run_started": True}
+    taken = {"stepping_back": now, "run_started": True}
+    may, stepping = {"preemptible": True, "run_started": True}, {"preemptible": True, **taken}
     waiting = job(state="creating", reserved=False, run_name="", attempt=0)
     for verb, fields, call in [
         ("ask", may, lambda row: preemption.ask(row.pk, waiting.pk)),
         ("ask: not preemptible", {"run_started": True}, lambda row: preemption.ask(row.pk, waiting.pk)),
         ("ask: of an ended job", {**may, "state": "error"}, lambda row: preemption.ask(row.pk, waiting.pk)),
         ("ask: for one that does not wait", may, lambda row: preemption.ask(row.pk, row.pk)),
+        ("displace", {}, lambda row: preemption.displace(row.pk, "none", now.timestamp())),
+        ("displace: another run", {}, lambda row: preemption.displace(row.pk, "another", now.timestamp())),
+        ("displace: again", taken, lambda row: preemption.displace(row.pk, "none", now.timestamp())),
+        ("displace: of a waiting job", {"state": "creating"},
+         lambda row: preemption.displace(row.pk, "none", now.timestamp())),
         ("requeue", stepping, lambda row: preemption.requeue(row.pk, "none", None)),
+        ("requeue: displaced", taken, lambda row: preemption.requeue(row.pk, "none", None)),
         ("requeue: not asked", {}, lambda row: preemption.requeue(row.pk, "none", None)),
         ("requeue: another run", stepping, lambda row: preemption.requeue(row.pk, "another", None)),
         ("requeue: ended before", stepping, lambda row: preemption.requeue(row.pk, "none", now.timestamp() - 10)),
@@ -123,6 +130,10 @@ PREEMPTION = {
     "ask: not preemptible": Effect("running", "tried"),
     "ask: of an ended job": Effect("error", "tried"),
     "ask: for one that does not wait": Effect("running", "tried"),
+    "displace": Effect("running", "tried", tasks="jobs.step_back@default", groups="pages", fields="stepping_back"),
+    "displace: another run": Effect("running", "tried"),
+    "displace: again": Effect("running", "tried"),
+    "displace: of a waiting job": Effect("creating", "tried"),
     "requeue": Effect(
         "creating",
         "-",
@@ -130,6 +141,13 @@ PREEMPTION = {
         groups="job.pk, pages",
         fields="preemptions, stepping_back, requeued, reserved, attempt, run_name, run_started, not_before",
         history="preempt by reconcile: preempted for another job",
+    ),
+    "requeue: displaced": Effect(
+        "creating",
+        "-",
+        groups="job.pk, pages",
+        fields="preemptions, stepping_back, requeued, reserved, attempt, run_name, run_started, not_before",
+        history="preempt by reconcile: preempted by the cluster",
     ),
     "requeue: not asked": Effect("running", "tried"),
     "requeue: another run": Effect("running", "tried"),

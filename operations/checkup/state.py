@@ -19,8 +19,8 @@ from jobs.models import Job
 from kernel import broker, consuming, units
 from models_app.models import Model
 from operations.accounting import SOURCES
-from resources import books, inventory
-from resources.models import Tenant
+from resources import books, inventory, products
+from resources.models import GpuProduct, Tenant
 from resources.units import with_unit
 from supervision import health, launch, release
 from supervision import root as roots
@@ -113,6 +113,17 @@ def requests() -> Iterator[Finding]:
         yield Finding("requests", "note", f"there are {there}; one worker or application may request {most}", how)
     else:
         yield Finding("requests", "ok", "one worker or application may request all that there is")
+
+
+def gpu_types() -> Iterator[Finding]:
+    """Ask which types of GPUs jobs can name, and whether the names that an administrator has given mean any."""
+    known = GpuProduct.objects.exclude(name="").order_by("name")
+    gone = [name for name in settings.GPU_TYPES if name not in products.offered()]
+    if gone:
+        what = f"no GPU here is of the types {', '.join(gone)} of MLP_GPU_TYPES, so jobs cannot name them"
+        yield Finding("GPU types", "note", what, "compare their products with those at docs/jobs.md")
+    elif known:
+        yield Finding("GPU types", "ok", f"jobs can name those of {', '.join(map(str, known))}")
 
 
 def stream() -> Iterator[Finding]:

@@ -17,10 +17,13 @@ IN_NAMESPACE = (
     ("", "events", ("list",)),
     ("", "persistentvolumeclaims", ("get",)),
     ("metrics.k8s.io", "pods", ("list",)),
+    ("kueue.x-k8s.io", "workloads", ("list",)),
+    ("kueue.x-k8s.io", "localqueues", ("get",)),
 )
 IN_CLUSTER = (
     ("", "nodes", ("list",)),
     ("", "pods", ("list",)),
     ("", "namespaces", ("get",)),
     ("networking.k8s.io", "ingressclasses", ("get",)),
+    ("scheduling.k8s.io", "priorityclasses", ("get",)),
 )

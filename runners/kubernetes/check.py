@@ -16,10 +16,11 @@ from urllib.parse import urlsplit
 
 from kubernetes import client
 
+from runners import gpu_types
 from runners.base import RunSpec
 from runners.errors import RunnerError
 
-from . import access, inventory, usage
+from . import access, inventory, kueue, usage
 from .cluster import Cluster, Forbidden, NotFound
 from .config import RUNTIMES, ClusterConfig
 from .runner import KubernetesRunner
@@ -54,7 +55,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
         return
     before = [
         line
-        for part in (namespace, rbac, storage, nodes, metrics, services, ingress)
+        for part in (namespace, rbac, storage, nodes, priorities, metrics, services, ingress, queues)
         for line in attempt(part, cluster)
     ]
     yield from before
@@ -163,6 +164,54 @@ def nodes(cluster: Cluster) -> Iterator[Line]:
     gpus = f"{total['gpu']} {config.gpu_resource}"
     text = gpus if total["gpu"] else f"{gpus}: no GPU, or its device plugin is not installed"
     yield Line("ok" if total["gpu"] else "note", "GPUs", text)
+    yield from types_of_gpus(inventory.products(cluster, config), config)
+
+
+def types_of_gpus(products: dict[str, int], config: ClusterConfig) -> Iterator[Line]:
+    """Report which types of GPUs jobs can name, and what is not known of them."""
+    known = [f"{name} ({count})" for name, count in sorted(products.items()) if name]
+    if known:
+        yield Line("ok", "GPU types", ", ".join(known))
+    if products.get(""):
+        text = f"{products['']} of nodes without a label of MLP_K8S_GPU_LABELS ({', '.join(config.gpu_labels)}): jobs "
+        yield Line("note", "GPU types", text + "that name a type do not get them")
+    for name in config.gpu_types:
+        if not config.autoscales and not gpu_types.meant(name, products, config.gpu_types):
+            yield Line("note", "GPU types", f"{name} of MLP_GPU_TYPES: no node has one of its products")
+
+
+def priorities(cluster: Cluster) -> Iterator[Line]:
+    """Check that the priority classes of runs are there: without its class no pod of a run is accepted."""
+    by_class: dict[str, list[str]] = {}
+    for purpose, name in cluster.settings.priority_classes.items():
+        by_class.setdefault(name, []).append(purpose)
+    for name, purposes in by_class.items():
+        try:
+            found = cluster.call(cluster.scheduling.read_priority_class, name)
+        except NotFound:
+            text = f"PriorityClass {name} not found, which MLP_K8S_PRIORITY_CLASSES names for {', '.join(purposes)}"
+            yield Line("missing", "priority", text)
+            continue
+        yield Line("ok", "priority", f"{name} ({found['value']}) for {', '.join(purposes)}")
+
+
+def queues(cluster: Cluster) -> Iterator[Line]:
+    """Check that Kueue is there, with the queues that are named, where jobs wait in some."""
+    config, workloads = cluster.settings, kueue.Workloads(cluster)
+    named = dict.fromkeys(filter(None, [config.kueue_queue, *config.kueue_queues.values()]))
+    if not named:
+        return
+    try:
+        workloads.list()
+    except RunnerError as error:
+        yield Line("missing", "Kueue", str(error))
+        return
+    for name in named:
+        found = workloads.queue(name)
+        if found is None:
+            yield Line("missing", "Kueue", f"LocalQueue {name} not found in namespace {cluster.namespace}")
+        else:
+            yield Line("ok", "Kueue", f"LocalQueue {name} of ClusterQueue {found['spec'].get('clusterQueue')}")
 
 
 def metrics(cluster: Cluster) -> Iterator[Line]:

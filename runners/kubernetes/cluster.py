@@ -112,6 +112,10 @@ class Cluster:
     def networking(self) -> client.NetworkingV1Api:
         return client.NetworkingV1Api(self.client)
 
+    @property
+    def scheduling(self) -> client.SchedulingV1Api:
+        return client.SchedulingV1Api(self.client)
+
     def version(self, timeout_s: float | None = None) -> dict:
         """Return what the API server says of its version. Raises RunnerError where it does not answer in time."""
         options = {"timeout": (timeout_s, timeout_s)} if timeout_s else {}

@@ -38,17 +38,32 @@ class ClusterConfig:
     python: str = "python3"
     uid_base: int = 100_000
     gpu_resource: str = "nvidia.com/gpu"
+    gpu_labels: tuple[str, ...] = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator")
+    gpu_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # products by the name that jobs give
+    autoscales: bool = False
     ingress_class: str = ""
     ingress_host: str = ""
     ingress_gateway: str = ""
     cluster_domain: str = "cluster.local"
     service_address: str = "name"  # how applications are reached: by the name of their Service, or its "ip"
     node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Mapping[str, tuple[dict, ...]] = field(default_factory=dict)  # by RunSpec.purpose, "all" of each
+    priority_classes: Mapping[str, str] = field(default_factory=dict)  # the same; "all" of those without their own
+    kueue_queue: str = ""  # the LocalQueue of Kueue that decides about jobs, where their tenant has none
+    kueue_queues: Mapping[str, str] = field(default_factory=dict)  # by tenant
     start_timeout_s: int = 600
     deadline_s: int = 0
     shm_mib: int = 0
     gateway_url: str = ""
     ports: tuple[int, ...] = (30001, 30002, 30010)  # of the gateways and NATS
+
+    def tolerations_of(self, purpose: str) -> list[dict]:
+        """Return the taints that the pods of runs for that purpose tolerate, as Kubernetes writes them."""
+        return [*self.tolerations.get("all", ()), *self.tolerations.get(purpose, ())]
+
+    def priority_class_of(self, purpose: str) -> str:
+        """Return the PriorityClass of the pods of runs for that purpose, empty for the cluster's default."""
+        return self.priority_classes.get(purpose) or self.priority_classes.get("all", "")
 
     def user_of(self, owner: int | None) -> tuple[int, int]:
         """Return (uid, gid) of a run, never root's."""
@@ -86,5 +101,5 @@ def from_settings() -> ClusterConfig:
         storage_root=Path(settings.MLP_ROOT),
         gateway_url=settings.RUN_GATEWAY_URL,
         ports=(settings.GATEWAY_PORT, settings.APP_GATEWAY_PORT, settings.NATS_PORT),
-        **settings.MLP_K8S,
+        **{"gpu_types": settings.GPU_TYPES} | settings.MLP_K8S,
     )

@@ -6,12 +6,17 @@ node: what others hold too much on one node is nothing that another node would l
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
 from decimal import Decimal
 
 from kubernetes.utils.quantity import parse_quantity
+
+from runners import gpu_types
+from runners.base import PURPOSES
+from runners.errors import NoGpus
 
 from . import object_names
 from .cluster import Cluster, Forbidden
@@ -35,6 +40,61 @@ def capacity(cluster: Cluster, config: ClusterConfig) -> dict[str, int | Decimal
                 total[kind] += max(allocatable.get(kind, Decimal(0)) - held[kind], Decimal(0))
     cpu, ram = total["cpu"].quantize(Decimal("0.001")), int(total["memory"] / MIB)
     return {"cpu": cpu, "ram": ram, "gpu": int(total[config.gpu_resource])}
+
+
+def products(cluster: Cluster, config: ClusterConfig) -> dict[str, int]:
+    """Return how many GPUs the nodes that take runs have for them, by product; under "" those of nodes without a label.
+
+    Raises RunnerError.
+    """
+    total: Counter[str] = Counter()
+    taken = held_by_others(cluster, config)
+    for node in nodes(cluster):
+        held = taken[node["metadata"]["name"]][config.gpu_resource]
+        count = int(allocatable_of(node).get(config.gpu_resource, Decimal(0)) - held)
+        if takes_runs(node, config, ["job"]) and count > 0:
+            total[label_of(node, config)[1]] += count
+    return dict(total)
+
+
+def label_of(node: dict, config: ClusterConfig) -> tuple[str, str]:
+    """Return the label of the node that has the product of its GPUs, and the product; two empty ones without any."""
+    labels = node["metadata"].get("labels") or {}
+    return next(((key, labels[key]) for key in config.gpu_labels if labels.get(key)), ("", ""))
+
+
+def affinity(cluster: Cluster, config: ClusterConfig, kind: str) -> list[dict]:
+    """Return the terms of a node affinity by which pods get GPUs of that type: by the labels of the nodes that are
+    there, and by the products that an administrator has named; no terms without a type. Raises NoGpus without any;
+    RunnerError.
+    """
+    if not kind:
+        return []
+    by_label: dict[str, set[str]] = defaultdict(set)
+    with contextlib.suppress(Forbidden):  # may not be listed: what is named counts
+        for key, value in {label_of(node, config) for node in nodes(cluster)}:
+            if value and gpu_types.is_meant(kind, value, config.gpu_types):
+                by_label[key].add(value)
+    named = next((values for name, values in config.gpu_types.items() if name.casefold() == kind.casefold()), ())
+    for key in config.gpu_labels if named else ():
+        by_label[key].update(named)
+    if not by_label:
+        raise NoGpus("no node has a GPU of the type %(type)s now", type=kind)
+    return [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": sorted(by_label[key])}]}
+        for key in config.gpu_labels
+        if by_label[key]
+    ]
+
+
+def has_affinity(node: dict, pod: dict) -> bool:
+    """Return whether a node has the labels that the pod's spec requires by `affinity`."""
+    required = (pod.get("affinity") or {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    labels = node["metadata"].get("labels") or {}
+    return required is None or any(
+        all(labels.get(each["key"]) in each["values"] for each in term["matchExpressions"])
+        for term in required["nodeSelectorTerms"]
+    )
 
 
 def allocatable_of(node: dict) -> dict[str, Decimal]:
@@ -99,12 +159,15 @@ class Nodes:
         """Return whether a node that takes runs is large enough for a pod of this Job or Deployment, were it empty."""
         if time.monotonic() - self.asked > FRESH_S:
             try:
-                self.known = [node for node in nodes(self.cluster) if takes_runs(node, self.config)]
+                self.known = [node for node in nodes(self.cluster) if is_open(node, self.config)]
             except Forbidden:  # may not be listed: what is not known is not waited for
                 self.known = []
             self.asked = time.monotonic()
-        wanted = requested(record["spec"]["template"]["spec"])
-        sizes = [allocatable_of(node) for node in self.known]
+        pod = record["spec"]["template"]["spec"]
+        wanted = requested(pod)
+        tolerations = pod.get("tolerations") or []
+        usable = [node for node in self.known if is_tolerated(node, tolerations, self.config)]
+        sizes = [allocatable_of(node) for node in usable if has_affinity(node, pod)]
         return any(all(size.get(kind, 0) >= amount for kind, amount in wanted.items()) for size in sizes)
 
 
@@ -138,13 +201,34 @@ def paged(cluster: Cluster, listing: Callable, **options) -> list[dict]:
             return items
 
 
-def takes_runs(node: dict, config: ClusterConfig) -> bool:
-    """Return whether the node is ready, schedulable, has the labels of the node selector and no taint that our pods do
-    not tolerate (pods with a GPU tolerate the taint of GPU nodes).
+def takes_runs(node: dict, config: ClusterConfig, purposes: Collection[str] = PURPOSES) -> bool:
+    """Return whether the node takes runs for one of the purposes: it is open, and their pods tolerate its taints."""
+    return is_open(node, config) and any(
+        is_tolerated(node, config.tolerations_of(purpose), config) for purpose in purposes
+    )
+
+
+def is_tolerated(node: dict, tolerations: list[dict], config: ClusterConfig) -> bool:
+    """Return whether the tolerations are enough for a node's taints, but for that of GPU nodes, which pods with a GPU
+    always tolerate.
     """
+    taints = [taint for taint in (node.get("spec") or {}).get("taints") or [] if taint["key"] != config.gpu_resource]
+    closing = [taint for taint in taints if taint["effect"] in {"NoSchedule", "NoExecute"}]
+    return all(any(_tolerates(each, taint) for each in tolerations) for taint in closing)
+
+
+def _tolerates(toleration: dict, taint: dict) -> bool:
+    """Return whether the toleration matches the taint, as the scheduler does."""
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == (taint.get("value") or "")
+
+
+def is_open(node: dict, config: ClusterConfig) -> bool:
+    """Return whether the node is ready, schedulable, and has the labels of the node selector."""
     spec, labels = node.get("spec") or {}, node["metadata"].get("labels") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in node["status"].get("conditions") or [])
-    taints = [taint for taint in spec.get("taints") or [] if taint["key"] != config.gpu_resource]
-    closed = any(taint["effect"] in {"NoSchedule", "NoExecute"} for taint in taints)
     wanted = config.node_selector.items() <= labels.items()
-    return ready and wanted and not closed and not spec.get("unschedulable")
+    return ready and wanted and not spec.get("unschedulable")

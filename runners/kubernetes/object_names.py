@@ -20,6 +20,8 @@ RUN, KIND, OWNER = f"{DOMAIN}/run", f"{DOMAIN}/kind", f"{DOMAIN}/owner"
 NETWORK = f"{DOMAIN}/network"
 NAME = f"{DOMAIN}/name"
 SPEC, STOP, END = f"{DOMAIN}/spec", f"{DOMAIN}/stop", f"{DOMAIN}/end"
+RAN = f"{DOMAIN}/ran"  # of a Job in a queue of Kueue whose run has had a process
+QUEUE = "kueue.x-k8s.io/queue-name"
 SELECTOR = f"{MANAGED_BY}={PLATFORM}"
 
 # A Deployment's pods add up to 17 characters, an Indexed Job's host names up to 6; a DNS label has 63 at most.
@@ -39,6 +41,11 @@ def object_name(name: str) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[: LONGEST - 11].strip("-")
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]
     return f"mlp-{slug}-{digest}" if slug else f"mlp-{digest}"
+
+
+def queue_of(record: dict) -> str:
+    """Return the queue of Kueue that decides about a Job, empty for none."""
+    return (record["metadata"].get("labels") or {}).get(QUEUE, "")
 
 
 def route_name(user: str, app: str) -> str:

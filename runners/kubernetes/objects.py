@@ -54,9 +54,9 @@ def summary(spec: RunSpec) -> dict[str, str]:
     return {object_names.SPEC: json.dumps(fields, separators=(",", ":"))}
 
 
-def job(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
+def job(spec: RunSpec, config: ClusterConfig, mounts: list[dict], products: list[dict] | None = None) -> dict:
     """Return the Job, suspended: its pods may start once its Secret and Service exist."""
-    template = pod_template(spec, config, mounts)
+    template = pod_template(spec, config, mounts, products)
     template["spec"]["restartPolicy"] = "Never"
     body = {
         "suspend": True,
@@ -74,7 +74,7 @@ def job(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(spec, summary(spec)), "spec": body}
 
 
-def deployment(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
+def deployment(spec: RunSpec, config: ClusterConfig, mounts: list[dict], products: list[dict] | None = None) -> dict:
     """Return the Deployment, with no replica for the same reason. On a drained node or a manual restart the new pod
     starts before the old one ends.
     """
@@ -84,14 +84,14 @@ def deployment(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict
         "progressDeadlineSeconds": max(60, config.start_timeout_s),
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
         "selector": {"matchLabels": {object_names.RUN: object_names.object_name(spec.name)}},
-        "template": pod_template(spec, config, mounts),
+        "template": pod_template(spec, config, mounts, products),
     }
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(spec, summary(spec)), "spec": body}
 
 
 # --- the pod ----------------------------------------------------------------------------------------------
-def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
-    """Return the pod template: user, volumes and one container."""
+def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict], products: list[dict] | None = None) -> dict:
+    """Return the pod template: user, volumes and one container. `products`: see `inventory.affinity`."""
     uid, gid = config.user_of(spec.owner)
     memory = {"sizeLimit": f"{config.shm_mib or max(64, spec.ram_mib // 2)}Mi"}
     volumes = [
@@ -119,10 +119,18 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> di
     }
     if config.pull_secrets:
         pod["imagePullSecrets"] = [{"name": name} for name in config.pull_secrets]
+    tolerations = config.tolerations_of(spec.purpose)
     if spec.gpu:  # GPU nodes often have a taint against other pods
-        pod["tolerations"] = [{"key": config.gpu_resource, "operator": "Exists"}]
+        tolerations.insert(0, {"key": config.gpu_resource, "operator": "Exists"})
+    if tolerations:
+        pod["tolerations"] = tolerations
+    if name := config.priority_class_of(spec.purpose):
+        pod["priorityClassName"] = name
     if config.node_selector:
         pod["nodeSelector"] = dict(config.node_selector)
+    if products:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": products}}
+        pod["affinity"] = {"nodeAffinity": required}
     labels = object_names.labels(spec.name, spec.kind, spec.owner, spec.labels) | {object_names.NETWORK: spec.network}
     return {"metadata": {"labels": labels, "annotations": {object_names.NAME: spec.name}}, "spec": pod}
 

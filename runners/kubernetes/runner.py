@@ -30,10 +30,24 @@ from runners.base import NO_SUCH_RUN, STOPPED, Runner, RunSpec, RunStatus, check
 from runners.errors import RunnerError
 from runners.processes import Now, clock
 
-from . import attaching, inventory, logs, object_names, objects, pod_status, routes, staging, status, trouble, usage
+from . import (
+    attaching,
+    belongings,
+    inventory,
+    kueue,
+    logs,
+    object_names,
+    objects,
+    pod_status,
+    routes,
+    staging,
+    status,
+    trouble,
+    usage,
+)
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
-from .watch import Watcher, removed
+from .watch import Watcher, freshest
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +68,7 @@ class KubernetesRunner(Runner):
             str, RunStatus
         ] = {}  # by the uid of the record: ends recorded since the last event of the watch
         self._trouble, self._nodes = trouble.Trouble(self.cluster), inventory.Nodes(self.cluster, config)
+        self._workloads = kueue.Workloads(self.cluster)
 
     # --- verbs --------------------------------------------------------------------------------------------
     def start(self, spec: RunSpec) -> None:
@@ -64,16 +79,10 @@ class KubernetesRunner(Runner):
             record = self._create(spec, mounts)
         if object_names.END in record["metadata"]["annotations"] or status.stop_of(record) or status.is_begun(record):
             return
-        for function, body in self._belongings(spec, record):
-            try:
-                self._ensure(function, body, record)
-            except Forbidden:
-                # Roles of an earlier release: their manifests let the workers of all jobs reach each other.
-                if body["kind"] != "NetworkPolicy":
-                    raise
+        belongings.ensure(self.cluster, spec, record)
         if ingress := objects.ingress(spec, self.config, record):
             routes.hold(self.cluster, ingress, record)
-        self._begin(spec.name, record)
+        self._begin(spec.name, record, kueue.queue_for(spec, self.config))
 
     def poll(self, name: str) -> RunStatus:
         record, pods = self._look(name)
@@ -90,7 +99,7 @@ class KubernetesRunner(Runner):
         if not state.begun:
             return RunStatus("unknown", reason=Message("the run has not started"))
         if state.ended and self._watcher:  # the pods have the cause, and their watch may be behind that of the record
-            pods = _freshest(self._pods(record), pods)
+            pods = freshest(self._pods(record), pods)
             state = status.assess(record, pods, now)
         if state.ended:
             return self._record_end(name, record, pods, state.ended, now)
@@ -98,6 +107,8 @@ class KubernetesRunner(Runner):
             if not self._watcher:  # the cluster removes a deleted pod together with its output
                 self._finish_logs(record, [pod for pod in pods if pod_status.ran(pod)], whole=False)
             return RunStatus("running", started=state.started)
+        if kueue.is_held(record):
+            return self._workloads.status(record, now)
         state = state if state.problem else self._trouble.find(record, pods, state, now)
         if state.problem and self._gives_up(record, state, now):
             why = stored(Message("could not start: %(problem)s", problem=state.problem))
@@ -105,6 +116,8 @@ class KubernetesRunner(Runner):
         reason = state.problem
         if not (reason or state.started) and trouble.is_slow(record, now):
             reason = pod_status.stage(pods)
+        if state.started:
+            self._workloads.note_start(record)
         return RunStatus("running", reason=reason, started=state.started, waits=state.started is None)
 
     def _gives_up(self, record: dict, state: status.Assessment, now: float) -> bool:
@@ -192,6 +205,16 @@ class KubernetesRunner(Runner):
     def capacity(self) -> dict | None:
         return inventory.capacity(self.cluster, self.config)
 
+    def gpu_products(self) -> dict[str, int]:
+        return inventory.products(self.cluster, self.config)
+
+    def need_gpus(self, kind: str, count: int) -> None:
+        inventory.affinity(self.cluster, self.config, kind)  # pods wait for busy nodes by themselves
+
+    @property
+    def adds_nodes(self) -> bool:
+        return self.config.autoscales
+
     def reach(self, timeout_s: float) -> None:
         self.cluster.version(timeout_s)
 
@@ -215,42 +238,17 @@ class KubernetesRunner(Runner):
         make, create = objects.job, self.cluster.batch.create_namespaced_job
         if spec.kind == "service":
             make, create = objects.deployment, self.cluster.apps.create_namespaced_deployment
-        body = make(spec, self.config, mounts)
+        body = make(spec, self.config, mounts, inventory.affinity(self.cluster, self.config, spec.gpu_type))
         created = self.cluster.create(create, body) or self._record(spec.name)
         if created is None:
             raise RunnerError("run %(run)s: forgotten while it was being started", run=spec.name)
         return {"kind": body["kind"], "apiVersion": body["apiVersion"]} | created
 
-    def _belongings(self, spec: RunSpec, record: dict) -> Iterator[tuple[str, dict]]:
-        yield "core.{}_namespaced_secret", objects.secret(spec, record)
-        if service := objects.service(spec, record):
-            yield "core.{}_namespaced_service", service
-        if policy := objects.policy(spec, record):
-            yield "networking.{}_namespaced_network_policy", policy
-
-    def _ensure(self, function: str, body: dict, record: dict) -> None:
-        """Create the object unless it exists; one left by an earlier run of this name is removed first."""
-        api, verb = function.split(".")
-        calls = {each: getattr(getattr(self.cluster, api), verb.format(each)) for each in ("create", "read", "delete")}
+    def _begin(self, name: str, record: dict, queue: str = "") -> None:
+        """Let the pods start, unless the run was asked to stop meanwhile; with a queue when Kueue admits the Job."""
         for _ in range(TRIES):
-            if self.cluster.create(calls["create"], body):
-                return
-            existing = self.cluster.get(calls["read"], body["metadata"]["name"])
-            owners = (existing or {}).get("metadata", {}).get("ownerReferences") or []
-            if any(owner["uid"] == record["metadata"]["uid"] for owner in owners):
-                return
-            if existing:
-                self.cluster.delete(calls["delete"], body["metadata"]["name"])
-            time.sleep(0.1)
-        name = record["metadata"]["name"]
-        raise RunnerError("run %(run)s: an earlier one of this name is still being removed", run=name)
-
-    def _begin(self, name: str, record: dict) -> None:
-        """Let the pods start, unless the run was asked to stop meanwhile."""
-        for _ in range(TRIES):
-            go = {"suspend": False} if record["kind"] == "Job" else {"replicas": 1}
             with contextlib.suppress(Conflict):  # changed since it was read: read it again
-                self._patch(record, {"spec": go})
+                self._patch(record, kueue.go(record, queue))
                 return
             record = self._record(name)
             if record is None:
@@ -272,6 +270,8 @@ class KubernetesRunner(Runner):
             stop = stop | {"seen": started, "at": time.time()}
         quiet = {"suspend": True} if record["kind"] == "Job" else {"replicas": 0}
         body = {"metadata": {"annotations": {object_names.STOP: json.dumps(stop)}}, "spec": quiet}
+        if object_names.queue_of(record):  # else Kueue would resume it
+            body["metadata"]["labels"] = {object_names.QUEUE: None}
         with contextlib.suppress(NotFound):
             self._patch(record, body, stale=True)
         for pod in pods:
@@ -356,10 +356,8 @@ class KubernetesRunner(Runner):
         if record["metadata"].get("annotations", {}).get(object_names.NAME) != name:
             raise RunnerError(
                 "run %(run)s: %(object)s in namespace %(namespace)s is not the platform's",
-                run=name,
-                object=key,
-                namespace=self.config.namespace,
-            )
+                run=name, object=key, namespace=self.config.namespace,
+            )  # fmt: skip
         return record
 
     def _records(self) -> list[dict]:
@@ -384,9 +382,3 @@ class KubernetesRunner(Runner):
         if record["kind"] == "Deployment":
             function = self.cluster.apps.patch_namespaced_deployment
         return self.cluster.patch(function, record["metadata"]["name"], body)
-
-
-def _freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
-    """Return the pods that the server has now, and the last known state of those that it has removed."""
-    there = {pod["metadata"]["uid"] for pod in asked}
-    return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]

@@ -77,9 +77,11 @@ def stop_of(record: dict) -> dict:
 
 
 def is_begun(record: dict) -> bool:
-    """Return whether the record may have pods: it is not suspended, or has replicas."""
+    """Return whether the record may have pods: it is not suspended, or Kueue resumes it, or it has replicas."""
     spec = record["spec"]
-    return not spec.get("suspend", False) if record["kind"] == "Job" else spec.get("replicas", 1) > 0
+    if record["kind"] == "Job":
+        return not spec.get("suspend", False) or bool(object_names.queue_of(record))
+    return spec.get("replicas", 1) > 0
 
 
 def is_still(record: dict) -> bool:

@@ -254,3 +254,9 @@ def removed(pod: dict) -> dict:
     """Return the pod as not alive: it was removed, whatever its last state."""
     last = pod.get("status") or {}
     return pod if not pod_status.is_alive(pod) else pod | {"status": last | {"phase": "Failed", "removed": True}}
+
+
+def freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
+    """Return the pods that the server has now, and the last known state of those that it has removed."""
+    there = {pod["metadata"]["uid"] for pod in asked}
+    return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]

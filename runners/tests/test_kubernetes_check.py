@@ -42,7 +42,7 @@ def complete_cluster(cluster):
     claim = {"phase": "Bound", "capacity": {"storage": "100Gi"}}
     modes = {"accessModes": ["ReadWriteMany"]}
     store.create("persistentvolumeclaims", {"metadata": {"name": "mlp"}, "spec": modes, "status": claim})
-    store.create("nodes", node("node-1", "7910m", "32Gi", "2"))
+    store.create("nodes", node("node-1", "7910m", "32Gi", "2", labels={"nvidia.com/gpu.product": "NVIDIA-L4"}))
     controller = {"controller": "k8s.io/ingress-nginx"}
     store.create("ingressclasses", {"metadata": {"name": "nginx"}, "spec": controller})
     return cluster
@@ -100,6 +100,18 @@ def test_a_complete_cluster_passes_every_check(complete_cluster, configured):
     assert f"RBAC: all {len(GRANTED)} permissions granted" in lines["ok"]
     assert "nodes: 1 ready for runs, 7.910 CPUs and 32768 MiB in total" in lines["ok"]
     assert "GPUs: 2 nvidia.com/gpu" in lines["ok"]
+    assert "GPU types: NVIDIA-L4 (2)" in lines["ok"]
+
+
+def test_types_of_gpus_that_no_job_would_get_are_noted(complete_cluster, configured):
+    complete_cluster.store.create("nodes", node("node-2", "8", "32Gi", "4"))
+    named = {"l4": ("NVIDIA-L4",), "a100": ("NVIDIA-A100-SXM4-80GB",)}
+    assert lines_of(configured(**ALL, gpu_types=named))["note"] == [
+        "GPU types: 4 of nodes without a label of MLP_K8S_GPU_LABELS (nvidia.com/gpu.product, "
+        "cloud.google.com/gke-accelerator): jobs that name a type do not get them",
+        "GPU types: a100 of MLP_GPU_TYPES: no node has one of its products",
+    ]
+    assert len(lines_of(configured(**ALL, gpu_types=named, autoscales=True))["note"]) == 1
 
 
 def test_everything_that_is_missing_is_listed(complete_cluster, configured):
@@ -299,7 +311,9 @@ def test_the_images_have_the_versions_that_are_tested():
 def test_every_requested_permission_is_used(complete_cluster, configured, tmp_path, monkeypatch):
     """(The reverse holds too: in all tests the fake cluster refuses everything else.)"""
     at_once(monkeypatch)
-    config = configured(**ALL)
+    config = configured(**ALL, priority_classes={"all": "low"}, kueue_queue="lab")
+    complete_cluster.store.create("localqueues", {"metadata": {"name": "lab"}, "spec": {"clusterQueue": "all"}})
+    complete_cluster.store.create("priorityclasses", {"metadata": {"name": "low"}, "value": -5})
     runner = KubernetesRunner(config)
     lines_of(config)
     run = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)

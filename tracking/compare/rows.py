@@ -104,6 +104,7 @@ def _settings(jobs: list[Job]) -> Iterator[tuple[str, list[str]]]:
     yield _("Image"), [job.image for job in jobs]
     yield _("CPU"), [f"{job.cpu:g}" for job in jobs]
     yield _("GPU"), [str(job.gpu) for job in jobs]
+    yield _("GPU type"), [job.gpu_type for job in jobs]
     yield _("Memory (MiB)"), [str(job.ram) for job in jobs]
     yield _("Workers"), [str(job.workers) for job in jobs]
     yield _("Tags"), [", ".join(f"{key}={value}" if value else key for key, value in job.tags.items()) for job in jobs]

@@ -19,7 +19,7 @@ FIXED = {
     "script": _("Script"), "dataset": _("Datasets"), "project": _("Project"), "group": _("Group"), "tags": _("Tags"),
     "notes": _("Notes"), "runtime": _("Runtime"), "cpu": _("CPU"), "gpu": _("GPU"), "ram": _("Memory (MiB)"),
     "workers": _("Workers"), "attempt": _("Attempt"), "reason": _("Reason"), "origin": _("Origin"),
-    "image": _("Image"),
+    "image": _("Image"), "gpu_type": _("GPU type"),
 }  # fmt: skip
 NUMBERS = {"duration", "waiting", "cpu", "gpu", "ram", "workers", "attempt"}
 DEFAULT = ("name", "state", "progress", "duration", "script", "tags", "created")

@@ -17,7 +17,7 @@ from tracking.runs.columns import Column
 from tracking.runs.filters import attributes
 
 TEXT = {"name": "name", "script": "entry", "runtime": "runtime", "group": "group", "project": "project__name",
-        "origin": "origin", "image": "image"}  # fmt: skip
+        "origin": "origin", "image": "image", "gpu_type": "gpu_type"}  # fmt: skip
 NUMBERS = {"progress", "cpu", "gpu", "ram", "workers", "attempt"}
 SALT = "tracking.runs.order"
 

@@ -40,6 +40,7 @@ def call(as_alice, row: Workspace, verb: str):
 def test_it_keeps_its_files_when_it_is_stopped_and_started_again(service, create, settle, as_alice, until, visitor,
                                                                  alice):  # fmt: skip
     row = settle(create(title="My lab"))
+    assert place.spec_of(row).purpose == "workspace"
     shown = as_alice.call("get", f"users/alice/workspaces/{row.name}").json()
     assert (shown["state"], shown["title"], shown["queued"], shown["url"].endswith(f"/alice/{row.name}/lab")) == (
         "ready", "My lab", False, True)  # fmt: skip

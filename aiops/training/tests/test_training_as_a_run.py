@@ -198,7 +198,8 @@ def test_it_stops_waiting_when_it_is_cancelled(run, tasks):
 # --- on a cluster -----------------------------------------------------------------------------------------------
 @pytest.fixture
 def cluster(settings, tmp_path, default_tenant):
-    with platform_on_cluster(settings, tmp_path, images={"torch": "registry.test/torch:1"}) as fake:
+    placed = {"tolerations": {"training": ({"key": "spot", "operator": "Exists"},)}}
+    with platform_on_cluster(settings, tmp_path, images={"torch": "registry.test/torch:1"}, **placed) as fake:
         yield fake
 
 
@@ -223,6 +224,7 @@ def test_its_pod_mounts_its_own_folder_only(cluster, run, tasks, program):
         container["resources"]["requests"] | {"cpu": "2000m", "memory": "4096Mi"} == container["resources"]["requests"]
     )
     assert pod["metadata"]["labels"]["mlp.platform/network"] == "none"
+    assert pod["spec"]["tolerations"] == [{"key": "spot", "operator": "Exists"}]
     assert pod["spec"]["securityContext"]["runAsUser"] != 0
     cluster.node.capacity["cpu"] = "8"
     assert settled(run, tasks).reason.startswith("exit code 3")

@@ -41,6 +41,7 @@ CHECKS = (
     Check("books", state.resources, DATABASE),
     Check("tenants", state.capacities, DATABASE),
     Check("requests", state.requests),
+    Check("GPU types", state.gpu_types),
     Check("runs", state.runs, DATABASE),
     Check("stream", state.stream, BOTH),
     Check("tasks", state.tasks, frozenset({"valkey"})),

@@ -23,7 +23,7 @@ from kernel.errors import Fault
 from mlp.management.commands.doctor import CHECKS, THOROUGH
 from operations.checkup import findings, isolation, machine, secrecy, state
 from operations.checkup.findings import Check, Finding
-from resources import inventory
+from resources import inventory, products
 from resources.models import Tenant
 from runners.confine import Confinement
 from supervision import ports, tls
@@ -346,3 +346,13 @@ def test_every_check_is_documented():
     text = (Path(settings.BASE_DIR) / "docs" / "doctor.md").read_text()
     for check in CHECKS + THOROUGH:
         assert check.about in text
+
+
+def test_named_types_of_gpus_that_are_not_here_are_noted(db, settings):
+    assert list(state.gpu_types()) == []
+    products.follow({"NVIDIA-L4": 2})
+    assert only(state.gpu_types()).what == "jobs can name those of NVIDIA-L4 (2)"
+    settings.GPU_TYPES = {"l4": ("NVIDIA-L4",), "a100": ("NVIDIA-A100-SXM4-80GB",)}
+    finding = only(state.gpu_types())
+    assert finding.level == "note"
+    assert "no GPU here is of the types a100 of MLP_GPU_TYPES" in finding.what

@@ -6,7 +6,9 @@ version, 404, 403 for a used-up quota, 422 for what validation refuses, strict f
 client's own models), label selectors, paged lists, merge patches, watches with bookmarks, time-outs and 410, deletion
 with a grace and the garbage collection of what was owned, suspended Jobs, Indexed Jobs, back-off of crashing
 containers, readiness by HTTP, output with times, access reviews, a token that is asked for, CPU and memory of pods as
-metrics-server tells them (of a pod's first process), and no more rights than the roles of the manifests give.
+metrics-server tells them (of a pod's first process), a node affinity and taints of the one node where a test has made
+it, pods refused for a PriorityClass that is not there, a stand-in for Kueue (`kueue.py` says what the real one does),
+and no more rights than the roles of the manifests give.
 
 What it does not: no images, no isolation, no user ids, no limits, no read-only mounts (a mount's path is rewritten
 to the folder behind it wherever a word of the command or a variable begins with it), no DNS (the first worker's name

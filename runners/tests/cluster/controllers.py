@@ -7,6 +7,7 @@ import json
 import threading
 import time
 
+from .kueue import Kueue
 from .node import INDEX, Node
 from .store import Store, now
 from .validation import Refusal
@@ -18,7 +19,7 @@ class Controllers:
     """One loop over all objects, woken by every change."""
 
     def __init__(self, store: Store, node: Node):
-        self.store, self.node = store, node
+        self.store, self.node, self.kueue = store, node, Kueue(store)
         self.stopped = threading.Event()
         self.counted: dict[str, set[str]] = {}  # a Job's uid: its pods that ended, also when they are gone
 
@@ -35,7 +36,8 @@ class Controllers:
                     self.store.changed.wait(0.05)
             seen = self.store.version
             for job in self.store.list("jobs"):
-                self.job(job)
+                self.kueue.sync(job)
+                self.job(self.store.get("jobs", job["metadata"]["name"]) or job)
             for deployment in self.store.list("deployments"):
                 self.deployment(deployment)
             for pod in self.store.list("pods"):
@@ -110,9 +112,17 @@ class Controllers:
         body = {"kind": "Pod", "apiVersion": "v1", "metadata": meta, "spec": template["spec"]}
         body |= {"status": {"phase": "Pending"}}
         try:
+            self.admit(body)
             self.store.create("pods", body)
         except Refusal as refusal:
             self.event(owner, "FailedCreate", f"Error creating: {refusal.message}")
+
+    def admit(self, pod: dict) -> None:
+        """Refuse what the admission plug-in Priority does."""
+        name = pod["spec"].get("priorityClassName")
+        if name and self.store.get("priorityclasses", name) is None:
+            words = f'pods "{pod["metadata"]["name"]}" is forbidden: no PriorityClass with name {name} was found'
+            raise Refusal(403, "Forbidden", words)
 
     def event(self, about: dict, reason: str, message: str) -> None:
         name = f"{about['metadata']['name']}.{reason.lower()}"

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from kubernetes.utils.quantity import parse_quantity
 
+from runners.kubernetes.config import ClusterConfig
+from runners.kubernetes.inventory import has_affinity, is_tolerated
 from runners.kubernetes.object_names import DOMAIN
 
 from .store import Store, now
@@ -28,6 +30,7 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 NAME = "node-1"
+GPU_TAINT = ClusterConfig(Path("/"), gpu_resource="")  # no taint is left out
 RECORD = 16 << 10  # bytes: a container runtime keeps a longer line in parts, each with a time of its own
 
 
@@ -128,7 +131,16 @@ class Node:
         wanted = pod["spec"]["containers"][0].get("resources", {}).get("requests", {})
         short = [key for key, value in wanted.items() if parse_quantity(value) > self.free(key)]
         condition = {"type": "PodScheduled", "status": "True"}
-        if short:
+        node = self.store.get("nodes", NAME) or {"metadata": {}}
+        if not has_affinity(node, pod["spec"]):
+            message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            short = ["affinity"]
+        elif not is_tolerated(node, pod["spec"].get("tolerations") or [], GPU_TAINT):
+            message = "0/1 nodes are available: 1 node(s) had untolerated taint {…}."
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+            short = ["taint"]
+        elif short:
             message = f"0/1 nodes are available: 1 Insufficient {short[0]}. preemption: 0/1 nodes are available: 1 No"
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         else:

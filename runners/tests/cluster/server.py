@@ -21,6 +21,7 @@ from .store import Store
 from .validation import Refusal
 
 TOKEN = "the-test-token"
+QUEUES = re.compile(r"/apis/kueue.x-k8s.io/(\w+)/namespaces/[^/]+/(workloads|localqueues)(?:/([^/]+))?")
 NAMESPACED = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/namespaces/([^/]+)/([a-z]+)(?:/([^/]+))?(?:/(log|exec))?")
 METRICS = re.compile(r"/apis/metrics.k8s.io/v1beta1/namespaces/([^/]+)/pods")
 GLOBAL = re.compile(r"/(?:api|apis/[a-z.0-9]+)/v1/([a-z]+)(?:/([^/]+))?")
@@ -163,6 +164,10 @@ class Handler(BaseHTTPRequestHandler):
             self.authorize("pods.metrics.k8s.io", None)
             items = map(self.cluster.node.usage, self.cluster.store.list("pods", self.match))
             return self.answer(200, {"kind": "PodMetricsList", "metadata": {}, "items": list(filter(None, items))})
+        match = QUEUES.fullmatch(path)
+        if match and match[1] == self.cluster.controllers.kueue.version:
+            self.authorize(match[2], match[3])
+            return self.serve(match[2], match[3])
         if match := NAMESPACED.fullmatch(path):
             namespace, resource, name, part = match.groups()
             if namespace != self.cluster.store.namespace:

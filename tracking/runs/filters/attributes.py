@@ -18,7 +18,7 @@ from .comparing import by_text, need, ordered
 TEXTS = {
     "name": "name", "script": "entry", "entry": "entry", "runtime": "runtime", "notes": "notes", "reason": "reason",
     "group": "group", "project": "project__name", "network": "network",
-    "origin": "origin", "title": "title", "image": "image",
+    "origin": "origin", "title": "title", "image": "image", "gpu_type": "gpu_type",
 }  # fmt: skip
 NUMBERS = {
     "cpu": "cpu", "gpu": "gpu", "ram": "ram", "memory": "ram", "workers": "workers", "retries": "retries",
