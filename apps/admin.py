@@ -150,6 +150,7 @@ class ApplicationAdmin(OwnedAdmin):
 PHASE_TONES = {
     Rollout.Phase.WAITING: "creating",
     Rollout.Phase.STARTING: "creating",
+    Rollout.Phase.CANARY: "ready",
     Rollout.Phase.RESTARTING: "creating",
     Rollout.Phase.ENDING: "deleting",
     Rollout.Phase.FAILED: "error",
@@ -174,7 +175,7 @@ class RolloutAdmin(LifecycleAdmin):
     fieldsets = (
         (None, {"fields": (("app_link", "user_link"), ("phase_badge", "alias_text"), "reason_text")}),
         (_("Models"), {"fields": (("from_model", "to_model"),)}),
-        (_("Run"), {"fields": (("run_name", "reserved"), ("ordered", "not_before"), "created")}),
+        (_("Run"), {"fields": (("run_name", "reserved"), ("ordered", "not_before"), ("percent", "created"))}),
     )
     verbs = {
         "again": Verb(

@@ -13,9 +13,20 @@ from kernel.messages import word
 from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, query_int, to_trash, whole
 
-from . import launching, lifecycle, logs, queueing, replicas, rollouts, runs, trash
+from . import canaries, launching, lifecycle, logs, queueing, replicas, rollouts, runs, trash
 from .models import Application, State
-from .serializers import AppIn, AppMoveIn, AppOut, AppQueueOut, AppRestartIn, AppRunOut, AppUptimeOut, ReplicasIn
+from .serializers import (
+    AppIn,
+    AppMoveIn,
+    AppOut,
+    AppQueueOut,
+    AppRestartIn,
+    AppRunOut,
+    AppUptimeOut,
+    CanaryIn,
+    CanaryShareIn,
+    ReplicasIn,
+)  # fmt: skip
 
 STATES = tuple(State.values)
 MODEL = "$response.body#/name"
@@ -149,6 +160,35 @@ class AppRollout(AppView):
 
     def delete(self, request, user, name):
         rollouts.cancel(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppCanary(AppView):
+    """With a canary a move begins with a share of the requests: the new run answers them beside the old one, in steps.
+    The move ends, and the application serves what it served before, when the new run fails or breaks a rule.
+    """
+
+    calls = {
+        "PUT": Call("Set how an application's moves to another model begin", body=CanaryIn, out=AppOut),
+        "DELETE": Call("Let an application move to another model at once", out=AppOut),
+    }
+
+    def put(self, request, user, name):
+        canaries.set_plan(user=self.owner, name=name, by=self.by, **self.body())
+        return self.answer(self.application(name))
+
+    def delete(self, request, user, name):
+        canaries.set_plan(user=self.owner, name=name, by=self.by)
+        return self.answer(self.application(name))
+
+
+class AppShare(AppView):
+    """The steps of the plan no longer count from then on. DELETE of the rollout goes back to the old model."""
+
+    calls = {"PUT": Call("Set the share of the requests that go to the canary", body=CanaryShareIn, out=AppOut)}
+
+    def put(self, request, user, name):
+        canaries.set_percent(user=self.owner, name=name, by=self.by, **self.body())
         return self.answer(self.application(name))
 
 

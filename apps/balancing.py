@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from django.conf import settings
@@ -25,7 +25,7 @@ from django.db import close_old_connections
 from kernel import after_commit
 
 from . import demand, proof
-from .gateway_access import Place, Target, place_of
+from .places import Place, Target, place_of
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ class Held(Protocol):
     user: str
     name: str
     waits: bool  # nginx waits for long
+    meta: Mapping[str, str]  # its headers, with names as WSGI has them
     failed: str  # the beginning of the URL of the replica that did not answer it; empty at the first try
 
     def is_gone(self) -> bool:
@@ -142,7 +143,7 @@ class Pool:
     def send(self, held: Held) -> None:
         """Send a request to a replica, now or later, or refuse it."""
         self.asked = time.monotonic()
-        link = None if self.waiting else self._choose(held.failed)
+        link = None if self.waiting else self._choose(held)
         if link is not None:
             self._admit(held, link)
         elif len(self.waiting) >= settings.APP_QUEUE:
@@ -165,7 +166,7 @@ class Pool:
             if held.is_gone():
                 self.waiting.popleft()
                 continue
-            link = self._choose(held.failed)
+            link = self._choose(held)
             if link is None:
                 return
             self.waiting.popleft()
@@ -176,11 +177,15 @@ class Pool:
         link.sent()
         held.admit(self.place, link.target)
 
-    def _choose(self, failed: str) -> Link | None:
-        """Return the free replica with the least in work; of equals, each in turn."""
-        links = [link for link in self.links.values() if not link.lost and link.target.base != failed]
+    def _choose(self, held: Held) -> Link | None:
+        """Return the free replica with the least in work; of equals, each in turn. While a canary is up, it is that or
+        one of the others, as the request's share has it, unless those are all busy or lost.
+        """
+        free = [link for link in self.links.values() if not link.lost and link.target.base != held.failed]
         if self.place.target:
-            links = [link for link in links if link.load() < self.place.target]
+            free = [link for link in free if link.load() < self.place.target]
+        preferred = {target.base for target in self.place.preferred(held.meta)}
+        links = [link for link in free if link.target.base in preferred] or free
         if not links:
             return None
         turn = next(self.turn)

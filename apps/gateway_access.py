@@ -10,17 +10,13 @@ checked each time.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
-import socket
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from django.conf import settings
-from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
@@ -30,15 +26,14 @@ from accounts import throttle, tokens
 from accounts.auth import bearer
 from accounts.models import Scope
 from datasets.webdav.gate import from_nginx
-from kernel import after_commit, sockets
+from kernel import after_commit
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
 from . import callers, demand, keys, proof, request_limits
-from .lifecycle import PLACE_REMEMBERED_S
-from .models import Application, Replica, State
+from .models import Application, State
+from .places import Place, Target, place_of
 
-MAX_PLACES = 10_000
 OWN_SITE = ("", "none", "same-origin", "same-site")
 CSP = "default-src 'none'; style-src 'self'"
 
@@ -65,51 +60,8 @@ class Asked(Protocol):
     META: Mapping[str, str]
 
 
-READ = (
-    "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
-    "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep",
-)  # fmt: skip
-# One that may sleep is reachable while it starts: a request waits for it.
-WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
-REACHABLE = Q(state=State.READY) | WAKING
 FAILED = "HTTP_X_APP_FAILED"  # the beginning of the URL where nginx had no answer
 HELD = "HTTP_X_APP_HELD"  # nginx waits for the turn of the request
-
-
-@dataclass(frozen=True)
-class Target:
-    """A run that requests of an application go to."""
-
-    run_name: str
-    address: sockets.Address
-    base: str
-    secret: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """The address of an application that is up, or that a request starts, and who may call it.
-
-    One that is `balanced` may have several runs, or none while it sleeps or wakes: apps.balancing chooses among
-    `targets`, each with at most `target` requests at once.
-    """
-
-    app_id: int
-    user_id: int
-    public: bool
-    address_rate: int | None
-    origins: tuple[str, ...]
-    body_mib: int | None
-    answer_s: int | None
-    targets: tuple[Target, ...]
-    balanced: bool
-    target: int | None
-    asleep: bool
-    until: float  # on the monotonic clock
-
-    def emptied(self) -> Place:
-        """Return the place as it is without runs."""
-        return replace(self, targets=())
 
 
 @dataclass(frozen=True)
@@ -124,32 +76,36 @@ class Verdict:
 
 
 REFUSED = Verdict(None)
-_places: dict[tuple[str, str], Place] = {}
 
 
 @for_nginx
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     verdict = allowed(request)
-    target = _any_target(verdict.place, request.META.get(FAILED, "")) if verdict.place else None
+    target = _any_target(verdict.place, request.META) if verdict.place else None
     if verdict.place is None or not verdict.admitted or target is None:
         return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
     return HttpResponse(status=204, headers=headers_of(verdict.place, target, request.META))
 
 
-def _any_target(place: Place, failed: str) -> Target | None:
+def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
     """Return one of the runs, at random: their load is not known here. An application that sleeps is woken."""
+    failed = meta.get(FAILED, "")
     if place.balanced:
         demand.note_request(place.app_id)
         if place.asleep:
             after_commit.enqueue("apps.wake", place.app_id)
-    targets = [target for target in place.targets if target.base != failed]
+    preferred = place.preferred(meta)
+    targets = [target for target in preferred if target.base != failed]
+    targets = targets or [target for target in place.targets if target.base != failed]
     return secrets.choice(targets) if targets else None
 
 
 def headers_of(place: Place, target: Target, meta: Mapping[str, str]) -> dict[str, str]:
     """Return what nginx needs to know to send a request to a run of an application."""
     headers = {"X-App-Base": target.base, proof.HEADER: target.secret}
+    if target.model:
+        headers["X-App-Model"] = target.model
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
@@ -206,51 +162,6 @@ def _key(request: Asked) -> keys.Caller | None:
     """Return the valid key that the request is sent with."""
     text = keys.presented(request.META)
     return keys.lookup(text, throttle.client_address(request)) if text else None
-
-
-def place_of(user: str, name: str) -> Place | None:
-    """Return the cached or queried place; None where no request could be answered."""
-    now, key = time.monotonic(), (user, name)
-    place = _places.get(key)
-    if place is not None and now < place.until:
-        return place
-    _places.pop(key, None)
-    row = Application.objects.filter(REACHABLE, user__username=user, name=name).only(*READ).first()
-    if row is None:
-        return None
-    balanced = row.replicas_max > 1 or row.replicas_min == 0 or row.target is not None
-    targets = _targets(row, balanced)
-    if not targets and not balanced:
-        return None
-    if len(_places) >= MAX_PLACES:
-        _places.clear()
-    place = _places[key] = Place(
-        row.pk, row.user_id, row.public, row.address_rate, tuple(row.origins), row.body_mib, row.answer_s,
-        targets, balanced, row.target, row.asleep, now + PLACE_REMEMBERED_S,
-    )  # fmt: skip
-    return place
-
-
-def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:
-    """Return the runs that requests go to."""
-    up = [(app.run_name, app.address)] if app.state == State.READY and app.address else []
-    if balanced:
-        ready = Replica.objects.filter(app=app, phase=Replica.Phase.READY)
-        up += ready.order_by("pk").values_list("run_name", "address") if app.state == State.READY else []
-    targets = []
-    for run_name, text in up:
-        with contextlib.suppress(OSError):
-            address = sockets.parse(text)
-            targets.append(Target(run_name, address, nginx_base(address), proof.secret(run_name)))
-    return tuple(targets)
-
-
-def nginx_base(address: sockets.Address) -> str:
-    """Return the address as the beginning of a URL for nginx, which looks up no names. Raises OSError."""
-    if isinstance(address, str):
-        return f"http://unix:{address}:"
-    numeric = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]
-    return f"http://[{numeric}]:{address[1]}" if ":" in numeric else f"http://{numeric}:{address[1]}"
 
 
 @for_nginx

@@ -289,11 +289,11 @@ def _end_others(app: Application) -> None:
     rollout = lock_row(Rollout, app=app)
     if rollout is None or rollout.phase == Rollout.Phase.ENDING:
         return
-    if rollout.phase != Rollout.Phase.STARTING:
+    if rollout.phase not in (Rollout.Phase.STARTING, Rollout.Phase.CANARY):
         rollout.delete()
         return
     runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
-    rollout.phase, rollout.not_before = Rollout.Phase.ENDING, None
+    rollout.phase, rollout.not_before, rollout.percent = Rollout.Phase.ENDING, None, None
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk)
 

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.sharing import access
 from accounts.sharing.access import shareable
 from jobs.log import pages as log_pages
+from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.pages import (
     Listing,
@@ -24,6 +25,7 @@ from kernel.pages import (
     attempt,
     free_name,
     list_and_create,
+    number_in,
     problems_of,
     read_form,
     retitle,
@@ -37,7 +39,20 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import launching, lifecycle, playground, queueing, replica_range, replicas, request_rates, rollouts, runs, trash
+from . import (
+    canaries,
+    launching,
+    lifecycle,
+    playground,
+    queueing,
+    replica_range,
+    replicas,
+    request_rates,
+    rollouts,
+    runs,
+    switching,
+    trash,
+)  # fmt: skip
 from .models import Application, State
 from .serializers import AppIn, AppMoveIn, ReplicasIn
 
@@ -45,6 +60,7 @@ MODELS_SHOWN = 200
 HISTORY_SHOWN = 50
 RUNS_SHOWN = 20
 FIRST_TOKENS, FIRST_TEMPERATURE = 128, "0.7"  # in the form of a language model
+STEPS_SHOWN = 3  # of a canary's plan, in its form
 LONGEST_COMMAND = 400  # characters of an input in a command line
 LISTING = Listing(
     heading=gettext_lazy("Applications"),
@@ -167,6 +183,8 @@ def application(request, name):
         "keys": row.key_count,
         "unsteady": row.state in (State.CREATING, State.DELETING),
         "counts": row.counts,
+        "steps": _steps_shown(row),
+        "canary_traffic": _canary_traffic(row),
         "most_replicas": replica_range.MAX,
         "most_target": replica_range.MAX_TARGET,
     }
@@ -192,6 +210,14 @@ def _tried(request, row: Application) -> tuple[Problems, dict]:
         "shell_input": _shell(example.json),
         "most_sent": playground.MAX_SENT,
     }
+
+
+def _canary_traffic(app: Application) -> request_rates.Traffic | None:
+    """Return the requests of the application's canary, None without one."""
+    rollout = getattr(app, "rollout", None)
+    if rollout is None or rollout.phase != rollouts.Phase.CANARY:
+        return None
+    return request_rates.read_run(switching.as_rolled_out(rollout))
 
 
 def _shell(text: str) -> str:
@@ -234,11 +260,36 @@ def delete(request, name):
     return redirect("applications")
 
 
+def _number(given, name: str) -> int | None:
+    """Return the number in a field, None in an empty one. Raises Refused."""
+    text = given.get(name, "").strip()
+    number = number_in(text)
+    if text and number is None:
+        raise Refused("must be a number", field=name)
+    return number
+
+
+def _plan(given) -> dict:
+    """Return the plan of canaries in a form. Raises Refused."""
+    steps = [(_number(given, f"percent{at}"), _number(given, f"minutes{at}")) for at in range(STEPS_SHOWN)]
+    return {
+        "steps": [{"percent": percent, "minutes": minutes or 0} for percent, minutes in steps if percent is not None],
+        "max_errors_percent": _number(given, "max_errors_percent"),
+        "max_p95_ms": _number(given, "max_p95_ms"),
+        "sticky": given.get("sticky", "").strip(),
+    }
+
+
+def _steps_shown(app: Application) -> list[dict]:
+    steps = app.canary.get("steps", [])[:STEPS_SHOWN]
+    return [*steps, *({} for _empty in range(STEPS_SHOWN - len(steps)))]
+
+
 @login_required
 @require_POST
 def change(request, name):
-    """Do what the button `do` says: stop, start, restart, move, again (a move that has failed), cancel (a move) or
-    replicas (how many there are).
+    """Do what the button `do` says: stop, start, restart, move, again (a move that has failed), cancel (a move), share
+    (of a canary), canary (how moves begin) or replicas (how many there are).
     """
     row = _own(request, name)
     key = {"user": request.user, "name": row.name, "by": request.user.username}
@@ -249,6 +300,8 @@ def change(request, name):
         "move": lambda: rollouts.move(**read_form(request, AppMoveIn, may_restart=_is_one), **key),
         "again": lambda: rollouts.again(row.pk, row.user.username, request.POST.get("may_restart") == "1"),
         "cancel": lambda: rollouts.cancel(**key),
+        "canary": lambda: canaries.set_plan(**_plan(request.POST), **key),
+        "share": lambda: canaries.set_percent(percent=_number(request.POST, "percent") or 0, **key),
         "replicas": lambda: replicas.set_replicas(
             **read_form(request, ReplicasIn, min=int, max=int, target=int), **key
         ),

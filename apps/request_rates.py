@@ -86,6 +86,11 @@ def _sum(parts: list[Traffic]) -> Traffic:
     return Traffic(requests, errors, series, any(part.fresh for part in parts))
 
 
+def read_run(app: Application) -> Traffic | None:
+    """Return the traffic of the one run that the application is given with."""
+    return _read(app, app.slot)
+
+
 def _read(app: Application, slot: int) -> Traffic | None:
     file = storage.open_file(launching.folder(app), slots.traffic_name(slot))
     if file is None:

@@ -29,6 +29,7 @@ from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id, run
 from .models import Application, Rollout, State
 
 Phase = Rollout.Phase
+SECOND_RUN = (Phase.STARTING, Phase.CANARY)  # beside the run that serves
 REPLACED = (Phase.WAITING, Phase.FAILED)  # what another rollout takes the place of
 WAIT_S = 10  # between two attempts to reserve the resources
 REMEMBERED_S = PLACE_REMEMBERED_S + 0.5
@@ -123,7 +124,7 @@ def cancel(*, user, name: str, by: str) -> Application:
             return app
         if not rollout.by:
             raise WrongState("the application follows %(alias)s; let the alias name another version", alias=app.follows)
-        if rollout.phase == Phase.STARTING:
+        if rollout.phase in SECOND_RUN:
             runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
             _end(rollout)
         else:
@@ -183,7 +184,7 @@ def follow(pk: int, by: str, again: bool = False) -> None:
 def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again: bool) -> bool:
     """Continue or end the rollout that there is; return whether another one may be created."""
     same = rollout.model_id == target.pk
-    if rollout.phase == Phase.STARTING and not same:
+    if rollout.phase in SECOND_RUN and not same:
         runs.end(app, rollout.run_name, runs.Outcome.REPLACED)
         _end(rollout)  # the alias has moved on
     elif rollout.phase == Phase.WAITING and same and owned.has_come(rollout.not_before):
@@ -217,16 +218,21 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
             rollout.reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
             rollout.not_before = timezone.now() + timedelta(seconds=WAIT_S)
     else:
-        app.attempt += 1
-        app.save(update_fields=["attempt"])
-        rollout.phase, rollout.run_name, rollout.reserved = Phase.STARTING, run_name_of(app), True
-        rollout.slot = slots.free(app)
-        rollout.ordered, rollout.reason = timezone.now(), ""
-        runs.begin(app, rollout.run_name, rollout.model.name)
+        rollout.reserved, rollout.slot = True, slots.free(app)
+        order_run(app, rollout)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
+
+
+def order_run(app: Application, rollout: Rollout) -> None:
+    """Name the next run of a locked rollout, which the caller saves."""
+    app.attempt += 1
+    app.save(update_fields=["attempt"])
+    rollout.phase, rollout.run_name = Phase.STARTING, run_name_of(app)
+    rollout.ordered, rollout.reason = timezone.now(), ""
+    runs.begin(app, rollout.run_name, rollout.model.name)
 
 
 def slot_of(rollout: Rollout) -> int:
@@ -237,7 +243,7 @@ def slot_of(rollout: Rollout) -> int:
 def switch(pk: int, run_name: str, address: str, alias: str) -> None:
     """Let the application's requests go to the new run, which answers at `address`; the other one is stopped then."""
     with locked_rollout(pk) as (app, rollout):
-        if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
+        if rollout is None or rollout.phase not in SECOND_RUN or rollout.run_name != run_name:
             return
         if app.state not in (State.READY, State.CREATING):
             return
@@ -265,7 +271,7 @@ def note_installing(pk: int, run_name: str) -> None:
 def fail(pk: int, run_name: str, reason: str) -> None:
     """Record that the new run did not come up: it is stopped, and the application serves what it served before."""
     with locked_rollout(pk) as (app, rollout):
-        if rollout is not None and rollout.phase == Phase.STARTING and rollout.run_name == run_name:
+        if rollout is not None and rollout.phase in SECOND_RUN and rollout.run_name == run_name:
             rollout.reason = reason
             runs.end(app, run_name, runs.Outcome.FAILED, reason)
             _end(rollout)
@@ -334,7 +340,7 @@ def _serve(app: Application, model: Model, by: str) -> None:
 
 
 def _end(rollout: Rollout) -> None:
-    rollout.phase = Phase.ENDING
+    rollout.phase, rollout.percent, rollout.address = Phase.ENDING, None, ""
     rollout.not_before = timezone.now() + timedelta(seconds=REMEMBERED_S)
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk, delay_ms=int(REMEMBERED_S * 1000))

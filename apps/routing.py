@@ -28,7 +28,7 @@ from kernel.telemetry import meters
 
 from . import gateway_access
 from .balancing import Balancer
-from .gateway_access import Place, Target
+from .places import Place, Target
 
 log = logging.getLogger(__name__)
 

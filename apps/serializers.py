@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
@@ -11,7 +12,7 @@ from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, St
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
-from . import callers, replica_range, request_limits
+from . import callers, canaries, replica_range, request_limits
 from .models import Application, AppRun, Rollout, State
 
 
@@ -65,6 +66,43 @@ class AppMoveIn(StrictSerializer):
         if values.get("model_name") and values.get("follows"):
             raise Refused("give either model_name or follows", field="follows")
         return values
+
+
+class CanaryStepIn(StrictSerializer):
+    percent = StrictInt(min_value=1, max_value=99, help_text="the share of the requests that go to the new model")
+    minutes = StrictInt(
+        required=False, default=0, min_value=0, max_value=canaries.MAX_MINUTES,
+        help_text="until the next step; 0: until another share is set",
+    )  # fmt: skip
+
+
+class CanaryIn(StrictSerializer):
+    """How the application's moves to another model begin. After the last step all requests go to the new model."""
+
+    steps = CanaryStepIn(many=True, max_length=canaries.MAX_STEPS)
+    max_errors_percent = StrictInt(
+        required=False, allow_null=True, min_value=0, max_value=100,
+        help_text="the move ends when a larger share of the new model's requests has failed",
+    )  # fmt: skip
+    max_p95_ms = StrictInt(
+        required=False, allow_null=True, min_value=1, max_value=canaries.MAX_MS,
+        help_text="the move ends when the new model's p95 latency is longer, in milliseconds",
+    )  # fmt: skip
+    sticky = StrictString(
+        required=False, max_length=64,
+        help_text="a header, such as X-User-Id: requests with the same value go to the same model",
+    )  # fmt: skip
+
+
+class CanaryOut(serializers.Serializer):
+    steps = CanaryStepIn(many=True)
+    max_errors_percent = serializers.IntegerField(required=False)
+    max_p95_ms = serializers.IntegerField(required=False)
+    sticky = serializers.CharField(required=False)
+
+
+class CanaryShareIn(StrictSerializer):
+    percent = StrictInt(min_value=0, max_value=100, help_text="100: all requests go to the new model")
 
 
 class AppRestartIn(StrictSerializer):
@@ -164,6 +202,7 @@ class RolloutOut(serializers.Serializer):
     phase = serializers.ChoiceField(choices=Rollout.Phase.choices)
     reason = serializers.CharField(allow_blank=True)
     by = serializers.CharField(allow_blank=True, help_text="who has requested it; empty if the alias has moved")
+    percent = serializers.IntegerField(allow_null=True, help_text="of a canary: its share of the requests")
 
 
 class ReplicasOut(serializers.Serializer):
@@ -208,12 +247,17 @@ class AppOut(serializers.Serializer):
         help_text="whether it restarts, instead of waiting, when the alias moves and there is no room for two runs"
     )
     rollout = RolloutOut(default=None, allow_null=True, help_text="its move to another model, while there is one")
+    canary = serializers.SerializerMethodField(help_text="how its moves begin; null for at once")
     replicas = ReplicasOut(source="*")
     asleep = serializers.BooleanField(help_text="whether it is ready without a run: the next request waits for it")
     url = serializers.SerializerMethodField(help_text="its address at the application gateway")
 
     def get_url(self, app: Application) -> str:
         return f"{app_address(self.context['request'])}/{app.user.username}/{app.name}"
+
+    @extend_schema_field(CanaryOut(allow_null=True))
+    def get_canary(self, app: Application) -> dict | None:
+        return app.canary or None
 
     def get_queued(self, app: Application) -> bool:
         return app.shown_state == "queued"

@@ -22,7 +22,7 @@ from kernel.messages import Message
 from models_app.models import Alias
 from runners import owned
 
-from . import launching, proof, rollouts
+from . import canaries, launching, proof, request_rates, rollouts
 from .models import Application, Rollout, State
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def step(pk: int, follow: bool = True) -> None:
         return
     with contextlib.suppress(Missing):
         STEPS[rollout.phase](rollout)
-    left = Rollout.objects.filter(pk=pk).exclude(phase__in=[Phase.WAITING, Phase.FAILED]).exists()
+    left = Rollout.objects.filter(pk=pk).exclude(phase__in=[Phase.WAITING, Phase.CANARY, Phase.FAILED]).exists()
     if follow and left:
         after_commit.enqueue("apps.rollout", pk, delay_ms=launching.LOOK_AGAIN_MS)
 
@@ -90,7 +90,7 @@ def _starting(rollout: Rollout) -> None:
     elif status.state == "running" or too_old:
         address = runner.address(rollout.run_name)
         if address and proof.is_given(address, rollout.run_name, launching.PROBE_S):
-            rollouts.switch(rollout.pk, rollout.run_name, sockets.text(address), alias=BY)
+            canaries.begin(rollout.pk, rollout.run_name, sockets.text(address), alias=BY)
         elif too_old:
             reason = Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S)
             rollouts.fail(rollout.pk, rollout.run_name, reason)
@@ -101,6 +101,26 @@ def _starting(rollout: Rollout) -> None:
 
 def _not_started(problem: Exception) -> str:
     return storage.without_root(Message("could not be started: %(problem)s", problem=problem))
+
+
+def _canary(rollout: Rollout) -> None:
+    """End the canary where its run has ended or breaks a rule, else begin the next step when its time has come."""
+    coming = as_rolled_out(rollout)
+    status = runners.get().poll(rollout.run_name)
+    if status.state != "running":
+        reason = status.reason or Message("the run no longer exists")
+        if reason.startswith(runners.STOPPED):
+            canaries.restart(rollout.pk, rollout.run_name)
+        else:
+            rollouts.fail(rollout.pk, rollout.run_name, owned.with_log(reason, launching.log_path(coming)))
+        return
+    traffic = request_rates.read_run(coming)
+    found = (traffic.requests, traffic.errors, traffic.slow) if traffic is not None else (0, 0, None)
+    problem = canaries.broken_rule(rollout.app.canary, *found)
+    if problem is not None:
+        rollouts.fail(rollout.pk, rollout.run_name, problem)
+    else:
+        canaries.advance(rollout, BY)
 
 
 def _restarting(rollout: Rollout) -> None:
@@ -131,6 +151,7 @@ def _failed(rollout: Rollout) -> None:
 STEPS = {
     Phase.WAITING: _waiting,
     Phase.STARTING: _starting,
+    Phase.CANARY: _canary,
     Phase.RESTARTING: _restarting,
     Phase.ENDING: _ending,
     Phase.FAILED: _failed,

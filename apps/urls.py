@@ -22,6 +22,8 @@ urlpatterns = [
     path(f"{APP}/keys", key_api.AppKeys.as_view()),
     path(f"{APP}/keys/<seg:key>", key_api.AppKeyDetail.as_view()),
     path(f"{APP}/replicas", api.AppReplicas.as_view()),
+    path(f"{APP}/canary", api.AppCanary.as_view()),
+    path(f"{APP}/rollout:share", api.AppShare.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
     path(f"{APP}/log/lines", api.AppLogLines.as_view()),

@@ -24,7 +24,8 @@ from django.utils.translation import gettext as _
 
 from accounts.auth import bearer
 from apps import proof
-from apps.gateway_access import for_nginx, nginx_base
+from apps.gateway_access import for_nginx
+from apps.places import nginx_base
 from kernel import sockets
 from kernel.errors import Refused
 

@@ -109,6 +109,7 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     target = models.PositiveSmallIntegerField(_("requests at once per replica"), null=True, blank=True)  # None: any
     asleep = models.BooleanField(_("asleep"), default=False, db_default=False)  # ready without a run
     generation = models.PositiveIntegerField(default=0, db_default=0)  # of what it serves: replicas of others go
+    canary = models.JSONField(default=dict, db_default=Value({}, models.JSONField()), blank=True)  # apps.canaries
     fewer_since = models.DateTimeField(null=True, blank=True)  # since when fewer replicas would have been enough
     environment = models.CharField(  # torch-cpu@3: a named environment, in place of the model's packages
         _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip

@@ -52,6 +52,7 @@ class Rollout(models.Model):
 
     waiting     there is no room for a second run; `not_before` is the next attempt
     starting    `run_name` is the new run, which is not up yet
+    canary      the new run is up, and a share of the requests goes to it (apps.canaries)
     restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
     ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
     failed      `reason` says why; the application serves what it served before
@@ -62,6 +63,7 @@ class Rollout(models.Model):
     class Phase(models.TextChoices):
         WAITING = "waiting", _("waiting for resources")
         STARTING = "starting", _("starting")
+        CANARY = "canary", _("canary")
         RESTARTING = "restarting", _("restarting")
         ENDING = "ending", _("stopping the other run")
         FAILED = "failed", _("failed")
@@ -81,6 +83,10 @@ class Rollout(models.Model):
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
     by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
+    address = models.CharField(_("address"), max_length=300, blank=True, default="", db_default="")  # of a canary
+    percent = models.PositiveSmallIntegerField(_("percent of the requests"), null=True, blank=True)
+    step = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the plan; the last that was begun
+    step_since = models.DateTimeField(null=True, blank=True)
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

@@ -11,7 +11,7 @@ from django.test import Client
 
 from accounts import lifecycle as accounts
 from accounts import named_tokens
-from apps import gateway_access, launching, lifecycle
+from apps import launching, lifecycle, places
 from apps.models import Application
 from datasets.webdav.gate import internal_key
 from mlp.wsgi import application
@@ -56,7 +56,7 @@ def test_only_the_owner_staff_and_the_owners_session_are_routed(app, alice, bob,
         client.force_login(user)
         assert asked(cookie=f"sessionid={client.cookies['sessionid'].value}")[0] == status
     Application.objects.update(public=True)
-    gateway_access._places.clear()
+    places._places.clear()
     assert asked() == there
 
 
@@ -88,7 +88,7 @@ def test_a_session_does_not_replace_an_invalid_token(app, alice, client):
 def test_the_database_is_queried_at_most_once_a_second(app, alice, django_assert_num_queries, monkeypatch):
     token = accounts.token_of(alice)
     clock = [time.monotonic()]
-    monkeypatch.setattr(gateway_access, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(places, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     assert asked(token)[0] == 204
     with django_assert_num_queries(0):
         assert asked(token)[0] == 204

@@ -18,6 +18,7 @@ from .texts import tr
 from .transfer.errors import DAMAGED, INTERRUPTED, LOCAL, REFUSED, Failure, Trouble
 from .transfer.progress import Progress, size
 
+SETTLED = ("failed", "canary")  # phases of a move that nobody waits for
 LOOK_EVERY_S = 0.5
 BLOCK = 1 << 20
 
@@ -255,7 +256,7 @@ def _wait(rest: Rest, path: str, app: dict, options: argparse.Namespace, say):
     """Wait until the application serves the model; say why it is queued. An interrupt leaves it as it is."""
     told = ""
     try:
-        while app["state"] == "creating" or (app["rollout"] and app["rollout"]["phase"] != "failed"):
+        while app["state"] == "creating" or (app["rollout"] and app["rollout"]["phase"] not in SETTLED):
             if app["queued"]:
                 answer = rest.web.call("GET", rest.path(path + "/queue"), expect=(403,))
                 reason = answer.json()["reason"] if answer.status == 200 else ""

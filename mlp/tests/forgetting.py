@@ -6,7 +6,7 @@ import accounts.reconcile
 import apps.reconcile
 from accounts import delivery
 from accounts.signin import oidc
-from apps import gateway_access
+from apps import places
 from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
@@ -20,7 +20,7 @@ MEMORIES = (
     delivery.SENDER.busy,
     webhooks.SENDER.busy,
     oidc._clients,
-    gateway_access._places,
+    places._places,
     apps.reconcile._announced,
     tree._computing,
     batch._row_ids,

@@ -101,6 +101,8 @@ FILES = (
         "limits",
         "replicas",
         "replica_range",
+        "canaries",
+        "request_rates",
         "rollouts",
         "scaling",
         "sleeping",
@@ -125,7 +127,7 @@ FILES = (
         "tracker",
     }
     | {"scopes", "named_tokens", "program_logins", "service_accounts"},
-    {"serializers", "shown", "tenant_forms", "playground", "folders", "request_rates", "logs", "delivery", "frame"}
+    {"serializers", "shown", "tenant_forms", "playground", "folders", "logs", "delivery", "frame"}
     | {"processes", "attach"},
     {
         "api",
@@ -145,6 +147,7 @@ FILES = (
         "notice_admin",
         "balancing",
         "gateway_access",
+        "places",
         "gateway",
         "routing",
         "orphans",

@@ -264,6 +264,9 @@ GET    /users/{user}/apps/{name}/uptime                                         
 PUT    /users/{user}/apps/{name}:edit                                             full
 PUT    /users/{user}/apps/{name}:restart                                          full
 PUT    /users/{user}/apps/{name}/replicas                                         full
+PUT    /users/{user}/apps/{name}/canary                                           full
+DELETE /users/{user}/apps/{name}/canary                                           full
+PUT    /users/{user}/apps/{name}/rollout:share                                    full
 PUT    /users/{user}/apps/{name}:start                                            full
 PUT    /users/{user}/apps/{name}:stop                                             full
 GET    /users/{user}/comparisons                                                  full read submit

@@ -1,0 +1,164 @@
+"""The verbs of canaries: before an application moves to another model, a share of the requests goes to the new run.
+
+The plan belongs to the application and holds for every move, also for one that an alias causes: steps of a share and a
+time, and rules that end the move. The rollout is in the phase `canary` meanwhile. After the last step, or on request,
+all requests go to the new run; a rule that is broken ends it, and the application serves what it served before.
+
+    {"steps": [{"percent": 10, "minutes": 30}, {"percent": 50, "minutes": 0}], "max_errors_percent": 2,
+     "max_p95_ms": 300, "sticky": "X-User-Id"}
+
+A step of 0 minutes lasts until somebody sets another share. Each verb holds the application's lock.
+"""
+
+from __future__ import annotations
+
+import re
+
+from django.utils import timezone
+
+from kernel import after_commit, trash
+from kernel.errors import Refused
+from kernel.locking import WrongState, lock_row, locked
+from kernel.messages import Message
+from kernel.models import record_change
+from runners import owned
+
+from . import rollouts, runs
+from .models import Application, Rollout, State
+
+Phase = Rollout.Phase
+OPTIONS = ("max_errors_percent", "max_p95_ms", "sticky")
+MAX_STEPS = 10
+MAX_MINUTES = 7 * 24 * 60
+MAX_MS = 3_600_000
+FEWEST = 20  # requests, before a rule is applied
+HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}", re.ASCII)
+
+
+def set_plan(*, user, name: str, by: str, **plan) -> Application:
+    """Set how the application's moves begin; without steps they have no canary. One that is under way goes on as it
+    has begun.
+
+    Raises Missing, Refused.
+    """
+    with locked(Application, user=user, name=name) as app:
+        trash.require_kept(app)
+        app.canary = checked(plan)
+        app.save(update_fields=["canary"])
+        after_commit.changed(app.user.username, "application", app.name)
+    return app
+
+
+def checked(plan: dict) -> dict:
+    """Return a plan with only what is set. Raises Refused."""
+    steps, last = plan.get("steps") or [], 0
+    if len(steps) > MAX_STEPS:
+        raise Refused("at most %(limit)s are allowed", field="steps", limit=MAX_STEPS)
+    for number, step in enumerate(steps):
+        if not last < step["percent"] < 100:
+            raise Refused("must be more than the step before, and less than 100", field=f"steps.{number}.percent")
+        if not 0 <= step.get("minutes", 0) <= MAX_MINUTES:
+            field = f"steps.{number}.minutes"
+            raise Refused("must be from %(first)s to %(last)s", field=field, first=0, last=MAX_MINUTES)
+        last = step["percent"]
+    for field, most in (("max_errors_percent", 100), ("max_p95_ms", MAX_MS)):
+        if plan.get(field) is not None and not 0 <= plan[field] <= most:
+            raise Refused("must be from %(first)s to %(last)s", field=field, first=0, last=most)
+    if plan.get("sticky") and not HEADER.fullmatch(plan["sticky"]):
+        raise Refused("must be the name of a header, such as X-User-Id", field="sticky")
+    given = {key: plan[key] for key in OPTIONS if plan.get(key) not in (None, "")}
+    kept = [{"percent": step["percent"], "minutes": step.get("minutes", 0)} for step in steps]
+    return {"steps": kept, **given} if kept else {}
+
+
+def is_planned(app: Application, rollout: Rollout) -> bool:
+    """Return whether the move begins with a canary: to another model, of an application that is up."""
+    return bool(app.canary.get("steps")) and rollout.model_id != app.model_id and app.state == State.READY
+
+
+def begin(pk: int, run_name: str, address: str, alias: str) -> None:
+    """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned."""
+    with rollouts.locked_rollout(pk) as (app, rollout):
+        if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
+            return
+        if is_planned(app, rollout):
+            runs.come_up(app, run_name)
+            rollout.phase, rollout.address = Phase.CANARY, address
+            if rollout.percent is None:
+                rollout.step, rollout.percent = 0, app.canary["steps"][0]["percent"]
+                _record(app, rollout, rollout.by or alias)
+            rollout.step_since = timezone.now()
+            rollout.save()
+            return
+    rollouts.switch(pk, run_name, address, alias)
+
+
+def advance(rollout: Rollout, alias: str) -> None:
+    """Begin the next step of the plan once the time of this one is over; after the last all requests go to the new
+    run.
+    """
+    steps = rollout.app.canary.get("steps") or []
+    minutes = steps[rollout.step].get("minutes", 0) if rollout.step < len(steps) else 0
+    if not minutes or owned.seconds_since(rollout.step_since) < 60 * minutes:
+        return
+    if rollout.step + 1 >= len(steps):
+        rollouts.switch(rollout.pk, rollout.run_name, rollout.address, alias)
+        return
+    with rollouts.locked_rollout(rollout.pk) as (app, row):
+        if row is not None and row.phase == Phase.CANARY and row.step == rollout.step:
+            row.step += 1
+            row.percent, row.step_since = steps[row.step]["percent"], timezone.now()
+            row.save(update_fields=["step", "percent", "step_since"])
+            _record(app, row, row.by or alias)
+
+
+def set_percent(*, user, name: str, by: str, percent: int) -> Application:
+    """Set the share of the requests that go to the new run; 100 ends the move. The plan's steps no longer count.
+
+    Raises Missing; Refused for a share that cannot be; WrongState without a canary.
+    """
+    if not 0 <= percent <= 100:
+        raise Refused("must be from %(first)s to %(last)s", field="percent", first=0, last=100)
+    with locked(Application, user=user, name=name) as app:
+        rollout = lock_row(Rollout, app=app)
+        if rollout is None or rollout.phase != Phase.CANARY:
+            raise WrongState("the application has no canary now")
+        if percent < 100:
+            rollout.percent, rollout.step = percent, MAX_STEPS
+            rollout.save(update_fields=["percent", "step"])
+            _record(app, rollout, by)
+            return app
+        found = (rollout.pk, rollout.run_name, rollout.address)
+    rollouts.switch(*found, alias=by)
+    return app
+
+
+def broken_rule(plan: dict, requests: int, errors: int, p95_ms: float | None) -> Message | None:
+    """Return which rule of the plan the new run breaks; None while there are too few requests to say."""
+    if requests < FEWEST:
+        return None
+    most = plan.get("max_errors_percent")
+    if most is not None and 100 * errors > most * requests:
+        return Message("%(share)s %% of its requests failed, at most %(most)s %% may", most=most,
+                       share=round(100 * errors / requests, 1))  # fmt: skip
+    longest = plan.get("max_p95_ms")
+    if longest is not None and p95_ms is not None and p95_ms > longest:
+        return Message("its p95 latency was %(ms)s ms, at most %(most)s ms may be", ms=round(p95_ms), most=longest)
+    return None
+
+
+def restart(pk: int, run_name: str) -> None:
+    """Order another run of a canary whose run was stopped with the platform; its share stays."""
+    with rollouts.locked_rollout(pk) as (app, rollout):
+        if rollout is not None and rollout.phase == Phase.CANARY and rollout.run_name == run_name:
+            runs.end(app, run_name, runs.Outcome.RESTARTED)
+            rollouts.order_run(app, rollout)
+            rollout.address = ""
+            rollout.save()
+
+
+def _record(app: Application, rollout: Rollout, by: str) -> None:
+    reason = Message("%(percent)s %% of the requests go to the model %(name)s", percent=rollout.percent,
+                     name=rollout.model.name)  # fmt: skip
+    record_change(app, transition="canary", source=app.state, target=app.state, by=by, reason=reason)
+    after_commit.changed(app.user.username, "application", app.name)

@@ -1,0 +1,160 @@
+"""Where the requests of an application go: the addresses of its runs, as the gateway knows them for a second."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from django.db.models import Q
+
+from kernel import sockets
+
+from . import proof
+from .lifecycle import PLACE_REMEMBERED_S
+from .models import Application, Replica, Rollout, State
+
+MAX_PLACES = 10_000
+READ = (
+    "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
+    "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep", "canary",
+    "rollout__phase", "rollout__address", "rollout__run_name", "rollout__percent",
+)  # fmt: skip
+# One that may sleep is reachable while it starts: a request waits for it.
+WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
+REACHABLE = Q(state=State.READY) | WAKING
+
+
+@dataclass(frozen=True)
+class Target:
+    """A run that requests of an application go to."""
+
+    run_name: str
+    address: sockets.Address
+    base: str
+    secret: str
+    model: str = ""  # where there are two
+
+
+@dataclass(frozen=True)
+class Canary:
+    """The run of another model that a share of the requests goes to; those with the same value of a header, always."""
+
+    target: Target
+    percent: int
+    header: str  # "HTTP_X_USER_ID", empty for none
+
+    def takes(self, app_id: int, meta: Mapping[str, str]) -> bool:
+        """Return whether a request goes to it."""
+        value = meta.get(self.header, "") if self.header else ""
+        if not value:
+            return 100 * random.random() < self.percent
+        digest = hashlib.sha256(f"{app_id}:{value}".encode()).digest()
+        return 100 * int.from_bytes(digest[:4], "big") < self.percent << 32
+
+
+@dataclass(frozen=True)
+class Place:
+    """The address of an application that is up, or that a request starts, and who may call it.
+
+    One that is `balanced` may have several runs, or none while it sleeps or wakes: apps.balancing chooses among
+    `targets`, each with at most `target` requests at once.
+    """
+
+    app_id: int
+    user_id: int
+    public: bool
+    address_rate: int | None
+    origins: tuple[str, ...]
+    body_mib: int | None
+    answer_s: int | None
+    targets: tuple[Target, ...]
+    balanced: bool
+    target: int | None
+    asleep: bool
+    canary: Canary | None
+    until: float  # on the monotonic clock
+
+    def preferred(self, meta: Mapping[str, str]) -> tuple[Target, ...]:
+        """Return the runs that a request should go to: the canary, or all others."""
+        if self.canary is None:
+            return self.targets
+        own = self.canary.takes(self.app_id, meta)
+        return tuple(target for target in self.targets if (target is self.canary.target) == own)
+
+    def emptied(self) -> Place:
+        """Return the place as it is without runs."""
+        return replace(self, targets=())
+
+
+_places: dict[tuple[str, str], Place] = {}
+
+
+def place_of(user: str, name: str) -> Place | None:
+    """Return the cached or queried place; None where no request could be answered."""
+    now, key = time.monotonic(), (user, name)
+    place = _places.get(key)
+    if place is not None and now < place.until:
+        return place
+    _places.pop(key, None)
+    rows = Application.objects.filter(REACHABLE, user__username=user, name=name).select_related("rollout")
+    row = rows.only(*READ).first()
+    if row is None:
+        return None
+    canary = _canary(row)
+    balanced = row.replicas_max > 1 or row.replicas_min == 0 or row.target is not None or canary is not None
+    targets = _targets(row, balanced)
+    if canary is not None:
+        model = row.model.name
+        targets = (*(replace(target, model=model) for target in targets), canary.target)
+    if not targets and not balanced:
+        return None
+    if len(_places) >= MAX_PLACES:
+        _places.clear()
+    place = _places[key] = Place(
+        row.pk, row.user_id, row.public, row.address_rate, tuple(row.origins), row.body_mib, row.answer_s,
+        targets, balanced, row.target, row.asleep, canary, now + PLACE_REMEMBERED_S,
+    )  # fmt: skip
+    return place
+
+
+def _canary(app: Application) -> Canary | None:
+    """Return the run of another model that a share of the requests goes to."""
+    rollout = getattr(app, "rollout", None)
+    if app.state != State.READY or rollout is None or rollout.phase != Rollout.Phase.CANARY:
+        return None
+    try:
+        address = sockets.parse(rollout.address)
+        base = nginx_base(address)
+    except OSError:
+        return None
+    name = app.canary.get("sticky", "")
+    header = f"HTTP_{name.upper().replace('-', '_')}" if name else ""
+    target = Target(rollout.run_name, address, base, proof.secret(rollout.run_name), rollout.model.name)
+    return Canary(target, rollout.percent or 0, header)
+
+
+def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:
+    """Return the runs that requests go to."""
+    up = [(app.run_name, app.address)] if app.state == State.READY and app.address else []
+    if balanced:
+        ready = Replica.objects.filter(app=app, phase=Replica.Phase.READY)
+        up += ready.order_by("pk").values_list("run_name", "address") if app.state == State.READY else []
+    targets = []
+    for run_name, text in up:
+        with contextlib.suppress(OSError):
+            address = sockets.parse(text)
+            targets.append(Target(run_name, address, nginx_base(address), proof.secret(run_name)))
+    return tuple(targets)
+
+
+def nginx_base(address: sockets.Address) -> str:
+    """Return the address as the beginning of a URL for nginx, which looks up no names. Raises OSError."""
+    if isinstance(address, str):
+        return f"http://unix:{address}:"
+    numeric = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][4][0]
+    return f"http://[{numeric}]:{address[1]}" if ":" in numeric else f"http://{numeric}:{address[1]}"
