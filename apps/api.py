@@ -170,7 +170,7 @@ class AppCanary(AppView):
 
     calls = {
         "PUT": Call("Set how an application's moves to another model begin", body=CanaryIn, out=AppOut),
-        "DELETE": Call("Let an application move to another model at once", out=AppOut),
+        "DELETE": Call("Let an application move to another model at once", frees=True, out=AppOut),
     }
 
     def put(self, request, user, name):
