@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from kernel import disk_usage
+from kernel import disk_usage, healing
 
 from . import place
 from .models import State, Workspace
@@ -30,7 +30,7 @@ def measure(now: datetime) -> None:
     resting = Workspace.objects.filter(state__in=AT_REST, measured=None)
     for rows in (resting, Workspace.objects.filter(old, state=State.READY)):
         for workspace in rows.select_related("user").order_by("pk")[:MAX]:
-            count(workspace, now)
+            healing.attempt(count, workspace, now)
             if time.monotonic() > end:
                 return
 
