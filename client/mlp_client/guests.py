@@ -78,7 +78,7 @@ def accept(rest: Rest, options: argparse.Namespace, say) -> dict:
 
 
 def leave(rest: Rest, options: argparse.Namespace, say) -> dict:
-    """Decline an invitation, or leave the workspace. Raises Failure."""
+    """End an invitation: decline it, or leave the workspace. Raises Failure."""
     owner, name = options.workspace
     rest.send("DELETE", _invitation(options.workspace))
     options.show = lambda invitation: None

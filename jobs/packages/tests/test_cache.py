@@ -28,7 +28,7 @@ def no_caches():
 
 def fill(number: int, mib: int) -> None:
     for kind in ("http-v2", "wheels"):  # all that pip has there
-        folder = cache.top() / str(number) / BASE / kind / "a" / "b"
+        folder = cache.top() / str(number) / BASE / kind
         folder.mkdir(parents=True)
         (folder / "wheel").write_bytes(os.urandom(mib << 19))
 
