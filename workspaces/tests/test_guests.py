@@ -228,3 +228,20 @@ def test_a_program_accepts_and_leaves_in_its_own_users_name_only(alice, bob, as_
     assert as_bob.call("delete", mine).status_code == 200
     assert "guest" in as_bob.refused("delete", mine)
     assert not Guest.objects.exists()
+
+
+@pytest.mark.parametrize("end", ["trash", "policy"])
+def test_where_an_invitation_is_not_in_force_it_is_not_accepted_but_declined(end, alice, bob, as_alice, as_bob):
+    row = Workspace.objects.create(user=alice, tenant=alice.tenant, name="desk", cpu=0.1, ram=400, state="stopped")
+    as_alice.call("put", of(row, "bob"))
+    if end == "trash":
+        as_alice.call("delete", "users/alice/workspaces/desk?trash=1")
+    else:
+        Tenant.objects.filter(name="default").update(allows_workspaces=False)
+    mine = "users/bob/workspace_invitations/alice/desk"
+    assert as_bob.call("get", "users/bob/workspace_invitations").json() == []
+    assert "workspace" in as_bob.refused("put", f"{mine}:accept", None)
+    assert Guest.objects.get().accepted is None
+    assert as_bob.call("put", "users/alice/trash:restore", {"kind": "workspace", "name": "desk"}).status_code == 403
+    assert as_bob.call("delete", mine).status_code == 200
+    assert not Guest.objects.exists()

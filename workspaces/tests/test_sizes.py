@@ -88,6 +88,7 @@ def test_it_is_shown_where_room_is_made(home, alice, staff, as_alice, monkeypatc
 
     monkeypatch.setattr(storage, "tree_size", walked)
     page = page_visitor(alice)
+    assert "3 MiB" in visible_text(page.get("/workspaces"))
     assert "3 MiB" in visible_text(page.get("/workspaces/desk"))
     assert "3 MiB" in visible_text(page.get("/largest?kind=workspace"))
     assert "desk" in visible_text(page_visitor(staff).get("/admin/largest/?kind=workspace"))
