@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
 from jobs import logs
+from kernel import units
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url
 from kernel.admin_trash import TrashFilter, trash_verbs
@@ -46,7 +47,7 @@ class WorkspaceAdmin(OwnedAdmin):
     list_select_related = ("user", "tenant")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "environment"), "reason_text")}),
-        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
+        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"), "size_text")}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("ordered", "address"), ("active", "busy"))}),
         (_("When"), {"fields": (("created", "ready_since"), ("idle_minutes", "hours"), ("stops", "trashed"))}),
         (_("Guests"), {"fields": ("guests_text",)}),
@@ -83,6 +84,10 @@ class WorkspaceAdmin(OwnedAdmin):
     @display(description=_("requested"))
     def asked(self, row: Workspace) -> str:
         return gettext("%(cpu)g CPU · %(gpu)s GPU · %(ram)s MiB") % {"cpu": row.cpu, "gpu": row.gpu, "ram": row.ram}
+
+    @display(description=_("size"), ordering="size")
+    def size_text(self, row: Workspace) -> str:
+        return units.size(row.size) or "–"
 
     @display(description=_("resource request"))
     def request_link(self, row: Workspace) -> str:

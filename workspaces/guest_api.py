@@ -21,7 +21,7 @@ class GuestList(WorkspaceView):
 
 
 class GuestDetail(WorkspaceView):
-    """A guest acts in the workspace as its owner. They accept the invitation on its page before they can enter."""
+    """A guest acts in the workspace as its owner. They accept the invitation before they can enter."""
 
     kind = "guest"
     segments = {"user": NAME, "name": NAME, "guest": NAME}
@@ -51,3 +51,26 @@ class InvitationList(ContractView):
     def get(self, request, user):
         rows = Guest.objects.filter(user=self.owner).standing()
         return self.page(rows.select_related("workspace__user", "workspace__tenant"))
+
+
+class InvitationDetail(ContractView):
+    kind = "workspace"
+    segments = {"user": NAME, "owner": NAME, "name": NAME}
+    calls = {"DELETE": Call("Decline an invitation, or leave the workspace", DESTROY)}
+
+    def delete(self, request, user, owner, name):
+        guests.remove(owner=owner, name=name, guest=self.owner.username, by=self.by)
+        return self.answer()
+
+
+class InvitationAccept(ContractView):
+    """In the workspace the user then acts as its owner. Its pages may act in the user's own workspaces."""
+
+    kind = "workspace"
+    segments = {"user": NAME, "owner": NAME, "name": NAME}
+    calls = {"PUT": Call("Accept an invitation (the invited user)", out=InvitationOut)}
+
+    def put(self, request, user, owner, name):
+        if request.user != self.owner:  # nobody trusts a workspace in somebody else's name
+            raise Refused("only the invited user accepts an invitation", field="user")
+        return self.answer(guests.accept(owner=owner, name=name, user=self.owner, by=self.by))

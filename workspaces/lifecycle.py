@@ -200,6 +200,7 @@ def _fail(workspace: Workspace, reason: str, by: str, outcome: str = Outcome.FAI
     workspace.fail(by=by, reason=reason, outcome=outcome)
     workspace.address, workspace.ready_since, workspace.stops = "", None, None
     workspace.run_name, workspace.reserved, workspace.busy = "", False, False
+    workspace.measured = None
     workspace.save()
     tcc.release(id=request_id(workspace.pk), applier=APPLIER)
 
@@ -236,7 +237,7 @@ def _stop(workspace: Workspace, by: str, reason: str) -> None:
 def _rest(workspace: Workspace, by: str) -> None:
     """Release the resources of a locked workspace whose run is gone, and bring it to rest."""
     workspace.rest(by=by)
-    workspace.reserved = False
+    workspace.reserved, workspace.measured = False, None
     workspace.save()
     tcc.release(id=request_id(workspace.pk), applier=APPLIER)
 

@@ -92,6 +92,8 @@ class Workspace(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     active = models.DateTimeField(_("last activity"), null=True, blank=True)
     busy = models.BooleanField(_("busy"), default=False)
     stops = models.DateTimeField(_("stops"), null=True, blank=True)  # it has been warned, and is stopped then
+    size = models.BigIntegerField(_("bytes on the disk"), null=True, blank=True)  # of its files: workspaces.sizes
+    measured = models.DateTimeField(_("measured"), null=True, blank=True)  # null again once it is at rest
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from kernel import after_commit, healing
 
-from . import launching, lifecycle, trash
+from . import launching, lifecycle, sizes, trash
 from .models import LIVE, State, Workspace
 
 
@@ -22,7 +22,9 @@ def run() -> None:
     for workspace in rows.filter(state__in=LIVE, reserved=True):
         healing.attempt(launching.poll, workspace)
     healing.attempt(launching.sweep)
-    healing.attempt(trash.purge, timezone.now())
+    now = timezone.now()
+    healing.attempt(sizes.measure, now)
+    healing.attempt(trash.purge, now)
     stopping = Workspace.objects.filter(state=State.STOPPING).exclude(run_name="")
     for pk, run_name in stopping.values_list("pk", "run_name"):
         healing.attempt(launching.stop, pk, run_name, False)

@@ -65,6 +65,9 @@ class WorkspaceOut(serializers.Serializer):
         source="hour_limit", allow_null=True, help_text="it is stopped after so many hours; null: never"
     )
     stops = serializers.DateTimeField(allow_null=True, help_text="when it is stopped, once its owner has been warned")
+    size = serializers.IntegerField(
+        allow_null=True, help_text="bytes of its files on the disk; null until they are counted"
+    )
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
     url = serializers.SerializerMethodField(help_text="its address, for its owner's browser")

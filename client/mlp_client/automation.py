@@ -62,9 +62,12 @@ def add_calls(group, kind: str, what: str, verbs: dict) -> None:
         add_name(group(verb, steer, text), what).set_defaults(verb=verb, kind=kind)
 
 
-def add_removal(group, kind: str, what: str, text: str) -> None:
-    """Add the verb `rm` to a group."""
-    add_name(group("rm", remove, text), what).set_defaults(kind=kind)
+def add_removal(group, kind: str, what: str, text: str, has_trash: bool = False) -> None:
+    """Add the verb `rm` to a group, with `--trash` for a kind that has one."""
+    parser = add_name(group("rm", remove, text), what)
+    parser.set_defaults(kind=kind, trash=False)
+    if has_trash:
+        parser.add_argument("--trash", action="store_true", help=tr("move it to the trash, where it can be restored"))
 
 
 def steer(rest: Rest, options: argparse.Namespace, say) -> dict:
@@ -75,13 +78,17 @@ def steer(rest: Rest, options: argparse.Namespace, say) -> dict:
 
 
 def remove(rest: Rest, options: argparse.Namespace, say) -> dict:
-    """Delete it and wait until it is gone; return what it was. Raises Failure."""
+    """Delete it and wait until it is gone, or move it to the trash; return what it was. Raises Failure."""
     path = f"{options.kind}/{quote(options.name, safe='')}"
+    options.show = lambda deleted: None
+    if options.trash:
+        row = rest.send("DELETE", path + "?trash=1").json()
+        say(tr("{name} is in the trash until it is deleted or restored", name=options.name))
+        return row
     row = rest.send("DELETE", path).json()
     while rest.web.call("GET", rest.path(path), expect=(403,)).status == 200:
         time.sleep(LOOK_EVERY_S)
     say(tr("{name} is deleted", name=options.name))
-    options.show = lambda deleted: None
     return row
 
 

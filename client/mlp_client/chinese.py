@@ -47,8 +47,10 @@ TEXTS = {
     "TITLE": "标题",
     "TRIALS": "试验",
     "USED BY": "使用者",
+    "USER": "用户",
     "Username: ": "用户名：",
     "WHEN": "时间",
+    "WORKSPACE": "工作区",
     "WORKSPACE is missing": "缺少 WORKSPACE",
     "WORKER": "工作进程",
     "YAML or JSON": "YAML 或 JSON",
@@ -60,6 +62,7 @@ TEXTS = {
     "a message is too long": "消息过长",
     "a model; or an alias to follow: models:/churn@champion": "模型；或要跟随的别名：models:/churn@champion",
     "a shell needs a terminal; give a command after --": "shell 需要终端；请在 -- 之后给出命令",
+    "accept an invitation": "接受邀请",
     "address of the platform": "平台的地址",
     "address of the platform, such as http://host:30001": "平台的地址，例如 http://host:30001",
     "alias that names this version then, such as champion": "随后指向此版本的别名，例如 champion",
@@ -94,6 +97,7 @@ TEXTS = {
     "create the schedule of a file": "创建文件中定义的定时计划",
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
     "dataset to read; may be repeated": "要读取的数据集，可重复",
+    "decline an invitation, or leave a workspace": "拒绝邀请，或离开工作区",
     "delete a model": "删除模型",
     "delete a pipeline with its runs; its jobs stay": "删除流水线及其运行；其任务保留",
     "delete a schedule; what it has submitted goes on": "删除定时计划；已提交的继续运行",
@@ -107,14 +111,21 @@ TEXTS = {
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
     "give the command pipes, as where the input is no terminal": "让命令使用管道，如同输入不是终端时",
     "how many processes serve it: 3, or 0-4 by its requests": "提供服务的进程数：3，或按请求数为 0-4",
+    "in this workspace you act as {owner}; its pages may act in your own workspaces": (
+        "在此工作区中，您以 {owner} 的身份操作；其页面可能操作您自己的工作区"
+    ),
     "in which worker (default: 0)": "在哪个工作进程中（默认：0）",
+    "invite a user to a workspace": "邀请用户加入工作区",
     "its name": "名称",
     "job whose code, arguments, inputs and output it opens": "要打开其代码、参数、输入和输出的任务",
     "let ssh, scp, rsync and editors reach NAME.mlp": "让 ssh、scp、rsync 和编辑器可以连接 NAME.mlp",
     "job {name}: CPU {cpu:.2f} of {cpus:g}, memory {ram} of {rams}": (
         "任务 {name}：CPU {cpu:.2f} / {cpus:g}，内存 {ram} / {rams}"
     ),
+    "list the guests of a workspace": "列出工作区的访客",
+    "list the workspaces of others to which you are invited": "列出邀请您加入的他人工作区",
     "model whose files it shows": "要显示其文件的模型",
+    "move it to the trash, where it can be restored": "移到回收站，可从中恢复",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",
     "named environment, in place of packages": "命名环境，代替软件包",
     "epoch {number}": "轮次 {number}",
@@ -229,6 +240,7 @@ TEXTS = {
     "refused by the platform": "被平台拒绝",
     "registered model (default: the same name)": "注册模型（默认同名）",
     "reject such a step": "拒绝等待批准的步骤",
+    "remove a guest from a workspace, and close their connections": "从工作区移除访客，并关闭其连接",
     "remove the saved token": "删除已保存的令牌",
     "remove them; the next run sends everything again": "删除；下次运行时会重新发送全部文件",
     "replace a dataset of that name": "替换同名数据集",
@@ -278,6 +290,7 @@ TEXTS = {
     "tenant whose resources it uses": "使用其资源的租户",
     "the checkout could not be sent unchanged": "代码在发送期间不断变化，无法发送",
     "the connection was lost: {problem}": "连接已断开：{problem}",
+    "the guests of your workspaces": "您的工作区的访客",
     "the job": "任务",
     "the log was interrupted": "日志连接中断",
     "the platform was unreachable or failing for longer than --patience": "平台无法访问或出错的时间超过 --patience",
@@ -306,6 +319,7 @@ TEXTS = {
     "files beyond what the platform keeps with a job, which reads them where they were sent: {count}": (
         "{count} 个文件超出平台随任务保存的限额；任务从发送位置读取它们"
     ),
+    "you are no longer a guest of {name}": "您不再是 {name} 的访客",
     "{count} more that use less": "另有 {count} 个用量较少的进程",
     "{files} files with {bytes} bytes in {dir}": "{dir} 中有 {files} 个文件，共 {bytes} 字节",
     "{files} files with {bytes} bytes in {dir} ({received} bytes received)": (
@@ -329,6 +343,7 @@ TEXTS = {
     "{folder} would be sent as a whole; name a folder: --root DIR": "将发送整个 {folder}；请用 --root DIR 指定文件夹",
     "{name} has not ended yet": "{name} 尚未结束",
     "{name} is deleted": "已删除 {name}",
+    "{name} is in the trash until it is deleted or restored": "{name} 已移到回收站，在删除或恢复之前保留在其中",
     "{name} is used by {users}": "{name} 正被 {users} 使用",
     "{name} {last}, from {low} to {high}": "{name} {last}，范围 {low} 到 {high}",
     "{name}: no such checkout": "{name}：没有该代码",
@@ -336,6 +351,7 @@ TEXTS = {
     "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
     "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",
+    "{text}: OWNER/WORKSPACE is needed": "{text}：应为 所有者/工作区",
     "{url} is not a platform: HTTP {status}": "{url} 不是本平台：HTTP {status}",
     "{url} redirects to {place}; log in there": "{url} 重定向到 {place}；请登录该地址",
     "{url}: no TLS there ({problem}); http://?": "{url}：该处没有 TLS（{problem}）；是否应为 http://？",
@@ -345,5 +361,7 @@ TEXTS = {
     "{url}: the certificate is not trusted: {problem} (--cacert FILE trusts that of your platform)": (
         "{url}：证书不受信任：{problem}（--cacert FILE 可信任您平台的证书）"
     ),
+    "{user} is invited to {name}": "已邀请 {user} 加入 {name}",
+    "{user} is no longer a guest of {name}": "{user} 不再是 {name} 的访客",
     "{verb} takes no arguments after --": "{verb} 在 -- 之后不接受参数",
 }

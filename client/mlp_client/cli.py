@@ -37,6 +37,9 @@ VERBS = (
 )  # fmt: skip
 
 
+WORDS = ("command", "second", "third")  # where the words of a verb are kept, as in `mlp workspace guest add`
+
+
 class Parser(argparse.ArgumentParser):
     """Raises Failure with one line for a wrong option, where argparse would print its usage and exit."""
 
@@ -102,10 +105,10 @@ class Verbs:
         subparser.set_defaults(run=run, connects=connects, takes_args=False)
         return subparser
 
-    def group(self, name: str, help_text: str) -> Verbs:
-        """Add a first word and return where the second ones are declared."""
+    def group(self, name: str, help_text: str, dest: str = "second") -> Verbs:
+        """Add a word and return where the next ones are declared; `dest` is where the chosen one is kept."""
         subparser = self.verbs.add_parser(name, help=help_text, description=help_text)
-        verbs = subparser.add_subparsers(dest="second", metavar="VERB", parser_class=Parser)
+        verbs = subparser.add_subparsers(dest=dest, metavar="VERB", parser_class=Parser)
         verbs.required = True
         return Verbs(verbs, self.common)
 
@@ -128,7 +131,7 @@ def main(arguments=None) -> int:
         options.parser = words
         options.args = arguments[cut + 1 :]
         if options.args and not options.takes_args:
-            verb = " ".join(filter(None, (options.command, getattr(options, "second", ""))))
+            verb = " ".join(filter(None, (getattr(options, word, "") for word in WORDS)))
             raise Failure(USAGE, tr("{verb} takes no arguments after --", verb=verb))
         result = run(options)
         shown.result(options, result)

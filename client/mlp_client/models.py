@@ -43,7 +43,7 @@ def declare(command) -> None:
     parser = automation.add_name(models("register", register, tr("make it a version of a registered model")), "MODEL")
     parser.add_argument("--as", dest="registered", metavar="NAME", help=tr("registered model (default: the same name)"))
     parser.add_argument("--alias", metavar="ALIAS", help=tr("alias that names this version then, such as champion"))
-    automation.add_removal(models, "models", "MODEL", tr("delete a model"))
+    automation.add_removal(models, "models", "MODEL", tr("delete a model"), has_trash=True)
 
     parser = command("deploy", deploy, tr("serve a model as an application, and wait until it answers"))
     parser.add_argument("model", metavar="MODEL", help=tr("a model; or an alias to follow: models:/churn@champion"))
@@ -70,7 +70,7 @@ def declare(command) -> None:
         "start": tr("start an application that was stopped or has failed"),
         "restart": tr("restart an application without failing a request"),
     })  # fmt: skip
-    automation.add_removal(apps, "apps", "APP", tr("delete an application"))
+    automation.add_removal(apps, "apps", "APP", tr("delete an application"), has_trash=True)
 
 
 # --- models -------------------------------------------------------------------------------------------------------

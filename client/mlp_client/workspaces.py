@@ -7,10 +7,11 @@ import time
 import webbrowser
 from urllib.parse import quote
 
-from . import automation, objects, running, shown
+from . import automation, guests, objects, running, shown
 from .connection import Rest
 from .texts import tr
 from .transfer.errors import REFUSED, Failure
+from .transfer.progress import size
 
 LOOK_EVERY_S = 0.5
 
@@ -39,7 +40,9 @@ def declare(command) -> None:
         "stop": tr("stop a workspace; its files are kept"),
         "start": tr("start a stopped or failed workspace"),
     })  # fmt: skip
-    automation.add_removal(group, "workspaces", "WORKSPACE", tr("delete a workspace with its files"))
+    words = tr("delete a workspace with its files")
+    automation.add_removal(group, "workspaces", "WORKSPACE", words, has_trash=True)
+    guests.declare(group)
 
 
 def create(rest: Rest, options: argparse.Namespace, say) -> dict:
@@ -74,6 +77,7 @@ def list_workspaces(rest: Rest, options: argparse.Namespace, say) -> list:
         (tr("NAME"), lambda row: row["name"]),
         (tr("STATE"), _state),
         (tr("AGE"), lambda row: objects.age(row["created"])),
+        (tr("SIZE"), lambda row: "-" if row.get("size") is None else size(row["size"])),
         (tr("ADDRESS"), lambda row: row["url"]),
     )
     options.show = lambda rows: shown.table(rows, columns)

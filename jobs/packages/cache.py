@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from django.conf import settings
 
-from kernel import storage
+from kernel import disk_usage, storage
 
+from . import store
 from .store import Environment
 
 NAME = ".cache"  # in the folder of a run
@@ -66,6 +69,36 @@ def _trim(folder: Path, limit: int) -> bool:
             if total <= limit * KEPT:
                 break
     return bool(files)
+
+
+def sizes() -> dict[int, int]:
+    """Return the bytes on the disk of the caches, by the numbers of their users; without those that are lent."""
+    return {number: disk_usage.of_folder(top() / str(number)) for number in _numbers(top().glob("*"))}
+
+
+def lent() -> set[int]:
+    """Return the numbers of the users whose cache an installation has now."""
+    return set(_numbers(path.parent.parent.parent for path in store.top().glob(f"*/*/work/{NAME}")))
+
+
+def empty(number: int) -> int:
+    """Remove the cache of a user, but not one that is lent; return how many bytes of the disk that has freed.
+
+    It is moved away first: an installation that starts meanwhile has all of it or nothing. `evict` removes what is left
+    where this is interrupted.
+    """
+    place = top() / f".{secrets.token_hex(8)}"
+    try:
+        os.rename(top() / str(number), place)
+    except FileNotFoundError:
+        return 0
+    size = disk_usage.of_folder(place)
+    storage.remove(place)
+    return size
+
+
+def _numbers(folders: Iterable[Path]) -> list[int]:
+    return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
 
 
 def evict(active: set[int]) -> None:

@@ -15,7 +15,7 @@ from mlp.trash.largest import COUNTED, MAX, items
 
 
 def largest(request: HttpRequest) -> HttpResponse:
-    """Show the largest datasets, outputs and models; `?kind=` only those of a kind."""
+    """Show the largest datasets, outputs, models and workspaces; `?kind=` only those of a kind."""
     operators_only(request)
     kind = request.GET.get("kind", "")
     kind = kind if kind in COUNTED else ""

@@ -62,7 +62,7 @@ SLOW = (
     "aiops/tests/test_end_to_end.py",
     "aiops/training/tests/test_training*.py",
     "aiops/training/tests/test_versions.py",
-    "operations/backup/tests/test_restored.py",
+    "operations/backup/tests/test_restored*.py",
     "operations/backup/tests/test_whole.py",
     "mlp/operators/tests/test_admin_pages.py",
     "mlp/operators/tests/test_addresses.py",

@@ -30,8 +30,8 @@ from workspaces.models import Workspace
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object: its model, the field with its bytes on the disk, its verbs, and checks that raise what those
-    would refuse.
+    """A kind of object: its model, the field with its bytes on the disk, its verbs, checks that raise what those would
+    refuse, and the states in which it can be moved to the trash.
     """
 
     model: type[Model]
@@ -44,6 +44,7 @@ class Kind:
     check: Callable[[Model], object] = lambda row: None
     check_restore: Callable[[Model], object] = lambda row: None
     check_delete: Callable[[Model], object] = lambda row: None
+    movable: tuple[str, ...] = ("ready", "error", "finished")
 
 
 def _trash_job(*, user, name: str, by: str) -> None:
@@ -63,7 +64,9 @@ KINDS = {
     "application": Kind(
         Application, "", apps.trash, apps.restore, apps.delete, check_restore=apps.require_restorable,
     ),
-    "workspace": Kind(Workspace, "", workspaces.trash, workspaces.restore, workspaces.delete),
+    "workspace": Kind(
+        Workspace, "size", workspaces.trash, workspaces.restore, workspaces.delete, movable=workspaces.AT_REST,
+    ),
 }  # fmt: skip
 RELATED = ("user", "tenant", "project", "model")  # that the checks look at
 

@@ -1,6 +1,6 @@
-"""The largest objects on the disk, of one user or of all: datasets, outputs of jobs, models.
+"""The largest objects on the disk, of one user or of all: datasets, outputs of jobs, models, workspaces.
 
-Sizes are those of the rows: no page walks the disk. jobs.sizes counts the outputs.
+Sizes are those of the rows: no page walks the disk. jobs.sizes and workspaces.sizes count.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Item:
     @property
     def is_movable(self) -> bool:
         """Return whether it can be moved to the trash now, as far as its state says."""
-        return self.trashed is None and self.state in ("ready", "error", "finished")
+        return self.trashed is None and self.state in KINDS[self.kind].movable
 
 
 def items(user=None, kind: str = "", most: int = MAX) -> list[Item]:
@@ -91,7 +91,8 @@ def _note_use(listed: list[Item]) -> None:
     models = [item.pk for item in listed if item.kind == "model"]
     served = Application.objects.filter(model__in=models).order_by().values_list("model").annotate(Max("created"))
     ended = dict(KINDS["job"].model.objects.filter(pk__in=_keys(listed, "job")).values_list("pk", "ended"))
-    last = {"model": dict(served), "job": ended}
+    workspaces = KINDS["workspace"].model.objects.filter(pk__in=_keys(listed, "workspace"))
+    last = {"model": dict(served), "job": ended, "workspace": dict(workspaces.values_list("pk", "active"))}
     for item in listed:
         if item.kind in last:
             item.used = last[item.kind].get(item.pk)

@@ -52,7 +52,7 @@ def change(request):
 @login_required
 @require_GET
 def largest_items(request):
-    """List the user's largest datasets, outputs and models; `?kind=` only those of a kind."""
+    """List the user's largest datasets, outputs, models and workspaces; `?kind=` only those of a kind."""
     chosen = request.GET.get("kind", "")
     chosen = chosen if chosen in largest.COUNTED else ""
     titles = [(name, kinds.KINDS[name].model._meta.verbose_name_plural) for name in largest.COUNTED]

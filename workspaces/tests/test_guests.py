@@ -206,3 +206,42 @@ def test_a_stolen_login_of_a_guest_is_nobody_elses(lab, bob, make_user, visitor,
     assert thief.at(code, headers={"Accept": "text/html"}).status_code == 403
     assert thief.page(f"{lab.path}/lab").status_code == 404
     assert thief.platform.post(f"/workspaces/of/alice/{lab.name}/answer", {"do": "accept"}).status_code == 404
+
+
+def test_a_program_accepts_and_leaves_in_its_own_users_name_only(alice, bob, as_alice, as_bob, as_staff):
+    row = Workspace.objects.create(user=alice, tenant=alice.tenant, name="desk", cpu=0.1, ram=400, state="stopped")
+    mine = "users/bob/workspace_invitations/alice/desk"
+    assert "workspace" in as_bob.refused("put", f"{mine}:accept", None)  # nobody has invited him
+    as_alice.call("put", of(row, "bob"))
+    refusal = as_staff.refused("put", f"{mine}:accept", None)
+    assert refusal == "user: only the invited user accepts an invitation"
+    assert as_alice.call("put", f"{mine}:accept").status_code == 403
+    submits = named_tokens.create(user=bob, name="ci", scope="submit", by="bob")[1]
+    assert Api(submits).call("put", f"{mine}:accept").status_code == 403
+    assert Guest.objects.get().accepted is None
+    accepted = as_bob.call("put", f"{mine}:accept").json()
+    assert (accepted["owner"], accepted["name"], accepted["accepted"] is not None) == ("alice", "desk", True)
+    assert as_bob.call("put", f"{mine}:accept").json() == accepted  # a repetition
+    history = StateChange.objects.filter(kind="workspace", name="desk", transition="accept")
+    assert [change.by for change in history] == ["bob"]
+    assert as_alice.call("delete", mine).status_code == 403
+    assert as_bob.call("delete", mine).status_code == 200
+    assert "guest" in as_bob.refused("delete", mine)
+    assert not Guest.objects.exists()
+
+
+@pytest.mark.parametrize("end", ["trash", "policy"])
+def test_where_an_invitation_is_not_in_force_it_is_not_accepted_but_declined(end, alice, bob, as_alice, as_bob):
+    row = Workspace.objects.create(user=alice, tenant=alice.tenant, name="desk", cpu=0.1, ram=400, state="stopped")
+    as_alice.call("put", of(row, "bob"))
+    if end == "trash":
+        as_alice.call("delete", "users/alice/workspaces/desk?trash=1")
+    else:
+        Tenant.objects.filter(name="default").update(allows_workspaces=False)
+    mine = "users/bob/workspace_invitations/alice/desk"
+    assert as_bob.call("get", "users/bob/workspace_invitations").json() == []
+    assert "workspace" in as_bob.refused("put", f"{mine}:accept", None)
+    assert Guest.objects.get().accepted is None
+    assert as_bob.call("put", "users/alice/trash:restore", {"kind": "workspace", "name": "desk"}).status_code == 403
+    assert as_bob.call("delete", mine).status_code == 200
+    assert not Guest.objects.exists()

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import requests
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from client.tests.running import Client
 from mlp.tests.attack.world import PASSWORD, Person
@@ -134,15 +134,20 @@ def answers(lab: Page, base: str) -> dict:
     return answer.json()
 
 
-@pytest.fixture
-def opened(platform, alice, page: Page):
-    """Return a function that opens a workspace from its page, as its user does."""
-    page.goto(f"{alice.url}/regist_login")
+def logged_in(page: Page, person: Person) -> None:
+    """Log in by the form."""
+    page.goto(f"{person.url}/regist_login")
     login = page.locator("form", has=page.locator("[name=password]")).first
-    login.locator("[name=username]").fill("alice")
+    login.locator("[name=username]").fill(person.name)
     login.locator("[name=password]").fill(PASSWORD)
     login.locator("button").first.click()
     page.wait_for_url(re.compile("/index"))
+
+
+@pytest.fixture
+def opened(platform, alice, page: Page):
+    """Return a function that opens a workspace from its page, as its user does."""
+    logged_in(page, alice)
 
     def go(name: str) -> Page:
         page.goto(f"{alice.url}/workspaces/{name}")
@@ -215,6 +220,48 @@ def test_a_cell_a_terminal_and_a_download_work_and_outlive_a_restart(platform, a
     a_log_out_closes_websockets(again, base, alice.url)
     stranger = requests.get(f"{base}/api/status", timeout=LIMIT_S)
     assert stranger.status_code == 401
+
+
+@pytest.fixture
+def guest_page(platform, browser: Browser):
+    """Return a page in a browser of another user's, who is logged in, and that user."""
+    bob = Person(platform, "bob")
+    context = browser.new_context()
+    page = context.new_page()
+    logged_in(page, bob)
+    yield page, bob
+    context.close()
+
+
+def test_a_guest_runs_a_cell_and_is_out_when_removed(platform, alice, guest_page):
+    assert alice.call("put", "workspaces/nb:stop").status_code in (200, 403)
+    made = alice.call("post", "workspaces", {"name": "shared", "cpu": 0.5, "ram": 1024})
+    assert made.status_code == 201, made.text
+    waited(alice, "workspaces/shared", "ready")
+    page, bob = guest_page
+    assert alice.call("put", "workspaces/shared/guests/bob").status_code == 200
+    base = f"http://127.0.0.1:{platform.base + 13}/alice/shared"
+    page.goto(f"{base}/lab")  # a link alone leads to the invitation
+    page.get_by_role("button", name="Accept").click()
+    with page.expect_popup() as popup:
+        page.get_by_role("link", name="Open JupyterLab").click()
+    lab = popup.value
+    lab.locator(".jp-LauncherCard[data-category=Notebook]").first.click(timeout=1000 * LIMIT_S)
+    cell = lab.locator(".jp-Notebook .jp-CodeCell .cm-content").first
+    expect(lab.get_by_text("| Idle")).to_be_visible(timeout=1000 * LIMIT_S)
+    cell.click()
+    lab.keyboard.type("import os; print(6 * 7, os.environ['MLP_USER'])")
+    lab.keyboard.press("Shift+Enter")
+    expect(lab.locator(".jp-OutputArea-output").first).to_contain_text("42 alice", timeout=1000 * LIMIT_S)
+    lab.evaluate(LINKS, base)
+    assert alice.call("delete", "workspaces/shared/guests/bob").status_code == 200
+    lab.wait_for_function(CLOSED, timeout=1000 * LIMIT_S)
+    assert lab.request.get(f"{base}/api/status").status == 401
+    assert bob.call("get", "workspace_invitations").json() == []
+    page.goto(f"{base}/lab")
+    expect(page.get_by_role("button", name="Accept")).to_have_count(0)
+    assert alice.call("put", "workspaces/shared:stop").status_code == 200
+    assert waited(alice, "workspaces/shared", "stopped")["user"] == "alice"
 
 
 def test_a_failed_job_opens_with_its_code_arguments_and_output(platform, alice, opened):

@@ -159,6 +159,15 @@ def test_what_a_user_has_downloaded_is_not_downloaded_again(submit, until, trust
     assert not (store.Environment(job.user_id, job.packages).work / cache.NAME).exists()
 
 
+@pytest.mark.long
+def test_what_was_emptied_is_downloaded_again(submit, until, trusted, index):
+    job = until(submit(USES, requirements="colours"), "finished")
+    assert cache.empty(job.user_id) > 0
+    assert cache.empty(job.user_id) == 0
+    until(submit(USES, "second", requirements="colours\nhues"), "finished")
+    assert sorted(index.files) == ["/files/colours-1.0-py3-none-any.whl"] * 2 + ["/files/hues-0.3-py3-none-any.whl"]
+
+
 def test_users_never_share_a_cache(submit, until, trusted, index, as_bob, bob):
     until(submit(USES, requirements="colours"), "finished")
     home = storage.home_dir("bob")

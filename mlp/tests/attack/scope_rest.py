@@ -241,6 +241,8 @@ GET    /users/{user}/workspaces/{name}/guests                                   
 PUT    /users/{user}/workspaces/{name}/guests/{guest}                             full
 DELETE /users/{user}/workspaces/{name}/guests/{guest}                             full
 GET    /users/{user}/workspace_invitations                                        full read submit
+DELETE /users/{user}/workspace_invitations/{owner}/{name}                         full
+PUT    /users/{user}/workspace_invitations/{owner}/{name}:accept                  full
 GET    /users/{user}/workspaces/{name}/log                                        full read submit
 GET    /users/{user}/workspaces/{name}/log/lines                                  full read submit
 GET    /users/{user}/workspaces/{name}/log/search                                 full read submit

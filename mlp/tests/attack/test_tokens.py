@@ -31,6 +31,7 @@ VALUES = {
     "code": "BCDFGHJK",
     "step": "a",
     "guest": "bob",
+    "owner": "host",
     "user": "alice",
     "tenant": "default",
     "cluster": "local",
