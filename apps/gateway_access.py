@@ -131,8 +131,10 @@ _places: dict[tuple[str, str], Place] = {}
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     verdict = allowed(request)
-    target = _any_target(verdict.place, request.META.get(FAILED, "")) if verdict.place else None
-    if verdict.place is None or not verdict.admitted or target is None:
+    if verdict.place is None or not verdict.admitted:  # what is refused wakes no application
+        return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
+    target = _any_target(verdict.place, request.META.get(FAILED, ""))
+    if target is None:
         return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
     return HttpResponse(status=204, headers=headers_of(verdict.place, target, request.META))
 
@@ -141,7 +143,7 @@ def _any_target(place: Place, failed: str) -> Target | None:
     """Return one of the runs, at random: their load is not known here. An application that sleeps is woken."""
     if place.balanced:
         demand.note_request(place.app_id)
-        if place.asleep:
+        if place.asleep and demand.may_ask(place.app_id):
             after_commit.enqueue("apps.wake", place.app_id)
     targets = [target for target in place.targets if target.base != failed]
     return secrets.choice(targets) if targets else None
