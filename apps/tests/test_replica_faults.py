@@ -7,6 +7,7 @@ import http.client
 import socket
 
 import pytest
+import requests
 
 import runners
 from apps import demand, proof, scaling
@@ -61,6 +62,23 @@ def test_a_request_that_ends_the_process_ends_two_at_most(serve, calls, until):
     assert killing.result(LIMIT_S)[0] == 503
     assert up() == 1
     assert {future.result(LIMIT_S)[0] for future in held} == {200}
+
+
+def test_a_body_of_more_than_20_mib_reaches_an_application(serve, calls, until, settings, as_alice):
+    app = serve(1, min=1, max=1)
+    ask = calls(app)
+
+    def status() -> int:
+        return requests.post(ask.url, data=b"x" * (21 << 20), headers=ask.headers, timeout=LIMIT_S).status_code
+
+    assert status() == 400  # the body is not JSON
+    settings.APP_IDLE_S = 0
+    as_alice.call("put", f"users/alice/apps/{app.name}/replicas", {"min": 0})
+    until(lambda: Application.objects.get(pk=app.pk).asleep)
+    settings.APP_IDLE_S = 1000
+    waking = ask.pool.submit(status)
+    until(waking.done)
+    assert waking.result() == 400
 
 
 def test_it_does_not_sleep_while_a_visitor_with_a_session_waits(serve, calls, until, settings, alice, client):
