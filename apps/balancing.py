@@ -31,10 +31,13 @@ log = logging.getLogger(__name__)
 
 TICK_S, AGAIN_S = 0.2, 0.2
 PUBLISHED_S = 1.0
-UNSEEN_S = 2.0  # after which a request that a replica was sent, and has not counted, is not expected any more
+# A request that a replica was sent is not expected any more when it has reported this long after, without counting it.
+UNSEEN_S = 2.0
+READS, PAUSE_S = 2_000, 0.002  # a replica that reports more often than this in a second is read after pauses
+AWAY_S = 2.0  # until the next look after one that has failed, as while the database does not respond
 UNUSED_S = 30.0  # after which nobody follows the load of an application that gets no requests
 WAIT_S = 1  # after which a caller beyond the queue may try again
-LOAD = re.compile(rb"([0-9]+) ([0-9]+)\n")
+LOAD = re.compile(rb"([0-9]{1,9}) ([0-9]{1,15})")
 PROCESS = f"{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -67,12 +70,17 @@ class Link:
         self.target, self.changed = target, changed
         self.running, self.begun = 0, None
         self.unseen: deque[float] = deque()  # when requests were sent that it has not counted yet
+        self.heard, self.reports = 0.0, True
         self.lost = False
         self.task = asyncio.ensure_future(self._follow())
 
     def load(self) -> int:
-        """Return how many requests it has in work, or soon will have."""
-        while self.unseen and time.monotonic() - self.unseen[0] > UNSEEN_S:
+        """Return how many requests it has in work, or soon will have. While it does not report, it has all that it was
+        sent.
+        """
+        now = time.monotonic()
+        until = max((self.heard if self.reports else now) - UNSEEN_S, now - settings.APP_ANSWER_S)
+        while self.unseen and self.unseen[0] < until:
             self.unseen.popleft()
         return self.running + len(self.unseen)
 
@@ -87,6 +95,7 @@ class Link:
             except (OSError, asyncio.IncompleteReadError, ValueError):
                 known = True
             if not known:  # the process is of an earlier release: what it was sent is all that is known
+                self.reports = False
                 return
             self.lost, self.running, self.begun = True, 0, None
             self.unseen.clear()
@@ -105,26 +114,40 @@ class Link:
             status = await reader.readline()
             if status and b" 200 " not in status:
                 return False
-            while line := await reader.readline():
-                if match := LOAD.fullmatch(line):
-                    self._take(int(match[1]), int(match[2]))
+            await self._take_all(reader)
         finally:
             writer.close()
         return True
 
+    async def _take_all(self, reader: asyncio.StreamReader) -> None:
+        """Take over the newest report of each part that is read. The process runs a user's code, which may write
+        anything, and as much as it can.
+        """
+        rest, second, reads = b"", 0, 0
+        while part := await reader.read(4096):
+            *lines, rest = (rest + part).split(b"\n")
+            rest = rest[-100:]
+            matches = filter(None, map(LOAD.fullmatch, reversed(lines)))
+            if newest := next(matches, None):
+                self._take(int(newest[1]), int(newest[2]))
+            now = int(time.monotonic())
+            second, reads = now, reads + 1 if now == second else 0
+            if reads > READS:
+                await asyncio.sleep(PAUSE_S)
+
     def _take(self, running: int, begun: int) -> None:
         for _request in range(min(len(self.unseen), begun - (begun if self.begun is None else self.begun))):
             self.unseen.popleft()
-        self.lost, self.running, self.begun = False, running, begun
+        self.lost, self.running, self.begun, self.heard = False, running, begun, time.monotonic()
         self.changed()
 
 
 class Pool:
     """The replicas of one application, and the requests that wait for one."""
 
-    def __init__(self, place: Place, user: str, name: str):
-        self.place, self.user, self.name = place, user, name
-        self.links: dict[str, Link] = {}
+    def __init__(self, place: Place, user: str, name: str, unused: Callable[[int], object]):
+        self.place, self.user, self.name, self.unused = place, user, name, unused
+        self.links: dict[Target, Link] = {}
         self.waiting: deque[tuple[float, Held]] = deque()
         self.turn = itertools.count()
         self.peak, self.published, self.enqueued, self.asked = 0, 0.0, 0.0, time.monotonic()
@@ -134,11 +157,11 @@ class Pool:
     def update(self, place: Place) -> None:
         """Take over which replicas there are now."""
         self.place = place
-        targets = {target.base: target for target in place.targets}
-        for base in self.links.keys() - targets.keys():
-            self.links.pop(base).task.cancel()
-        for base in targets.keys() - self.links.keys():
-            self.links[base] = Link(targets[base], self.serve)
+        targets = set(place.targets)
+        for target in self.links.keys() - targets:
+            self.links.pop(target).task.cancel()
+        for target in targets - self.links.keys():
+            self.links[target] = Link(target, self.serve)
 
     def send(self, held: Held) -> None:
         """Send a request to a replica, now or later, or refuse it."""
@@ -146,6 +169,8 @@ class Pool:
         link = None if self.waiting else self._choose(held)
         if link is not None:
             self._admit(held, link)
+        elif held.failed and self._has_only(held.failed):
+            held.refuse(self.place, 0)
         elif len(self.waiting) >= settings.APP_QUEUE:
             held.refuse(self.place, WAIT_S)
         elif not held.waits:
@@ -160,17 +185,22 @@ class Pool:
         return sum(link.load() for link in self.links.values())
 
     def serve(self) -> None:
-        """Send what waits, as far as replicas are free."""
+        """Send what waits, as far as replicas are free. A request for which only the replica that has failed it is free
+        does not keep others from that.
+        """
+        kept = []
         while self.waiting:
             held = self.waiting[0][1]
-            if held.is_gone():
-                self.waiting.popleft()
-                continue
-            link = self._choose(held)
-            if link is None:
-                return
-            self.waiting.popleft()
-            self._admit(held, link)
+            gone = held.is_gone()
+            link = None if gone else self._choose(held)
+            if not gone and link is None and not held.failed:
+                break
+            entry = self.waiting.popleft()
+            if link is not None:
+                self._admit(held, link)
+            elif not gone:
+                kept.append(entry)
+        self.waiting.extendleft(reversed(kept))
         self.peak = max(self.peak, self.running())
 
     def _admit(self, held: Held, link: Link) -> None:
@@ -193,6 +223,10 @@ class Pool:
         turned = order[turn % len(order) :] + order[: turn % len(order)]
         return min(turned, key=Link.load)
 
+    def _has_only(self, failed: str) -> bool:
+        """Return whether there is no other replica than the one at this address."""
+        return bool(self.links) and all(target.base == failed for target in self.links)
+
     def _ask(self) -> None:
         """Have the application woken, or more replicas ordered, once a second."""
         now = time.monotonic()
@@ -206,16 +240,21 @@ class Pool:
         self.published, self.peak = now, 0
 
     async def _tick(self) -> None:
-        """Update what changes without a request."""
-        while True:
+        """Update what changes without a request, until there has been none for long."""
+        while not self._is_unused(time.monotonic()):
             await asyncio.sleep(TICK_S)
             try:
                 self._look(time.monotonic())
             except Exception:  # the next look repeats it
                 log.exception("the replicas of the application %s/%s are not known", self.user, self.name)
+                await asyncio.sleep(AWAY_S)
+        self.unused(self.place.app_id)
+        for link in self.links.values():
+            link.task.cancel()
 
     def _look(self, now: float) -> None:
         close_old_connections()
+        self._drop_gone()
         place = place_of(self.user, self.name)
         if place is None or not place.balanced or place.app_id != self.place.app_id:
             self.update(self.place.emptied())
@@ -229,6 +268,11 @@ class Pool:
         if now - self.published >= PUBLISHED_S and (self.waiting or self.peak or self.running()):
             self._publish(now)
 
+    def _drop_gone(self) -> None:
+        """Forget requests whose callers have disconnected: they neither fill the queue nor need replicas."""
+        if any(held.is_gone() for _since, held in self.waiting):
+            self.waiting = deque(entry for entry in self.waiting if not entry[1].is_gone())
+
     def _refuse_late(self, now: float) -> None:
         """Refuse what has waited too long: the caller may try again where replicas are up, else nginx asks why not."""
         up = any(not link.lost for link in self.links.values())
@@ -239,15 +283,9 @@ class Pool:
         while self.waiting:
             self.waiting.popleft()[1].refuse(None, 0)
 
-    def is_unused(self, now: float) -> bool:
+    def _is_unused(self, now: float) -> bool:
         """Return whether there has been no request for long."""
         return now - self.asked > UNUSED_S and not self.waiting and not self.running()
-
-    def close(self) -> None:
-        """End what follows the replicas."""
-        self.ticking.cancel()
-        for link in self.links.values():
-            link.task.cancel()
 
 
 class Balancer:
@@ -260,13 +298,7 @@ class Balancer:
         """Send a request to a replica of an application, now or later, or refuse it."""
         pool = self.pools.get(place.app_id)
         if pool is None:
-            self._forget()
-            pool = self.pools[place.app_id] = Pool(place, held.user, held.name)
+            pool = self.pools[place.app_id] = Pool(place, held.user, held.name, self.pools.pop)
         elif pool.place is not place:
             pool.update(place)
         pool.send(held)
-
-    def _forget(self) -> None:
-        now = time.monotonic()
-        for app_id in [app_id for app_id, pool in self.pools.items() if pool.is_unused(now)]:
-            self.pools.pop(app_id).close()

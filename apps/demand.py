@@ -14,8 +14,9 @@ from redis.exceptions import RedisError
 
 from kernel.broker import broker
 
-KEY, LAST = "mlp:app-demand:{pk}", "mlp:app-asked:{pk}"
+KEY, LAST, WOKEN = "mlp:app-demand:{pk}", "mlp:app-asked:{pk}", "mlp:app-woken:{pk}"
 FRESH_S = 5
+AGAIN_S = 1
 KEPT_S = 7 * 86_400
 
 
@@ -35,6 +36,14 @@ def note_request(pk: int) -> None:
     """Store that the application was asked just now."""
     with contextlib.suppress(RedisError):
         broker().client.set(LAST.format(pk=pk), time.time(), ex=KEPT_S)
+
+
+def may_ask(pk: int) -> bool:
+    """Return whether this is the first request in AGAIN_S that has the application woken."""
+    try:
+        return bool(broker().client.set(WOKEN.format(pk=pk), 1, nx=True, ex=AGAIN_S))
+    except RedisError:
+        return False
 
 
 def read(pk: int) -> tuple[int, float | None] | None:

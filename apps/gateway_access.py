@@ -82,8 +82,10 @@ REFUSED = Verdict(None)
 def route(request: HttpRequest) -> HttpResponse:
     """Return 204 with X-App-Base and X-App-Secret if the application is up and the caller may use it, else 403."""
     verdict = allowed(request)
-    target = _any_target(verdict.place, request.META) if verdict.place else None
-    if verdict.place is None or not verdict.admitted or target is None:
+    if verdict.place is None or not verdict.admitted:  # what is refused wakes no application
+        return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
+    target = _any_target(verdict.place, request.META)
+    if target is None:
         return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
     return HttpResponse(status=204, headers=headers_of(verdict.place, target, request.META))
 
@@ -93,7 +95,7 @@ def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
     failed = meta.get(FAILED, "")
     if place.balanced:
         demand.note_request(place.app_id)
-        if place.asleep:
+        if place.asleep and demand.may_ask(place.app_id):
             after_commit.enqueue("apps.wake", place.app_id)
     preferred = place.preferred(meta)
     targets = [target for target in preferred if target.base != failed]

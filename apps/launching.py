@@ -114,9 +114,14 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
             _end(app, owned.with_log(reason, log_path(app)))
 
     def names_of_rows(self, names: list[str]) -> set[str]:
-        """Return also the names of runs that belong to a rollout, or are replicas."""
-        others = (table.objects.filter(run_name__in=names) for table in (Rollout, Replica))
-        return super().names_of_rows(names).union(*(rows.values_list("run_name", flat=True) for rows in others))
+        """Return also the names of runs that belong to a rollout, or are replicas. One statement reads all three, since
+        a run may change from one table to another meanwhile.
+        """
+        own, *others = (
+            table.objects.filter(run_name__in=names).values_list("run_name", flat=True)
+            for table in (Application, Rollout, Replica)
+        )
+        return set(own.union(*others))
 
 
 RUNS = ApplicationRuns()

@@ -300,6 +300,8 @@ def _end_others(app: Application) -> None:
 
 def _end_replicas(app: Application) -> None:
     """Stop the other runs of a locked application (apps.scaling)."""
+    for run_name in Replica.objects.filter(app=app).values_list("run_name", flat=True):
+        runs.end(app, run_name, runs.Outcome.STOPPED)
     if Replica.objects.filter(app=app).update(phase=Replica.Phase.ENDING, not_before=_when_forgotten()):
         after_commit.enqueue("apps.scale", app.pk)
 

@@ -164,8 +164,9 @@ def _require_short(body: bytes) -> None:
 
 def _alone(app: Application, path: str, body: bytes, user_pk: int, read: Reading) -> PredictResponse:
     """Send a request unless another one of the user is running. Raises Refused."""
+    if app.state == State.READY and app.replicas_min == 0:
+        demand.note_request(app.pk)  # so that it does not sleep meanwhile
     if app.state == State.READY and app.asleep:
-        demand.note_request(app.pk)
         after_commit.enqueue("apps.wake", app.pk)
         raise Refused("The application is asleep and is being started; try again in a few seconds.")
     if app.state != State.READY or not app.address:

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from accounts.tenancy import members
 from kernel import after_commit, trash
 from kernel.errors import Refused
 from kernel.locking import Missing, lock_row, locked
@@ -40,10 +41,13 @@ def set_replicas(*, user, name: str, by: str, **given: int) -> Application:
     """Set how many replicas an application has: from `min` to `max` of them, so that each has at most `target` requests
     at once. With `min` 0 it sleeps while nobody asks. What is not given stays as it is.
 
-    Raises Missing; Refused for numbers that do not go together, and for more than the tenant has.
+    Raises Missing, also for more than there may be now where the owner is not in the tenant any more; Refused for
+    numbers that do not go together, and for more than the tenant has.
     """
     with locked(Application, user=user, name=name) as app:
         trash.require_kept(app)
+        if given.get("min", 0) > app.replicas_min or given.get("max", 0) > app.replicas_max:
+            members.chosen(user, app.tenant.name)  # who has left the tenant uses no more of it
         configure(app, given)
         app.save(update_fields=COLUMNS)
         if app.asleep and app.replicas_min > 0:
@@ -171,7 +175,7 @@ def lose(pk: int, run_name: str, reason: str, requested: bool = False) -> None:
         runs.end(app, run_name, runs.Outcome.RESTARTED if requested else runs.Outcome.FAILED, reason)
         if replica.ready_since and owned.seconds_since(replica.ready_since) > STEADY_AFTER_S:
             replica.failures = 0
-        replica.failures += not requested
+        replica.failures = min(replica.failures + (not requested), len(BACKOFF_S))
         _wait_again(replica, "" if requested else reason)
         _changed(app)
 
@@ -206,7 +210,7 @@ def take_over(pk: int, run_name: str, reason: str) -> bool:
         app.run_name, app.address, app.slot = replica.run_name, replica.address, replica.slot
         app.ordered, app.ready_since = replica.ordered, replica.ready_since
         app.save()
-        replica.slot, replica.failures = slot, replica.failures + 1
+        replica.slot, replica.failures = slot, min(replica.failures + 1, len(BACKOFF_S))
         _wait_again(replica, reason)
         _changed(app)
     after_commit.enqueue("apps.scale", pk)

@@ -66,7 +66,7 @@ def move(
             app.served_as = app.served_name
             app.alias = alias
             app.save(update_fields=["served_as", "alias"])
-        if app.state == State.ERROR or not app.run_name:
+        if app.state == State.ERROR or not app.run_name or app.asleep:  # also one whose last run is still being stopped
             if app.state == State.CREATING:
                 app.failures, app.not_before = 0, None
                 after_commit.enqueue("apps.launch", app.pk)
@@ -175,7 +175,7 @@ def follow(pk: int, by: str, again: bool = False) -> None:
             return
         if lock_row(Model, pk=target.pk, state=ModelState.READY) is None:  # so that it is not deleted meanwhile
             return
-        if not app.run_name:
+        if not app.run_name or app.asleep:
             _serve(app, target, by)
             return
         _start(app, Rollout.objects.create(app=app, model=target, phase=Phase.WAITING), by)

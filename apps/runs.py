@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from .models import Application, AppRun
+from .models import Application, AppRun, Replica
 
 Outcome = AppRun.Outcome
 KEPT = 200  # of each application
@@ -45,8 +45,9 @@ def begin(app: Application, run_name: str, model_name: str) -> None:
     """Record that a run was ordered."""
     AppRun.objects.get_or_create(app=app, name=run_name, defaults={"model_name": model_name, "ordered": timezone.now()})
     oldest = AppRun.objects.filter(app=app).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
-    if oldest is not None:
-        AppRun.objects.filter(app=app, id__lte=oldest).delete()
+    if oldest is not None:  # but those that are there stay: others may come and go beside them
+        there = [app.run_name, *Replica.objects.filter(app=app).values_list("run_name", flat=True)]
+        AppRun.objects.filter(app=app, id__lte=oldest).exclude(name__in=there, ended=None).delete()
 
 
 def come_up(app: Application, run_name: str) -> None:
@@ -64,12 +65,14 @@ def end(app: Application, run_name: str, outcome: Outcome, reason: str = "") -> 
 
 def latest(app: Application) -> list[AppRun]:
     """Return the runs that are kept, newest first."""
-    return list(AppRun.objects.filter(app=app).order_by("-id")[:KEPT])
+    rows = AppRun.objects.filter(app=app).order_by("-id")
+    newest = list(rows[:KEPT])
+    return newest + list(rows.filter(ended=None, id__lt=newest[-1].pk)) if newest else []
 
 
 def uptime(rows: list[AppRun], now: datetime | None = None) -> Uptime:
     """Return how long an application was up in the last day by its `latest` runs. Its first start does not count, nor
-    does the time from a stop to the next run.
+    does the time from a stop, or from when it fell asleep, to the next run.
     """
     now = now or timezone.now()
     first = rows[-1].ready or rows[-1].ordered if rows else now
@@ -81,10 +84,20 @@ def uptime(rows: list[AppRun], now: datetime | None = None) -> Uptime:
 
 
 def _stops(rows: list[AppRun], now: datetime) -> list[tuple[datetime, datetime]]:
-    """Return the spans in which it was stopped, oldest first."""
-    nexts = [now, *(row.ordered for row in rows)]
-    spans = [(row.ended, nexts[at]) for at, row in enumerate(rows) if row.ended and row.outcome == Outcome.STOPPED]
-    return [span for span in reversed(spans) if span[0] < span[1]]
+    """Return the spans in which it was stopped or asleep, oldest first."""
+    ends = [row.ended for row in rows if row.ended and (row.outcome == Outcome.STOPPED or _is_last(row, rows))]
+    spans = [(end_at, min((row.ordered for row in rows if row.ordered >= end_at), default=now)) for end_at in ends]
+    return sorted(span for span in spans if span[0] < span[1])
+
+
+def _is_last(row: AppRun, rows: list[AppRun]) -> bool:
+    """Return whether an application has fallen asleep with the end of this run: it was not needed, and no other was
+    there.
+    """
+    if row.outcome != Outcome.SCALED_IN:
+        return False
+    others = (other for other in rows if other is not row and other.ordered < row.ended)
+    return all(other.ended is not None and other.ended <= row.ended for other in others)
 
 
 def _merged(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:

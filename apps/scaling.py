@@ -31,8 +31,8 @@ MOVING = (Phase.STARTING, Phase.ENDING)
 
 
 def scaled() -> QuerySet:
-    """Return the applications with other than one run at all times, or with replicas that are left."""
-    several = Q(replicas_max__gt=1) | Q(replicas_min=0) | Q(replicas__isnull=False)
+    """Return the applications with other than one run at all times, or with replicas that are left, or asleep."""
+    several = Q(replicas_max__gt=1) | Q(replicas_min=0) | Q(replicas__isnull=False) | Q(asleep=True)
     return Application.objects.filter(several).distinct()
 
 
@@ -54,14 +54,17 @@ def step(pk: int, follow: bool = True) -> None:
         with contextlib.suppress(Missing):
             if not app.asleep:
                 replicas.order(pk, replicas.wanted(app, figures[0]))
-            elif figures[0]:
+            elif figures[0] or app.replicas_min > 0:
                 sleeping.wake(pk, BY)
     for replica in Replica.objects.filter(app=pk).order_by("pk"):
         with contextlib.suppress(Missing):
             STEPS[replica.phase](app, replica)
     if figures is not None and _is_unused(app, figures):
-        with contextlib.suppress(Missing):
-            sleeping.rest(pk, app.run_name, BY)
+        if _has_work(app):  # of a visitor with a session, whose requests are not in the figures
+            demand.note_request(pk)
+        else:
+            with contextlib.suppress(Missing):
+                sleeping.rest(pk, app.run_name, BY)
     if follow and Replica.objects.filter(app=pk, phase__in=MOVING).exists():
         after_commit.enqueue("apps.scale", pk, delay_ms=launching.LOOK_AGAIN_MS)
 
@@ -143,8 +146,8 @@ def _ending(app: Application, replica: Replica) -> None:
         replicas.end(replica.pk, replica.run_name)
 
 
-def _has_work(replica: Replica) -> bool:
-    """Return whether requests are in work at a replica; False where it does not say so."""
+def _has_work(replica: Replica | Application) -> bool:
+    """Return whether requests are in work at a replica or the application's own run; False where it does not say so."""
     if not replica.address:
         return False
     headers = proof.headers(replica.run_name)

@@ -49,7 +49,7 @@ class Chat:
         self.traffic: Traffic | None = None
         self.slots = asyncio.Semaphore(engine.parallel)
         self.threads = ThreadPoolExecutor(engine.parallel, "engine")
-        self.encoding = asyncio.Lock()
+        self.encoder = ThreadPoolExecutor(1, "encoder")  # tokenizers need not be safe for threads
 
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
@@ -130,11 +130,10 @@ class Chat:
             raise ApiError("this model has no chat template; use /v1/completions", name, "chat_template_missing")
         encode = self.engine.encode_tokens if isinstance(request.prompt, list) else self.engine.encode
         encode = self.engine.encode_messages if request.chat else encode
-        async with self.encoding:  # tokenizers need not be safe for threads
-            try:
-                tokens = await asyncio.to_thread(encode, request.prompt)
-            except WrongPrompt as problem:
-                raise ApiError(f"{name}: {problem}", name)
+        try:  # a request whose time is over goes on in the thread, and the next one waits for that
+            tokens = await asyncio.get_running_loop().run_in_executor(self.encoder, encode, request.prompt)
+        except WrongPrompt as problem:
+            raise ApiError(f"{name}: {problem}", name)
         wanted = len(tokens) + (request.most or 1)
         if wanted > self.engine.context:
             raise ApiError(

@@ -1,7 +1,7 @@
 """How many requests this process has in work, for the application gateway, which sends each to the replica with least.
 
     GET /-load            2 17\n                the requests in work, and those that have begun since the start
-    GET /-load?follow=1   a line at each change, for as long as the connection is open
+    GET /-load?follow=1   a line at each change, and each second, for as long as the connection is open
 
 No Django: part of the serving process. Only those who know its secret get here (caller.py).
 """
@@ -13,6 +13,7 @@ import asyncio
 import uvicorn
 
 PATH = "/-load"
+REPEAT_S = 1.0  # a process that does not report for longer hangs, or is busy with one request alone
 
 
 class Load:
@@ -67,7 +68,7 @@ class Load:
                 event.clear()
                 await send({"type": "http.response.body", "body": self.line, "more_body": True})
                 change = asyncio.ensure_future(event.wait())
-                await asyncio.wait({change, gone}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({change, gone}, timeout=REPEAT_S, return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
         finally:
             gone.cancel()

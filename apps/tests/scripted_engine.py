@@ -1,13 +1,15 @@
 """A language model for tests, as a program: chat.py with an engine that writes what the prompt says.
 
 A token is a character. The prompt's last line is repeated; `wait PATH TEXT` waits before character N for a file PATH.N,
-`endless` never ends. PATH.cancelled is written when it was asked to stop meanwhile.
+`endless` never ends. PATH.cancelled is written when it was asked to stop meanwhile. `encode PATH` waits for the file
+PATH.encoded while the prompt is made tokens, and writes PATH.encoding; meanwhile no other prompt may be.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +27,7 @@ class ScriptedEngine:
 
     def __init__(self, folder: Path):
         self.chats = not (folder / "no-template").exists()
+        self.encoding = False
 
     def encode(self, text: str) -> list[int]:
         return [*text.encode("utf-16-le")[::2]] if text else [0]
@@ -35,6 +38,15 @@ class ScriptedEngine:
     def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
         if messages[-1]["role"] != "user":
             raise WrongPrompt("the last message must be the user's")
+        if self.encoding:
+            raise RuntimeError("Already borrowed")
+        kind, _, path = messages[-1]["content"].partition(" ")
+        if kind == "encode":
+            self.encoding = True
+            Path(f"{path}.encoding").touch()
+            while not Path(f"{path}.encoded").exists():
+                time.sleep(0.01)
+            self.encoding = False
         return self.encode("\n".join(message["content"] for message in messages))
 
     def generate(self, tokens, options, emit, cancelled) -> None:

@@ -284,6 +284,17 @@ def test_whoever_leaves_before_a_whole_answer_stops_the_engine_too(served, gate)
     assert ask(served)["choices"][0]["finish_reason"] == "stop"
 
 
+def test_a_prompt_is_encoded_once_that_of_a_request_whose_time_is_over_is_done(served, gate):
+    late = requests.post(served + CHAT, json=body(f"encode {gate}"), headers={"X-App-Time": "1"}, timeout=LIMIT_S)
+    assert late.status_code == 504
+    assert gate.with_name("gate.encoding").exists()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(ask, served, "next")
+        assert requests.get(f"{served}/v1/models", timeout=LIMIT_S).status_code == 200
+        gate.with_name("gate.encoded").touch()
+        assert waiting.result(LIMIT_S)["choices"][0]["message"]["content"] == "next"
+
+
 def test_beyond_the_time_of_the_application_the_answer_is_given_up(served, gate):
     headers = {"X-App-Time": "1"}
     whole = requests.post(served + CHAT, json=body(f"wait {gate} ab"), headers=headers, timeout=LIMIT_S)

@@ -22,7 +22,8 @@ from .test_apps import process_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-# Answers with a number of its own and a constant; the input 1 waits until the file `go` is in the application's folder.
+# Answers with a number of its own and a constant; the input 1 waits until the file `go` is in the application's folder,
+# and 2 ends the process.
 HOLDING = """
 import os, secrets, time
 PLACE = os.path.dirname(os.environ["MLP_TRAFFIC"])
@@ -34,11 +35,13 @@ class Predictor:
 
     def predict(self, inputs):
         (x,) = inputs
+        if x["data"][0] == 2:
+            os._exit(1)
         while x["data"][0] == 1 and not os.path.exists(PLACE + "/go"):
             time.sleep(0.01)
         return [{"name": "y", "datatype": "FP64", "shape": [2], "data": [OWN, ADDED]}]
 """
-HOLD, PASS = 1, 0
+PASS, HOLD, KILL = 0, 1, 2
 
 
 @pytest.fixture
@@ -291,6 +294,7 @@ def test_the_end_of_an_application_is_the_end_of_its_replicas(serve, until, as_a
         as_alice.call("delete", f"users/alice/apps/{app.name}?trash=0")
     until(lambda: not runners.get().names() and not Replica.objects.exists())
     until(lambda: held_resources() == 0)
+    assert not AppRun.objects.filter(ended=None).exists()
     assert not ResourceRequest.objects.filter(state__in=["tried", "confirmed"]).exists()
 
 

@@ -297,12 +297,14 @@ def test_the_time_while_it_was_stopped_does_not_count(up, as_alice, until):
     assert later.failures == 0
 
 
-def test_only_the_latest_runs_are_kept(up, monkeypatch):
+def test_only_the_latest_runs_are_kept_and_the_one_that_is_up(up, monkeypatch):
     monkeypatch.setattr(runs, "KEPT", 3)
     app = up()
     for number in range(5):
         runs.begin(app, f"app-{app.pk}-{number + 10}", "adder")
-    assert AppRun.objects.filter(app=app).count() == 3
+    names = [f"app-{app.pk}-{number}" for number in (14, 13, 12)]
+    assert [row.name for row in runs.latest(app)] == [*names, app.run_name]
+    assert AppRun.objects.filter(app=app).count() == 4
 
 
 def test_another_user_changes_nothing(up, as_bob):
