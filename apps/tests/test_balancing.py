@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apps import balancing, gateway_access
-from apps.gateway_access import Place, Target, place_of
+from apps import balancing, places
 from apps.models import Application, Replica
+from apps.places import Place, Target, place_of
 from mlp.tests.patience import LIMIT_S
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -118,7 +118,7 @@ def test_of_many_reports_the_last_one_counts():
 @pytest.fixture
 def app(adder, monkeypatch, tasks):
     """An application with two replicas, each of which has one request at once; without addresses."""
-    gateway_access._places.clear()
+    places._places.clear()
     monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # as in the process `data`
     return Application.objects.create(
         user=adder.user, tenant=adder.tenant, model=adder, name="calc", port=31000, state="ready", replicas_max=2,
@@ -132,6 +132,7 @@ class Held:
     user, name, waits = "alice", "calc", True
 
     def __init__(self, failed: str = "", gone: bool = False):
+        self.meta: dict[str, str] = {}
         self.failed, self.gone, self.target, self.refused = failed, gone, "", None
 
     def is_gone(self) -> bool:

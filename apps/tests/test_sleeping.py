@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.tenancy import members
-from apps import demand, gateway_access, launching, lifecycle, playground, replicas, rollouts, runs, scaling, sleeping
+from apps import demand, launching, lifecycle, places, playground, replicas, rollouts, runs, scaling, sleeping
 from apps.models import Application, AppRun, Replica, Rollout
 from kernel.locking import Missing
 from models_app.models import Model
@@ -31,7 +31,7 @@ def resting(alice, adder, tasks):
     lifecycle.up(row.pk, run_name, "127.0.0.1:1", by="runner")
     assert sleeping.rest(row.pk, run_name, "test")
     tasks.queue.clear()
-    gateway_access._places.clear()
+    places._places.clear()
     return fresh(row)
 
 
