@@ -222,7 +222,7 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
         rollout.phase, rollout.run_name, rollout.reserved = Phase.STARTING, run_name_of(app), True
         rollout.slot = slots.free(app)
         rollout.ordered, rollout.reason = timezone.now(), ""
-        runs.begin(app, rollout.run_name, rollout.model.name)
+        runs.begin(app, rollout.run_name, rollout.model)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
