@@ -37,7 +37,19 @@ from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
 from resources.models import Tenant
 
-from . import launching, lifecycle, playground, queueing, replica_range, replicas, request_rates, rollouts, runs, trash
+from . import (
+    chat_stream,
+    launching,
+    lifecycle,
+    playground,
+    queueing,
+    replica_range,
+    replicas,
+    request_rates,
+    rollouts,
+    runs,
+    trash,
+)
 from .models import Application, State
 from .serializers import AppIn, AppMoveIn, ReplicasIn
 
@@ -141,6 +153,8 @@ def application(request, name):
     row = _own(request, name)
     if row.trashed is not None:
         return shown_in_trash(request, row, unrestorable=why_not(lambda: trash.require_restorable(row)))
+    if row.model.is_language_model and chat_stream.is_asked(request):
+        return chat_stream.respond(request, row)
     problems, tried = _tried(request, row)
     own = row.reading is None
     base = f"{app_address(request)}/{row.user.username}/{row.name}"
