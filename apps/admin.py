@@ -234,8 +234,8 @@ class AppKeyAdmin(LifecycleAdmin):
     date_hierarchy = "created"
     ordering = ("-id",)
     fieldsets = (
-        (None, {"fields": (("name", "app_link"), ("user_link", "by"), ("created", "expires"), "rate")}),
-        (_("Use"), {"fields": (("used", "address"), "recent")}),
+        (None, {"fields": (("name", "app_link"), ("user_link", "by"), ("created", "expires"), ("rate", "day_tokens"))}),
+        (_("Use"), {"fields": (("used", "address"), "recent", "tokens")}),
     )
     verbs = {
         "revoke": Verb(
@@ -249,7 +249,8 @@ class AppKeyAdmin(LifecycleAdmin):
     }
 
     def get_queryset(self, request):
-        return super().get_queryset(request).select_related("app__user").annotate(requests=keys.recent())
+        rows = super().get_queryset(request).select_related("app__user")
+        return rows.annotate(**{field: keys.recent(field) for field in keys.Day._fields[1:]})
 
     @display(description=_("application"), ordering="app__name")
     def app_link(self, key: AppKey) -> str:
@@ -270,3 +271,7 @@ class AppKeyAdmin(LifecycleAdmin):
     @display(description=_("requests, last 30 days"), ordering="requests")
     def recent(self, key: AppKey) -> int:
         return key.requests
+
+    @display(description=_("tokens, last 30 days"))
+    def tokens(self, key: AppKey) -> int:
+        return key.prompt_tokens + key.completion_tokens

@@ -30,7 +30,7 @@ from kernel import after_commit
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import callers, demand, keys, proof, request_limits
+from . import callers, demand, keys, proof, request_limits, token_limits
 from .models import Application, State
 from .places import Place, Target, place_of
 
@@ -67,12 +67,15 @@ HELD = "HTTP_X_APP_HELD"  # nginx waits for the turn of the request
 @dataclass(frozen=True)
 class Verdict:
     """Where requests go: `admitted` of them to the place, the others may try again after `wait_s`. Without a place none
-    is admitted: there is no such application, or it is not for this caller.
+    is admitted: there is no such application, or it is not for this caller. `key` is the row of the key by which it is
+    opened, `spent`: that key has used its tokens of the day.
     """
 
     place: Place | None
     admitted: int = 0
     wait_s: int = 0
+    key: int | None = None
+    spent: bool = False
 
 
 REFUSED = Verdict(None)
@@ -87,7 +90,7 @@ def route(request: HttpRequest) -> HttpResponse:
     target = _any_target(verdict.place, request.META)
     if target is None:
         return HttpResponse(status=403, headers=headers_of_refusal(verdict, request.META))
-    return HttpResponse(status=204, headers=headers_of(verdict.place, target, request.META))
+    return HttpResponse(status=204, headers=headers_of(verdict, verdict.place, target, request.META))
 
 
 def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
@@ -103,11 +106,13 @@ def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
     return secrets.choice(targets) if targets else None
 
 
-def headers_of(place: Place, target: Target, meta: Mapping[str, str]) -> dict[str, str]:
+def headers_of(verdict: Verdict, place: Place, target: Target, meta: Mapping[str, str]) -> dict[str, str]:
     """Return what nginx needs to know to send a request to a run of an application."""
     headers = {"X-App-Base": target.base, proof.HEADER: target.secret}
     if target.model:
         headers["X-App-Model"] = target.model
+    if verdict.key is not None:
+        headers[keys.MARK_HEADER] = keys.mark(verdict.key)
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
@@ -121,7 +126,8 @@ def headers_of_refusal(verdict: Verdict, meta: Mapping[str, str]) -> dict[str, s
     """
     if not verdict.wait_s or verdict.place is None:
         return {}
-    return {"X-App-Wait": str(verdict.wait_s), **_origin_headers(verdict.place, meta)}
+    spent = {"X-App-Spent": "1"} if verdict.spent else {}
+    return {"X-App-Wait": str(verdict.wait_s), **spent, **_origin_headers(verdict.place, meta)}
 
 
 def _origin_headers(place: Place, meta: Mapping[str, str]) -> dict[str, str]:
@@ -136,7 +142,9 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
     if place is None:
         return REFUSED
     key = _key(request)
-    if key is not None and key.app_id == place.app_id:
+    if key is not None and key.app_id != place.app_id:
+        key = None  # it opens another one
+    if key is not None:
         limit = (f"key:{key.pk}", key.rate)
     elif place.public and place.address_rate and not _may(caller(request), place):
         limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
@@ -146,12 +154,15 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
         return REFUSED
     if _too_large(request.META, place.body_mib):
         return Verdict(place)
+    row = key.pk if key is not None else None
     if request.META.get(FAILED) or request.META.get(HELD):  # it was counted at the first try
-        return Verdict(place, times if place.balanced or not request.META.get(FAILED) else 0)
+        return Verdict(place, times if place.balanced or not request.META.get(FAILED) else 0, key=row)
+    if key is not None and (wait_s := token_limits.wait_s(key)):
+        return Verdict(place, wait_s=wait_s, key=row, spent=True)
     admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
-    if key is not None and admitted and key.app_id == place.app_id:
+    if key is not None and admitted:
         keys.count(key.pk, admitted)
-    return Verdict(place, admitted, wait_s)
+    return Verdict(place, admitted, wait_s, row)
 
 
 def _too_large(meta: Mapping[str, str], body_mib: int | None) -> bool:

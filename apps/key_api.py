@@ -59,16 +59,21 @@ class AppKeys(AppKeyView):
 
 class AppKeyDetail(AppKeyView):
     calls = {
-        "GET": Call("Get a key, with its requests of each of the last 30 days", ACCOUNT, out=AppKeyDetailOut),
+        "GET": Call(
+            "Get a key, with its requests and tokens of each of the last 30 days", ACCOUNT, out=AppKeyDetailOut
+        ),
         "PUT": Call(
-            "Change a key's end or limit; what is not given stays as it is", ACCOUNT, body=AppKeyChangeIn, out=AppKeyOut
+            "Change a key's end or limits; what is not given stays as it is",
+            ACCOUNT,
+            body=AppKeyChangeIn,
+            out=AppKeyOut,
         ),
         "DELETE": Call("Revoke a key: it stops working at once", ACCOUNT, out=AppKeyOut),
     }
 
     def get(self, request, user, name, key):
         row = self.key(self.application(name), key)
-        row.days = [{"day": day, "requests": requests} for day, requests in keys.days_of([row])[row.pk]]
+        row.days = [day._asdict() for day in keys.days_of([row])[row.pk]]
         return self.answer(row)
 
     def put(self, request, user, name, key):

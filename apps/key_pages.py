@@ -27,33 +27,36 @@ DAYS = (7, 30, 90, 365)
 USUAL_DAYS = 90
 KEPT = "kept"  # of the end of a key, in the form that changes one
 NUMBERS = ("address_rate", "body_mib", "answer_s")
-FIELDS = ("name", "days", "rate")
+LIMITS = ("rate", "day_tokens")  # of a key
+FIELDS = ("name", "days", *LIMITS)
 HEIGHT = 24  # of a chart
 
 
 @dataclass(frozen=True)
 class Bar:
-    """The requests of one day, and the bar that shows them: its left edge, top and height in a chart's own units."""
+    """The use of one day, and the bar that shows its requests: its left edge, top and height in a chart's own units."""
 
     day: date
     requests: int
+    tokens: int
     x: int
     y: float
     height: float
 
 
-def bars_of(days: list[tuple[date, int]]) -> list[Bar]:
+def bars_of(days: list[keys.Day]) -> list[Bar]:
     """Return a bar for each day, the highest as high as the chart."""
-    most = max((requests for _day, requests in days), default=0) or 1
-    heights = [HEIGHT * requests / most for _day, requests in days]
+    most = max((use.requests for use in days), default=0) or 1
+    heights = [HEIGHT * use.requests / most for use in days]
     return [
-        Bar(day, requests, x, round(HEIGHT - height, 2), round(height, 2))
-        for x, ((day, requests), height) in enumerate(zip(days, heights, strict=True))
+        Bar(use.day, use.requests, use.tokens, x, round(HEIGHT - height, 2), round(height, 2))
+        for x, (use, height) in enumerate(zip(days, heights, strict=True))
     ]
 
 
 def _own(request, name: str) -> Application:
-    app = Application.objects.filter(user=request.user, name=name, trashed=None).select_related("user").first()
+    rows = Application.objects.filter(user=request.user, name=name, trashed=None)
+    app = rows.select_related("user", "model").first()
     if app is None:
         raise Http404
     return app
@@ -91,7 +94,7 @@ def _page(request, app: Application, problems=None, *, given=None, settings=None
     rows = list(keys.keys_of(app))
     days = keys.days_of(rows)
     for one in rows:
-        one.bars = bars_of(days[one.pk])
+        one.bars, one.today = bars_of(days[one.pk]), days[one.pk][-1]
     context = {
         "app": app,
         "base": f"{app_address(request)}/{app.user.username}/{app.name}",
@@ -102,6 +105,8 @@ def _page(request, app: Application, problems=None, *, given=None, settings=None
         "given": given or {"days": str(USUAL_DAYS)},
         "settings": settings or {field: getattr(app, field) for field in NUMBERS} | {"origins": "\n".join(app.origins)},
         "most_rate": request_limits.MAX,
+        "most_tokens": keys.MAX_DAY_TOKENS,
+        "speaks": app.model.is_language_model,
         "most_mib": callers.BODY_MIB,
         "most_s": django_settings.APP_ANSWER_S,
         "problems": problems,
@@ -112,7 +117,7 @@ def _page(request, app: Application, problems=None, *, given=None, settings=None
 
 
 def _create(request, app: Application, given: dict[str, str]) -> tuple[AppKey, str]:
-    numbers = {field: _number(field, given[field]) for field in ("days", "rate")}
+    numbers = {field: _number(field, given[field]) for field in ("days", *LIMITS)}
     return keys.create(app=app, name=given["name"], by=request.user.username, **numbers)
 
 
@@ -136,9 +141,9 @@ def _change(request, app: Application, given: dict[str, str]) -> None:
 @login_required
 @require_POST
 def change_key(request, name):
-    """Change the end or the limit of one of the application's keys."""
+    """Change the end or the limits of one of the application's keys."""
     app, key = _own(request, name), request.POST.get("name", "")
-    given = {field: request.POST.get(field, "").strip() for field in ("days", "rate")}
+    given = {field: request.POST[field].strip() for field in ("days", *LIMITS) if field in request.POST}
     values = {field: text for field, text in given.items() if (field, text) != ("days", KEPT)}
 
     def save() -> None:

@@ -2,7 +2,8 @@
 
 A key is `mlp_a{row in base 36}_{HMAC}`, derived like a token (accounts.tokens) and cached in the same way, so that a
 revoked one is refused from the commit on by every process of the gateway. It is no token: no other part of the platform
-accepts it. Its requests are counted in Valkey; `collect` moves the counts to the database.
+accepts it. Its requests are counted in Valkey; `collect` moves the counts to the database. The tokens of language
+models are counted by key_tokens.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import NamedTuple
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, Sum
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from redis.exceptions import RedisError
 
 from accounts import notices, tokens
@@ -37,26 +40,49 @@ from .models import AppKey, AppKeyUse, Application
 log = logging.getLogger(__name__)
 
 PREFIX = "mlp_a"
+MARK_HEADER = "X-App-Key"  # of requests to an application: a `mark`
 MAX = 100  # of one application
 CACHE_KEY, CACHE_S = "mlp:app-key:{pk}", 60
 COUNTS = "mlp:app-key-uses"  # a hash in Valkey: `{row}:{day}` > requests
 KEPT = timedelta(days=90)  # of the counts of days
 SHOWN_DAYS = 30
-LOADED = ("nonce", "app_id", "expires", "rate")
+LOADED = ("nonce", "app_id", "expires", "rate", "day_tokens")
+MAX_DAY_TOKENS = 10**12
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A valid key, by its row, the row of the application that it opens, and its requests a minute (None: any)."""
+    """A valid key, by its row, the row of the application that it opens, its requests a minute and its tokens a day
+    (None: any).
+    """
 
     pk: int
     app_id: int
     rate: int | None = None
+    day_tokens: int | None = None
+
+
+class Day(NamedTuple):
+    """The use of a key on one day (UTC)."""
+
+    day: date
+    requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
 
 
 def derive(row: AppKey) -> str:
     """Return the key's text."""
     return _compose(row.pk, row.nonce)
+
+
+def mark(pk: int) -> str:
+    """Return what stands for a key in its application's process; the key cannot be made from it."""
+    return salted_hmac("apps.keys.mark", str(pk), algorithm="sha256").hexdigest()[:24]
 
 
 def _compose(pk: int, nonce: str) -> str:
@@ -71,16 +97,22 @@ def require_room(app: Application) -> None:
 
 
 def create(
-    *, app: Application, name: str, days: int | None = None, rate: int | None = None, by: str
+    *,
+    app: Application,
+    name: str,
+    days: int | None = None,
+    rate: int | None = None,
+    day_tokens: int | None = None,
+    by: str,
 ) -> tuple[AppKey, str]:
     """Return a new key's row and its text, which cannot be shown again. It ends after `days`, None for never, and is
-    good for `rate` requests a minute, None for any number.
+    good for `rate` requests a minute and `day_tokens` tokens a day, None for any number.
 
     Raises Refused; WrongState while the application is in the trash or being deleted; Missing.
     """
     if not NAME.fullmatch(name):
         raise Refused("must be 1 to 50 letters, digits and . _ -, beginning with a letter or digit", field="name")
-    values = _values(days=days, rate=rate)
+    values = _values(days=days, rate=rate, day_tokens=day_tokens)
     try:
         with locked(Application, pk=app.pk) as row:
             trash.require_kept(row)
@@ -98,20 +130,21 @@ def create(
 
 
 def _values(**given: int | None) -> dict:
-    """Return what is stored for the given ones of `days` and `rate`. Raises Refused."""
-    for field, last in (("days", MAX_DAYS), ("rate", request_limits.MAX)):
+    """Return what is stored for the given ones of `days`, `rate` and `day_tokens`. Raises Refused."""
+    for field, last in (("days", MAX_DAYS), ("rate", request_limits.MAX), ("day_tokens", MAX_DAY_TOKENS)):
         number = given.get(field)
         if number is not None and not 1 <= number <= last:
             raise Refused("must be from 1 to %(last)s", field=field, last=last)
-    values = {"rate": given["rate"]} if "rate" in given else {}
+    values = {field: given[field] for field in ("rate", "day_tokens") if field in given}
     if "days" in given:
         values["expires"] = None if given["days"] is None else timezone.now() + timedelta(days=given["days"])
     return values
 
 
 def change(*, app: Application, name: str, by: str, **given: int | None) -> AppKey:
-    """Change the end or the limit of a key, which stays the same: `days` from now on, None for never, and `rate`, None
-    for any number of requests a minute. What is not given stays as it is. Return the row. Raises Missing, Refused.
+    """Change the end or a limit of a key, which stays the same: `days` from now on, None for never, `rate`, None for
+    any number of requests a minute, and `day_tokens`, None for any number of tokens a day. What is not given stays as
+    it is. Return the row. Raises Missing, Refused.
     """
     values = _values(**given)
     if "expires" in values:
@@ -171,23 +204,25 @@ def _tell(app: Application, what: Message) -> None:
 
 
 def keys_of(app: Application):
-    """Return the application's keys, the newest first; `requests` of each are those of the last SHOWN_DAYS days."""
-    return app.keys.order_by("-pk").annotate(requests=recent())
+    """Return the application's keys, the newest first; `requests`, `prompt_tokens` and `completion_tokens` of each are
+    those of the last SHOWN_DAYS days.
+    """
+    return app.keys.order_by("-pk").annotate(**{field: recent(field) for field in Day._fields[1:]})
 
 
-def recent() -> Sum:
-    """Return the expression of a key's requests of the last SHOWN_DAYS days."""
+def recent(field: str = "requests") -> Sum:
+    """Return the expression of a key's requests, or another count of AppKeyUse, of the last SHOWN_DAYS days."""
     since = timezone.now().date() - timedelta(days=SHOWN_DAYS - 1)
-    return Sum("uses__requests", filter=Q(uses__day__gte=since), default=0)
+    return Sum(f"uses__{field}", filter=Q(uses__day__gte=since), default=0)
 
 
-def days_of(rows: list[AppKey]) -> dict[int, list[tuple[date, int]]]:
-    """Return for each row the requests of each of the last SHOWN_DAYS days (UTC), oldest first."""
+def days_of(rows: list[AppKey]) -> dict[int, list[Day]]:
+    """Return for each row the use of each of the last SHOWN_DAYS days, oldest first."""
     today = timezone.now().date()
     days = [today - timedelta(days=ago) for ago in reversed(range(SHOWN_DAYS))]
-    counts = AppKeyUse.objects.filter(key__in=rows, day__gte=days[0]).values_list("key_id", "day", "requests")
-    requests_by_day = {(key, day): requests for key, day, requests in counts}
-    return {row.pk: [(day, requests_by_day.get((row.pk, day), 0)) for day in days] for row in rows}
+    uses = AppKeyUse.objects.filter(key__in=rows, day__gte=days[0]).values_list("key_id", *Day._fields)
+    used = {(key, counts[0]): Day(*counts) for key, *counts in uses}
+    return {row.pk: [used.get((row.pk, day), Day(day)) for day in days] for row in rows}
 
 
 # --- callers -------------------------------------------------------------------------------------------------------
@@ -230,7 +265,8 @@ def lookup(text: str, address: str = "") -> Caller | None:
         return None
     if entry is None:
         AppKey.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
-    return Caller(pk, row["app_id"], row["rate"])
+    # one that was cached before an upgrade has no limit of tokens
+    return Caller(pk, row["app_id"], row["rate"], row.get("day_tokens"))
 
 
 def _row_of(text: str) -> int | None:

@@ -206,6 +206,7 @@ def spec_of(app: Application) -> RunSpec:
             "PYTHONDONTWRITEBYTECODE": "1",
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
             "MLP_TRAFFIC": f"{seen}/{traffic_name(app)}",
+            **({"MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}"} if app.model.is_language_model else {}),
             **({"MLP_APP_PUBLIC": "1"} if app.public else {}),
             proof.VARIABLE: proof.secret(app.run_name),
             **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),

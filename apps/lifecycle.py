@@ -178,7 +178,7 @@ def note_order(pk: int) -> Application | None:
             app.attempt += 1
             app.run_name, app.ordered, app.address = run_name_of(app), timezone.now(), ""
             app.save(update_fields=["attempt", "run_name", "ordered", "address"])
-            runs.begin(app, app.run_name, app.model.name)
+            runs.begin(app, app.run_name, app.model)
         return app
 
 

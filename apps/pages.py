@@ -41,6 +41,7 @@ from resources.models import Tenant
 
 from . import (
     canaries,
+    chat_stream,
     launching,
     lifecycle,
     playground,
@@ -157,6 +158,8 @@ def application(request, name):
     row = _own(request, name)
     if row.trashed is not None:
         return shown_in_trash(request, row, unrestorable=why_not(lambda: trash.require_restorable(row)))
+    if row.model.is_language_model and chat_stream.is_asked(request):
+        return chat_stream.respond(request, row)
     problems, tried = _tried(request, row)
     own = row.reading is None
     base = f"{app_address(request)}/{row.user.username}/{row.name}"

@@ -129,10 +129,17 @@ def chat(app: Application, fields: Mapping[str, str], user_pk: int) -> PredictRe
     `fields`: `input` is the message, or the text to continue, the optional others are `system`, `temperature`,
     `max_tokens` and `stop`. Raises Refused as `predict`.
     """
+    return _alone(app, *chat_request(app, fields), user_pk, said)
+
+
+def chat_request(app: Application, fields: Mapping[str, str], **more) -> tuple[str, bytes]:
+    """Return the path and the body of a request to a language model; `more` are further fields of it. Raises Refused
+    as `chat`.
+    """
     text = fields.get("input", "")
     if not text:
         raise Refused("must not be empty", field="input")
-    request = {"model": app.served_name, **_chosen(fields)}
+    request = {"model": app.served_name, **_chosen(fields), **more}
     if takes_messages(app):
         system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
         request["messages"] = [*system, {"role": "user", "content": text}]
@@ -140,8 +147,7 @@ def chat(app: Application, fields: Mapping[str, str], user_pk: int) -> PredictRe
         request["prompt"] = text
     body = json.dumps(request).encode()
     _require_short(body)
-    path = "/v1/chat/completions" if takes_messages(app) else "/v1/completions"
-    return _alone(app, path, body, user_pk, _said)
+    return "/v1/chat/completions" if takes_messages(app) else "/v1/completions", body
 
 
 def _chosen(fields: Mapping[str, str]) -> dict:
@@ -164,6 +170,17 @@ def _require_short(body: bytes) -> None:
 
 def _alone(app: Application, path: str, body: bytes, user_pk: int, read: Reading) -> PredictResponse:
     """Send a request unless another one of the user is running. Raises Refused."""
+    mark = take_turn(app, user_pk, LIMIT_S)
+    try:
+        return _post(app, path, body, read)
+    finally:
+        cache.delete(mark)
+
+
+def take_turn(app: Application, user_pk: int, limit_s: float) -> str:
+    """Return the key in the cache that marks the one request of a user, to be deleted at its end; it is gone soon after
+    `limit_s` at the latest. Raises Refused where the application is not up, or another request of the user is running.
+    """
     if app.state == State.READY and app.replicas_min == 0:
         demand.note_request(app.pk)  # so that it does not sleep meanwhile
     if app.state == State.READY and app.asleep:
@@ -172,12 +189,9 @@ def _alone(app: Application, path: str, body: bytes, user_pk: int, read: Reading
     if app.state != State.READY or not app.address:
         raise Refused("the application is %(state)s; it answers once it is ready", state=word(app.state))
     mark = f"apps.try.{user_pk}"
-    if not cache.add(mark, 1, LIMIT_S + 10):
+    if not cache.add(mark, 1, limit_s + 10):
         raise Refused("the previous request is still running")
-    try:
-        return _post(app, path, body, read)
-    finally:
-        cache.delete(mark)
+    return mark
 
 
 def _post(app: Application, path: str, body: bytes, read: Reading) -> PredictResponse:
@@ -199,7 +213,7 @@ def _post(app: Application, path: str, body: bytes, read: Reading) -> PredictRes
     return PredictResponse(status, took, text, len(data) > MAX_SHOWN, scores)
 
 
-def _said(data: bytes) -> tuple[str, tuple]:
+def said(data: bytes) -> tuple[str, tuple]:
     """Return the text of a language model's answer, or the message of its error; anything else unchanged."""
     text = data.decode(errors="replace")
     try:

@@ -12,8 +12,8 @@ from django.utils import timezone
 from kernel import after_commit, healing
 from runners import owned
 
-from . import keys, launching, queueing, request_rates, scaling, switching, trash
-from .models import Application, Replica, Rollout, State
+from . import key_tokens, keys, launching, queueing, request_rates, scaling, switching, trash
+from .models import Application, AppRun, Replica, Rollout, State
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
 
@@ -41,6 +41,7 @@ def run() -> None:
         healing.attempt(switching.step, pk, False)
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)
+    healing.attempt(key_tokens.collect)
     healing.attempt(keys.warn, timezone.now())
     healing.attempt(trash.purge, timezone.now())
     for pk, run_name in _stopping().values_list("pk", "run_name"):
@@ -52,7 +53,7 @@ def run() -> None:
 def pending() -> list[QuerySet]:
     """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
     states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
-    return [states, _rollouts(), _stopping(), Replica.objects.all()]
+    return [states, _rollouts(), _stopping(), Replica.objects.all(), AppRun.objects.filter(tokens__isnull=False)]
 
 
 def _rollouts() -> QuerySet:

@@ -141,7 +141,7 @@ def _start(app: Application, replica: Replica) -> None:
         app.save(update_fields=["attempt"])
         replica.phase, replica.run_name, replica.reserved = Phase.STARTING, run_name_of(app), True
         replica.ordered, replica.reason, replica.address = timezone.now(), "", ""
-        runs.begin(app, replica.run_name, app.model.name)
+        runs.begin(app, replica.run_name, app.model)
     replica.save()
     _changed(app)
 

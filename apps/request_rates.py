@@ -11,6 +11,7 @@ import math
 import os
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernel import storage
 
@@ -23,13 +24,26 @@ FRESH_S = 8  # an older file says nothing about the present
 WIDTH, HEIGHT = 240, 36  # of the sparkline in pixels
 
 
+class Interval(NamedTuple):
+    """Two seconds: requests per second, and their latency in ms. Of a language model also the times to the first token
+    in ms, 0 where no answer has begun, and tokens per second.
+    """
+
+    rate: float
+    median: float
+    slow: float
+    first: float = 0.0
+    first_slow: float = 0.0
+    tokens: float = 0.0
+
+
 @dataclass(frozen=True)
 class Traffic:
-    """Request counts. `series`: (requests per second, median ms, 95th percentile ms) for each 2 s, oldest first."""
+    """Request counts. `series`: the intervals of the last two minutes, oldest first."""
 
     requests: int
     errors: int
-    series: list[tuple[float, float, float]]
+    series: list[Interval]
     fresh: bool
 
     @property
@@ -40,27 +54,73 @@ class Traffic:
     @property
     def median(self) -> float | None:
         """Return the median latency in ms of the latest interval with requests."""
-        return next((median for rate, median, _slow in reversed(self.series) if rate), None)
+        return next((entry.median for entry in reversed(self.series) if entry.rate), None)
 
     @property
     def slow(self) -> float | None:
         """Return the 95th percentile of the latency in ms of the latest interval with requests."""
-        return next((slow for rate, _median, slow in reversed(self.series) if rate), None)
+        return next((entry.slow for entry in reversed(self.series) if entry.rate), None)
+
+    @property
+    def token_rate(self) -> float:
+        """Return the tokens per second now."""
+        return self.series[-1].tokens if self.fresh and self.series else 0.0
+
+    @property
+    def first(self) -> float | None:
+        """Return the median time to the first token in ms of the latest interval in which an answer has begun."""
+        return next((entry.first for entry in reversed(self.series) if entry.first_slow), None)
+
+    @property
+    def first_slow(self) -> float | None:
+        """Return the 95th percentile of the time to the first token in ms of the latest such interval."""
+        return next((entry.first_slow for entry in reversed(self.series) if entry.first_slow), None)
 
     @property
     def most(self) -> float:
         """Return the highest rate of the series."""
-        return max((rate for rate, *_times in self.series), default=0.0)
+        return max((entry.rate for entry in self.series), default=0.0)
+
+    @property
+    def most_tokens(self) -> float:
+        """Return the most tokens per second of the series."""
+        return max((entry.tokens for entry in self.series), default=0.0)
+
+    @property
+    def most_first(self) -> float:
+        """Return the longest time to the first token of the series in ms."""
+        return max((entry.first_slow for entry in self.series), default=0.0)
 
     @property
     def line(self) -> str:
-        """Return the rates as the points of an SVG polyline of WIDTH by HEIGHT, the latest at the right."""
-        step, top = WIDTH / (KEPT - 1), self.most or 1.0
-        first = KEPT - len(self.series)
-        return " ".join(
-            f"{(first + at) * step:.1f},{HEIGHT - 1 - (HEIGHT - 3) * rate / top:.1f}"
-            for at, (rate, *_times) in enumerate(self.series)
-        )
+        """Return the rates as the points of an SVG polyline."""
+        return self._line([entry.rate for entry in self.series], self.most)
+
+    @property
+    def token_line(self) -> str:
+        """Return the tokens per second as the points of an SVG polyline."""
+        return self._line([entry.tokens for entry in self.series], self.most_tokens)
+
+    @property
+    def first_line(self) -> str:
+        """Return the median times to the first token as points, without the intervals in which no answer has begun."""
+        return self._line([entry.first if entry.first_slow else None for entry in self.series], self.most_first)
+
+    @property
+    def first_slow_line(self) -> str:
+        """Return the 95th percentiles of these times as points."""
+        return self._line([entry.first_slow or None for entry in self.series], self.most_first)
+
+    @staticmethod
+    def _line(values: list[float | None], most: float) -> str:
+        """Return the points of an SVG polyline of WIDTH by HEIGHT, the latest at the right; None has no point."""
+        step, top, first = WIDTH / (KEPT - 1), most or 1.0, KEPT - len(values)
+        points = [
+            f"{(first + at) * step:.1f},{HEIGHT - 1 - (HEIGHT - 3) * value / top:.1f}"
+            for at, value in enumerate(values)
+            if value is not None
+        ]
+        return " ".join(points * 2 if len(points) == 1 else points)  # a line of one point would not be drawn
 
 
 def read(app: Application) -> Traffic | None:
@@ -73,15 +133,23 @@ def read(app: Application) -> Traffic | None:
 
 
 def _sum(parts: list[Traffic]) -> Traffic:
-    """Return the traffic of several processes: rates add up, a median is the mean of theirs by their rates, of the 95th
-    percentiles it is the largest.
+    """Return the traffic of several processes: rates add up, a median is the mean of theirs by their rates (of the time
+    to the first token by their tokens), of the 95th percentiles it is the largest.
     """
     series = []
     for at in range(-KEPT, 0):
         entries = [part.series[at] for part in parts if len(part.series) >= -at]
-        rate = sum(entry[0] for entry in entries)
-        median = sum(entry[0] * entry[1] for entry in entries) / rate if rate else 0.0
-        series.append((rate, median, max((entry[2] for entry in entries), default=0.0)))
+        rate, tokens = sum(entry.rate for entry in entries), sum(entry.tokens for entry in entries)
+        begun = [entry for entry in entries if entry.first_slow and entry.tokens]
+        made = sum(entry.tokens for entry in begun)
+        series.append(Interval(
+            rate,
+            sum(entry.rate * entry.median for entry in entries) / rate if rate else 0.0,
+            max((entry.slow for entry in entries), default=0.0),
+            sum(entry.tokens * entry.first for entry in begun) / made if made else 0.0,
+            max((entry.first_slow for entry in begun), default=0.0),
+            tokens,
+        ))  # fmt: skip
     requests, errors = sum(part.requests for part in parts), sum(part.errors for part in parts)
     return Traffic(requests, errors, series, any(part.fresh for part in parts))
 
@@ -100,9 +168,9 @@ def _read(app: Application, slot: int) -> Traffic | None:
         data = file.read(MAX_BYTES)
     try:
         counts = json.loads(data)
-        series = [tuple(_number(value) for value in entry) for entry in counts["series"][-KEPT:]]
-        if any(len(entry) != 3 for entry in series):
+        if any(len(entry) not in (3, 6) for entry in counts["series"][-KEPT:]):
             return None
+        series = [Interval(*(_number(value) for value in entry)) for entry in counts["series"][-KEPT:]]
         requests, errors = int(_number(counts["requests"])), int(_number(counts["errors"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         return None

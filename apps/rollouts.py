@@ -232,7 +232,7 @@ def order_run(app: Application, rollout: Rollout) -> None:
     app.save(update_fields=["attempt"])
     rollout.phase, rollout.run_name = Phase.STARTING, run_name_of(app)
     rollout.ordered, rollout.reason = timezone.now(), ""
-    runs.begin(app, rollout.run_name, rollout.model.name)
+    runs.begin(app, rollout.run_name, rollout.model)
 
 
 def slot_of(rollout: Rollout) -> int:

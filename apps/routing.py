@@ -28,6 +28,7 @@ from kernel.telemetry import meters
 
 from . import gateway_access
 from .balancing import Balancer
+from .gateway_access import Verdict
 from .places import Place, Target
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,9 @@ class Asked:
 class Held:
     """A request of nginx to an application with several replicas: it is answered once one is chosen."""
 
-    def __init__(self, connection: Connection, meta: dict[str, str]):
+    def __init__(self, connection: Connection, meta: dict[str, str], verdict: Verdict):
         self.connection, self.meta, self.waits = connection, meta, bool(meta.get(gateway_access.HELD))
+        self.verdict = verdict
         self.user, self.name = meta["HTTP_X_APP_USER"], meta["HTTP_X_APP_NAME"]
         self.failed = meta.get(gateway_access.FAILED, "")
 
@@ -67,10 +69,10 @@ class Held:
         self._end(403, "403 Forbidden", {"X-App-Hold": "1", "Content-Length": "0"})
 
     def admit(self, place: Place, target: Target) -> None:
-        self._end(204, "204 No Content", gateway_access.headers_of(place, target, self.meta))
+        self._end(204, "204 No Content", gateway_access.headers_of(self.verdict, place, target, self.meta))
 
     def refuse(self, place: Place | None, wait_s: int) -> None:
-        verdict = gateway_access.Verdict(place, wait_s=wait_s)
+        verdict = Verdict(place, wait_s=wait_s)
         self._end(403, "403 Forbidden", gateway_access.headers_of_refusal(verdict, self.meta) | {"Content-Length": "0"})
 
     def _end(self, status: int, words: str, headers: dict[str, str]) -> None:
@@ -101,8 +103,8 @@ class Listener:
         for group in alike.values():
             answered = answers(*group[0][1:], times=len(group))
             for (connection, _path, meta), answer in zip(group, answered, strict=True):
-                if isinstance(answer, Place):
-                    self.balancer.send(answer, Held(connection, meta))
+                if isinstance(answer, Verdict):
+                    self.balancer.send(answer.place, Held(connection, meta, answer))
                     continue
                 status, text = answer
                 meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
@@ -110,10 +112,10 @@ class Listener:
                     connection.transport.write(text)
 
 
-def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes] | Place]:
+def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes] | Verdict]:
     """Return the status and the whole response to each of `times` requests like this one that have arrived together:
-    204 with where the application is, 403, or 503 after a fault. In place of 204 it is the application that has several
-    replicas, one of which is to be chosen.
+    204 with where the application is, 403, or 503 after a fault. In place of 204 it is the verdict for an application
+    that has several replicas, one of which is to be chosen.
     """
     if path != ROUTE or not has_internal_key(meta):
         return [(404, UNKNOWN)] * times
@@ -130,9 +132,9 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
     if place is None:
         return [refused] * times
     if place.balanced:
-        admitted = place
+        admitted = verdict
     else:
-        admitted = (204, _head("204 No Content", gateway_access.headers_of(place, place.targets[0], meta)))
+        admitted = (204, _head("204 No Content", gateway_access.headers_of(verdict, place, place.targets[0], meta)))
     return [admitted] * verdict.admitted + [refused] * (times - verdict.admitted)
 
 

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from models_app.models import Model
+
 from .models import Application, AppRun, Replica
 
 Outcome = AppRun.Outcome
@@ -41,9 +43,10 @@ class Uptime:
         return f"{share * 100:.0f}" if share in (0.0, 1.0) else f"{min(share * 100, 99.99):.2f}"
 
 
-def begin(app: Application, run_name: str, model_name: str) -> None:
+def begin(app: Application, run_name: str, model: Model) -> None:
     """Record that a run was ordered."""
-    AppRun.objects.get_or_create(app=app, name=run_name, defaults={"model_name": model_name, "ordered": timezone.now()})
+    values = {"model_name": model.name, "ordered": timezone.now(), "tokens": {} if model.is_language_model else None}
+    AppRun.objects.get_or_create(app=app, name=run_name, defaults=values)
     oldest = AppRun.objects.filter(app=app).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
     if oldest is not None:  # but those that are there stay: others may come and go beside them
         there = [app.run_name, *Replica.objects.filter(app=app).values_list("run_name", flat=True)]

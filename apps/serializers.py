@@ -115,11 +115,18 @@ class AppKeyIn(StrictSerializer):
     rate = StrictInt(
         required=False, allow_null=True, default=None, help_text="requests per minute; any number by default"
     )
+    day_tokens = StrictInt(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="of a language model: tokens per day in UTC; any number by default",
+    )
 
 
 class AppKeyChangeIn(StrictSerializer):
     days = StrictInt(required=False, allow_null=True, help_text="when it ends, from now on; null for never")
     rate = StrictInt(required=False, allow_null=True, help_text="requests per minute; null for any number")
+    day_tokens = StrictInt(required=False, allow_null=True, help_text="tokens per day in UTC; null for any number")
 
 
 class AppKeyOut(serializers.Serializer):
@@ -128,9 +135,12 @@ class AppKeyOut(serializers.Serializer):
     created = serializers.DateTimeField()
     expires = serializers.DateTimeField(allow_null=True)
     rate = serializers.IntegerField(allow_null=True, help_text="requests per minute; null for any number")
+    day_tokens = serializers.IntegerField(allow_null=True, help_text="tokens per day in UTC; null for any number")
     used = serializers.DateTimeField(allow_null=True, help_text="the last use, to within a minute")
     address = serializers.IPAddressField(allow_null=True, help_text="the address of that use")
     requests = serializers.IntegerField(help_text="of the last 30 days")
+    prompt_tokens = serializers.IntegerField(help_text="of a language model, in these days")
+    completion_tokens = serializers.IntegerField(help_text="of a language model, in these days")
 
 
 class AppKeyMade(AppKeyOut):
@@ -140,6 +150,8 @@ class AppKeyMade(AppKeyOut):
 class KeyDayOut(serializers.Serializer):
     day = serializers.DateField(help_text="in UTC")
     requests = serializers.IntegerField()
+    prompt_tokens = serializers.IntegerField()
+    completion_tokens = serializers.IntegerField()
 
 
 class AppKeyDetailOut(AppKeyOut):

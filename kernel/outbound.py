@@ -79,36 +79,58 @@ def exchange(
     With `tls_name` it uses HTTPS, and the server must prove that it has this name. Raises TimeoutError when it takes
     longer than `limit_s` seconds, OSError or HTTPException for any other failure.
     """
-    begun, over = time.monotonic(), threading.Event()
-    connection = sockets.HttpConnection(address, limit_s)
-    connection.auto_open = 0  # to this address only
-    connection.sock = link = sockets.connect(address, limit_s)
-
-    def cut() -> None:
-        over.set()
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(link, socket.SHUT_RDWR)  # below TLS, whose handshake may not be finished
-
-    timer = threading.Timer(max(0.0, begun + limit_s - time.monotonic()), cut)
-    try:
-        if tls_name:
-            context = ssl.create_default_context()
-            link = context.wrap_socket(link, server_hostname=tls_name, do_handshake_on_connect=False)
-            connection.sock = link
-        timer.start()
-        if tls_name:
-            link.do_handshake()
-        connection.request(method, path, body, headers or {})
-        response = connection.getresponse()
+    with Exchange(address, limit_s, tls_name) as server:
+        response = server.begin(method, path, body, headers)
         data = response.read(most) if most else b""
-    except (OSError, http.client.HTTPException) as problem:
-        # The socket's own time-out, of the same length, may come before the timer's thread on a busy machine.
-        if over.is_set() or isinstance(problem, TimeoutError):
-            raise TimeoutError(f"no answer within {limit_s:g} s")
-        raise
-    finally:
-        timer.cancel()
-        connection.close()
-    if over.is_set():
-        raise TimeoutError(f"no whole answer within {limit_s:g} s")
     return response.status, data
+
+
+class Exchange:
+    """A request over a connection of its own, to be used in a `with` block: the connection is closed at its end, when
+    `limit_s` seconds are over, or by `cut`, which another thread may call.
+
+    Raises TimeoutError at the end of the block when the time was over, OSError where there is no connection.
+    """
+
+    def __init__(self, address: sockets.Address, limit_s: float, tls_name: str = ""):
+        begun = time.monotonic()
+        self.limit_s, self.tls_name, self.over = limit_s, tls_name, threading.Event()
+        self.connection = sockets.HttpConnection(address, limit_s)
+        self.connection.auto_open = 0  # to this address only
+        self.connection.sock = self.link = sockets.connect(address, limit_s)
+        self.timer = threading.Timer(max(0.0, begun + limit_s - time.monotonic()), self.cut)
+
+    def cut(self) -> None:
+        """Close the connection, below TLS, whose handshake may not be finished."""
+        self.over.set()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.link, socket.SHUT_RDWR)
+
+    def begin(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str] | None
+    ) -> http.client.HTTPResponse:
+        """Send the request and return the response, of which the body is still to be read. Raises OSError,
+        HTTPException.
+        """
+        if self.tls_name:
+            context = ssl.create_default_context()
+            self.link = context.wrap_socket(self.link, server_hostname=self.tls_name, do_handshake_on_connect=False)
+            self.connection.sock = self.link
+        self.timer.start()
+        if self.tls_name:
+            self.link.do_handshake()
+        self.connection.request(method, path, body, headers or {})
+        return self.connection.getresponse()
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, _kind, problem, _trace) -> None:
+        self.timer.cancel()
+        self.connection.close()
+        failed = isinstance(problem, (OSError, http.client.HTTPException))
+        # The socket's own time-out, of the same length, may come before the timer's thread on a busy machine.
+        if failed and (self.over.is_set() or isinstance(problem, TimeoutError)):
+            raise TimeoutError(f"no answer within {self.limit_s:g} s") from problem
+        if problem is None and self.over.is_set():
+            raise TimeoutError(f"no whole answer within {self.limit_s:g} s")

@@ -27,6 +27,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     data_include             the directive that includes the rendered data.conf, when there is one
     connection_limit         the directive that limits the connections of an address, when there is a limit
     limited, limited_in_chinese  the response to a caller beyond a limit of an application
+    spent, spent_in_chinese  the response to a key that has used its tokens of the day
     crowded                  the response to a client with too many connections
     gzip                     compresses text; not for files of users, whose ETags and ranges are those of their bytes
     shield                   add_header directives of each response that nginx itself gives as the gateway
@@ -170,6 +171,8 @@ def variables() -> dict[str, str]:
         "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
         "limited": limited("en"),
         "limited_in_chinese": limited("zh-hans"),
+        "spent": spent("en"),
+        "spent_in_chinese": spent("zh-hans"),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
@@ -275,6 +278,14 @@ def limited(language: str) -> str:
     """Return what a caller beyond a limit is answered, with nginx's variable for the time."""
     with translation.override(language):
         return _("Too many requests; try again in %(seconds)s s.") % {"seconds": "$app_wait"}
+
+
+def spent(language: str) -> str:
+    """Return what a caller with a key is answered that has used its tokens of the day."""
+    with translation.override(language):
+        return _("The key has used its tokens of the day; the next day begins at 00:00 UTC, in %(seconds)s s.") % {
+            "seconds": "$app_wait"
+        }
 
 
 def fill(template: str, values: dict[str, str]) -> str:

@@ -22,6 +22,7 @@ class AppKey(models.Model):
     created = models.DateTimeField(_("created"), auto_now_add=True)
     expires = models.DateTimeField(_("expires"), null=True, blank=True)
     rate = models.PositiveIntegerField(_("requests per minute"), null=True, blank=True)  # None: no limit
+    day_tokens = models.PositiveBigIntegerField(_("tokens per day"), null=True, blank=True)  # of a language model
     used = models.DateTimeField(_("last used"), null=True, blank=True)  # to within keys.CACHE_S
     address = models.GenericIPAddressField(_("from address"), null=True, blank=True)  # of the last use
     warned = models.BooleanField(default=False, db_default=False)  # of its end
@@ -37,11 +38,15 @@ class AppKey(models.Model):
 
 
 class AppKeyUse(models.Model):
-    """How many requests were made with a key on one day (UTC). Written only through apps.keys."""
+    """How many requests were made with a key on one day (UTC), and the tokens of a language model in them. Written only
+    through apps.keys and apps.key_tokens.
+    """
 
     key = models.ForeignKey(AppKey, on_delete=models.CASCADE, related_name="uses", verbose_name=_("key"))
     day = models.DateField(_("day"))
     requests = models.PositiveBigIntegerField(_("requests"))
+    prompt_tokens = models.PositiveBigIntegerField(_("prompt tokens"), default=0, db_default=0)
+    completion_tokens = models.PositiveBigIntegerField(_("completion tokens"), default=0, db_default=0)
 
     class Meta:
         db_table = "app_key_use"

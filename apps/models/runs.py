@@ -12,7 +12,9 @@ from .application import Application
 
 
 class AppRun(models.Model):
-    """A run of an application, with when it was up and how it ended. Written only through apps.runs."""
+    """A run of an application, with when it was up and how it ended. Written only through apps.runs, and `tokens`
+    through apps.key_tokens.
+    """
 
     class Outcome(models.TextChoices):
         FAILED = "failed", _("failed")
@@ -29,13 +31,18 @@ class AppRun(models.Model):
     ended = models.DateTimeField(_("ended"), null=True, blank=True)
     outcome = models.CharField(_("outcome"), max_length=10, choices=Outcome.choices, blank=True)
     reason = ReasonField(_("reason"), blank=True)
+    # Of a language model, what has been moved to the keys' days of what its process counts. None: nothing is to come.
+    tokens = models.JSONField(null=True, blank=True)
 
     class Meta:
         db_table = "app_run"
         verbose_name = _("run of an application")
         verbose_name_plural = _("runs of applications")
         constraints = [models.UniqueConstraint(fields=["app", "name"], name="app_run_once")]
-        indexes = [models.Index(fields=["app", "-id"], name="app_run_newest")]
+        indexes = [
+            models.Index(fields=["app", "-id"], name="app_run_newest"),
+            models.Index(fields=["id"], condition=models.Q(tokens__isnull=False), name="app_run_counting"),
+        ]
 
     def __str__(self) -> str:
         return self.name

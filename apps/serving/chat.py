@@ -32,6 +32,7 @@ from chat_requests import ApiError, Request
 from listening import Gone, serve
 from packing import unpacked
 from request_counter import Traffic
+from token_counter import Tokens
 from values import BadRequest
 
 BODY_BYTES = 1 << 20  # of a request: more than any context takes
@@ -47,6 +48,7 @@ class Chat:
         self.began = int(time.time())
         self.requests = 0
         self.traffic: Traffic | None = None
+        self.tokens = Tokens()
         self.slots = asyncio.Semaphore(engine.parallel)
         self.threads = ThreadPoolExecutor(engine.parallel, "engine")
         self.encoder = ThreadPoolExecutor(1, "encoder")  # tokenizers need not be safe for threads
@@ -54,7 +56,7 @@ class Chat:
     async def __call__(self, scope, receive, send) -> None:
         if scope["type"] != "http":
             return
-        began, sending = time.monotonic(), Sending(send)
+        scope["began"], sending = time.monotonic(), Sending(send)
         try:
             await in_time(scope, self._route(scope, receive, sending))
         except Gone:  # nobody hears an answer; neither success nor failure
@@ -69,7 +71,7 @@ class Chat:
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             await sending.fail(ApiError(f"the model failed: {type(problem).__name__}: {problem}", status=500))
         if self.traffic is not None and scope["method"] == "POST":
-            self.traffic.note(time.monotonic() - began, good=sending.good)
+            self.traffic.note(time.monotonic() - scope["began"], good=sending.good)
 
     async def _route(self, scope, receive, sending: Sending) -> None:
         method, path = scope["method"], scope["path"].rstrip("/")
@@ -101,18 +103,20 @@ class Chat:
             if request.model is not None and request.model not in (self.name, *self.also):
                 raise self._no_model(request.model)
             tokens = await self._encoded(request)
-            await _unless_gone(receive, self._answered(request, tokens, sending))
+            await _unless_gone(receive, self._answered(scope, request, tokens, sending))
         finally:
             self.requests -= 1
 
-    async def _answered(self, request: Request, tokens: list[int], sending: Sending) -> None:
+    async def _answered(self, scope, request: Request, tokens: list[int], sending: Sending) -> None:
         options = request.options(request.most or self.engine.context - len(tokens))
         answer = Answer(request, self.name, len(tokens), options.most)
         async with contextlib.aclosing(self._pieces(tokens, options)) as pieces:
             async for piece in pieces:
                 if request.stream and not sending.begun:
                     await sending.begin(EVENTS, answer.first())
+                before = answer.tokens
                 text = answer.take(piece)
+                self._count(scope, answer, before)
                 if request.stream and text:
                     await sending.event(answer.chunk(text))
                 if answer.finish:
@@ -122,6 +126,16 @@ class Chat:
         for event in answer.last():
             await sending.event(event)
         await sending.done()
+
+    def _count(self, scope, answer: Answer, before: int) -> None:
+        """Count a piece's tokens as it is made, so that those of an answer that is given up count, too; the prompt's
+        with the first.
+        """
+        made = answer.tokens - before
+        self.tokens.add(scope, 0 if answer.counted else answer.prompt_tokens, made)
+        if self.traffic is not None:
+            self.traffic.note_tokens(made, None if answer.counted else time.monotonic() - scope["began"])
+        answer.counted = True
 
     async def _encoded(self, request: Request) -> list[int]:
         """Return the prompt's tokens. Raises ApiError where there are too many for the answer to fit."""

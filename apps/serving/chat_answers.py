@@ -11,11 +11,14 @@ from chat_text import Ending
 
 
 class Answer:
-    """One answer as it grows. `finish` is set at its end, after `most` tokens at the latest."""
+    """One answer as it grows. `finish` is set at its end, after `most` tokens at the latest; `counted` with its first
+    piece, when the tokens of the prompt are counted.
+    """
 
     def __init__(self, request: Request, model: str, prompt_tokens: int, most: int):
         self.request, self.prompt_tokens, self.most, self.tokens = request, prompt_tokens, most, 0
         self.ending, self.texts, self.finish = Ending(request.stops), [], ""
+        self.counted = False
         kind = "chat.completion" if request.chat else "text_completion"
         streams = ".chunk" if request.chat and request.stream else ""
         prefix = "chatcmpl" if request.chat else "cmpl"

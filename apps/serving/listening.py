@@ -16,6 +16,7 @@ import uvicorn
 from caller import PlatformOnly, take_secret
 from load import Server
 from request_counter import Traffic
+from token_counter import Tokens
 
 STOP_S = 8
 FIRST_HANDED_OVER = 3  # descriptor
@@ -35,8 +36,8 @@ def handed_over() -> list[socket.socket] | None:
 
 
 def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
-    """Serve what `prepared(folder, name, also)` returns: the ASGI application, which has an attribute `traffic`, and
-    the format of its model.
+    """Serve what `prepared(folder, name, also)` returns: the ASGI application, which has the attributes `traffic` and
+    `tokens`, and the format of its model.
     """
     parser = argparse.ArgumentParser()
     for option in ("--model", "--name"):
@@ -48,8 +49,11 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
     if listening is None and not given.host:
         parser.error("--host and --port are required where no socket was handed over")
     application, kind = prepared(Path(given.model), given.name, tuple(given.also))
+    if os.environ.get("MLP_TOKENS"):
+        application.tokens = Tokens(Path(os.environ["MLP_TOKENS"]))
     if os.environ.get("MLP_TRAFFIC"):
         application.traffic = Traffic(Path(os.environ["MLP_TRAFFIC"]))
+        application.traffic.also.append(application.tokens.write)
         application.traffic.begin()
     where = f" on port {given.port}" if listening is None else ""
     print(f"serving {given.name} ({kind}){where}", flush=True)
@@ -59,4 +63,4 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
         timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
     )  # fmt: skip
-    Server(config, front.load).run(sockets=listening)
+    Server(config, front.load, application.tokens.write).run(sockets=listening)

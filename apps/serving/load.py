@@ -9,6 +9,7 @@ No Django: part of the serving process. Only those who know its secret get here 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import uvicorn
 
@@ -83,10 +84,11 @@ async def _disconnected(receive) -> None:
 class Server(uvicorn.Server):
     """A server that ends the answers which follow its load before it waits for requests in work."""
 
-    def __init__(self, config: uvicorn.Config, load: Load):
+    def __init__(self, config: uvicorn.Config, load: Load, ended: Callable[[], None]):
         super().__init__(config)
-        self.load = load
+        self.load, self.ended = load, ended
 
     async def shutdown(self, sockets=None) -> None:
         self.load.close()
         await super().shutdown(sockets)
+        self.ended()  # here, since uvicorn then ends the process by the signal that it got

@@ -29,6 +29,7 @@ from listening import Gone, serve
 from packing import unpacked
 from protocol import joined, plain, read_request, write_response, written
 from request_counter import Traffic
+from token_counter import Tokens
 from values import BadRequest, TooLarge, fitted
 
 BODY_BYTES = 64 << 20
@@ -58,6 +59,7 @@ class Application:
         self.model, self.name, self.batcher = model, name, Batcher(model)
         self.also = [f"/v2/models/{other}" for other in also]  # addresses of the same model
         self.traffic: Traffic | None = None
+        self.tokens = Tokens()  # of which other models have none
         self.in_flight = 0  # bytes of bodies
         self.unpacking = asyncio.Lock()
 

@@ -260,7 +260,7 @@ def test_every_request_is_counted_also_those_that_arrive_together(as_alice, echo
     assert {one["name"]: one["requests"] for one in as_alice.call("get", path).json()} == {"shop": 41, "other": 1}
     days = as_alice.call("get", f"{path}/shop").json()["days"]
     assert len(days) == keys.SHOWN_DAYS
-    assert days[-1] == {"day": str(timezone.now().date()), "requests": 41}
+    assert days[-1] == {"day": str(timezone.now().date()), "requests": 41, "prompt_tokens": 0, "completion_tokens": 0}
     assert {day["requests"] for day in days[:-1]} == {0}
 
 

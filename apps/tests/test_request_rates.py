@@ -46,6 +46,17 @@ class TestCounting:
         counter.tick(1)
         assert (tmp_path / "traffic.json").stat().st_mtime_ns == written
 
+    def test_tokens_and_the_times_to_the_first_are_part_of_an_interval(self, tmp_path):
+        counter = counting.Traffic(tmp_path / "traffic.json")
+        for number in range(1, 101):
+            counter.note_tokens(1, number / 1000)
+            counter.note_tokens(3)
+        counter.tick(0)
+        counter.note(0.5, good=True)
+        counter.tick(0)
+        series = json.loads((tmp_path / "traffic.json").read_text())["series"]
+        assert series[-2:] == [[0, 0, 0, 50.0, 95.0, 200.0], [0.5, 500.0, 500.0]]
+
     def test_a_full_disk_does_not_stop_the_application(self, tmp_path):
         counter = counting.Traffic(tmp_path / "no" / "traffic.json")
         counter.note(0.1, good=True)
@@ -73,10 +84,30 @@ class TestReading:
         assert '<span title="8.756789">8.757</span> ms' in page.content.decode()
         assert "12.5/s" in visible_text(visitor(alice).get("/apps"))
 
+    def test_tokens_are_shown_on_the_page_of_a_language_model(self, app, alice):
+        self.tell(
+            app, {"requests": 1, "errors": 0, "series": [[0, 0, 0, 12.5, 40.25, 7], [0.5, 9, 9], [0, 0, 0, 0, 0, 31.5]]}
+        )
+        assert "Time to first token" not in visible_text(visitor(alice).get("/apps/calc"))
+        type(app.model).objects.filter(pk=app.model_id).update(format="transformers")
+        page = visitor(alice).get("/apps/calc")
+        for word in ("Time to first token", "12.5 ms", "40.25 ms", "Tokens per second", "31.5"):
+            assert word in visible_text(page)
+        assert page.content.decode().count("<polyline") == 4
+
+    def test_several_processes_are_summed(self):
+        parts = [
+            request_rates.Traffic(1, 0, [request_rates.Interval(1, 10, 20, 100, 200, 30)], True),
+            request_rates.Traffic(1, 0, [request_rates.Interval(3, 30, 90, 200, 700, 10)], True),
+            request_rates.Traffic(1, 0, [request_rates.Interval(0, 0, 0)], True),
+        ]
+        assert request_rates._sum(parts).series[-1] == (4, 25, 90, 125, 700, 40)
+
     @pytest.mark.parametrize(
         "record",
         few(["", "[", "7", "[" * 100_000, {"requests": 1}, {"requests": "1", "errors": 0, "series": []},
          {"requests": 1, "errors": 0, "series": [[1]]}, {"requests": 1, "errors": 0, "series": [[1, 2, "<b>"]]},
+         {"requests": 1, "errors": 0, "series": [[1, 2, 3, 4]]}, {"requests": 1, "errors": 0, "series": ["123456"]},
          {"requests": -1, "errors": 0, "series": []}, {"requests": 1, "errors": 0, "series": 7},
          '{"requests": NaN, "errors": 0, "series": []}', "x" * 10_000_000], 4),
     )  # fmt: skip

@@ -86,7 +86,7 @@ FILES = (
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"choosing", "hugging_face"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
-    | {"keys", "callers", "policy", "addresses", "entering"},
+    | {"keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -128,7 +128,7 @@ FILES = (
     }
     | {"scopes", "named_tokens", "program_logins", "service_accounts"},
     {"serializers", "shown", "tenant_forms", "playground", "folders", "logs", "delivery", "frame"}
-    | {"processes", "attach"},
+    | {"processes", "attach", "chat_stream", "key_tokens"},
     {
         "api",
         "pages",
