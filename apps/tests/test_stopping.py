@@ -301,7 +301,7 @@ def test_only_the_latest_runs_are_kept_and_the_one_that_is_up(up, monkeypatch):
     monkeypatch.setattr(runs, "KEPT", 3)
     app = up()
     for number in range(5):
-        runs.begin(app, f"app-{app.pk}-{number + 10}", "adder")
+        runs.begin(app, f"app-{app.pk}-{number + 10}", app.model)
     names = [f"app-{app.pk}-{number}" for number in (14, 13, 12)]
     assert [row.name for row in runs.latest(app)] == [*names, app.run_name]
     assert AppRun.objects.filter(app=app).count() == 4
