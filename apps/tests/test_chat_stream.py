@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 
 import pytest
+import requests
 
 from apps import chat_stream
 from apps.models import Application
 from kernel.tests.nats_tools import until
 from mlp.tests.page_world import visitor
+from mlp.tests.patience import LIMIT_S
 
 from .test_language_gateway import gate, spoken
 from .test_language_pages import address, speaks
@@ -58,6 +61,20 @@ def test_the_answer_comes_piece_by_piece(send, gate):
     assert text_of(found) == "HEL"
     assert (last["status"], last["good"], "error" in last) == (200, True, False)
     assert last["words"].startswith("after ")
+
+
+def test_behind_nginx_too_and_the_model_stops_when_the_browser_has_gone(service, alice, address, gate):
+    session, url = requests.Session(), f"http://127.0.0.1:{service.port}{address}"
+    session.cookies.set("sessionid", visitor(alice).cookies["sessionid"].value)
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', session.get(url).text)[1]
+    form = {"input": f"wait {gate} abc", "csrfmiddlewaretoken": token, "max_tokens": "9"}
+    answer = session.post(url, data=form, headers={"Accept": chat_stream.MEDIA}, stream=True, timeout=LIMIT_S)
+    pieces = answer.iter_lines(chunk_size=1)
+    assert next_text(pieces) == "a"
+    release(gate, 1)
+    assert next_text(pieces) == "b"
+    answer.close()
+    until(gate.with_name("gate.cancelled").exists)
 
 
 def test_without_a_template_the_text_is_continued(send, spoken):
