@@ -301,7 +301,7 @@ def test_only_the_latest_runs_are_kept(up, monkeypatch):
     monkeypatch.setattr(runs, "KEPT", 3)
     app = up()
     for number in range(5):
-        runs.begin(app, f"app-{app.pk}-{number + 10}", "adder")
+        runs.begin(app, f"app-{app.pk}-{number + 10}", app.model)
     assert AppRun.objects.filter(app=app).count() == 3
 
 
