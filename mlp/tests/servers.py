@@ -54,11 +54,18 @@ def free_port() -> int:
     first = 10000 + 600 * slot()
     while True:
         port = first + secrets.randbelow(600)
-        if port not in _given and (lock := _lock(port)) is not None:
-            _given[port] = lock
+        if reserve(port):
             with closing(socket.socket()) as probe, suppress(OSError):
                 probe.bind((HOST, port))
                 return port
+
+
+def reserve(port: int) -> bool:
+    """Return whether the port, or what it stands for, is this process's from now on."""
+    if port in _given or (lock := _lock(port)) is None:
+        return False
+    _given[port] = lock
+    return True
 
 
 def _lock(port: int) -> int | None:

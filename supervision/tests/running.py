@@ -19,7 +19,7 @@ import pytest
 from django.conf import settings
 
 from mlp.tests.patience import LIMIT_S
-from mlp.tests.servers import begin
+from mlp.tests.servers import begin, reserve
 from supervision import launch
 
 START_S = LIMIT_S
@@ -156,9 +156,10 @@ def about(entry: Path) -> bytes:
 
 
 def free_base() -> int:
+    """Return a base of ports that nobody else uses, also while the platform there is stopped."""
     for _ in range(200):
         base = random.randrange(15000, 30000, 20)
-        if all(is_free(base + number) for number in range(1, 13)):
+        if reserve(base) and all(is_free(base + number) for number in range(1, 15)):
             return base
     raise RuntimeError("no free ports")
 
