@@ -36,8 +36,8 @@ HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}", re.ASCII)
 
 
 def set_plan(*, user, name: str, by: str, **plan) -> Application:
-    """Set how the application's moves begin; without steps they have no canary. One that is under way goes on as it
-    has begun.
+    """Set how the application's moves begin; without steps they have no canary. One that is under way keeps its share,
+    and the plan's rules and times count for it from now on.
 
     Raises Missing, Refused.
     """

@@ -348,6 +348,7 @@ TEXTS = {
     "{name} {last}, from {low} to {high}": "{name} {last}，范围 {low} 到 {high}",
     "{name}: no such checkout": "{name}：没有该代码",
     "{name}: {value}": "{name}：{value}",
+    "{percent} % of the requests go to {model}": "{percent}% 的请求发往 {model}",
     "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
     "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",

@@ -268,8 +268,12 @@ def _wait(rest: Rest, path: str, app: dict, options: argparse.Namespace, say):
     except KeyboardInterrupt:
         options.code = INTERRUPTED
         return None
-    problem = app["reason"] if app["state"] != "ready" else (app["rollout"] or {}).get("reason")
-    if app["state"] != "ready" or app["rollout"]:
+    rollout = app["rollout"] or {}
+    if app["state"] == "ready" and rollout.get("phase") == "canary":
+        say(tr("{percent} % of the requests go to {model}", percent=rollout["percent"], model=rollout["model_name"]))
+        return app
+    problem = app["reason"] if app["state"] != "ready" else rollout.get("reason")
+    if app["state"] != "ready" or rollout:
         raise Failure(REFUSED, tr("application {name}: {reason}", name=app["name"], reason=problem))
     return app
 
