@@ -6,9 +6,14 @@ import dramatiq
 
 from kernel.broker import broker
 
-from . import lifecycle, versions
+from . import copies, lifecycle, versions
 
-CHECKSUM_MS = 24 * 3_600_000
+CHECKSUM_MS = COPY_MS = 24 * 3_600_000
+
+
+@dramatiq.actor(actor_name="datasets.copy", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
+def copy(pk: int, follow: bool = True) -> None:
+    copies.copy(pk, follow)
 
 
 @dramatiq.actor(actor_name="datasets.erase", queue_name="files", broker=broker(), max_retries=5)

@@ -48,7 +48,7 @@ class DatasetAdmin(OwnedAdmin):
     list_select_related = ("user", "tenant")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "progress"), "reason_text")}),
-        (_("Bytes"), {"fields": (("size_text", "stored_bar"), ("tenant_link", "request_link"), "folder")}),
+        (_("Bytes"), {"fields": (("size_text", "stored_bar"), ("tenant_link", "request_link"), "folder", "src")}),
         (_("When"), {"fields": (("created", "touched"), "trashed")}),
     )
     verbs = {

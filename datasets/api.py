@@ -15,7 +15,7 @@ from kernel.rest import PAGE_LIMIT
 from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, ContractView, query_int, to_trash
 
-from . import lifecycle, publishing, trash, uses, versions
+from . import copies, lifecycle, publishing, trash, uses, versions
 from .models import Dataset, State, Version
 from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, DatasetVersionIn, DatasetVersionOut, UseOut
 
@@ -27,7 +27,13 @@ MAX_USES = 1000  # the newest
 class DatasetList(ContractView):
     kind = "dataset"
     calls = {
-        "POST": Call("Create a dataset and reserve its disk space", SUBMIT, body=DatasetIn, out=DatasetOut, status=201),
+        "POST": Call(
+            "Create a dataset, to upload to or of files that are here, and reserve its disk space",
+            SUBMIT,
+            body=DatasetIn,
+            out=DatasetOut,
+            status=201,
+        ),
         "GET": Call("List the user's datasets, newest first", READ, out=DatasetOut, many=True, states=STATES),
     }
 
@@ -35,7 +41,8 @@ class DatasetList(ContractView):
         body = self.body()
         if body.pop("user", user) != user:
             raise Refused("must be the user in the path", field="user")
-        return self.answer(lifecycle.create_dataset(user=self.owner, by=self.by, **body))
+        create = copies.create if "src" in body else lifecycle.create_dataset
+        return self.answer(create(user=self.owner, by=self.by, **body))
 
     def get(self, request, user):
         return self.page(Dataset.kept.filter(user=self.owner).select_related("user", "tenant"))

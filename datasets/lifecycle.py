@@ -14,13 +14,14 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
-from kernel import after_commit, names, storage, trash
+from kernel import after_commit, copying, names, storage, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from kernel.outcomes import Outcome
+from kernel.singleton import Holder
 from resources import tcc
 
 from . import litter, uses, versions
@@ -29,15 +30,20 @@ from .models import Dataset, Lock, State
 
 REPORTED = Message("reported by the uploader")
 CANCELLED = Message("cancelled")
+ERASED_AGAIN_MS = 300
 
 
-def create_dataset(*, user, name: str, size: int, title: str = "", tenant: str | None = None, by: str) -> Dataset:
-    """Reserve `size` bytes of the tenant's rom and create the dataset. Raises Refused, which names the field."""
+def create_dataset(
+    *, user, name: str, size: int, src: str = "", title: str = "", tenant: str | None = None, by: str
+) -> Dataset:
+    """Reserve `size` bytes of the tenant's rom and create the dataset; from `src` its files are copied
+    (datasets.copies), else they are uploaded. Raises Refused, which names the field.
+    """
     names.dataset_name(name)
     try:
         with transaction.atomic():
             tenant_row = members.hold(user, tenant)
-            dataset = Dataset.objects.create(user=user, tenant=tenant_row, name=name, title=title, size=size)
+            dataset = Dataset.objects.create(user=user, tenant=tenant_row, name=name, title=title, size=size, src=src)
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),
@@ -47,6 +53,8 @@ def create_dataset(*, user, name: str, size: int, title: str = "", tenant: str |
                 owner=user.username,
                 rom=size,
             )
+            if src:
+                after_commit.enqueue("datasets.copy", dataset.pk, queue="files")
     except IntegrityError as problem:
         if violated(problem) == "dataset_name_once_per_user":
             raise Refused(_taken(user, name), field="name")
@@ -62,12 +70,17 @@ def _taken(user, name: str) -> Message:
 
 
 def heartbeat(*, user, name: str, state: str, progress: int, by: str) -> None:
-    """Record the uploader's report. `ready` with other bytes than declared fails the dataset, and raises Refused."""
+    """Record the uploader's report. `ready` with other bytes than declared fails the dataset, and raises Refused.
+
+    Raises WrongState, also of a dataset that is being copied: that is only cancelled.
+    """
     if state == State.READY:
         _complete(user, name, progress, by)
         return
     with locked(Dataset, user=user, name=name) as dataset:
         _must_be_creating(dataset)
+        if state != State.ERROR:
+            _must_be_uploaded(dataset)
         if state == State.ERROR:
             _fail(dataset, REPORTED, by)
         else:
@@ -85,6 +98,7 @@ def _complete(user, name: str, progress: int, by: str) -> None:
         if seen is None:
             raise Missing("dataset")
         _must_be_creating(seen)
+        _must_be_uploaded(seen)
         folder = storage.dataset_dir(user.username, name)
         on_disk = storage.tree_size(folder)
         left = litter.sizes(folder) if progress == 100 and on_disk >= seen.size else {}
@@ -100,15 +114,56 @@ def _complete(user, name: str, progress: int, by: str) -> None:
                 _fail(dataset, wrong.msg, by)
             else:
                 litter.remove(folder, left)
-                dataset.complete(by=by, reason=litter.reason(left) if left else "")
-                dataset.stored = on_disk
-                dataset.save()
-                tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
-                versions.record_first(dataset, by)
-                after_commit.wake("dataset", dataset.pk)
+                _complete_row(dataset, on_disk, by, litter.reason(left) if left else "")
         if wrong:
             raise wrong
         return
+
+
+def note_wait(pk: int, reason: Message) -> None:
+    """Record why the copy of the files does not begin yet."""
+    with suppress(Missing), locked(Dataset, pk=pk) as dataset:
+        if dataset.state == State.CREATING and dataset.reason != reason:
+            dataset.reason = reason
+            dataset.save(update_fields=["reason"])
+            after_commit.wake("dataset", pk)
+
+
+def declare_again(pk: int, size: int) -> None:
+    """Reserve space for files that have changed before they are copied. Raises Refused where there is not enough."""
+    with suppress(Missing), locked(Dataset, pk=pk) as dataset:
+        if dataset.state == State.CREATING and dataset.src and (dataset.size, dataset.reason) != (size, ""):
+            tcc.resize(
+                id=request_id(pk), applier=APPLIER, tenant=dataset.tenant_id, owner=dataset.user.username, rom=size
+            )
+            dataset.size, dataset.reason = size, ""
+            dataset.save(update_fields=["size", "reason"])
+
+
+def complete_copy(pk: int, left_out: Message | str = "") -> None:
+    """Complete a dataset whose files have been copied; its reason says what was left out. One that has left creating,
+    or is deleted, stays as it is.
+    """
+    row = Dataset.objects.select_related("user").filter(pk=pk).first()
+    stored = storage.tree_size(storage.dataset_dir(row.user.username, row.name)) if row else 0
+    with suppress(Missing), locked(Dataset, pk=pk) as dataset:
+        if dataset.state != State.CREATING:
+            return
+        if stored != dataset.size:  # it has become shorter since it was measured
+            tcc.resize(
+                id=request_id(pk), applier=APPLIER, tenant=dataset.tenant_id, owner=dataset.user.username, rom=stored
+            )
+            dataset.size = stored
+        _complete_row(dataset, stored, "copy", left_out)
+
+
+def _complete_row(dataset: Dataset, stored: int, by: str, reason: Message | str = "") -> None:
+    dataset.complete(by=by, reason=reason)
+    dataset.stored = stored
+    dataset.save()
+    tcc.confirm(id=request_id(dataset.pk), applier=APPLIER)
+    versions.record_first(dataset, by)
+    after_commit.wake("dataset", dataset.pk)
 
 
 def _mismatch(dataset: Dataset, progress: int, on_disk: int) -> Refused | None:
@@ -187,14 +242,27 @@ def set_notes(*, user, name: str, notes: str) -> Dataset:
     return dataset
 
 
+def copying_of(pk: int) -> str:
+    """Return the name of the lock of who copies a dataset's files."""
+    return f"datasets.copy.{pk}"
+
+
 def erase(pk: int) -> None:
     """Remove the files, then the row, and release the rom. Idempotent."""
     dataset = Dataset.objects.select_related("user").filter(pk=pk, state=State.DELETING).first()
     if dataset is None:
         return
     versions.finish_from(pk)
-    storage.remove_tree(storage.dataset_dir(dataset.user.username, dataset.name))
-    versions.remove_folders(dataset)
+    folder, copying_now = storage.dataset_dir(dataset.user.username, dataset.name), Holder(copying_of(pk))
+    if dataset.src and not copying_now.hold():  # it would put its files there after they are removed
+        after_commit.enqueue("datasets.erase", pk, queue="files", delay_ms=ERASED_AGAIN_MS)
+        return
+    try:
+        copying.sweep(folder)
+        storage.remove_tree(folder)
+        versions.remove_folders(dataset)
+    finally:
+        copying_now.release()
     with suppress(Missing), locked(Dataset, pk=pk) as row:
         row.delete()
         Lock.objects.filter(user=dataset.user, dataset=dataset.name).delete()
@@ -222,6 +290,11 @@ def _must_be_creating(dataset: Dataset) -> None:
         raise WrongState(
             "the dataset is %(state)s; it accepts heartbeats only during the upload", state=word(dataset.state)
         )
+
+
+def _must_be_uploaded(dataset: Dataset) -> None:
+    if dataset.src:
+        raise WrongState("the dataset is being copied from %(src)s; nothing is uploaded to it", src=dataset.src)
 
 
 def _fail(dataset: Dataset, reason: str, by: str, outcome: str = "") -> None:

@@ -42,6 +42,7 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     )
     name = models.CharField(_("name"), max_length=50)
     size = models.BigIntegerField(_("size"))
+    src = models.CharField(_("source"), max_length=500, blank=True, default="", db_default="")  # "" for an upload
     stored = models.BigIntegerField(_("stored"), default=0)
     state = FSMField(_("state"), default=State.CREATING, choices=State.choices, protected=True)
     progress = models.PositiveSmallIntegerField(_("progress"), default=0)

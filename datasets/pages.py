@@ -23,6 +23,7 @@ from kernel.pages import (
     Problems,
     address,
     attempt,
+    free_name,
     list_and_create,
     problems_of,
     read_form,
@@ -32,7 +33,7 @@ from kernel.pages import (
     why_not,
 )
 
-from . import client_build, lifecycle, publishing, trash, uses, versions
+from . import client_build, copies, lifecycle, publishing, trash, uses, versions
 from .file_pages import listing, own
 from .models import Dataset, State, Version
 from .serializers import DatasetIn, DatasetVersionIn
@@ -58,15 +59,28 @@ LISTING = Listing(
 def datasets(request):
     return list_and_create(
         request, Dataset.kept, LISTING, "datasets/datasets.html", states=State.choices, create=_create,
-        fields=("title", "name", "size", "tenant"), opened_by={"new"},
-        context=lambda request: {"form": request.POST, "gateway": address(request)},
+        fields=("title", "name", "size", "src", "tenant"), opened_by={"new", "src"}, context=_form,
     )  # fmt: skip
+
+
+def _form(request) -> dict:
+    """Return what the form shows; `?src=` asks for the one of a copy, and proposes a name."""
+    form, src = request.POST, request.GET.get("src", "")
+    if request.method != "POST" and src:
+        form = {"src": src, "name": free_name(Dataset.objects.filter(user=request.user), _word_of(src))}
+    return {"form": form, "of_source": "src" in form, "gateway": address(request)}
+
+
+def _word_of(src: str) -> str:
+    """Return the last word of a source's path, without a suffix."""
+    return src.rstrip("/").rpartition("/")[2].partition(".")[0]
 
 
 def _create(request) -> Dataset:
     fields = read_form(request, DatasetIn, size=int)
     fields.pop("user", None)
-    return lifecycle.create_dataset(user=request.user, by=request.user.username, **fields)
+    create = copies.create if "src" in fields else lifecycle.create_dataset
+    return create(user=request.user, by=request.user.username, **fields)
 
 
 @shareable
@@ -87,6 +101,7 @@ def dataset(request, name):
     context = {
         "dataset": row,
         **listing(request, row),
+        "from_job": copies.job_of(row),
         "problems": problems,
         "notes": request.POST.get("notes", "") if problems else row.notes,
         "most_notes": notes.MAX,

@@ -26,8 +26,13 @@ def run() -> None:
     since = clock.settled(now) - timedelta(seconds=settings.DATASET_SILENCE_S)
     kept_s = SPOOL_KEPT_S + clock.ahead_s()
     reason = Message("no heartbeat and no bytes for %(seconds)s s", seconds=settings.DATASET_SILENCE_S)
-    for pk in Dataset.objects.filter(state=State.CREATING, touched__lt=since).values_list("pk", flat=True)[:200]:
+    for pk in Dataset.objects.filter(state=State.CREATING, src="", touched__lt=since).values_list("pk", flat=True)[
+        :200
+    ]:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
+    unsent = Dataset.objects.filter(state=State.CREATING).exclude(src="").filter(touched__lt=now - AGAIN_AFTER)
+    for pk in unsent.values_list("pk", flat=True)[:200]:
+        after_commit.enqueue("datasets.copy", pk, False, queue="files")
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if deletion is None or not now - AGAIN_AFTER <= deletion.at <= now:  # later: the clock was set back

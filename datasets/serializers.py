@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from kernel import notes
+from kernel.errors import Refused
 from kernel.fields import (
     DatasetNameField,
     NameField,
@@ -24,9 +25,26 @@ BIG = 2**63 - 1
 class DatasetIn(StrictSerializer):
     name = DatasetNameField()
     title = TitleField()
-    size = StrictInt(min_value=0, max_value=BIG, help_text="total size of all files in bytes")
+    size = StrictInt(
+        min_value=0,
+        max_value=BIG,
+        required=False,
+        help_text="total size of all files in bytes, which are uploaded next",
+    )
+    src = StrictString(
+        required=False,
+        max_length=500,
+        help_text="in place of a size, what is copied: jobs/{job}[/{path}] or home/{path}",
+    )
     user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
+
+    def validate(self, attrs):
+        if "src" in attrs and "size" in attrs:
+            raise Refused("give either a size or a source", field="src")
+        if "src" not in attrs and "size" not in attrs:
+            raise serializers.ValidationError({"size": [self.fields["size"].error_messages["required"]]})
+        return attrs
 
 
 class DatasetHeartbeatIn(StrictSerializer):
@@ -61,6 +79,7 @@ class DatasetOut(serializers.Serializer):
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     size = serializers.IntegerField()
+    src = serializers.CharField(allow_blank=True, help_text="what its files were copied from; empty for an upload")
     state = serializers.ChoiceField(choices=State.choices)
     progress = serializers.IntegerField()
     stored = serializers.IntegerField()

@@ -55,6 +55,8 @@ class JobsConfig(AppConfig):
         uses, of_jobs = import_module("datasets.uses"), import_module("jobs.uses")
         uses.register(of_jobs.of_datasets)
         uses.register_lister(of_jobs.newest)
+        copies, finished = import_module("datasets.copies"), import_module("jobs.artifacts.finished")
+        copies.register("jobs", copies.Source(finished.finished_job, finished.may_still_write))
         work = import_module("resources.work")
 
         def live(tenant):

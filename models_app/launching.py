@@ -15,16 +15,16 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
-from jobs.models import Job
+from jobs.artifacts import finished
 from jobs.packages import building, using
-from kernel import after_commit, disk, sanitize, storage
+from kernel import after_commit, copying, disk, sanitize, storage
 from kernel.errors import Refused
 from kernel.messages import Message, message_of, storable
 from kernel.singleton import Holder
 from resources.models import Tenant
 from runners import Mount, RunSpec, RunStatus, owned
 
-from . import copying, lifecycle, packages
+from . import lifecycle, packages
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
@@ -66,7 +66,7 @@ def _copy(pk: int, follow: bool) -> None:
     if model is None or model.copied:
         return
     if job := _unended(model):
-        lifecycle.note_wait(model, Message("the job %(job)s has not exited yet", job=job.name))
+        lifecycle.note_wait(model, Message("the job %(job)s has not exited yet", job=job))
         if follow:
             after_commit.enqueue("models.copy", pk, queue="files", delay_ms=COPY_AGAIN_MS)
         return
@@ -86,13 +86,12 @@ def _copy(pk: int, follow: bool) -> None:
     lifecycle.note_copy(pk, checksums, requirements)
 
 
-def _unended(model: Model) -> Job | None:
+def _unended(model: Model) -> str:
     """Return the job of the model's source if it has reported its end but not exited, and may still write. A model that
     a running job registers itself is copied at once. Raises RunnerError.
     """
     kind, name, _path = copying.parse(model.src)
-    job = Job.objects.filter(user=model.user_id, name=name).first() if kind == "jobs" else None
-    return job if job is not None and job.has_ended and owned.has_processes(job.run_name) else None
+    return name if kind == "jobs" and finished.may_still_write(model.user, name) else ""
 
 
 class CheckRuns(owned.OwnedRuns[Model]):

@@ -18,22 +18,22 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
+from jobs.artifacts.finished import finished_job
 from jobs.code import capture
 from jobs.models import EnvironmentVersion, Job
-from jobs.models import State as JobState
 from jobs.packages.named import locating, references
-from kernel import after_commit, broker, disk, trash
+from kernel import after_commit, broker, copying, disk, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
-from kernel.messages import Message, word
+from kernel.messages import Message
 from kernel.models import record_created
 from kernel.outcomes import Outcome
 from resources import tcc
 from resources.models import Tenant
 from tracking.metrics.series import MEASURED
 
-from . import copying, packages
+from . import packages
 from .models import Model, State
 
 APPLIER = "mm"
@@ -328,21 +328,6 @@ def _fail(model: Model, reason: str, by: str, outcome: str = "") -> None:
     model.save()
     announce_versions(model)
     after_commit.enqueue("models.clean", model.pk, queue="files")
-
-
-def finished_job(user, name: str) -> Job:
-    """Return the user's job of that name. Raises Refused unless it has finished."""
-    job = Job.objects.filter(user=user, name=name).first()
-    if job is None:
-        raise Refused("you have no job named %(name)s", field="src", name=name)
-    if job.state != JobState.FINISHED:
-        raise Refused(
-            "the job %(name)s is %(state)s; its output is available once it has finished",
-            field="src", name=name, state=word(job.state),
-        )  # fmt: skip
-    if job.output_removed is not None:
-        raise Refused("the output of the job %(job)s has been removed", field="src", job=name)
-    return job
 
 
 def _pin(version: int | None) -> dict:

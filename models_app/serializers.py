@@ -7,11 +7,11 @@ from rest_framework import serializers
 
 from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
+from kernel.copying import parse
 from kernel.errors import Refused
 from kernel.fields import Invalid, NameField, StrictSerializer, StrictString, TitleField
 from kernel.names import FILE_PART
 
-from .copying import parse
 from .models import State
 
 SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}})(/{FILE_PART})*$"

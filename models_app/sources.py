@@ -12,8 +12,7 @@ from pathlib import PurePosixPath
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import storage
-
-from .copying import PLATFORM_FOLDERS
+from kernel.copying import PLATFORM_FOLDERS
 
 SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl")  # of the formats that loading.py opens
 PREDICTOR = "predictor.py"

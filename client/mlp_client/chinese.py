@@ -97,7 +97,9 @@ TEXTS = {
     "create the schedule of a file": "创建文件中定义的定时计划",
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
     "dataset to read; may be repeated": "要读取的数据集，可重复",
+    "dataset {name}: {reason}": "数据集 {name}：{reason}",
     "decline an invitation, or leave a workspace": "拒绝邀请，或离开工作区",
+    "delete a dataset": "删除数据集",
     "delete a model": "删除模型",
     "delete a pipeline with its runs; its jobs stay": "删除流水线及其运行；其任务保留",
     "delete a schedule; what it has submitted goes on": "删除定时计划；已提交的继续运行",
@@ -122,8 +124,11 @@ TEXTS = {
     "job {name}: CPU {cpu:.2f} of {cpus:g}, memory {ram} of {rams}": (
         "任务 {name}：CPU {cpu:.2f} / {cpus:g}，内存 {ram} / {rams}"
     ),
+    "letters a to z and dots": "字母 a 到 z 和点",
     "list the guests of a workspace": "列出工作区的访客",
     "list the workspaces of others to which you are invited": "列出邀请您加入的他人工作区",
+    "make a dataset of the output of a job, and wait until it is copied": "用任务的输出创建数据集，并等待复制完成",
+    "make datasets of outputs, list and delete them": "用输出创建数据集，列出和删除数据集",
     "model whose files it shows": "要显示其文件的模型",
     "move it to the trash, where it can be restored": "移到回收站，可从中恢复",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",

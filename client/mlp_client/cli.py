@@ -14,6 +14,7 @@ from . import (
     attach,
     checkouts,
     completion,
+    datasets,
     files,
     models,
     objects,
@@ -32,8 +33,8 @@ from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
 VERBS = (
-    account, running, objects, top, attach, files, checkouts, sweeps, pipelines, schedules, models, workspaces, ssh,
-    completion,
+    account, running, objects, top, attach, files, datasets, checkouts, sweeps, pipelines, schedules, models,
+    workspaces, ssh, completion,
 )  # fmt: skip
 
 

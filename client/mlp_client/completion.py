@@ -30,7 +30,7 @@ if (( $+aliases[mlp] )); then unalias mlp; functions[mlp]={function}; fi  # zsh 
 SCRIPTS = {"bash": BASH, "zsh": ZSH}
 NAMED = {  # by the argument's name in the help
     "JOB": "jobs", "SWEEP": "sweeps", "PIPELINE": "pipelines", "FILE|PIPELINE": "pipelines", "SCHEDULE": "schedules",
-    "MODEL": "models", "APP": "apps", "WORKSPACE": "workspaces", "JOB[/PATH]": "jobs",
+    "MODEL": "models", "APP": "apps", "WORKSPACE": "workspaces", "JOB[/PATH]": "jobs", "DATASET": "datasets",
 }  # fmt: skip
 OFFERED, PATIENCE_S = 100, 0.0
 WORDS = "words"  # what the scripts ask for

@@ -12,7 +12,7 @@ import time
 import zipfile
 from urllib.parse import quote
 
-from . import automation, objects, running, shown
+from . import automation, datasets, objects, running, shown
 from .connection import Rest
 from .texts import tr
 from .transfer.errors import DAMAGED, INTERRUPTED, LOCAL, REFUSED, Failure, Trouble
@@ -76,8 +76,12 @@ def declare(command) -> None:
 # --- models -------------------------------------------------------------------------------------------------------
 def create_model(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Make a model and wait until it is ready. Raises Failure where it does not load."""
-    source = options.source if options.source.startswith(("home/", "jobs/")) else f"jobs/{options.source}"
-    fields = {"name": options.name, "src": source, "title": options.title, "tenant": options.tenant}
+    fields = {
+        "name": options.name,
+        "src": datasets.source_of(options.source),
+        "title": options.title,
+        "tenant": options.tenant,
+    }
     fields["requirements"] = running.packages_of(options) or None
     fields["environment"] = options.environment
     model = rest.send("POST", "models", {key: value for key, value in fields.items() if value is not None}).json()

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from . import chart, files, models, objects, pipelines, profiles, running, sending
+from . import chart, datasets, files, models, objects, pipelines, profiles, running, sending
 from .checkout import Checkout
 from .connection import Connection, Rest
 from .definitions import Definition
@@ -147,6 +147,13 @@ class Platform:
             dir=folder, name=name, title=title, replace=False, follow=False, all=False, jobs=4, quiet=True
         )
         return files.push(self.rest, options, self.note)
+
+    def create_dataset(self, name: str, source: str, title: str | None = None) -> dict[str, Any]:
+        """Make a dataset of the output of a job (`prepare/data`), or of what was uploaded (`home/data`), and wait until
+        it is copied. Raises Failure.
+        """
+        options = argparse.Namespace(name=name, source=source, title=title, tenant=None)
+        return datasets.create_dataset(self.rest, options, self.note)
 
     def pull(self, dataset: str, folder: str = "") -> dict[str, Any]:
         """Fetch a dataset. Raises Failure."""

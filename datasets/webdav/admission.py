@@ -116,6 +116,9 @@ def shared_datasets(holder: Holder, owner: str = "") -> list[tuple[str, str]]:
 
 def must_be_creating(row: Dataset | None) -> None:
     """Raise HttpError 409 unless the dataset's files may change; those of `.home` (None) always may."""
+    if row is not None and row.src and row.state == "creating":
+        text = "the dataset is being copied from %(src)s; nothing is uploaded to it"
+        raise HttpError(409, Message(text, src=row.src), field="state")
     if row is not None and row.state != "creating":
         raise HttpError(
             409,

@@ -18,10 +18,11 @@ import re
 import uuid
 from contextlib import suppress
 
+from jobs.artifacts.finished import finished_job
 from jobs.models import Job, LoggedModel
-from kernel import storage
+from kernel import copying, storage
 from kernel.errors import Refused
-from models_app import copying, lifecycle
+from models_app import lifecycle
 from models_app.models import Model, ModelVersion, RegisteredModel, State
 
 from . import registered
@@ -43,7 +44,7 @@ def files_of(user, source: str, run_id: str = "") -> Files:
     """Return where the files of a source are. Raises Refused for a source of the platform's own that is not there."""
     if OWN.match(source):
         kind, job_name, _path = copying.parse(source)
-        job = lifecycle.finished_job(user, job_name) if kind == "jobs" else None
+        job = finished_job(user, job_name) if kind == "jobs" else None
         return Files(origin=lifecycle.measured(user, source, job), job=job)
     if named := MODEL.fullmatch(source):
         model = _model(user, named[1])

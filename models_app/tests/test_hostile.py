@@ -10,11 +10,11 @@ from django.db import connections
 
 import runners
 from jobs.models import Job
-from kernel import storage
+from kernel import copying, storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import few
-from models_app import copying, launching, lifecycle, reconcile
+from models_app import launching, lifecycle, reconcile
 from models_app.models import Model
 from resources import tcc
 from runners.tests.helpers import end_of, spec
@@ -123,11 +123,11 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
         finally:
             connections.close_all()
 
-    monkeypatch.setattr("models_app.copying._open_files", slowly)
+    monkeypatch.setattr("kernel.copying._open_files", slowly)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(copy)
         assert begun.wait(LIMIT_S)
-        monkeypatch.setattr("models_app.copying._open_files", real)
+        monkeypatch.setattr("kernel.copying._open_files", real)
         launching.copy(model.pk)
         model.refresh_from_db()
         assert not model.copied

@@ -89,7 +89,7 @@ class TestCreate:
         assert create(bob).name == "net"
 
     def test_any_other_integrity_error_is_raised_as_it_is(self, create, alice, monkeypatch):
-        monkeypatch.setattr("models_app.copying.size", lambda source: -1)
+        monkeypatch.setattr("kernel.copying.size", lambda source: -1)
         with pytest.raises(IntegrityError, match="model_size"):
             create(alice)
 
@@ -112,7 +112,7 @@ class TestCreate:
         assert not ResourceRequest.objects.exists()
 
     def test_a_source_that_is_removed_meanwhile_is_refused(self, create, alice, monkeypatch):
-        monkeypatch.setattr("models_app.copying.origin", lambda user, src: storage.home_dir(user) / "gone")
+        monkeypatch.setattr("kernel.copying.origin", lambda user, src: storage.home_dir(user) / "gone")
         refusal = r"^src: home/net\.bin cannot be read, or its path contains a symbolic link$"
         with pytest.raises(Refused, match=refusal):
             create(alice)

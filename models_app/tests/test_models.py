@@ -15,10 +15,10 @@ import pytest
 from django.utils import timezone
 
 import runners
-from kernel import storage
+from kernel import copying, storage
 from kernel.tests.nats_tools import until
 from mlp.tests.tiers import few
-from models_app import copying, reconcile
+from models_app import reconcile
 from models_app.models import Model
 from resources.models import Tenant
 
@@ -200,7 +200,7 @@ def test_a_file_that_shrinks_during_the_copy_counts_with_its_read_size(uploaded,
         os.truncate(home / "net" / "w.bin", 1000)
         return read(file, count)
 
-    monkeypatch.setattr("models_app.copying.os.read", shrinking)
+    monkeypatch.setattr("kernel.copying.os.read", shrinking)
     assert copying.copy(home / "net", target, 5000) == {
         "w.bin": {"size": 1000, "sha256": hashlib.sha256(b"x" * 1000).hexdigest()}
     }

@@ -17,11 +17,10 @@ from aiops.intake.follow import Follower
 from aiops.models import FollowedFile
 from jobs.artifacts import files
 from jobs.models import Job
-from kernel import storage
+from kernel import copying, storage
 from kernel.errors import Refused
 from mlp.operators.tests.admin_world import put
 from mlp.tests.tiers import later
-from models_app import copying
 from operations.backup.tree import Tree
 from runners.tests import exchanging
 

@@ -15,11 +15,11 @@ import pytest
 
 from conftest import Api
 from jobs.models import Job
-from kernel import storage
+from kernel import copying, storage
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few, later
-from models_app import copying, launching
+from models_app import launching
 from models_app.models import Model
 from runners.tests import exchanging
 
@@ -168,7 +168,7 @@ def test_files_without_number_are_counted_and_make_no_model(as_alice, workspace,
     page = as_alice.call("get", "users/alice/jobs/fit/artifacts?limit=2&offset=19")
     assert [row["path"] for row in page.json()] == ["file19", "good.txt"]
     assert page["X-Total-Count"] == "21"
-    monkeypatch.setattr("models_app.copying.MAX_FILES", 20)
+    monkeypatch.setattr("kernel.copying.MAX_FILES", 20)
     assert "at most 20 files" in as_alice.refused("post", "users/alice/models", {"name": "net", "src": "jobs/fit"})
 
 

@@ -1,4 +1,4 @@
-"""The source of a model, and the copy of its files. Used by lifecycle and launching; holds no lock.
+"""The source of a model or a dataset, and the copy of its files. Holds no lock.
 
 The owner may change a source meanwhile, so paths are opened folder by folder by file descriptors and never through a
 link: only regular files are copied.
@@ -11,12 +11,12 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kernel import disk, names, storage
-from kernel.errors import Refused
-from kernel.messages import Message
+from . import disk, names, storage
+from .errors import Refused
+from .messages import Message
 
 PIECE = 1 << 20
 CHANGED = Message("the files changed while they were being copied")
@@ -49,32 +49,39 @@ def origin(user: str, src: str) -> Path:
     return base / path
 
 
-def size(source: Path) -> int:
-    """Return the bytes in the regular files of the source. Raises OSError; Refused where there are too many."""
-    total = 0
+def size(source: Path, most: int | None = None) -> int:
+    """Return the bytes in the regular files of the source. Raises OSError; Refused where there are more than `most`
+    files, MAX_FILES without it.
+    """
+    total, limit = 0, MAX_FILES if most is None else most
     for number, (_path, file) in enumerate(_open_files(source)):
-        if number >= MAX_FILES:
-            raise Refused("must have at most %(limit)s files", field="src", limit=MAX_FILES)
+        if number >= limit:
+            raise Refused("must have at most %(limit)s files", field="src", limit=limit)
         total += os.fstat(file).st_size
     return total
 
 
-def copy(source: Path, target: Path, size: int) -> dict[str, dict]:
+def copy(
+    source: Path, target: Path, size: int, *, summed: bool = True, copied: Callable[[int], object] = lambda _: None,
+    left_out: Callable[[str], object] = lambda _: None,
+) -> dict[str, dict]:  # fmt: skip
     """Copy all regular files to `target`, atomically: to a folder beside it, which is then renamed.
 
     `size` bytes are reserved for them: a job that is still running may make a file longer meanwhile, with holes by any
-    length at once. Returns {path: {"size", "sha256"}}. An existing `target` is replaced. Raises OSError; Refused where
-    there are more bytes than `size`, and DiskFull.
+    length at once. `copied` is called with the bytes copied so far, after each MiB; what it raises ends the copy.
+    `left_out` is called with the path of what is no regular file, or whose name is not UTF-8. An existing `target` is
+    replaced. Returns {path: {"size", "sha256"}} where it is `summed`. Raises OSError; Refused where there are more
+    bytes than `size`, and DiskFull.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     checksums, left = {}, size
     try:
         side.mkdir(mode=0o755)
-        for path, file in _open_files(source):
+        for path, file in _open_files(source, left_out):
             place = side / path
             place.parent.mkdir(parents=True, exist_ok=True)
-            digest, count = hashlib.sha256(), 0
+            digest, before = hashlib.sha256(), left
             with place.open("xb") as out:
                 while piece := os.read(file, PIECE):
                     left -= len(piece)
@@ -82,11 +89,13 @@ def copy(source: Path, target: Path, size: int) -> dict[str, dict]:
                         raise Refused(CHANGED)
                     disk.require(len(piece))
                     out.write(piece)
-                    digest.update(piece)
-                    count += len(piece)
+                    if summed:
+                        digest.update(piece)
+                    copied(size - left)
                 out.flush()
                 os.fsync(out.fileno())
-            checksums[path] = {"size": count, "sha256": digest.hexdigest()}
+            if summed:
+                checksums[path] = {"size": before - left, "sha256": digest.hexdigest()}
         storage.remove_tree(target)
         side.rename(target)
     finally:
@@ -100,12 +109,12 @@ def sweep(target: Path) -> None:
         storage.remove_tree(rest)
 
 
-def _open_files(source: Path) -> Iterator[tuple[str, int]]:
+def _open_files(source: Path, left_out: Callable[[str], object] = lambda _: None) -> Iterator[tuple[str, int]]:
     """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn."""
     with _folder(source.parent) as parent:
         info = os.stat(source.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
-            yield from _open_file(parent, source.name, source.name)
+            yield from _open_file(parent, source.name, source.name, left_out)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         top = os.open(source.name, flags, dir_fd=parent)
@@ -117,21 +126,27 @@ def _open_files(source: Path) -> Iterator[tuple[str, int]]:
             if is_workspace and folder == ".":
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
             folders.sort()
+            for name in folders:
+                if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                    left_out(os.path.normpath(os.path.join(folder, name)))
             for filename in sorted(filenames):
-                yield from _open_file(handle, filename, os.path.normpath(os.path.join(folder, filename)))
+                yield from _open_file(handle, filename, os.path.normpath(os.path.join(folder, filename)), left_out)
     finally:
         os.close(top)
 
 
-def _open_file(folder: int, name: str, path: str) -> Iterator[tuple[str, int]]:
+def _open_file(folder: int, name: str, path: str, left_out: Callable[[str], object]) -> Iterator[tuple[str, int]]:
     try:
         path.encode()
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except (OSError, UnicodeEncodeError):  # a link, a device, removed meanwhile, or a name that is not UTF-8
+        left_out(path)
         return
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):
             yield path, file
+        else:
+            left_out(path)
     finally:
         os.close(file)
 

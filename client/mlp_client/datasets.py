@@ -1,0 +1,62 @@
+"""`dataset`: make datasets of outputs, list and delete them. `push` and `pull` send and fetch files."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from urllib.parse import quote
+
+from . import automation, objects, shown
+from .connection import Rest
+from .texts import tr
+from .transfer.errors import REFUSED, Failure
+from .transfer.progress import size
+
+LOOK_EVERY_S = 0.5
+
+
+def declare(command) -> None:
+    """Add the verbs."""
+    datasets = command.group("dataset", tr("make datasets of outputs, list and delete them"))
+    parser = datasets(
+        "create", create_dataset, tr("make a dataset of the output of a job, and wait until it is copied")
+    )
+    parser.add_argument("name", metavar="DATASET", help=tr("letters a to z and dots"))
+    parser.add_argument("source", metavar="JOB[/PATH]", help=tr("output of a job; home/PATH is what was uploaded"))
+    parser.add_argument("--title", help=tr("what pages call it"))
+    parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
+    automation.add_list(datasets, list_datasets)
+    automation.add_removal(datasets, "datasets", "DATASET", tr("delete a dataset"), has_trash=True)
+
+
+def source_of(given: str) -> str:
+    """Return what REST calls a source: `jobs/` may be left out."""
+    return given if given.startswith(("home/", "jobs/")) else f"jobs/{given}"
+
+
+def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
+    """Make a dataset and wait until it is ready. Raises Failure where its files cannot be copied."""
+    fields = {"name": options.name, "src": source_of(options.source), "title": options.title, "tenant": options.tenant}
+    row = rest.send("POST", "datasets", {key: value for key, value in fields.items() if value is not None}).json()
+    while row["state"] == "creating":
+        time.sleep(LOOK_EVERY_S)
+        row = rest.get(f"datasets/{quote(options.name, safe='')}")
+    if row["state"] != "ready":
+        raise Failure(REFUSED, tr("dataset {name}: {reason}", name=options.name, reason=row["reason"]))
+    options.show = lambda row: shown.line(
+        tr("{name}: {value}", name=row["name"], value=f"{row['state']}  {size(row['size'])}  {row['src']}")
+    )
+    return row
+
+
+def list_datasets(rest: Rest, options: argparse.Namespace, say) -> list:
+    """Return the newest datasets. Raises Failure."""
+    columns = (
+        (tr("NAME"), lambda row: row["name"]),
+        (tr("STATE"), lambda row: row["state"]),
+        (tr("SIZE"), lambda row: size(row["size"])),
+        (tr("AGE"), lambda row: objects.age(row["created"])),
+        (tr("SOURCE"), lambda row: row.get("src") or "-"),
+    )
+    options.show = lambda rows: shown.table(rows, columns)
+    return rest.rows("datasets", options.limit)

@@ -1,0 +1,152 @@
+"""Datasets that are made of files which are here already: a job's output, or a folder of `.home` (`Dataset.src`).
+
+The files are copied in the background, in place of an upload; the size is measured first, and reserved as a declared
+one is. A copy that was killed begins again. Apps above register what they say of their kind of source (`apps.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from django.utils import timezone
+
+from kernel import after_commit, broker, copying, disk, storage
+from kernel.errors import Refused
+from kernel.messages import Message
+from kernel.singleton import Holder
+
+from . import lifecycle
+from .models import Dataset, State
+
+MAX_FILES = 1_000_000
+AGAIN_MS = 1000
+TOUCHED_EVERY_S = 1.0
+WAITS = Message("the job of its source has not exited yet")
+NAMED = 5  # of what is left out
+
+
+class Source(NamedTuple):
+    """What an app says of the objects of its kind: whether the one of a name may be copied from (raises Refused), and
+    whether its files may still change by themselves.
+    """
+
+    require: Callable[[Any, str], object]
+    may_still_write: Callable[[Any, str], bool]
+
+
+class _Ended(Exception):
+    """The dataset is not being created any more: its owner has cancelled."""
+
+
+_sources: dict[str, Source] = {}
+
+
+def register(kind: str, source: Source) -> None:
+    """Say what allows a copy of this kind of source."""
+    _sources[kind] = source
+
+
+def create(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Dataset:
+    """Create a dataset of the files of `jobs/{job}`, `jobs/{job}/{path}` or `home/{path}`, which are copied next.
+
+    Raises Refused, which names the field; DiskFull; Fault, with nothing stored, when the task queue is not available.
+    """
+    size = _measured(user, src)
+    broker.require()
+    return lifecycle.create_dataset(user=user, name=name, size=size, src=src, title=title, tenant=tenant, by=by)
+
+
+def _measured(user, src: str) -> int:
+    """Return the bytes of the source's files. Raises Refused where it has none, DiskFull."""
+    kind, name, _path = copying.parse(src)
+    if kind in _sources:
+        _sources[kind].require(user, name)
+    try:
+        size = copying.size(copying.origin(user.username, src), MAX_FILES)
+    except OSError:
+        raise Refused("%(src)s cannot be read, or its path contains a symbolic link", field="src", src=src)
+    if not size:
+        raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
+    disk.require(size)
+    return size
+
+
+def job_of(row: Dataset) -> str:
+    """Return the name of the job whose output the dataset was copied from; "" for any other."""
+    kind, _slash, rest = row.src.partition("/")
+    return rest.partition("/")[0] if kind == "jobs" else ""
+
+
+def copy(pk: int, follow: bool = True) -> None:
+    """Copy the files, unless another worker does: a copy may take longer than the time after which it is sent again."""
+    alone = Holder(lifecycle.copying_of(pk))
+    if alone.hold():
+        try:
+            _copy(pk, follow)
+        finally:
+            alone.release()
+
+
+def _copy(pk: int, follow: bool) -> None:
+    row = Dataset.objects.select_related("user").filter(pk=pk, state=State.CREATING).exclude(src="").first()
+    if row is None:
+        return
+    kind, name, _path = copying.parse(row.src)
+    if kind in _sources and _sources[kind].may_still_write(row.user, name):
+        lifecycle.note_wait(pk, WAITS)
+        if follow:
+            after_commit.enqueue("datasets.copy", pk, queue="files", delay_ms=AGAIN_MS)
+        return
+    target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
+    try:
+        copying.sweep(target)
+        origin = copying.origin(row.user.username, row.src)
+        lifecycle.declare_again(pk, copying.size(origin, MAX_FILES))
+        row.refresh_from_db(fields=["size"])
+        copying.copy(origin, target, row.size, summed=False, copied=_Progress(row), left_out=left_out)
+    except _Ended:
+        return
+    except (Refused, disk.DiskFull, OSError) as problem:
+        refused = not isinstance(problem, OSError)
+        reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
+        lifecycle.fail(pk, reason, by="copy")
+        return
+    lifecycle.complete_copy(pk, left_out.reason())
+
+
+class _LeftOut:
+    """Counts what is not copied, and remembers the first names."""
+
+    def __init__(self):
+        self.count, self.names = 0, []
+
+    def __call__(self, path: str) -> None:
+        self.count += 1
+        if len(self.names) < NAMED:
+            self.names.append(path.encode(errors="backslashreplace").decode())
+
+    def reason(self) -> Message | str:
+        if not self.count:
+            return ""
+        names = ", ".join([*self.names, *(["…"] if self.count > NAMED else [])])
+        text = "left out, as links and the like and names that are not UTF-8 are: %(count)s (%(names)s)"
+        return Message(text, count=self.count, names=names)
+
+
+class _Progress:
+    """Writes down, at most once a second, how far the copy is. Raises _Ended when nobody wants it any more."""
+
+    def __init__(self, row: Dataset):
+        self.row, self.written = row, 0.0
+
+    def __call__(self, copied: int) -> None:
+        now = time.monotonic()
+        if now - self.written < TOUCHED_EVERY_S:
+            return
+        self.written, row = now, self.row
+        wanted = Dataset.objects.filter(pk=row.pk, state=State.CREATING)
+        if not wanted.update(progress=min(100 * copied // max(row.size, 1), 99), touched=timezone.now()):
+            raise _Ended
+        after_commit.changed(row.user.username, "dataset", row.name, moving=True)

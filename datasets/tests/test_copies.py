@@ -1,0 +1,209 @@
+"""Datasets made of files that are on the platform already: a job's output, or a folder of `.home`."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from datasets import copies, lifecycle, reconcile
+from datasets.models import Dataset
+from jobs.models import Job
+from kernel import storage
+from kernel.singleton import Holder
+from mlp.operators.tests.admin_world import put
+from mlp.tests.page_world import visible_text
+from mlp.tests.tiers import few
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DATASETS = "users/alice/datasets"
+
+
+@pytest.fixture
+def prepared(alice, home):
+    """A finished job with an output, among it what is the platform's."""
+    folder = storage.job_dir("alice", "prepare")
+    for path, content in {"clean/a.csv": b"x\n1\n", "clean/deep/b.csv": b"y\n22\n", "log/0.log": b"no"}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return put(Job, alice, "prepare", "finished")
+
+
+def rom() -> int:
+    return Tenant.objects.get(name="default").rom_inuse
+
+
+def files_of(name: str) -> dict[str, bytes]:
+    folder = storage.dataset_dir("alice", name)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def litter() -> list[str]:
+    return [path.name for path in storage.dataset_dir("alice", "clean").parent.glob(".*.part")]
+
+
+def test_the_output_of_a_job_becomes_a_dataset(as_alice, prepared, tasks):
+    made = as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare", "title": "Clean, June"})
+    assert (made.status_code, made.json()["state"], made.json()["size"]) == (201, "creating", 9)
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["progress"], row["stored"], row["src"]) == ("ready", 100, 9, "jobs/prepare")
+    assert files_of("clean") == {"clean/a.csv": b"x\n1\n", "clean/deep/b.csv": b"y\n22\n"}, "without the job's log"
+    assert rom() == 9
+    version = as_alice.call("get", f"{DATASETS}/clean/versions").json()[0]
+    assert (version["number"], version["files"], version["size"]) == (1, 2, 9)
+    assert len(version["sha256"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("src", "holds"),
+    [("jobs/prepare/clean", {"a.csv", "deep/b.csv"}), ("jobs/prepare/clean/a.csv", {"a.csv"}), ("home/raw", {"c"})],
+)
+def test_a_part_of_an_output_and_a_folder_of_home_do_too(as_alice, prepared, home, tasks, src, holds):
+    (home / "raw").mkdir()
+    (home / "raw" / "c").write_bytes(b"c")
+    as_alice.call("post", DATASETS, {"name": "clean", "src": src})
+    tasks.run()
+    assert set(files_of("clean")) == holds
+    assert as_alice.call("get", f"{DATASETS}/clean").json()["state"] == "ready"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    few([
+        ({"src": "jobs/prepare", "size": 4}, "src: give either a size or a source"),
+        ({}, "size:"),
+        ({"src": "jobs/none"}, "src: you have no job named none"),
+        ({"src": "jobs/busy"}, "src: the job busy is running"),
+        ({"src": "jobs/prepare/no"}, "src: jobs/prepare/no does not exist"),
+        ({"src": "jobs/prepare/empty"}, "src: jobs/prepare/empty has no files"),
+        ({"src": "jobs/prepare/link"}, "src:"),
+        ({"src": "home/../bob"}, "src:"),
+        ({"src": "/etc"}, "src: must be jobs/{job}"),
+        ({"src": 7}, "src:"),
+    ], 5),
+)  # fmt: skip
+def test_what_cannot_be_copied_is_refused_and_nothing_is_made(as_alice, alice, prepared, body, says):
+    put(Job, alice, "busy", "running")
+    folder = storage.job_dir("alice", "prepare")
+    (folder / "empty").mkdir()
+    (folder / "link").symlink_to("/etc")
+    assert as_alice.refused("post", DATASETS, {"name": "clean", **body}).startswith(says)
+    assert not Dataset.objects.exists()
+    assert rom() == 0
+
+
+def test_of_another_users_job_nothing_is_copied(as_bob, bob, prepared):
+    assert as_bob.refused("post", "users/bob/datasets", {"name": "mine", "src": "jobs/prepare"}).startswith("src: you")
+
+
+def test_more_than_the_tenant_has_is_refused(as_alice, prepared):
+    Tenant.objects.update(rom=8)
+    assert "rom" in as_alice.refused("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    assert not Dataset.objects.exists()
+
+
+def test_nothing_is_uploaded_to_what_is_copied_and_its_owner_cancels(as_alice, prepared, tasks):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    for report in ({"state": "creating", "progress": 5}, {"state": "ready", "progress": 100}):
+        assert "copied from jobs/prepare" in as_alice.refused("put", f"{DATASETS}/clean/heartbeat", report)
+    assert as_alice.call("put", f"{DATASETS}/clean/heartbeat", {"state": "error", "progress": 0}).status_code == 200
+    tasks.run()
+    assert as_alice.call("get", f"{DATASETS}/clean").json()["state"] == "error"
+    assert files_of("clean") == {}
+
+
+def test_a_cancel_ends_a_copy_that_is_under_way(as_alice, alice, prepared, tasks, monkeypatch):
+    monkeypatch.setattr(copies, "TOUCHED_EVERY_S", 0)
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    read = os.read
+
+    def cancelled(file, count):
+        if Dataset.objects.get().state == "creating":
+            lifecycle.end_upload(user=alice, name="clean", by="alice")
+        return read(file, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kernel.copying.os.read", cancelled)
+        tasks.run()
+    assert Dataset.objects.get().state == "error"
+    assert (files_of("clean"), litter()) == ({}, [])
+
+
+def test_a_copy_that_was_killed_begins_again(as_alice, prepared, tasks, monkeypatch):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+
+    def killed(*_arguments, **_options):
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kernel.copying.storage.remove_tree", killed)  # what a kill leaves stays
+        with pytest.raises(SystemExit):
+            tasks.run()
+    assert litter()
+    reconcile.run()
+    assert tasks.queue == [], "it may still be under way"
+    Dataset.objects.update(touched=timezone.now() - timedelta(days=2))
+    reconcile.run()
+    tasks.run()
+    assert (Dataset.objects.get().state, litter()) == ("ready", [])
+    assert len(files_of("clean")) == 2
+
+
+def test_what_is_deleted_while_it_is_copied_leaves_nothing(as_alice, prepared, tasks):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    row = Dataset.objects.get()
+    copy = Holder(lifecycle.copying_of(row.pk))
+    assert copy.hold()  # another worker
+    as_alice.call("put", f"{DATASETS}/clean/heartbeat", {"state": "error", "progress": 0})
+    as_alice.call("delete", f"{DATASETS}/clean?trash=0")
+    tasks.queue.clear()
+    lifecycle.erase(row.pk)
+    assert Dataset.objects.get().state == "deleting", "it waits for the copy to end"
+    copy.release()
+    tasks.run()
+    assert not Dataset.objects.exists()
+    assert rom() == 0
+
+
+def test_a_source_that_is_gone_or_has_grown_is_the_reason(as_alice, prepared, tasks):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare/clean"})
+    storage.remove_tree(storage.job_dir("alice", "prepare") / "clean")
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["reason"]) == ("error", "jobs/prepare/clean does not exist")
+
+
+def test_what_is_left_out_is_said(as_alice, prepared, tasks):
+    """Links lead out of the output, or double it; nobody is to miss them later."""
+    folder = storage.job_dir("alice", "prepare")
+    (folder / "latest.csv").symlink_to("clean/a.csv")
+    (folder / "all").symlink_to("clean")
+    os.mkfifo(folder / "pipe")
+    Path(os.fsdecode(bytes(folder / "clean") + b"/\xff.csv")).write_bytes(b"x")
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert row["state"] == "ready"
+    assert set(files_of("clean")) == {"clean/a.csv", "clean/deep/b.csv"}
+    assert all(name in row["reason"] for name in ("latest.csv", "all", "pipe", "clean/\\udcff.csv", "4 ("))
+
+
+def test_the_pages_lead_from_the_output_to_the_dataset(as_alice, alice_client, prepared, tasks):
+    page = alice_client.get("/jobs/prepare").content.decode()
+    assert "/datasets?src=jobs/prepare#new" in page
+    form = alice_client.get("/datasets?src=jobs/prepare").content.decode()
+    assert 'value="jobs/prepare"' in form
+    assert 'value="prepare"' in form, "the name that is proposed"
+    wrong = alice_client.post("/datasets", {"name": "clean", "src": "jobs/none"})
+    assert (wrong.status_code, "you have no job named none" in wrong.content.decode()) == (400, True)
+    assert 'value="jobs/none"' in wrong.content.decode(), "what was typed stays"
+    assert alice_client.post("/datasets", {"name": "clean", "src": "jobs/prepare"}).status_code == 302
+    tasks.run()
+    shown = alice_client.get("/datasets/clean").content.decode()
+    assert "Copied from jobs/prepare" in " ".join(visible_text(shown).split())
+    assert 'href="/jobs/prepare"' in shown
