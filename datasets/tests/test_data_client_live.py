@@ -378,7 +378,6 @@ def test_an_interrupt_is_reported_in_one_line(client, tmp_path, service):
     assert "Traceback" not in err
 
 
-@pytest.mark.long
 def test_the_clients_memory_does_not_grow_with_the_file(client, tmp_path):
     folder = tmp_path / "huge"
     folder.mkdir()
