@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import dramatiq
 import hypothesis
 import pytest
+from _pytest import runner
 from channels.layers import channel_layers
 from django.conf import settings
 from django.core.cache import cache
@@ -30,6 +31,7 @@ from accounts.models import User
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
+from kernel.frames import with_room
 from mlp.tests import chromium, handlers, servers, template
 from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
@@ -98,6 +100,12 @@ def pytest_collection(session):
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Run a test as pytest does, with room for the calls of Django below those of pytest."""
+    return with_room(runner.pytest_runtest_protocol, item, nextitem)
 
 
 @pytest.hookimpl(trylast=True)  # after the order was made random, where that is asked for

@@ -127,6 +127,7 @@ def test_groups_are_found_wherever_the_provider_writes_them(corp, settings, clai
     assert browser.name == "annamuller"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("groups", few([{"x": {}}, [1, 2], 5, None, True, [[]], [], ""], 3))
 def test_a_claim_that_no_rule_needs_keeps_nobody_out(corp, settings, groups):
     corp.says({**ANNA, "groups": groups})
@@ -321,6 +322,7 @@ def test_a_rotated_key_is_fetched(corp):
     assert browser.name == "annamuller"
 
 
+@pytest.mark.long
 def test_a_provider_that_is_down_or_silent_is_named_and_passwords_work(corp, settings, monkeypatch, alice):
     monkeypatch.setattr(oidc, "TIMEOUT_S", (0.5, 0.5))
     oidc.forget()

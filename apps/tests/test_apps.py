@@ -145,6 +145,7 @@ def test_lost_messages_are_recovered(deploy, tasks, ready):
     assert infer(app, [0]) == [1]
 
 
+@pytest.mark.long
 def test_deactivation_releases_everything(as_alice, deploy, ready, until):
     ready(deploy())
     assert as_alice.call("put", "users/alice").status_code == 200

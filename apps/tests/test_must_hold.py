@@ -190,6 +190,7 @@ LOOP = "while True:\n    pass\n"
 GREEDY = "held = []\nwhile True:\n    held.append(bytearray(b'x' * (8 << 20)))\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("text", "words"), few([(LOOP, "did not answer within 3 s"), (GREEDY, "emory")], 1))
 def test_a_model_that_fails_at_start_ends_in_error_without_side_effects(
     deploy, ready, until, adder, settings, text, words

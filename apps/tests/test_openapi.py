@@ -27,6 +27,7 @@ from apps import keys
 from apps.models import Application
 from mlp.tests.page_world import visitor
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 from .conftest import NAMES, bearer_of
 from .test_serving import serving
@@ -134,7 +135,7 @@ def test_what_the_application_refuses_is_not_described(served, kind):
 
 # --- through the gateway -----------------------------------------------------------------------------------------
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("public", [later(False), True])
 def test_a_running_application_answers_as_it_describes(front, deploy, ready, alice, public):
     app = ready(deploy(next(NAMES), public=public))
     address = f"{front}/alice/{app.name}"

@@ -213,7 +213,7 @@ def test_it_sleeps_while_nobody_asks_and_the_next_request_waits_for_it(serve, ca
     assert uptime["failures"] == 0
 
 
-@pytest.mark.parametrize("own", [True, False])
+@pytest.mark.parametrize("own", [later(True), False])
 def test_a_crash_is_not_felt(serve, calls, until, own):
     app = serve(2, min=2, max=2, target=4)
     ask = calls(app)
@@ -276,6 +276,7 @@ def generation_of(app: Application) -> int:
     return Application.objects.get(pk=app.pk).generation
 
 
+@pytest.mark.long
 def test_what_does_not_fit_waits_and_says_why(serve, calls, until, as_alice, default_tenant):
     Tenant.objects.update(cpu=0.2)
     app = serve(1, min=1, max=3, target=1)

@@ -104,6 +104,7 @@ def test_a_revoked_token_is_refused_though_the_route_is_cached(app, alice):
     assert asked(token)[0] == 403
 
 
+@pytest.mark.long
 def test_its_port_is_not_reused_while_the_route_may_be_cached(app, alice, tasks, monkeypatch):
     monkeypatch.setattr(lifecycle, "PLACE_REMEMBERED_S", 3.0)
     began = time.monotonic()

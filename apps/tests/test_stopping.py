@@ -235,6 +235,7 @@ def test_stopping_while_it_moves_stops_both_runs(up, as_alice, models, until):
     assert (moved["model_name"], moved["state"]) == ("addtwo", "error")
 
 
+@pytest.mark.long
 def test_what_does_not_fit_now_is_queued_and_says_who_uses_the_resources(up, deploy, as_alice, until, alice, bob):
     app = up()
     Tenant.objects.update(ram=700)

@@ -112,6 +112,7 @@ def test_a_pipeline_of_a_file_is_stored_again_run_and_approved(client):
     assert "no such file" in client.refused("pipeline", "run", "none.yaml", code=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "choice"),
     [("sweep", "cancel"), later("pipeline", "detach"), later("sweep", "detach"), later("pipeline", "cancel")],

@@ -13,6 +13,7 @@ import pytest
 from client.tests.platform_user import joined
 from client.tests.test_client_ignoring import git, write
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 
 pytestmark = pytest.mark.e2e
 
@@ -119,7 +120,7 @@ def test_the_exit_code_is_that_of_the_job(client):
     assert "takes no arguments" in client.refused("whoami", "--", "x", code=2)
 
 
-@pytest.mark.parametrize(("choice", "left"), [("cancel", "error"), ("detach", "running")])
+@pytest.mark.parametrize(("choice", "left"), [("cancel", "error"), later("detach", "running")])
 def test_an_interrupt_cancels_or_detaches(client, choice, left):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     process = client.start("run", "wait.py", "--on-interrupt", choice)

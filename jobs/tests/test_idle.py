@@ -205,6 +205,7 @@ def test_a_policy_out_of_range_is_refused(as_staff, as_alice, wrong):
     assert Tenant.objects.get(name="default").idle_gpu_minutes is None
 
 
+@pytest.mark.long
 def test_the_shims_own_samples_are_read(submit, until, policy):
     job = until(submit("import time\ntime.sleep(600)"), "running")
     lasted = wait_for(lambda: idle.idle_for(job, "cpu", 50, timezone.now()))

@@ -93,6 +93,7 @@ def test_what_is_known_of_workers_alone_is_shown_with_the_reason(submit, until, 
     assert "the cluster is away" in visible_text(visitor(alice).get("/jobs/fit/processes"))
 
 
+@pytest.mark.long
 def test_those_that_use_the_most_are_listed(submit, until, as_alice, monkeypatch):
     monkeypatch.setattr(processes, "LISTED", 1)
     script = "import subprocess, sys, time\nhold = 'import time; x = b\"x\" * (96 << 20); time.sleep(600)'\n"

@@ -155,6 +155,7 @@ def test_a_process_of_the_database_that_hangs_does_not_hold_its_own_connection(m
         cursor.execute("SELECT 7")
 
 
+@pytest.mark.long
 def test_valkey_is_not_asked_again_while_it_hangs(settings, listener, monkeypatch):
     host, port = listener.getsockname()
     settings.REDIS_URL = f"redis://{host}:{port}/0"

@@ -52,6 +52,7 @@ def refusal(place: Path) -> str:
     return words.strip()
 
 
+@pytest.mark.long
 def test_a_whole_folder_needs_only_the_package(folder):
     assert find(folder) == ("transformers", folder / "config.json")
     assert refusal(folder).startswith("the package transformers is missing: name transformers in the model's packages")

@@ -273,6 +273,7 @@ def test_what_cannot_be_taken_is_reported(world, alice, settings, tmp_path):
     assert world.take("--experiments", "dig*")["complete"]
 
 
+@pytest.mark.long
 def test_artifacts_beyond_the_quota_are_named_and_come_with_the_next_call(world, alice, default_tenant):
     run = world.run("0", "large")
     world.bob.call("post", "registered-models/create", name="churn")  # its version is made before the files are there

@@ -49,6 +49,7 @@ def export(world, alice, monkeypatch, tmp_path):  # noqa: F811
     return call
 
 
+@pytest.mark.long
 def test_a_webhook_is_named_until_one_of_its_address_is_there(world, export, alice, monkeypatch):  # noqa: F811
     mine, secret = Mlflow(accounts.token_of(alice)), "a server does not give out its secret; create it again"
     world.bob.call("post", "webhooks", **HOOK, secret="s")
@@ -63,6 +64,7 @@ def test_a_webhook_is_named_until_one_of_its_address_is_there(world, export, ali
     assert world.take()["complete"]
 
 
+@pytest.mark.long
 def test_objects_of_an_experiment_that_are_not_kept_are_named(world, monkeypatch):  # noqa: F811
     digits = world.experiment("digits")
     of_digits = [{"dataset_id": "d-1", "name": "questions"}, {"dataset_id": "d-2", "name": "b"}]
@@ -174,6 +176,7 @@ def test_links_and_deep_folders_of_an_output_are_exported_or_named(world, export
     assert sent == dict.fromkeys(("ckpt/newest.pt", "ckpt/step9.pt", "last.pt"), b"weights")
 
 
+@pytest.mark.long
 def test_times_of_runs_are_those_of_the_server_or_named(world, alice, monkeypatch):  # noqa: F811
     digits, real = world.experiment("digits"), Source.runs
     given = {

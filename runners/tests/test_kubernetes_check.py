@@ -196,6 +196,7 @@ def test_the_probe_runs_a_job(complete_cluster, configured, live_gateway):
     assert complete_cluster.store.list("jobs") == []
 
 
+@pytest.mark.long
 def test_each_image_of_jobs_is_listed_and_tried(complete_cluster, configured, live_gateway):
     images = {"cuda": "registry.test/cuda:1", "torch": f"registry.test/torch@sha256:{'a' * 64}"}
     complete_cluster.node.bad_images["registry.test/cuda:1"] = ("InvalidImageName", "no such image")

@@ -175,6 +175,7 @@ def test_an_old_resource_version_is_410(cluster, configured):
         list(api.watch(api.core.list_namespaced_pod, "1", "", 5))
 
 
+@pytest.mark.long
 def test_a_stream_ends_at_its_time_out(cluster, configured):
     api = Cluster(configured())
     version = str(cluster.store.version)

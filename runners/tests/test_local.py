@@ -238,6 +238,7 @@ def test_it_stops_with_a_signal_that_the_script_may_handle(runner, tmp_path):
     assert runner.poll("job-1-1") == status
 
 
+@pytest.mark.long
 def test_it_kills_a_script_that_ignores_the_signal(runner, tmp_path):
     code = f"{WAITS}open('asked', 'w')\nwhile True: signal.pause()"
     runner.start(spec(tmp_path, code))

@@ -47,6 +47,7 @@ def test_a_thousand_uploads_wait_for_the_data_service(path):
     asyncio.run(busy())
 
 
+@pytest.mark.long
 def test_a_thousand_requests_wait_for_the_web_server(path, settings, tmp_path):
     settings.WEB_ADDRESS = path
     (tmp_path / "busy.py").write_text("application = print\n")

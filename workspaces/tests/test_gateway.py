@@ -124,6 +124,7 @@ def test_pages_of_other_origins_cannot_act(lab, alice, visitor):
         assert mine.at(f"{lab.path}/x", headers=link).status_code == 200
 
 
+@pytest.mark.long
 def test_a_log_out_at_the_platform_ends_the_login(lab, alice, visitor, until):
     mine = visitor(alice)
     mine.page(f"{lab.path}/lab")

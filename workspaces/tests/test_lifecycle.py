@@ -186,6 +186,7 @@ def test_one_that_crashes_fails_and_one_that_is_ended_from_outside_starts_again(
     assert as_alice.call("delete", f"users/alice/workspaces/{row.name}").status_code == 200
 
 
+@pytest.mark.long
 def test_without_free_resources_it_is_queued(service, create, settle, as_alice, alice, until):
     tcc.set_capacity(name="default", by="test", cpu=0.15, ram=1000, gpu=0)
     first, second = create(), create()

@@ -188,6 +188,7 @@ def test_when_clocks_are_changed_no_night_is_reported(shop, hours):  # noqa: F81
     assert found() == []
 
 
+@pytest.mark.long
 def test_a_night_that_is_much_louder_is_reported(shop):  # noqa: F811
     remember((1, 2, 3), 120)
     night()
@@ -233,6 +234,7 @@ def test_what_was_loud_is_remembered_for_the_next_nights(shop):  # noqa: F811
     assert (BASE + NIGHT) // 60 in hours
 
 
+@pytest.mark.long
 def test_a_silence_each_night_is_reported_once_and_stays_regular(shop):  # noqa: F811
     rate = TemplateRate.objects.get(template_id=BEAT)
     rate.state["before"] = [[BASE - DAY, -60]]

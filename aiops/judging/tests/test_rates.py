@@ -138,6 +138,7 @@ def test_what_is_usual_is_no_anomaly(shop):
     assert found() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", few(["ends", "restarts"], 1))
 def test_a_workload_that_ends_has_no_silent_templates(shop, what):
     usual(range(10))
@@ -175,6 +176,7 @@ def test_bursts_with_short_breaks_are_one_anomaly(shop):
     assert (found(), Alert.objects.count()) == ([("often", RETRY)], 1)
 
 
+@pytest.mark.long
 def test_after_nobody_counted_nothing_is_told_until_lines_have_arrived(shop):
     """As after a restart of the platform: the heartbeat arrives late, and the shippers' backlog at once."""
     usual(range(60, 90), BEAT)
@@ -183,6 +185,7 @@ def test_after_nobody_counted_nothing_is_told_until_lines_have_arrived(shop):
     assert found() == []
 
 
+@pytest.mark.long
 def test_a_clock_that_is_set_back_or_ahead_is_no_storm(shop):
     usual(range(30))
     rates.advance(at(40_000_000))

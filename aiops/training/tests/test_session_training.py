@@ -38,6 +38,7 @@ def send(number: int, ago_s: int, texts: list[str]) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_training_learns_the_sessions_that_the_service_judges(served, tasks, alice, settings):
     settings.AIOPS_TRAINING_PARAMETERS = TINY
     settings.AIOPS_SESSION_QUIET_S = 60

@@ -118,6 +118,7 @@ def test_a_schedule_means_the_newest_and_a_pipeline_keeps_it(make, as_alice, scr
     assert "there is no environment none" in as_alice.refused("post", "users/alice/pipelines", bad)
 
 
+@pytest.mark.long
 def test_the_pages_make_show_try_again_and_delete_a_version(client, alice, settled, wheels, home):  # noqa: F811
     client.force_login(alice)
     page = client.get("/environments/named").content.decode()

@@ -176,6 +176,7 @@ def test_what_cannot_be_used_says_why(make, script, as_alice, as_bob, tasks):
     assert refused("slow") == "environment: slow@1 is still being installed; it can be used once it is ready"
 
 
+@pytest.mark.long
 def test_a_failed_installation_names_the_package_and_can_be_tried_again(make, as_alice, wheels, settled):
     row = make("hues\nstripes==9")
     assert (row["state"], row["failed_package"]) == ("failed", "stripes==9")

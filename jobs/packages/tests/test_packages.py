@@ -106,7 +106,7 @@ def test_two_jobs_at_once_share_one_installation(submit, until, monkeypatch):
     assert log() == log("second")
 
 
-@pytest.mark.parametrize("encoding", [later("utf-8-sig"), "utf-16"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", later("utf-16")])
 def test_a_file_is_read_by_its_byte_order_mark_as_pip_reads_it(submit, until, home, encoding):
     (home / "requirements.txt").write_bytes("colours==1.0\r\n".encode(encoding))
     until(submit(USES, requirements="", find_requirements=True), "finished")
@@ -153,6 +153,7 @@ def test_a_later_job_finds_what_has_been_added_to_the_index(submit, until, wheel
     assert log("second").startswith("3.0 True")
 
 
+@pytest.mark.long
 def test_a_file_beside_the_script_is_read_from_the_jobs_code(submit, until, home):
     (home / "requirements.txt").write_text("colours==1.0\n-r more.txt\n")
     (home / "more.txt").write_text("hues  # a comment\n")

@@ -170,6 +170,7 @@ def run(code: str, **environment: str) -> str:
 DISABLED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_SDK_DISABLED": "true"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("given", [later({}), DISABLED], ids=["not set", "disabled"])
 def test_nothing_is_loaded_while_traces_are_off(given):
     assert run(LOADED, **given) == "[]"

@@ -104,6 +104,7 @@ def test_messages_on_the_topic_are_stored_once(running, ingesting, topic, readin
     assert len(calls) >= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("low", [disk.Free(0, 1 << 20), disk.Free(1 << 40, 0)], ids=["bytes", "inodes"])
 def test_messages_stay_on_the_topic_until_the_disk_has_room(running, ingesting, topic, reading, monkeypatch, low):  # noqa: F811
     """Of what it has not taken nothing is acknowledged, so that the next look finds it."""

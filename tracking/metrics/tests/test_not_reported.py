@@ -67,6 +67,7 @@ def test_mlflow_shows_what_was_reported_at_its_time(as_alice, alice, running, in
     assert mlflow.call("get", "runs/get", run_id=run)["run"]["data"]["metrics"] == history[-1:]
 
 
+@pytest.mark.long
 def test_the_csv_and_a_model_have_what_was_reported(as_alice, alice, client, running, until, ingesting):  # noqa: F811
     """By each way that a script reports: this platform's own, and MLflow's."""
     as_alice.call("post", URL, {"epoch": 4, "loss": 0.25, "progress": 1, "reported": ["loss"]})
