@@ -31,11 +31,11 @@ from accounts.models import User
 from apps.models import PORTS
 from kernel import broker as kernel_broker
 from kernel import storage
-from kernel.frames import with_room
 from mlp.tests import chromium, handlers, servers, template
 from mlp.tests.attacks import is_attack
 from mlp.tests.emptying import empty_database
 from mlp.tests.forgetting import forget
+from mlp.tests.frames import with_room
 from mlp.tests.patience import rest
 from mlp.tests.slow import is_slow
 from resources.models import Tenant

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 
 from django.conf import settings
@@ -27,7 +26,7 @@ def main() -> None:
         _ = settings.MLP_ROOT  # reads the settings: an error in them is reported in one line
     except (ImproperlyConfigured, OSError) as problem:
         sys.exit(f"settings: {problem}")
-    import_module("kernel.frames").with_room(execute_from_command_line, sys.argv)
+    execute_from_command_line(sys.argv)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ from django.db.models.signals import post_migrate
 from django.urls import register_converter
 from django.utils.translation import gettext_lazy as _
 
-from . import frames
-
 
 class Segment:
     """A path converter for one part of a path, up to a slash or the colon of a `name:verb`."""
@@ -40,7 +38,6 @@ class KernelConfig(AppConfig):
         register_converter(AnyPath, "anypath")
         # django_fsm's signals can be imported only after the models
         import_module("kernel.models").listen()
-        frames.give_threads_room()
         post_migrate.connect(import_module("kernel.stored").make_triggers, sender=self, dispatch_uid="kernel.stored")
         # What has been imported by now stays to the end: no collection looks at it again, also not the one at the exit.
         # The settings had turned them off, for the same reason.

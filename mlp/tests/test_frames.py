@@ -1,16 +1,14 @@
-"""Calls at any depth cost no memory mapping of their own."""
+"""What gives the tests room for their calls: at no depth does a call map memory."""
 
 from __future__ import annotations
 
 import _thread
 import resource
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
 import pytest
 
-from kernel import frames
+from mlp.tests import frames
 from mlp.tests.patience import LIMIT_S
 
 CALLS = 1000
@@ -46,28 +44,9 @@ def plainly(function):
     return found.get(timeout=LIMIT_S)
 
 
-class Own(threading.Thread):
-    """A thread as Dramatiq's, with a `run` of its own."""
-
-    def run(self):
-        self.found = most_faults()
-
-
 def test_a_loop_of_calls_maps_no_memory_at_any_depth():
     assert plainly(most_faults) >= CALLS, "each call at some depth, else this test shows nothing"
     assert frames.with_room(most_faults) < CALLS / 2
-
-
-def test_threads_have_room_whoever_begins_them():
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(most_faults).result() < CALLS / 2
-    own = Own()
-    own.start()
-    own.join(LIMIT_S)
-    assert own.found < CALLS / 2
-    before = threading.Thread.start
-    frames.give_threads_room()
-    assert threading.Thread.start is before, "once is enough"
 
 
 def test_what_is_called_gets_its_arguments_and_its_failure_comes_back():
