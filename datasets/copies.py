@@ -44,7 +44,7 @@ _sources: dict[str, Source] = {}
 
 
 def register(kind: str, source: Source) -> None:
-    """Say what allows a copy of this kind of source."""
+    """Add what allows a copy of this kind of source."""
     _sources[kind] = source
 
 

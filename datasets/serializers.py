@@ -39,12 +39,12 @@ class DatasetIn(StrictSerializer):
     user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
 
-    def validate(self, attrs):
-        if "src" in attrs and "size" in attrs:
+    def to_internal_value(self, data):
+        self.fields["size"].required = not (isinstance(data, dict) and "src" in data)
+        fields = super().to_internal_value(data)
+        if "src" in fields and "size" in fields:
             raise Refused("give either a size or a source", field="src")
-        if "src" not in attrs and "size" not in attrs:
-            raise serializers.ValidationError({"size": [self.fields["size"].error_messages["required"]]})
-        return attrs
+        return fields
 
 
 class DatasetHeartbeatIn(StrictSerializer):

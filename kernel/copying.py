@@ -127,8 +127,9 @@ def _open_files(source: Path, left_out: Callable[[str], object] = lambda _: None
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
             folders.sort()
             for name in folders:
-                if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
-                    left_out(os.path.normpath(os.path.join(folder, name)))
+                with contextlib.suppress(OSError):  # removed meanwhile
+                    if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                        left_out(os.path.normpath(os.path.join(folder, name)))
             for filename in sorted(filenames):
                 yield from _open_file(handle, filename, os.path.normpath(os.path.join(folder, filename)), left_out)
     finally:

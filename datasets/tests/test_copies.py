@@ -15,7 +15,7 @@ from jobs.models import Job
 from kernel import storage
 from kernel.singleton import Holder
 from mlp.operators.tests.admin_world import put
-from mlp.tests.page_world import visible_text
+from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
 from resources.models import Tenant
 
@@ -110,8 +110,8 @@ def test_more_than_the_tenant_has_is_refused(as_alice, prepared):
 def test_nothing_is_uploaded_to_what_is_copied_and_its_owner_cancels(as_alice, prepared, tasks):
     as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
     for report in ({"state": "creating", "progress": 5}, {"state": "ready", "progress": 100}):
-        assert "copied from jobs/prepare" in as_alice.refused("put", f"{DATASETS}/clean/heartbeat", report)
-    assert as_alice.call("put", f"{DATASETS}/clean/heartbeat", {"state": "error", "progress": 0}).status_code == 200
+        assert "copied from jobs/prepare" in as_alice.refused("put", f"{DATASETS}/clean:heartbeat", report)
+    assert as_alice.call("put", f"{DATASETS}/clean:heartbeat", {"state": "error", "progress": 0}).status_code == 200
     tasks.run()
     assert as_alice.call("get", f"{DATASETS}/clean").json()["state"] == "error"
     assert files_of("clean") == {}
@@ -159,7 +159,7 @@ def test_what_is_deleted_while_it_is_copied_leaves_nothing(as_alice, prepared, t
     row = Dataset.objects.get()
     copy = Holder(lifecycle.copying_of(row.pk))
     assert copy.hold()  # another worker
-    as_alice.call("put", f"{DATASETS}/clean/heartbeat", {"state": "error", "progress": 0})
+    as_alice.call("put", f"{DATASETS}/clean:heartbeat", {"state": "error", "progress": 0})
     as_alice.call("delete", f"{DATASETS}/clean?trash=0")
     tasks.queue.clear()
     lifecycle.erase(row.pk)
@@ -175,7 +175,7 @@ def test_a_source_that_is_gone_or_has_grown_is_the_reason(as_alice, prepared, ta
     storage.remove_tree(storage.job_dir("alice", "prepare") / "clean")
     tasks.run()
     row = as_alice.call("get", f"{DATASETS}/clean").json()
-    assert (row["state"], row["reason"]) == ("error", "jobs/prepare/clean does not exist")
+    assert (row["state"], row["reason"]) == ("error", "src: jobs/prepare/clean does not exist")
 
 
 def test_what_is_left_out_is_said(as_alice, prepared, tasks):
@@ -193,17 +193,17 @@ def test_what_is_left_out_is_said(as_alice, prepared, tasks):
     assert all(name in row["reason"] for name in ("latest.csv", "all", "pipe", "clean/\\udcff.csv", "4 ("))
 
 
-def test_the_pages_lead_from_the_output_to_the_dataset(as_alice, alice_client, prepared, tasks):
-    page = alice_client.get("/jobs/prepare").content.decode()
-    assert "/datasets?src=jobs/prepare#new" in page
-    form = alice_client.get("/datasets?src=jobs/prepare").content.decode()
+def test_the_pages_lead_from_the_output_to_the_dataset(alice, prepared, tasks):
+    browser = visitor(alice)
+    assert "/datasets?src=jobs/prepare#new" in browser.get("/jobs/prepare").content.decode()
+    form = browser.get("/datasets?src=jobs/prepare").content.decode()
     assert 'value="jobs/prepare"' in form
     assert 'value="prepare"' in form, "the name that is proposed"
-    wrong = alice_client.post("/datasets", {"name": "clean", "src": "jobs/none"})
-    assert (wrong.status_code, "you have no job named none" in wrong.content.decode()) == (400, True)
+    wrong = browser.post("/datasets", {"name": "clean", "src": "jobs/none"})
+    assert (wrong.status_code, "you have no job named none" in wrong.content.decode()) == (403, True)
     assert 'value="jobs/none"' in wrong.content.decode(), "what was typed stays"
-    assert alice_client.post("/datasets", {"name": "clean", "src": "jobs/prepare"}).status_code == 302
+    assert browser.post("/datasets", {"name": "clean", "src": "jobs/prepare"}).status_code == 302
     tasks.run()
-    shown = alice_client.get("/datasets/clean").content.decode()
-    assert "Copied from jobs/prepare" in " ".join(visible_text(shown).split())
-    assert 'href="/jobs/prepare"' in shown
+    page = browser.get("/datasets/clean")
+    assert "Copied from jobs/prepare" in " ".join(visible_text(page).split())
+    assert 'href="/jobs/prepare"' in page.content.decode()

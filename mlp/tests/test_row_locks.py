@@ -51,9 +51,9 @@ NUMBERS = itertools.count(1)
 # Public functions of a life cycle that lock no row: they read, or are one statement, or are called with the lock held.
 LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
-    datasets: {"create_dataset", "give_away"},
+    datasets: {"create_dataset", "give_away", "copying_of"},
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
-    models_app: {"request_id", "create_model", "measured", "add_model", "finished_job", "announce_versions"}
+    models_app: {"request_id", "create_model", "measured", "add_model", "announce_versions"}
     | {"require_no_version", "require_unserved", "checked"},
     apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"} | {"require_startable"},
     dataset_trash: {"require_free", "in_use"},
@@ -153,6 +153,10 @@ def of_datasets() -> Iterator[Case]:
         ("erase", "deleting", lambda row: datasets.erase(row.pk)),
         ("recount", "creating", lambda row: datasets.recount(row.pk)),
         ("set_notes", "ready", lambda row: datasets.set_notes(user=row.user, name=row.name, notes="x")),
+        ("note_wait", "creating", lambda row: datasets.note_wait(row.pk, "x")),
+        ("declare_again", "creating", lambda row: datasets.declare_again(row.pk, 0)),
+        ("complete_copy", "creating", lambda row: datasets.complete_copy(row.pk)),
+        ("complete_copy: cancelled", "error", lambda row: datasets.complete_copy(row.pk)),
     ]:
         row = dataset(state=state)
         yield verb, row, lambda call=call, row=row: call(row)

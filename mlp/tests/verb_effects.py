@@ -61,6 +61,17 @@ EFFECTS = {
         "erase": Effect("gone", "cancelled", groups="dataset.pk, pages"),
         "recount": Effect("creating", "tried", groups="dataset.pk"),
         "set_notes": Effect("ready", "tried", groups="pages", fields="notes"),
+        "note_wait": Effect("creating", "tried", groups="dataset.pk", fields="reason"),
+        "declare_again": Effect("creating", "tried"),
+        "complete_copy": Effect(
+            "ready",
+            "confirmed",
+            tasks="datasets.checksum@files",
+            groups="dataset.pk, pages",
+            fields="progress",
+            history="complete by copy",
+        ),
+        "complete_copy: cancelled": Effect("error", "tried"),
     },
     jobs: {
         "heartbeat": Effect("running", "tried", groups="job.pk, pages, often", fields="progress, progress_source"),

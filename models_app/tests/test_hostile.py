@@ -112,10 +112,10 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
     begun, goes_on = threading.Event(), threading.Event()
     real = copying._open_files
 
-    def slowly(source):
+    def slowly(source, *rest):
         begun.set()
         assert goes_on.wait(LIMIT_S)
-        yield from real(source)
+        yield from real(source, *rest)
 
     def copy():
         try:

@@ -31,6 +31,8 @@ def main(folder: str, requirements: str) -> int:
     options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
     options.append("--no-user")  # access(2), by which pip would choose, says under Landlock that nothing is writable
     code = subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
+    if code < 0:  # by a signal: of want of memory, perhaps. The run ends by it, too, which gives the reason
+        os.kill(os.getpid(), -code)
     if code == 0:
         installed = sorted(
             {
