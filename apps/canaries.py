@@ -25,6 +25,7 @@ from runners import owned
 
 from . import rollouts, runs
 from .models import Application, Rollout, State
+from .second_runs import locked_run
 
 Phase = Rollout.Phase
 OPTIONS = ("max_errors_percent", "max_p95_ms", "sticky")
@@ -78,7 +79,7 @@ def is_planned(app: Application, rollout: Rollout) -> bool:
 
 def begin(pk: int, run_name: str, address: str, alias: str) -> None:
     """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned."""
-    with rollouts.locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
             return
         if is_planned(app, rollout):
@@ -104,7 +105,7 @@ def advance(rollout: Rollout, alias: str) -> None:
     if rollout.step + 1 >= len(steps):
         rollouts.switch(rollout.pk, rollout.run_name, rollout.address, alias)
         return
-    with rollouts.locked_rollout(rollout.pk) as (app, row):
+    with locked_run(Rollout, rollout.pk) as (app, row):
         if row is not None and row.phase == Phase.CANARY and row.step == rollout.step:
             row.step += 1
             row.percent, row.step_since = steps[row.step]["percent"], timezone.now()
@@ -149,11 +150,10 @@ def broken_rule(plan: dict, requests: int, errors: int, p95_ms: float | None) ->
 
 def restart(pk: int, run_name: str) -> None:
     """Order another run of a canary whose run was stopped with the platform; its share stays."""
-    with rollouts.locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is not None and rollout.phase == Phase.CANARY and rollout.run_name == run_name:
             runs.end(app, run_name, runs.Outcome.RESTARTED)
             rollouts.order_run(app, rollout)
-            rollout.address = ""
             rollout.save()
 
 

@@ -51,7 +51,7 @@ from . import (
     request_rates,
     rollouts,
     runs,
-    switching,
+    second_runs,
     trash,
 )  # fmt: skip
 from .models import Application, State
@@ -220,7 +220,7 @@ def _canary_traffic(app: Application) -> request_rates.Traffic | None:
     rollout = getattr(app, "rollout", None)
     if rollout is None or rollout.phase != rollouts.Phase.CANARY:
         return None
-    return request_rates.read_run(switching.as_rolled_out(rollout))
+    return request_rates.read_run(second_runs.as_application(rollout))
 
 
 def _shell(text: str) -> str:

@@ -53,7 +53,21 @@ class AppRun(models.Model):
         return ((self.ended or timezone.now()) - self.ready).total_seconds() if self.ready else 0.0
 
 
-class Rollout(models.Model):
+class SecondRun(models.Model):
+    """A run of an application beside its own one, with resources of its own: a rollout's or a replica's."""
+
+    run_name = models.CharField(_("run"), max_length=64, blank=True)
+    reserved = models.BooleanField(_("resources reserved"), default=False)
+    reason = ReasonField(_("reason"), blank=True)
+    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        abstract = True
+
+
+class Rollout(SecondRun):
     """The move of an application to another model, or to a new process of the same one. Written only through
     apps.rollouts, under the application's lock.
 
@@ -82,19 +96,13 @@ class Rollout(models.Model):
         "models_app.Model", on_delete=models.PROTECT, related_name="rollouts", verbose_name=_("model")
     )
     phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
-    run_name = models.CharField(_("run"), max_length=64, blank=True)
     slot = models.PositiveSmallIntegerField(null=True, blank=True)  # which files its run writes
-    reserved = models.BooleanField(_("resources reserved"), default=False)
-    reason = ReasonField(_("reason"), blank=True)
-    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
-    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     may_restart = models.BooleanField(_("restart if there is no room for two"), default=False, db_default=False)
     by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
     address = models.CharField(_("address"), max_length=300, blank=True, default="", db_default="")  # of a canary
     percent = models.PositiveSmallIntegerField(_("percent of the requests"), null=True, blank=True)
     step = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the plan; the last that was begun
     step_since = models.DateTimeField(null=True, blank=True)
-    created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         db_table = "app_rollout"
@@ -105,7 +113,7 @@ class Rollout(models.Model):
         return f"{self.app} > {self.model}"
 
 
-class Replica(models.Model):
+class Replica(SecondRun):
     """One more run of an application that has several. Written only through apps.replicas, under the application's
     lock.
 
@@ -127,15 +135,9 @@ class Replica(models.Model):
     phase = models.CharField(_("phase"), max_length=10, choices=Phase.choices)
     slot = models.PositiveSmallIntegerField()  # which files its run writes
     generation = models.PositiveIntegerField()
-    run_name = models.CharField(_("run"), max_length=64, blank=True)
     address = models.CharField(_("address"), max_length=300, blank=True)
-    reserved = models.BooleanField(_("resources reserved"), default=False)
-    reason = ReasonField(_("reason"), blank=True)
-    ordered = models.DateTimeField(_("run ordered"), null=True, blank=True)
     ready_since = models.DateTimeField(_("ready since"), null=True, blank=True)
-    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     failures = models.PositiveSmallIntegerField(_("failures"), default=0)
-    created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
         db_table = "app_replica"

@@ -105,6 +105,8 @@ FILES = (
         "request_rates",
         "rollouts",
         "scaling",
+        "second_launching",
+        "second_runs",
         "sleeping",
         "slots",
         "switching",
