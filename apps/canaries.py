@@ -23,7 +23,7 @@ from kernel.messages import Message
 from kernel.models import record_change
 from runners import owned
 
-from . import rollouts, runs
+from . import rollouts, runs, second_runs
 from .models import Application, Rollout, State
 from .second_runs import locked_run
 
@@ -84,11 +84,10 @@ def begin(pk: int, run_name: str, address: str, alias: str) -> None:
             return
         if is_planned(app, rollout):
             runs.come_up(app, run_name)
-            rollout.phase, rollout.address = Phase.CANARY, address
+            rollout.share(address)
             if rollout.percent is None:
                 rollout.step, rollout.percent = 0, app.canary["steps"][0]["percent"]
                 _record(app, rollout, rollout.by or alias)
-            rollout.step_since = timezone.now()
             rollout.save()
             return
     rollouts.switch(pk, run_name, address, alias)
@@ -153,7 +152,7 @@ def restart(pk: int, run_name: str) -> None:
     with locked_run(Rollout, pk) as (app, rollout):
         if rollout is not None and rollout.phase == Phase.CANARY and rollout.run_name == run_name:
             runs.end(app, run_name, runs.Outcome.RESTARTED)
-            rollouts.order_run(app, rollout)
+            second_runs.order(app, rollout, rollout.model)
             rollout.save()
 
 

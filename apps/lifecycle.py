@@ -293,16 +293,20 @@ def _end_others(app: Application) -> None:
         rollout.delete()
         return
     runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
-    rollout.phase, rollout.not_before, rollout.percent = Rollout.Phase.ENDING, None, None
+    rollout.end(None)
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk)
 
 
 def _end_replicas(app: Application) -> None:
     """Stop the other runs of a locked application (apps.scaling)."""
-    for run_name in Replica.objects.filter(app=app).values_list("run_name", flat=True):
-        runs.end(app, run_name, runs.Outcome.STOPPED)
-    if Replica.objects.filter(app=app).update(phase=Replica.Phase.ENDING, not_before=_when_forgotten()):
+    rows = list(Replica.objects.filter(app=app).order_by("pk"))
+    for replica in rows:
+        runs.end(app, replica.run_name, runs.Outcome.STOPPED)
+        if replica.phase != Replica.Phase.ENDING:
+            replica.drain(_when_forgotten())
+            replica.save()
+    if rows:
         after_commit.enqueue("apps.scale", app.pk)
 
 

@@ -74,7 +74,7 @@ def order(pk: int, count: int) -> bool:
         missing = count - 1 - len(current)
         ended = _replace(app, [row for row in rows if row.generation != app.generation], current, count - 1)
         for _number in range(missing):
-            _start(app, Replica(app=app, slot=slots.free(app), generation=app.generation, phase=Phase.WAITING))
+            _start(app, Replica(app=app, slot=slots.free(app), generation=app.generation))
         for row in current:
             if missing >= 0 and row.phase == Phase.WAITING and owned.has_come(row.not_before):
                 _start(app, row)
@@ -121,11 +121,9 @@ def _start(app: Application, replica: Replica) -> None:
     replica.save()
     refused = second_runs.reserve(app, replica)
     if refused is not None:
-        replica.phase, replica.reason = Phase.WAITING, Message("there is no room: %(reason)s", reason=refused.msg)
-        replica.not_before = _after(WAIT_S)
+        replica.wait(_after(WAIT_S), reason=Message("there is no room: %(reason)s", reason=refused.msg))
     else:
-        replica.phase = Phase.STARTING
-        second_runs.name_next(app, replica, app.model)
+        second_runs.order(app, replica, app.model)
     replica.save()
     _changed(app)
 
@@ -134,7 +132,7 @@ def ready(pk: int, run_name: str, address: str) -> None:
     """Record that a replica's run is up at `address`: requests go there, too."""
     with locked_run(Replica, pk, run_name=run_name) as (app, replica):
         if replica is not None and replica.phase == Phase.STARTING:
-            replica.phase, replica.address, replica.ready_since = Phase.READY, address, timezone.now()
+            replica.up(address)
             replica.save()
             runs.come_up(app, run_name)
             tcc.confirm(id=second_runs.resources_id(replica), applier=APPLIER)
@@ -159,8 +157,7 @@ def lose(pk: int, run_name: str, reason: str, requested: bool = False) -> None:
 def _wait_again(replica: Replica, reason: str) -> None:
     """Let a replica without a run wait for its next one."""
     pause = BACKOFF_S[min(replica.failures, len(BACKOFF_S)) - 1] if reason else 0
-    replica.phase, replica.run_name, replica.address, replica.ready_since = Phase.WAITING, "", "", None
-    replica.reason, replica.not_before = reason, _after(pause)
+    replica.wait(_after(pause), reason=reason)
     second_runs.release(replica)
     replica.save()
 
@@ -194,7 +191,7 @@ def take_over(pk: int, run_name: str, reason: str) -> bool:
 def _drain(app: Application, replica: Replica) -> None:
     """Send no more requests to a replica; it ends when it has answered those that it has."""
     runs.end(app, replica.run_name, runs.Outcome.SCALED_IN)
-    replica.phase, replica.not_before = Phase.ENDING, _after(REMEMBERED_S)
+    replica.drain(_after(REMEMBERED_S))
     replica.save()
     _changed(app)
 

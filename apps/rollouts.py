@@ -66,7 +66,7 @@ def move(
                 after_commit.enqueue("apps.launch", app.pk)
             _serve(app, target, by)
         else:
-            rollout = Rollout(app=app, model=target, phase=Phase.WAITING, may_restart=may_restart, by=by)
+            rollout = Rollout(app=app, model=target, may_restart=may_restart, by=by)
             _start(app, rollout, by)
     return app
 
@@ -172,7 +172,7 @@ def follow(pk: int, by: str, again: bool = False) -> None:
         if not app.run_name or app.asleep:
             _serve(app, target, by)
             return
-        _start(app, Rollout.objects.create(app=app, model=target, phase=Phase.WAITING), by)
+        _start(app, Rollout.objects.create(app=app, model=target), by)
 
 
 def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again: bool) -> bool:
@@ -199,23 +199,16 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
     refused = second_runs.reserve(app, rollout)
     if refused is None:
         rollout.slot = slots.free(app)
-        order_run(app, rollout)
+        second_runs.order(app, rollout, rollout.model)
     elif app.may_restart or rollout.may_restart:
-        rollout.phase, rollout.run_name = Phase.RESTARTING, app.run_name
+        rollout.restart(app.run_name)
     else:
-        rollout.phase = Phase.WAITING
-        rollout.reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
-        rollout.not_before = timezone.now() + timedelta(seconds=WAIT_S)
+        reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
+        rollout.wait(timezone.now() + timedelta(seconds=WAIT_S), reason=reason)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
-
-
-def order_run(app: Application, rollout: Rollout) -> None:
-    """Name the next run of a locked rollout, which the caller saves."""
-    rollout.phase = Phase.STARTING
-    second_runs.name_next(app, rollout, rollout.model)
 
 
 def switch(pk: int, run_name: str, address: str, alias: str) -> None:
@@ -255,7 +248,7 @@ def end(pk: int, run_name: str) -> None:
             return
         second_runs.release(rollout)
         if rollout.reason:
-            rollout.phase, rollout.run_name = Phase.FAILED, ""
+            rollout.fail()
             rollout.save()
         else:
             rollout.delete()
@@ -292,8 +285,7 @@ def _serve(app: Application, model: Model, by: str) -> None:
 
 
 def _end(rollout: Rollout) -> None:
-    rollout.phase, rollout.percent, rollout.address = Phase.ENDING, None, ""
-    rollout.not_before = timezone.now() + timedelta(seconds=REMEMBERED_S)
+    rollout.end(timezone.now() + timedelta(seconds=REMEMBERED_S))
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk, delay_ms=int(REMEMBERED_S * 1000))
 

@@ -68,11 +68,12 @@ def release(run: SecondRun) -> None:
         run.reserved = False
 
 
-def name_next(app: Application, run: SecondRun, model: Model) -> None:
-    """Name the next run of a row, which the caller saves."""
+def order(app: Application, run: SecondRun, model: Model) -> None:
+    """Name the next run of a row, which is starting from now on; the caller saves it."""
     app.attempt += 1
     app.save(update_fields=["attempt"])
-    run.run_name, run.ordered, run.reason, run.address = run_name_of(app), timezone.now(), "", ""
+    run.order()
+    run.run_name, run.ordered = run_name_of(app), timezone.now()
     runs.begin(app, run.run_name, model)
 
 
