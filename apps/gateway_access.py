@@ -100,7 +100,7 @@ def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
         demand.note_request(place.app_id)
         if place.asleep and demand.may_ask(place.app_id):
             after_commit.enqueue("apps.wake", place.app_id)
-    preferred = place.preferred(meta)
+    preferred = place.preferred(place.draw(meta))
     targets = [target for target in preferred if target.base != failed]
     targets = targets or [target for target in place.targets if target.base != failed]
     return secrets.choice(targets) if targets else None

@@ -57,7 +57,7 @@ class Held:
 
     def __init__(self, connection: Connection, meta: dict[str, str], verdict: Verdict):
         self.connection, self.meta, self.waits = connection, meta, bool(meta.get(gateway_access.HELD))
-        self.verdict = verdict
+        self.verdict, self.draw = verdict, verdict.place.draw(meta)
         self.user, self.name = meta["HTTP_X_APP_USER"], meta["HTTP_X_APP_NAME"]
         self.failed = meta.get(gateway_access.FAILED, "")
 
