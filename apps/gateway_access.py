@@ -68,7 +68,7 @@ HELD = "HTTP_X_APP_HELD"  # nginx waits for the turn of the request
 class Verdict:
     """Where requests go: `admitted` of them to the place, the others may try again after `wait_s`. Without a place none
     is admitted: there is no such application, or it is not for this caller. `key` is the row of the key by which it is
-    opened, `spent`: that key has used its tokens of the day.
+    opened, `spent`: that key has used its tokens of the day; `counted`: whose requests a minute they count in.
     """
 
     place: Place | None
@@ -76,6 +76,7 @@ class Verdict:
     wait_s: int = 0
     key: int | None = None
     spent: bool = False
+    counted: str = ""
 
 
 REFUSED = Verdict(None)
@@ -145,24 +146,34 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
     if key is not None and key.app_id != place.app_id:
         key = None  # it opens another one
     if key is not None:
-        limit = (f"key:{key.pk}", key.rate)
+        subject, rate = f"key:{key.pk}", key.rate
     elif place.public and place.address_rate and not _may(caller(request), place):
-        limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
+        network = throttle.network(throttle.client_address(request))
+        subject, rate = f"app:{place.app_id}:{network}", place.address_rate
     elif place.public or _may(caller(request), place):
-        limit = ("", None)
+        subject, rate = "", None
     else:
         return REFUSED
     if _too_large(request.META, place.body_mib):
         return Verdict(place)
-    row = key.pk if key is not None else None
+    row, counted = key.pk if key is not None else None, subject if rate else ""
     if request.META.get(FAILED) or request.META.get(HELD):  # it was counted at the first try
-        return Verdict(place, times if place.balanced or not request.META.get(FAILED) else 0, key=row)
+        admitted = times if place.balanced or not request.META.get(FAILED) else 0
+        return Verdict(place, admitted, key=row, counted=counted)
     if key is not None and (wait_s := token_limits.wait_s(key)):
         return Verdict(place, wait_s=wait_s, key=row, spent=True)
-    admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
+    admitted, wait_s = request_limits.take(subject, rate, times) if rate else (times, 0)
     if key is not None and admitted:
         keys.count(key.pk, admitted)
-    return Verdict(place, admitted, wait_s, row)
+    return Verdict(place, admitted, wait_s, row, counted=counted)
+
+
+def give_back(verdict: Verdict) -> None:
+    """Let a request not count that was admitted, and then refused before it was sent to a run."""
+    if verdict.counted:
+        request_limits.give_back(verdict.counted)
+    if verdict.key is not None:
+        keys.count(verdict.key, -1)
 
 
 def _too_large(meta: Mapping[str, str], body_mib: int | None) -> bool:

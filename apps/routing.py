@@ -72,6 +72,8 @@ class Held:
         self._end(204, "204 No Content", gateway_access.headers_of(self.verdict, place, target, self.meta))
 
     def refuse(self, place: Place | None, wait_s: int) -> None:
+        if not self.failed:
+            gateway_access.give_back(self.verdict)
         verdict = Verdict(place, wait_s=wait_s)
         self._end(403, "403 Forbidden", gateway_access.headers_of_refusal(verdict, self.meta) | {"Content-Length": "0"})
 

@@ -6,16 +6,15 @@ Called by actors and by reconcile each round; no lock is held while a runner or 
 from __future__ import annotations
 
 import contextlib
-import http.client
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from kernel import after_commit, healing, outbound, sockets
+from kernel import after_commit, healing
 from kernel.locking import Missing
 from runners import owned
 
-from . import demand, launching, proof, replicas, sleeping
+from . import demand, launching, replicas, sleeping
 from .models import Application, Replica, State
 from .second_launching import SecondRuns
 
@@ -55,7 +54,9 @@ def step(pk: int, follow: bool = True) -> None:
         with contextlib.suppress(Missing):
             STEPS[replica.phase](replica)
     if figures is not None and _is_unused(app, figures):
-        if _has_work(app):  # of a visitor with a session, whose requests are not in the figures
+        if launching.has_work(
+            app.run_name, app.address
+        ):  # of a visitor with a session, whose requests are not in the figures
             demand.note_request(pk)
         else:
             with contextlib.suppress(Missing):
@@ -99,25 +100,10 @@ def _ending(replica: Replica) -> None:
     if not owned.has_come(replica.not_before):
         return
     late = owned.seconds_since(replica.not_before) > settings.APP_ANSWER_S
-    if replica.run_name and not late and replica.app.state == State.READY and _has_work(replica):
+    if not late and replica.app.state == State.READY and launching.has_work(replica.run_name, replica.address):
         return
     if not replica.run_name or owned.stop(replica.run_name, launching.STOP_GRACE_S):
         replicas.end(replica.pk, replica.run_name)
-
-
-def _has_work(replica: Replica | Application) -> bool:
-    """Return whether requests are in work at a replica or the application's own run; False where it does not say so."""
-    if not replica.address:
-        return False
-    headers = proof.headers(replica.run_name)
-    try:
-        address = sockets.parse(replica.address)
-        status, body = outbound.exchange(
-            address, "GET", proof.LOAD, headers=headers, limit_s=launching.PROBE_S, most=100
-        )
-        return status == 200 and int(body.split()[0]) > 0
-    except (OSError, ValueError, IndexError, http.client.HTTPException):
-        return False
 
 
 STEPS = {Phase.WAITING: _waiting, Phase.STARTING: RUNS.poll, Phase.READY: RUNS.poll, Phase.ENDING: _ending}

@@ -10,7 +10,9 @@ from datetime import timedelta
 from django.utils import timezone
 
 from kernel import after_commit
-from kernel.locking import locked
+from kernel.errors import Refused
+from kernel.locking import Missing, locked
+from kernel.messages import Message
 from resources import tcc
 
 from . import lifecycle, runs
@@ -51,11 +53,21 @@ def wake(pk: int, by: str) -> None:
 
 
 def wake_locked(app: Application, by: str) -> None:
-    """Start a locked application that sleeps; without free resources it is queued."""
+    """Start a locked application that sleeps; without free resources it is queued. Where `start_app` would refuse it
+    fails with that reason, so that the request which has come is refused with it, too.
+    """
     if app.state != State.READY or not app.asleep or app.run_name or app.trashed is not None:
         return
     app.wake(by=by)
     app.not_before, app.queued = None, timezone.now()
     app.save()
     tcc.withdraw(id=lifecycle.request_id(app.pk), applier=lifecycle.APPLIER)  # the settled request of its last time
-    lifecycle.reserve(app)
+    try:
+        lifecycle.require_startable(app)
+    except Missing:
+        reason = Message("its owner is not in the tenant %(tenant)s any more", tenant=app.tenant.name)
+        lifecycle.fail(app.pk, reason, by)
+    except Refused as refused:
+        lifecycle.fail(app.pk, refused.msg, by)
+    else:
+        lifecycle.reserve(app)

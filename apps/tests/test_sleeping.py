@@ -11,6 +11,8 @@ from accounts.models import User
 from accounts.tenancy import members
 from apps import demand, launching, lifecycle, places, playground, replicas, rollouts, runs, scaling, sleeping
 from apps.models import Application, AppRun, Replica, Rollout
+from datasets.webdav.gate import internal_key
+from kernel.errors import Refused
 from kernel.locking import Missing
 from models_app.models import Model
 from resources.models import Tenant
@@ -78,6 +80,33 @@ def test_who_has_left_the_tenant_gets_no_more_replicas_there(resting, alice):
         with pytest.raises(Missing):
             replicas.set_replicas(user=alice, name="calc", by="alice", **more)
     assert replicas.set_replicas(user=alice, name="calc", by="alice", max=1, target=3).target == 3
+
+
+def leave_tenant(app: Application) -> str:
+    Tenant.objects.create(name="other", cpu=8, gpu=0, ram=9000)
+    members.put(tenant="other", user="alice", role="member", by="test")
+    members.remove(tenant=app.tenant.name, user="alice", by="test")
+    return "its owner is not in the tenant default any more"
+
+
+def shrink_tenant(app: Application) -> str:
+    Tenant.objects.update(ram=100)
+    return "requested 512 MiB, but this tenant has 100 MiB"
+
+
+@pytest.mark.parametrize("change", [leave_tenant, shrink_tenant])
+def test_what_may_not_start_may_not_wake_and_says_why(resting, alice, client, change):
+    end_run(resting)
+    Application.objects.update(public=True)
+    reason = change(resting)
+    sleeping.wake(resting.pk, "test")
+    app = fresh(resting)
+    assert (app.state, app.asleep, app.reserved, reason in app.reason) == ("error", False, False, True), app.reason
+    with pytest.raises(Refused):
+        lifecycle.start_app(user=User.objects.get(pk=alice.pk), name="calc", by="alice")
+    headers = {"X-App-User": "alice", "X-App-Name": "calc", "X-Internal-Key": internal_key()}
+    answer = client.get("/internal/apps/refusal", headers=headers)
+    assert (answer.status_code, reason in answer.json()["error"]) == (503, True)
 
 
 def test_requests_of_the_playground_count(resting, alice):
