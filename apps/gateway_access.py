@@ -113,7 +113,7 @@ def headers_of(verdict: Verdict, place: Place, target: Target, meta: Mapping[str
     if target.model:
         headers["X-App-Model"] = target.model
     if verdict.key is not None:
-        headers[keys.MARK_HEADER] = keys.mark(verdict.key)
+        headers[keys.ID_HEADER] = keys.opaque_id(verdict.key)
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:

@@ -41,7 +41,7 @@ from .models import AppKey, AppKeyUse, Application
 log = logging.getLogger(__name__)
 
 PREFIX = "mlp_a"
-MARK_HEADER = "X-App-Key"  # of requests to an application: a `mark`
+ID_HEADER = "X-App-Key"  # of requests to an application: an `opaque_id`
 MAX = 100  # of one application
 CACHE_KEY, CACHE_S = "mlp:app-key:{pk}", 60
 COUNTS = "mlp:app-key-uses"  # a hash in Valkey: `{row}:{day}` > requests
@@ -81,8 +81,9 @@ def derive(row: AppKey) -> str:
     return _compose(row.pk, row.nonce)
 
 
-def mark(pk: int) -> str:
-    """Return what stands for a key in its application's process; the key cannot be made from it."""
+def opaque_id(pk: int) -> str:
+    """Return the opaque identifier of a key that its application's process gets; the key cannot be made from it."""
+    # The salt is that of the first release with identifiers, since counts are stored by them.
     return salted_hmac("apps.keys.mark", str(pk), algorithm="sha256").hexdigest()[:24]
 
 
