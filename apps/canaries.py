@@ -112,12 +112,12 @@ def advance(rollout: Rollout, alias: str) -> None:
             _record(app, row, row.by or alias)
 
 
-def set_percent(*, user, name: str, by: str, percent: int) -> Application:
+def set_percent(*, user, name: str, by: str, percent: int | None) -> Application:
     """Set the share of the requests that go to the new run; 100 ends the move. The plan's steps no longer count.
 
     Raises Missing; Refused for a share that cannot be; WrongState without a canary.
     """
-    if not 0 <= percent <= 100:
+    if percent is None or not 0 <= percent <= 100:
         raise Refused("must be from %(first)s to %(last)s", field="percent", first=0, last=100)
     with locked(Application, user=user, name=name) as app:
         rollout = lock_row(Rollout, app=app)

@@ -304,7 +304,7 @@ def change(request, name):
         "again": lambda: rollouts.again(row.pk, row.user.username, request.POST.get("may_restart") == "1"),
         "cancel": lambda: rollouts.cancel(**key),
         "canary": lambda: canaries.set_plan(**_plan(request.POST), **key),
-        "share": lambda: canaries.set_percent(percent=_number(request.POST, "percent") or 0, **key),
+        "share": lambda: canaries.set_percent(percent=_number(request.POST, "percent"), **key),
         "replicas": lambda: replicas.set_replicas(
             **read_form(request, ReplicasIn, min=int, max=int, target=int), **key
         ),
