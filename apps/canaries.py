@@ -7,7 +7,8 @@ all requests go to the new run; a rule that is broken ends it, and the applicati
     {"steps": [{"percent": 10, "minutes": 30}, {"percent": 50, "minutes": 0}], "max_errors_percent": 2,
      "max_p95_ms": 300, "sticky": "X-User-Id"}
 
-A step of 0 minutes lasts until somebody sets another share. Each verb holds the application's lock.
+A step of 0 minutes lasts until somebody sets another share. Where the tenant approves rollouts, more requests go to the
+new run only after that (apps.approvals): until then they are `proposed`. Each verb holds the application's lock.
 """
 
 from __future__ import annotations
@@ -20,10 +21,9 @@ from kernel import after_commit, trash
 from kernel.errors import Refused
 from kernel.locking import WrongState, lock_row, locked
 from kernel.messages import Message
-from kernel.models import record_change
 from runners import owned
 
-from . import rollouts, runs, second_runs
+from . import approvals, rollouts, runs, second_runs
 from .models import Application, Rollout, State
 from .second_runs import locked_run
 
@@ -32,6 +32,7 @@ OPTIONS = ("max_errors_percent", "max_p95_ms", "sticky")
 MAX_STEPS = 10
 MAX_MINUTES = 7 * 24 * 60
 MAX_MS = 3_600_000
+SHARE = ("percent", "proposed", "step_since")  # the columns of a share
 FEWEST = 20  # requests, before a rule is applied
 HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}", re.ASCII)
 
@@ -78,19 +79,39 @@ def is_planned(app: Application, rollout: Rollout) -> bool:
 
 
 def begin(pk: int, run_name: str, address: str, alias: str) -> None:
-    """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned."""
+    """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned, and
+    none before an approval that is needed.
+    """
     with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
             return
-        if is_planned(app, rollout):
+        if is_planned(app, rollout) or rollouts.is_approved(app, rollout.model):
             runs.come_up(app, run_name)
             rollout.share(address)
             if rollout.percent is None:
-                rollout.step, rollout.percent = 0, app.canary["steps"][0]["percent"]
-                _record(app, rollout, rollout.by or alias)
+                _offer(app, rollout, _shares(app)[0], rollout.by or alias)
             rollout.save()
             return
     rollouts.switch(pk, run_name, address, alias)
+
+
+def _shares(app: Application) -> list[int]:
+    """Return the shares of the plan's steps, and of what follows them."""
+    return [*(step["percent"] for step in app.canary.get("steps") or []), 100]
+
+
+def _offer(app: Application, rollout: Rollout, percent: int, by: str) -> None:
+    """Let a share of the requests go to the new run of a locked rollout, which the caller saves; more than now only
+    after an approval, where the tenant wants that.
+    """
+    if app.tenant.approves_rollouts and percent > (rollout.percent or 0):
+        rollout.percent, rollout.proposed = rollout.percent or 0, percent
+        approvals.ask(app, rollout, by)
+        return
+    rollout.percent, rollout.proposed, rollout.step_since = percent, None, timezone.now()
+    reason = Message("%(percent)s %% of the requests go to the model %(name)s", percent=percent,
+                     name=rollout.model.name)  # fmt: skip
+    approvals.record(app, by, reason)
 
 
 def advance(rollout: Rollout, alias: str) -> None:
@@ -99,17 +120,22 @@ def advance(rollout: Rollout, alias: str) -> None:
     """
     steps = rollout.app.canary.get("steps") or []
     minutes = steps[rollout.step].get("minutes", 0) if rollout.step < len(steps) else 0
+    if rollout.proposed is not None:
+        if not rollout.app.tenant.approves_rollouts:  # any more
+            approve(rollout.pk, rollout.run_name, rollout.proposed, rollout.by or alias)
+        return
     if not minutes or owned.seconds_since(rollout.step_since) < 60 * minutes:
         return
-    if rollout.step + 1 >= len(steps):
-        rollouts.switch(rollout.pk, rollout.run_name, rollout.address, alias)
-        return
     with locked_run(Rollout, rollout.pk) as (app, row):
-        if row is not None and row.phase == Phase.CANARY and row.step == rollout.step:
+        if row is None or row.phase != Phase.CANARY or row.step != rollout.step or row.proposed is not None:
+            return
+        shares = _shares(app)
+        if row.step + 1 < len(shares) - 1 or app.tenant.approves_rollouts:
             row.step += 1
-            row.percent, row.step_since = steps[row.step]["percent"], timezone.now()
-            row.save(update_fields=["step", "percent", "step_since"])
-            _record(app, row, row.by or alias)
+            _offer(app, row, shares[min(row.step, len(shares) - 1)], row.by or alias)
+            row.save(update_fields=["step", *SHARE])
+            return
+    rollouts.switch(rollout.pk, rollout.run_name, rollout.address, alias)
 
 
 def set_percent(*, user, name: str, by: str, percent: int | None) -> Application:
@@ -123,13 +149,30 @@ def set_percent(*, user, name: str, by: str, percent: int | None) -> Application
         rollout = lock_row(Rollout, app=app)
         if rollout is None or rollout.phase != Phase.CANARY:
             raise WrongState("the application has no canary now")
-        if percent < 100:
-            rollout.percent, rollout.step = percent, MAX_STEPS
-            rollout.save(update_fields=["percent", "step"])
-            _record(app, rollout, by)
+        if percent < 100 or app.tenant.approves_rollouts:
+            rollout.step = MAX_STEPS
+            _offer(app, rollout, percent, by)
+            rollout.save(update_fields=["step", *SHARE])
             return app
         found = (rollout.pk, rollout.run_name, rollout.address)
     rollouts.switch(*found, alias=by)
+    return app
+
+
+def approve(pk: int, run_name: str, percent: int, by: str) -> Application:
+    """Let the proposed share of the requests go to the new run. Raises Missing; WrongState where that run or share is
+    not proposed any more.
+    """
+    with locked_run(Rollout, pk) as (app, rollout):
+        if rollout is None or (rollout.phase, rollout.run_name, rollout.proposed) != (Phase.CANARY, run_name, percent):
+            raise WrongState("what was to be approved has changed; look at it again")
+        rollout.percent, rollout.proposed, rollout.step_since = percent, None, timezone.now()
+        rollout.save(update_fields=SHARE)
+        approvals.record(app, by, Message("approved: %(percent)s %% of the requests go to the model %(name)s",
+                                          percent=percent, name=rollout.model.name))  # fmt: skip
+        address = rollout.address
+    if percent == 100:
+        rollouts.switch(pk, run_name, address, alias=by)
     return app
 
 
@@ -154,10 +197,3 @@ def restart(pk: int, run_name: str) -> None:
             runs.end(app, run_name, runs.Outcome.RESTARTED)
             second_runs.order(app, rollout, rollout.model)
             rollout.save()
-
-
-def _record(app: Application, rollout: Rollout, by: str) -> None:
-    reason = Message("%(percent)s %% of the requests go to the model %(name)s", percent=rollout.percent,
-                     name=rollout.model.name)  # fmt: skip
-    record_change(app, transition="canary", source=app.state, target=app.state, by=by, reason=reason)
-    after_commit.changed(app.user.username, "application", app.name)

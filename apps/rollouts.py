@@ -56,6 +56,11 @@ def move(
         lock_row(Rollout, app=app)
         require_movable(app, restarts=not (model_name or follows))
         Rollout.objects.filter(app=app, phase__in=REPLACED).delete()
+        if _needs_run(app, target):
+            raise WrongState(
+                "moves to another model are approved in the tenant %(tenant)s, so the application has to be up",
+                tenant=app.tenant.name,
+            )
         if model_name or follows:
             app.served_as = app.served_name
             app.alias = alias
@@ -69,6 +74,18 @@ def move(
             rollout = Rollout(app=app, model=target, may_restart=may_restart, by=by)
             _start(app, rollout, by)
     return app
+
+
+def is_approved(app: Application, model: Model) -> bool:
+    """Return whether the tenant approves the application's move to this model (apps.approvals)."""
+    return app.tenant.approves_rollouts and model.pk != app.model_id
+
+
+def _needs_run(app: Application, model: Model) -> bool:
+    """Return whether the application cannot move to the model now since it has no run beside which the other is tried,
+    as an approval needs.
+    """
+    return is_approved(app, model) and (app.state == State.ERROR or not app.run_name or app.asleep)
 
 
 def _model_to_serve(app: Application, name: str) -> Model:
@@ -169,6 +186,8 @@ def follow(pk: int, by: str, again: bool = False) -> None:
             return
         if lock_row(Model, pk=target.pk, state=ModelState.READY) is None:  # so that it is not deleted meanwhile
             return
+        if _needs_run(app, target):
+            return  # it follows once it is up
         if not app.run_name or app.asleep:
             _serve(app, target, by)
             return
@@ -200,7 +219,7 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
     if refused is None:
         rollout.slot = slots.free(app)
         second_runs.order(app, rollout, rollout.model)
-    elif app.may_restart or rollout.may_restart:
+    elif (app.may_restart or rollout.may_restart) and not is_approved(app, rollout.model):
         rollout.restart(app.run_name)
     else:
         reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)

@@ -215,6 +215,26 @@ class RolloutOut(serializers.Serializer):
     reason = serializers.CharField(allow_blank=True)
     by = serializers.CharField(allow_blank=True, help_text="who has requested it; empty if the alias has moved")
     percent = serializers.IntegerField(allow_null=True, help_text="of a canary: its share of the requests")
+    proposed = serializers.IntegerField(allow_null=True, help_text="the share that waits for an approval, if one does")
+
+
+class ApprovalIn(StrictSerializer):
+    user = NameField(help_text="whose application it is")
+    name = NameField()
+    run = StrictString(max_length=64, help_text="of the list")
+    percent = StrictInt(min_value=1, max_value=100, help_text="of the list")
+
+
+class ProposalOut(serializers.Serializer):
+    """A step of a rollout that waits for an approval."""
+
+    user = serializers.CharField(source="app.user.username")
+    name = serializers.CharField(source="app.name")
+    serves = serializers.CharField(source="app.model.name", help_text="the model that it serves now")
+    model_name = serializers.CharField(source="model.name", help_text="the model that it moves to")
+    run = serializers.CharField(source="run_name", help_text="the run of that model")
+    now = serializers.IntegerField(source="percent", help_text="the percentage of the requests that goes there now")
+    percent = serializers.IntegerField(source="proposed", help_text="the percentage that is to be approved")
 
 
 class ReplicasOut(serializers.Serializer):

@@ -129,6 +129,7 @@ class Rollout(SecondRun):
     by = models.CharField(_("requested by"), max_length=80, blank=True, default="", db_default="")
     address = models.CharField(_("address"), max_length=300, blank=True, default="", db_default="")  # of a canary
     percent = models.PositiveSmallIntegerField(_("percent of the requests"), null=True, blank=True)
+    proposed = models.PositiveSmallIntegerField(_("percent to be approved"), null=True, blank=True)  # apps.approvals
     step = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the plan; the last that was begun
     step_since = models.DateTimeField(null=True, blank=True)
 
@@ -164,7 +165,7 @@ class Rollout(SecondRun):
     @transition(field=phase, source=[Phase.STARTING, Phase.CANARY], target=Phase.ENDING, custom=MOVED_ON)
     def end(self, until: datetime | None):
         """starting, canary > ending."""
-        self.percent, self.address, self.not_before = None, "", until
+        self.percent, self.proposed, self.address, self.not_before = None, None, "", until
 
     @transition(field=phase, source=Phase.ENDING, target=Phase.FAILED, custom=MOVED_ON)
     def fail(self):

@@ -282,9 +282,7 @@ def test_what_is_wrong_with_a_request_is_translated_to_its_end(work, english, ch
 
 
 def machines() -> list[tuple[type, FSMField]]:
-    """Return each model with a life cycle, and the field of its state."""
-    fields = [(model, field) for model in apps.get_models() for field in model._meta.fields]
-    return [(model, field) for model, field in fields if isinstance(field, FSMField)]
+    return [(row, field) for row in apps.get_models() for field in row._meta.fields if isinstance(field, FSMField)]
 
 
 def test_every_transition_has_a_refusal_message():
