@@ -5,7 +5,7 @@ time, and rules that end the move. The rollout is in the phase `canary` meanwhil
 all requests go to the new run; a rule that is broken ends it, and the application serves what it served before.
 
     {"steps": [{"percent": 10, "minutes": 30}, {"percent": 50, "minutes": 0}], "max_errors_percent": 2,
-     "max_p95_ms": 300, "sticky": "X-User-Id"}
+     "max_p95_ms": 300, "sticky": "X-User-Id", "metric": {"name": "clicks", "min": 0.1}}
 
 A step of 0 minutes lasts until somebody sets another share. Where the tenant approves rollouts, more requests go to the
 new run only after that (apps.approvals): until then they are `proposed`. Each verb holds the application's lock.
@@ -14,6 +14,7 @@ new run only after that (apps.approvals): until then they are `proposed`. Each v
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from django.utils import timezone
 
@@ -23,12 +24,14 @@ from kernel.locking import WrongState, lock_row, locked
 from kernel.messages import Message
 from runners import owned
 
-from . import approvals, rollouts, runs, second_runs
+from . import approvals, reported_metrics, rollouts, runs, second_runs
 from .models import Application, Rollout, State
+from .reported_metrics import Reported
 from .second_runs import locked_run
 
 Phase = Rollout.Phase
 OPTIONS = ("max_errors_percent", "max_p95_ms", "sticky")
+METRIC = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,49}", re.ASCII)
 MAX_STEPS = 10
 MAX_MINUTES = 7 * 24 * 60
 MAX_MS = 3_600_000
@@ -69,8 +72,22 @@ def checked(plan: dict) -> dict:
     if plan.get("sticky") and not HEADER.fullmatch(plan["sticky"]):
         raise Refused("must be the name of a header, such as X-User-Id", field="sticky")
     given = {key: plan[key] for key in OPTIONS if plan.get(key) not in (None, "")}
+    if plan.get("metric"):
+        given["metric"] = _metric(plan["metric"])
     kept = [{"percent": step["percent"], "minutes": step.get("minutes", 0)} for step in steps]
     return {"steps": kept, **given} if kept else {}
+
+
+def _metric(given: dict) -> dict:
+    """Return a rule for what callers report, with only what is set. Raises Refused."""
+    if not METRIC.fullmatch(given.get("name") or ""):
+        raise Refused("must be 1 to 50 letters, digits and . _ -, beginning with a letter", field="metric.name")
+    bounds = {field: given[field] for field in ("min", "max") if given.get(field) is not None}
+    if not bounds:
+        raise Refused("give the least mean in min, the largest in max, or both", field="metric")
+    if bounds.get("min", -reported_metrics.MOST) > bounds.get("max", reported_metrics.MOST):
+        raise Refused("must be at least the smallest number, %(least)s", field="metric.max", least=bounds["min"])
+    return {"name": given["name"], **bounds}
 
 
 def is_planned(app: Application, rollout: Rollout) -> bool:
@@ -188,6 +205,30 @@ def broken_rule(plan: dict, requests: int, errors: int, p95_ms: float | None) ->
     if longest is not None and p95_ms is not None and p95_ms > longest:
         return Message("its p95 latency was %(ms)s ms, at most %(most)s ms may be", ms=round(p95_ms), most=longest)
     return None
+
+
+def broken_metric(plan: dict, reported: Reported) -> Message | None:
+    """Return which bound of the plan the mean of what was reported of the new model breaks; None while there are too
+    few reports to say.
+    """
+    metric = plan.get("metric", {})
+    if reported.count < FEWEST:
+        return None
+    values = {"name": metric["name"], "mean": f"{reported.mean:.4g}", "count": reported.count}
+    if "min" in metric and reported.mean < metric["min"]:
+        return Message("the mean of %(name)s was %(mean)s in %(count)s reports, at least %(bound)s is needed",
+                       bound=metric["min"], **values)  # fmt: skip
+    if "max" in metric and reported.mean > metric["max"]:
+        return Message("the mean of %(name)s was %(mean)s in %(count)s reports, at most %(bound)s may be",
+                       bound=metric["max"], **values)  # fmt: skip
+    return None
+
+
+def reported_of(rollout: Rollout) -> Mapping[str, Reported] | None:
+    """Return what callers have reported in the present step of a canary; None without a canary or a metric."""
+    if rollout.phase != Phase.CANARY or not rollout.app.canary.get("metric"):
+        return None
+    return reported_metrics.read(rollout)
 
 
 def restart(pk: int, run_name: str) -> None:

@@ -11,6 +11,7 @@ checked each time.
 from __future__ import annotations
 
 import functools
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from kernel import after_commit
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import callers, demand, keys, proof, request_limits, token_limits
+from . import callers, demand, keys, proof, reported_metrics, request_limits, token_limits
 from .models import Application, State
 from .places import Place, Target, place_of
 
@@ -212,6 +213,49 @@ def refusal(request: HttpRequest) -> HttpResponse:
     for name, value in {**headers, "Content-Security-Policy": CSP}.items():
         response[name] = value
     return response
+
+
+@for_nginx
+def metric(request: HttpRequest) -> HttpResponse:
+    """Count what a caller reports of an answer, `{"model": "churnv2", "value": 1}`, while a canary is up whose plan has
+    a metric. It counts in the caller's requests a minute.
+    """
+    status, body, headers = _report(request)
+    headers |= {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
+    return JsonResponse(body, status=status, headers=headers)
+
+
+def _report(request: HttpRequest) -> tuple[int, dict, dict[str, str]]:
+    """Return status, body and headers of the answer to a report."""
+    verdict = allowed(request)
+    place = verdict.place
+    if place is None or (verdict.key is None and not _may(caller(request), place)):
+        status, message, _app = judge(request)
+        if status == 200:  # of a public application, whose callers anybody is
+            status, message = 401, _("A report needs a key of the application, or its owner's token.")
+        return status, {"error": message, "msg": message}, {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if not verdict.admitted:
+        message = _("Too many requests; try again in %(seconds)s s.") % {"seconds": verdict.wait_s}
+        return 429, {"error": message, "msg": message}, {"Retry-After": str(verdict.wait_s)}
+    try:
+        given = json.loads(request.body)
+        model, value = given.pop("model"), reported_metrics.checked(given.pop("value"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        given, model, value = {"?": ""}, "", None
+    if request.method != "POST" or given or not isinstance(model, str) or value is None:
+        message = _('Send a POST with the model that answered and a number: {"model": "%(model)s", "value": 1}')
+        message %= {"model": place.targets[0].model if place.canary and place.targets else "churnv2"}
+        return 400, {"error": message, "msg": message}, {}
+    return 200, {"counted": _count(place, model, value)}, {}
+
+
+def _count(place: Place, model: str, value: float) -> bool:
+    """Count a report; return whether it was: a canary with a metric is up, of which the model is one of the two."""
+    canary = place.canary
+    if canary is None or not canary.metric or model not in {target.model for target in place.targets}:
+        return False
+    which = reported_metrics.NEW if model == canary.target.model else reported_metrics.OLD
+    return reported_metrics.add(canary.step, which, value)
 
 
 @for_nginx

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from functools import partial
 
@@ -188,6 +189,7 @@ def application(request, name):
         "counts": row.counts,
         "steps": _steps_shown(row),
         "canary_traffic": _canary_traffic(row),
+        "reported": canaries.reported_of(row.rollout) if getattr(row, "rollout", None) else None,
         "most_replicas": replica_range.MAX,
         "most_target": replica_range.MAX_TARGET,
     }
@@ -280,7 +282,27 @@ def _plan(given) -> dict:
         "max_errors_percent": _number(given, "max_errors_percent"),
         "max_p95_ms": _number(given, "max_p95_ms"),
         "sticky": given.get("sticky", "").strip(),
+        "metric": _metric(given),
     }
+
+
+def _metric(given) -> dict | None:
+    """Return the rule for what callers report in a form, None without one. Raises Refused."""
+    name = given.get("metric", "").strip()
+    bounds = {bound: _decimal(given, f"metric_{bound}") for bound in ("min", "max")}
+    return {"name": name, **bounds} if name or any(value is not None for value in bounds.values()) else None
+
+
+def _decimal(given, name: str) -> float | None:
+    """Return the number in a field, also with a fraction; None in an empty one. Raises Refused."""
+    text = given.get(name, "").strip()
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        value = math.nan
+    if value is not None and not math.isfinite(value):
+        raise Refused("must be a number", field=name)
+    return value
 
 
 def _steps_shown(app: Application) -> list[dict]:

@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from kernel import sockets
 
-from . import proof
+from . import proof, reported_metrics
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, Replica, Rollout, State
 
@@ -25,6 +25,7 @@ READ = (
     "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
     "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep", "canary",
     "rollout__phase", "rollout__address", "rollout__run_name", "rollout__percent",
+    "rollout__step_since",
 )  # fmt: skip
 # One that may sleep is reachable while it starts: a request waits for it.
 WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
@@ -56,6 +57,8 @@ class Canary:
     target: Target
     percent: int
     header: str  # "HTTP_X_USER_ID", empty for none
+    metric: str = ""  # what callers report of it, empty for nothing
+    step: str = ""  # where that is counted
 
     def takes(self, draw: Draw) -> bool:
         """Return whether a request goes to it."""
@@ -149,7 +152,8 @@ def _canary(app: Application) -> Canary | None:
     name = app.canary.get("sticky", "")
     header = f"HTTP_{name.upper().replace('-', '_')}" if name else ""
     target = Target(rollout.run_name, address, base, proof.secret(rollout.run_name), rollout.model.name)
-    return Canary(target, rollout.percent or 0, header)
+    metric = app.canary.get("metric", {}).get("name", "")
+    return Canary(target, rollout.percent or 0, header, metric, reported_metrics.key(rollout.pk, rollout.step_since))
 
 
 def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:

@@ -16,7 +16,7 @@ from kernel.locking import Missing
 from models_app.models import Alias
 from runners import RunStatus, owned
 
-from . import canaries, launching, request_rates, rollouts, second_runs
+from . import canaries, launching, reported_metrics, request_rates, rollouts, second_runs
 from .models import Application, Rollout, State
 from .second_launching import SecondRuns
 
@@ -71,6 +71,8 @@ class RolloutRuns(SecondRuns[Rollout]):
         traffic = request_rates.read_run(second_runs.as_application(row))
         found = (traffic.requests, traffic.errors, traffic.slow) if traffic is not None else (0, 0, None)
         problem = canaries.broken_rule(row.app.canary, *found)
+        if problem is None and row.app.canary.get("metric"):
+            problem = canaries.broken_metric(row.app.canary, reported_metrics.read(row)[reported_metrics.NEW])
         if problem is not None:
             self.lose(row, problem)
         else:

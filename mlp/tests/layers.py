@@ -86,7 +86,7 @@ FILES = (
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"choosing", "hugging_face"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
-    | {"keys", "token_limits", "callers", "policy", "addresses", "entering"},
+    | {"reported_metrics", "keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
