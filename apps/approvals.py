@@ -8,16 +8,22 @@ cannot move meanwhile, and without room for two runs it does not restart with th
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounts import notices
-from accounts.models import Membership, Role
+from accounts.models import Membership, Notice, Role
 from kernel import after_commit
 from kernel.messages import Message
 from kernel.models import record_change
 from resources.models import Tenant
 
 from .models import Application, Rollout
+
+AGAIN = timedelta(minutes=10)  # until an administrator who has not read the last notice gets another one
 
 
 def waiting(tenant: Tenant) -> QuerySet:
@@ -34,9 +40,12 @@ def ask(app: Application, rollout: Rollout, by: str) -> None:
         "%(app)s of %(user)s needs your approval: %(percent)s %% of the requests to the model %(name)s.",
         app=app.name, user=app.user.username, **given,
     )  # fmt: skip
-    rows = Membership.objects.filter(tenant=app.tenant_id, role=Role.ADMIN).select_related("user")
-    for membership in rows.order_by("pk"):
-        notices.tell(membership.user, what)
+    link = f"/tenants/in/{app.tenant.name}"
+    recently = Notice.objects.filter(read=False, link=link, at__gt=timezone.now() - AGAIN).values("user")
+    rows = Membership.objects.filter(tenant=app.tenant_id, role=Role.ADMIN).exclude(user__in=recently)
+    for membership in rows.select_related("user").order_by("pk"):
+        notices.notify(user=membership.user, kind="user", name=membership.user.username,
+                       event=gettext_noop("changed"), reason=what, link=link)  # fmt: skip
 
 
 def record(app: Application, by: str, reason: Message) -> None:

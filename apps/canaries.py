@@ -104,9 +104,10 @@ def begin(pk: int, run_name: str, address: str, alias: str) -> None:
             return
         if is_planned(app, rollout) or rollouts.is_approved(app, rollout.model):
             runs.come_up(app, run_name)
-            rollout.share(address)
             if rollout.percent is None:
+                rollout.step = 0
                 _offer(app, rollout, _shares(app)[0], rollout.by or alias)
+            rollout.share(address)
             rollout.save()
             return
     rollouts.switch(pk, run_name, address, alias)
@@ -131,9 +132,30 @@ def _offer(app: Application, rollout: Rollout, percent: int, by: str) -> None:
     approvals.record(app, by, reason)
 
 
-def advance(rollout: Rollout, alias: str) -> None:
-    """Begin the next step of the plan once the time of this one is over; after the last all requests go to the new
-    run.
+def in_step(rollout: Rollout, requests: int, failures: int) -> tuple[int, int]:
+    """Return how many of the requests and failures that the run has counted are of the present step, which begins to
+    count with the first look at it.
+    """
+    if rollout.base_of == rollout.step_since and requests >= rollout.base_requests:
+        return requests - rollout.base_requests, max(failures - rollout.base_failures, 0)
+    with locked_run(Rollout, rollout.pk, run_name=rollout.run_name) as (_app, row):
+        if row is not None and row.step_since == rollout.step_since:
+            row.base_of, row.base_requests, row.base_failures = row.step_since, requests, failures
+            row.save(update_fields=["base_of", "base_requests", "base_failures"])
+    return 0, 0
+
+
+def is_judged(rollout: Rollout, requests: int) -> bool:
+    """Return whether the present step has had as many requests and reports as the rules of the plan need."""
+    plan = rollout.app.canary
+    ruled = plan.get("max_errors_percent") is not None or plan.get("max_p95_ms") is not None
+    reported = reported_of(rollout)
+    return not (ruled and requests < FEWEST) and (reported is None or reported[reported_metrics.NEW].count >= FEWEST)
+
+
+def advance(rollout: Rollout, alias: str, judged: bool = True) -> None:
+    """Begin the next step of the plan once the time of this one is over, and it was `judged` by the rules; after the
+    last all requests go to the new run.
     """
     steps = rollout.app.canary.get("steps") or []
     minutes = steps[rollout.step].get("minutes", 0) if rollout.step < len(steps) else 0
@@ -141,7 +163,7 @@ def advance(rollout: Rollout, alias: str) -> None:
         if not rollout.app.tenant.approves_rollouts:  # any more
             approve(rollout.pk, rollout.run_name, rollout.proposed, rollout.by or alias)
         return
-    if not minutes or owned.seconds_since(rollout.step_since) < 60 * minutes:
+    if not judged or not minutes or owned.seconds_since(rollout.step_since) < 60 * minutes:
         return
     with locked_run(Rollout, rollout.pk) as (app, row):
         if row is None or row.phase != Phase.CANARY or row.step != rollout.step or row.proposed is not None:
@@ -193,14 +215,14 @@ def approve(pk: int, run_name: str, percent: int, by: str) -> Application:
     return app
 
 
-def broken_rule(plan: dict, requests: int, errors: int, p95_ms: float | None) -> Message | None:
+def broken_rule(plan: dict, requests: int, failures: int, p95_ms: float | None) -> Message | None:
     """Return which rule of the plan the new run breaks; None while there are too few requests to say."""
     if requests < FEWEST:
         return None
     most = plan.get("max_errors_percent")
-    if most is not None and 100 * errors > most * requests:
+    if most is not None and 100 * failures > most * requests:
         return Message("%(share)s %% of its requests failed, at most %(most)s %% may", most=most,
-                       share=round(100 * errors / requests, 1))  # fmt: skip
+                       share=round(100 * failures / requests, 1))  # fmt: skip
     longest = plan.get("max_p95_ms")
     if longest is not None and p95_ms is not None and p95_ms > longest:
         return Message("its p95 latency was %(ms)s ms, at most %(most)s ms may be", ms=round(p95_ms), most=longest)

@@ -69,14 +69,15 @@ class RolloutRuns(SecondRuns[Rollout]):
         if row.phase != Phase.CANARY:
             return
         traffic = request_rates.read_run(second_runs.as_application(row))
-        found = (traffic.requests, traffic.errors, traffic.slow) if traffic is not None else (0, 0, None)
-        problem = canaries.broken_rule(row.app.canary, *found)
+        counts = (traffic.requests, traffic.failures) if traffic is not None else (0, 0)
+        requests, failures = canaries.in_step(row, *counts)
+        problem = canaries.broken_rule(row.app.canary, requests, failures, traffic.slow if traffic else None)
         if problem is None and row.app.canary.get("metric"):
             problem = canaries.broken_metric(row.app.canary, reported_metrics.read(row)[reported_metrics.NEW])
         if problem is not None:
             self.lose(row, problem)
         else:
-            canaries.advance(row, BY)
+            canaries.advance(row, BY, judged=canaries.is_judged(row, requests))
 
     def lose(self, row: Rollout, reason: str, requested: bool = False) -> None:
         if requested:

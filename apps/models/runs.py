@@ -132,6 +132,9 @@ class Rollout(SecondRun):
     proposed = models.PositiveSmallIntegerField(_("percent to be approved"), null=True, blank=True)  # apps.approvals
     step = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the plan; the last that was begun
     step_since = models.DateTimeField(null=True, blank=True)
+    base_of = models.DateTimeField(null=True, blank=True)  # the `step_since` that began with these counts of the run
+    base_requests = models.BigIntegerField(default=0, db_default=0)
+    base_failures = models.BigIntegerField(default=0, db_default=0)
 
     class Meta:
         db_table = "app_rollout"
@@ -161,6 +164,7 @@ class Rollout(SecondRun):
     def share(self, address: str):
         """starting > canary."""
         self.address, self.step_since = address, timezone.now()
+        self.base_of, self.base_requests, self.base_failures = self.step_since, 0, 0
 
     @transition(field=phase, source=[Phase.STARTING, Phase.CANARY], target=Phase.ENDING, custom=MOVED_ON)
     def end(self, until: datetime | None):
