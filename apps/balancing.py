@@ -166,7 +166,7 @@ class Pool:
     def send(self, held: Held) -> None:
         """Send a request to a replica, now or later, or refuse it."""
         self.asked = time.monotonic()
-        link = None if self._has_turn_after(held) else self._choose(held)
+        link = None if self._must_wait(held) else self._choose(held)
         if link is not None:
             self._admit(held, link)
         elif held.failed and self._has_only(held.failed):
@@ -184,7 +184,7 @@ class Pool:
         """Return how many requests are in work."""
         return sum(link.load() for link in self.links.values())
 
-    def _has_turn_after(self, held: Held) -> bool:
+    def _must_wait(self, held: Held) -> bool:
         """Return whether requests wait that come before this one: all but those that may go to the other model only, or
         to another replica than the one that has failed them.
         """

@@ -21,7 +21,7 @@ from kernel.textlog.files import LogFile
 from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, packages, proof, replicas, rollouts, slots
+from . import lifecycle, packages, proof, replicas, rollouts, sleeping, slots
 from .models import Application, Replica, Rollout, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
@@ -153,16 +153,24 @@ def stop(pk: int, run_name: str, follow: bool = True) -> None:
     app = Application.objects.filter(pk=pk, run_name=run_name).first()
     if app is None or not run_name or not (app.state == State.ERROR or app.asleep):
         return
-    late = owned.seconds_since(app.not_before) > settings.APP_ANSWER_S
-    works = app.asleep and not late and has_work(run_name, _address_of(run_name))
-    done = owned.has_come(app.not_before) and not works and RUNS.clean(app, STOP_GRACE_S)
+    done = owned.has_come(app.not_before) and _may_end(app) and RUNS.clean(app, STOP_GRACE_S)
     if not done and follow:
         after_commit.enqueue("apps.stop", pk, run_name, delay_ms=LOOK_AGAIN_MS)
 
 
-def _address_of(run_name: str) -> str:
-    address = runners.get().address(run_name)
-    return sockets.text(address) if address else ""
+def _may_end(app: Application) -> bool:
+    """Return whether the run is stopped now; of one that is asleep only if it has answered what it has, and is not used
+    again.
+    """
+    if not app.asleep:
+        return True
+    late = owned.seconds_since(app.not_before) > settings.APP_ANSWER_S
+    address = runners.get().address(app.run_name)
+    if not late and address and has_work(app.run_name, sockets.text(address)):
+        return False
+    with contextlib.suppress(Missing):
+        return sleeping.close(app.pk, app.run_name)
+    return False
 
 
 def has_work(run_name: str, address: str) -> bool:

@@ -158,7 +158,7 @@ def _canary(app: Application) -> Canary | None:
 
 def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:
     """Return the runs that requests go to."""
-    up = [(app.run_name, app.address)] if app.state == State.READY and app.address else []
+    up = [(app.run_name, app.address)] if app.state == State.READY and app.address and not app.asleep else []
     if balanced:
         ready = Replica.objects.filter(app=app, phase=Replica.Phase.READY)
         up += ready.order_by("pk").values_list("run_name", "address") if app.state == State.READY else []

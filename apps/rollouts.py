@@ -298,6 +298,8 @@ def _serve(app: Application, model: Model, by: str) -> None:
     same = app.model_id == model.pk
     app.model = model
     app.generation += 1
+    if app.asleep:
+        app.address = ""  # its last run, of the earlier model, is not used again
     app.save()
     reason = Message("restarted") if same else Message("now serves the model %(name)s", name=model.name)
     record_change(app, transition="switch", source=app.state, target=app.state, by=by, reason=reason)

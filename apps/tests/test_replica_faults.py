@@ -116,7 +116,6 @@ def test_what_came_in_the_last_moment_before_it_sleeps_has_its_whole_time(serve,
     assert not (runners.get().folder / app.run_name / "stop.json").exists()
     ask.go()
     assert held.result(LIMIT_S)[0] == 200
-    until(lambda: runners.get().poll(app.run_name).state != "running")
 
 
 def test_a_replica_reports_its_load_also_while_nothing_changes(serve):
