@@ -56,16 +56,13 @@ def move(
         lock_row(Rollout, app=app)
         require_movable(app, restarts=not (model_name or follows))
         Rollout.objects.filter(app=app, phase__in=REPLACED).delete()
-        if _needs_run(app, target):
-            raise WrongState(
-                "moves to another model are approved in the tenant %(tenant)s, so the application has to be up",
-                tenant=app.tenant.name,
-            )
+        if is_approved(app, target):
+            _require_run(app)
         if model_name or follows:
             app.served_as = app.served_name
             app.alias = alias
             app.save(update_fields=["served_as", "alias"])
-        if app.state == State.ERROR or not app.run_name or app.asleep:  # also one whose last run is still being stopped
+        if _has_no_run(app):
             if app.state == State.CREATING:
                 app.failures, app.not_before = 0, None
                 after_commit.enqueue("apps.launch", app.pk)
@@ -81,11 +78,18 @@ def is_approved(app: Application, model: Model) -> bool:
     return app.tenant.approves_rollouts and model.pk != app.model_id
 
 
-def _needs_run(app: Application, model: Model) -> bool:
-    """Return whether the application cannot move to the model now since it has no run beside which the other is tried,
-    as an approval needs.
-    """
-    return is_approved(app, model) and (app.state == State.ERROR or not app.run_name or app.asleep)
+def _has_no_run(app: Application) -> bool:
+    """Return whether the application has no run, or one that is being stopped."""
+    return app.state == State.ERROR or not app.run_name or app.asleep
+
+
+def _require_run(app: Application) -> None:
+    """Raise WrongState where there is no run beside which another model waits for its approval."""
+    if _has_no_run(app):
+        raise WrongState(
+            "moves to another model are approved in the tenant %(tenant)s, so the application has to be up",
+            tenant=app.tenant.name,
+        )
 
 
 def _model_to_serve(app: Application, name: str) -> Model:
@@ -112,6 +116,8 @@ def require_movable(app: Application, restarts: bool) -> None:
     if app.state == State.DELETING:
         raise WrongState("the application is already being deleted")
     trash.require_kept(app)
+    if app.tenant.approves_rollouts and not restarts:
+        _require_run(app)
     if app.state == State.ERROR and restarts:
         raise WrongState("the application is not running; start it")
     if app.state == State.CREATING and not app.reserved and restarts:
@@ -186,9 +192,9 @@ def follow(pk: int, by: str, again: bool = False) -> None:
             return
         if lock_row(Model, pk=target.pk, state=ModelState.READY) is None:  # so that it is not deleted meanwhile
             return
-        if _needs_run(app, target):
+        if is_approved(app, target) and _has_no_run(app):
             return  # it follows once it is up
-        if not app.run_name or app.asleep:
+        if _has_no_run(app):
             _serve(app, target, by)
             return
         _start(app, Rollout.objects.create(app=app, model=target), by)

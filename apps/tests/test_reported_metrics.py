@@ -150,7 +150,7 @@ def test_it_is_shown_and_set_on_the_page_and_over_rest(rollout, alice):
     assert shown["rollout"]["reported"] == {"new": {"count": 1, "mean": 1.0}, "old": {"count": 0, "mean": None}}
     assert shown["canary"]["metric"] == PLAN["metric"]
     browser = visitor(alice)
-    assert "clicks: mean 1 of 1 reports" in " ".join(visible_text(browser.get(f"/apps/{name}")).split())
+    assert "clicks: mean 1 of 1 report" in " ".join(visible_text(browser.get(f"/apps/{name}")).split())
     form = {"do": "canary", "percent0": "10", "metric": "clicks", "metric_min": "0.25", "metric_max": ""}
     browser.post(f"/apps/{name}/change", form)
     assert Application.objects.get(name=name).canary["metric"] == {"name": "clicks", "min": 0.25}
