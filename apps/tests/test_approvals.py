@@ -168,7 +168,7 @@ def test_the_pages_say_what_waits_and_approve_it(app, alice, bob):
     form = {"rollout": rollout.pk, "run": rollout.run_name, "percent": "10"}
     assert visitor(alice).post("/tenants/in/default/approve", form).status_code == 404
     again = browser.post("/tenants/in/default/approve", form | {"percent": "60"}, follow=True)
-    assert "look at it again" in visible_text(again)
+    assert "What was to be approved has changed. Look at it again." in visible_text(again)
     assert "Approved: 10 % of the requests of calc." in visible_text(
         browser.post("/tenants/in/default/approve", form, follow=True)
     )
