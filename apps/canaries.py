@@ -157,6 +157,9 @@ def advance(rollout: Rollout, alias: str, judged: bool = True) -> None:
     """Begin the next step of the plan once the time of this one is over, and it was `judged` by the rules; after the
     last all requests go to the new run.
     """
+    if rollout.percent == 100:  # approved, and interrupted before the switch
+        rollouts.switch(rollout.pk, rollout.run_name, rollout.address, alias)
+        return
     steps = rollout.app.canary.get("steps") or []
     minutes = steps[rollout.step].get("minutes", 0) if rollout.step < len(steps) else 0
     if rollout.proposed is not None:

@@ -147,6 +147,14 @@ def test_without_the_policy_what_waits_goes_on(app):
     assert (rollout.percent, rollout.proposed) == (10, None)
 
 
+def test_an_approved_move_that_was_interrupted_is_finished(app):
+    begun(app)
+    Rollout.objects.update(percent=100, proposed=None)
+    canaries.advance(Rollout.objects.get(), "alias")
+    app.refresh_from_db()
+    assert app.model.name == "other"
+
+
 def test_a_restart_needs_no_approval(app, alice):
     rollouts.move(user=alice, name="calc", by="alice")
     rollout = Rollout.objects.get()
