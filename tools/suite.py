@@ -24,7 +24,7 @@ BROWSER = "*/tests/test_*browser*.py"
 MAX_AGAIN = 8  # failures that get a second chance; more are no accident
 PASSED, FAILED, NO_TESTS = 0, 1, 5  # pytest's exit codes
 
-WORKERS = min(2 * (os.cpu_count() or 1), 7)  # half of the time a test waits for a process, a server or a time-out
+WORKERS = min(2 * (os.cpu_count() or 1) + 1, 7)  # half of the time a test waits for a process, a server or a time-out
 
 
 class Half:

@@ -135,6 +135,7 @@ def work_until_exited(run: TrainingRun) -> None:
     until(lambda: runners.get().poll(name).state == "exited", LIMIT_S)
 
 
+@pytest.mark.long
 def test_a_trainer_killed_with_its_watcher_begins_again_and_the_next_one_follows(teams, tasks, lines, monkeypatch):
     work = working(tasks)
     spec = launching.RUNS.spec

@@ -77,6 +77,7 @@ def needy(alice):
     return make
 
 
+@pytest.mark.long
 def test_it_is_served_with_its_packages_which_are_installed_again_where_they_are_gone(
     as_alice, deploy, ready, until, needy, settings
 ):

@@ -104,6 +104,7 @@ def test_the_tokens_of_each_request_count_for_its_key(front, talk, alice, as_ali
     assert "tokens: 22 prompt, 8 completion, 30 today" in words
 
 
+@pytest.mark.long
 def test_a_caller_that_leaves_has_used_what_was_made(front, talk, gate):
     _row, key = keys.create(app=talk, name="shop", by="alice")
     link, answer = streamed(front, talk, f"wait {gate} abc", {"Authorization": f"Bearer {key}"})

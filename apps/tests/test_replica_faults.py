@@ -29,6 +29,7 @@ def waiting(app: Application) -> int:
     return sum(json.loads(row)[2] for row in demand.broker().client.hvals(demand.KEY.format(pk=app.pk)))
 
 
+@pytest.mark.long
 def test_callers_who_disconnect_leave_the_queue(serve, calls, until, service):
     app = serve(1, min=1, max=1, target=1)
     ask = calls(app)
@@ -51,6 +52,7 @@ def test_callers_who_disconnect_leave_the_queue(serve, calls, until, service):
     assert {future.result(LIMIT_S)[0] for future in held} == {200}
 
 
+@pytest.mark.long
 def test_a_request_that_ends_the_process_ends_two_at_most(serve, calls, until):
     app = serve(3, min=3, max=3, target=1)
     names = [app.run_name, *app.replicas.values_list("run_name", flat=True)]
@@ -118,6 +120,7 @@ def test_what_came_in_the_last_moment_before_it_sleeps_has_its_whole_time(serve,
     assert held.result(LIMIT_S)[0] == 200
 
 
+@pytest.mark.long
 def test_a_replica_reports_its_load_also_while_nothing_changes(serve):
     app = serve(1, min=1, max=1)
     with contextlib.closing(http.client.HTTPConnection("replica", timeout=LIMIT_S)) as connection:

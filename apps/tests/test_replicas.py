@@ -16,6 +16,7 @@ from apps.models import Application, AppRun, Replica
 from kernel import outbound, sockets, storage
 from mlp.tests.page_world import visible_text
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import later
 from resources.models import ResourceRequest, Tenant
 
 from .conftest import NAMES, bearer_of
@@ -174,6 +175,7 @@ def test_replicas_come_and_go_with_the_requests_in_work(serve, calls, until, set
     assert ask.now()[0] == 200
 
 
+@pytest.mark.long
 def test_a_replica_that_is_not_needed_answers_what_it_has(serve, calls, until, settings, as_alice):
     app = serve(2, min=2, max=2)
     ask = calls(app)
@@ -232,6 +234,7 @@ def test_a_crash_is_not_felt(serve, calls, until, own):
     assert AppRun.objects.get(name=killed).outcome == "failed"
 
 
+@pytest.mark.long
 def test_a_stop_with_the_platform_is_no_failure(serve, until):
     app = serve(2, min=2, max=2)
     stopped = Replica.objects.get().run_name
@@ -242,6 +245,7 @@ def test_a_stop_with_the_platform_is_no_failure(serve, until):
     assert Replica.objects.get().failures == 0
 
 
+@pytest.mark.long
 def test_all_replicas_move_to_another_model(serve, calls, until, alice, as_alice):
     app = serve(3, min=3, max=3)
     other = storage.model_dir("alice", "other")
@@ -286,7 +290,7 @@ def test_what_does_not_fit_waits_and_says_why(serve, calls, until, as_alice, def
     assert {future.result(LIMIT_S)[0] for future in held} == {200}
 
 
-@pytest.mark.parametrize("end", ["stop", "delete"])
+@pytest.mark.parametrize("end", ["delete", later("stop")])
 def test_the_end_of_an_application_is_the_end_of_its_replicas(serve, until, as_alice, end):
     app = serve(3, min=3, max=3)
     if end == "stop":

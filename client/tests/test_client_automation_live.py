@@ -88,6 +88,7 @@ def test_a_sweep_of_a_file_is_followed_and_its_best_trial_is_printed(client):
     assert [row["name"] for row in client.json("sweep", "ls")] == ["others"]
 
 
+@pytest.mark.long
 def test_a_pipeline_of_a_file_is_stored_again_run_and_approved(client):
     number = client.run("pipeline", "run", "nightly.yaml", "--param", "lr=0.25", "-d").stdout.strip()
     with client.start("pipeline", "show", "-f", "nightly") as following:
@@ -131,6 +132,7 @@ def test_an_interrupt_cancels_or_detaches(client, kind, choice):
     assert job["outcome"] == ("cancelled" if choice == "cancel" else "")
 
 
+@pytest.mark.long
 def test_schedules_are_created_paused_and_run_at_once(client):
     schedule = client.json("schedule", "create", "daily.json")
     assert (schedule["state"], len(schedule["next_times"])) == ("active", 5)

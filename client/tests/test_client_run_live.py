@@ -91,6 +91,7 @@ def test_a_checkout_becomes_a_job_that_is_followed(client):
     assert not [file for file in code["files"] if ".mlp/" in file["path"]]
 
 
+@pytest.mark.long
 def test_a_notebook_in_a_folder_is_sent_with_the_place_of_its_modules(client):
     book = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}
     write(client.here, {"lab/train.ipynb": json.dumps(book), "lab/helper.py": "", "lab/broken.ipynb": "{"})

@@ -57,6 +57,7 @@ def test_an_argument_is_replaced_in_its_form(args, name, expected):
     assert replaced(args, name, "2") == expected
 
 
+@pytest.mark.long
 def test_the_verbs_on_a_job_that_has_ended(client):
     write(client.here, {"fit.py": FIT})
     client.run("run", "fit.py", "--name", "fit", "--", "--lr", "0.1")
@@ -117,6 +118,7 @@ def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
     client.run("logs", "-f", "one", code=130)
 
 
+@pytest.mark.long
 def test_on_a_terminal_ctrl_c_asks(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     master, terminal = pty.openpty()
@@ -136,6 +138,7 @@ def test_on_a_terminal_ctrl_c_asks(client):
     assert client.json("ps")[0]["state"] == "running"
 
 
+@pytest.mark.long
 def test_the_processes_of_a_job_are_shown_until_ctrl_c(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     running = client.start("run", "wait.py", "--name", "one", "--", "--lr", "1")
@@ -213,6 +216,7 @@ def steps() -> list[list[str]]:
     return [[step["run"] for step in github["jobs"]["train"]["steps"] if "run" in step], gitlab["train"]["script"]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("service", [pytest.param(0, id="github"), later(1, id="gitlab")])
 def test_the_configurations_for_a_ci_run(client, service):
     write(client.here, {"train.py": "import sys; open('model', 'w').write('m'); print(*sys.argv[1:])"})

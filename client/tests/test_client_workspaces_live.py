@@ -21,6 +21,7 @@ def his(client_of, service, hers, bob_data):
     return client
 
 
+@pytest.mark.long
 def test_a_guest_is_invited_accepts_and_leaves(hers, his):
     assert "bob is invited to desk" in hers.run("workspace", "guest", "add", "desk", "bob").stderr
     heading, row = hers.run("workspace", "guest", "ls", "desk").stdout.splitlines()

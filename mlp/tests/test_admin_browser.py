@@ -101,6 +101,7 @@ def test_the_overview_shows_a_lost_connection_and_an_ended_session(operator, sit
     expect(line).to_contain_text("Your session has ended", timeout=LIVE_MS)
 
 
+@pytest.mark.long
 def test_a_former_operator_keeps_access_to_the_own_pages_only(operator, context, staff):
     job = []
     in_another_thread(lambda: job.append(put(Job, staff, "mine", "running")))

@@ -137,6 +137,7 @@ def test_input_survives_an_outdated_form_until_it_is_submitted(alice_page):
     expect(form.form.locator("[name=name]")).to_have_value("")
 
 
+@pytest.mark.long
 def test_a_failed_job_leads_to_its_line_and_is_run_again_with_more_memory(alice_page, alice, home):
     (home / "train.py").write_text("import numpy\n\nnumpy.zeros(10**12)\n")
 

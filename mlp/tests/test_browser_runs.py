@@ -64,6 +64,7 @@ def test_runs_are_filtered_tagged_deleted_and_restored(alice_page, runs):
     expect(page.locator(ROWS)).to_have_count(6)
 
 
+@pytest.mark.long
 def test_what_is_done_to_runs_keeps_the_place_and_the_selection(alice_page, alice):
     """The bar with the buttons is in sight beside a selected run, however long the table is; Enter adds the tags."""
     page = alice_page

@@ -135,6 +135,7 @@ def test_a_running_job_gets_its_new_points_only(alice_page, alice, browser_error
     assert browser_errors == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("values", few([[0.8, 0.0123], [1e-300, 1e300], [5e-324, 1]], 1))
 def test_a_logarithmic_axis_has_marks_wherever_it_begins(alice_page, alice, browser_errors, values):
     page = alice_page
@@ -272,6 +273,7 @@ def picture(chart) -> str:
     })""")
 
 
+@pytest.mark.long
 def test_a_trial_that_is_pruned_loses_its_bar_on_the_open_page(alice_page, alice, browser_errors):
     put(Job, alice, "fit", "running")
     report("fit", 1, {"epoch": 1, "accuracy": 0.123456, "loss": 1, "progress": 40})
@@ -292,6 +294,7 @@ def test_a_trial_that_is_pruned_loses_its_bar_on_the_open_page(alice_page, alice
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_an_ended_job_shows_the_peak_of_what_it_used(alice_page, alice):
     for name, state, expected in (("done", "finished", "Peak: 900.5"), ("going", "running", "40")):
         job = put(Job, alice, name, state)
@@ -305,6 +308,7 @@ def test_an_ended_job_shows_the_peak_of_what_it_used(alice_page, alice):
         assert value.inner_text() == expected
 
 
+@pytest.mark.long
 def test_the_processes_of_a_job_come_with_it_and_go_with_it(alice_page, alice, tmp_path, browser_errors):
     job = put(Job, alice, "fit", "creating")
     alice_page.goto("/jobs/fit")

@@ -43,6 +43,7 @@ def test_an_answer_is_text_and_failures_are_shown(alice_page, address, browser_e
     assert [trouble for trouble in browser_errors if "403" not in trouble] == []
 
 
+@pytest.mark.long
 def test_stop_ends_the_request(alice_page, address, browser_errors, tmp_path):
     alice_page.goto(address)
     alice_page.fill("#max_tokens", "20")

@@ -12,6 +12,7 @@ from workspaces.models import Guest, Workspace
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_an_owner_invites_and_removes_a_guest(alice_page, alice, bob):
     put(Workspace, alice, "desk", "error")
     alice_page.goto("/workspaces/desk")
@@ -48,6 +49,7 @@ def test_a_guest_accepts_and_leaves(alice_page, alice, bob):
     assert not Guest.objects.exists()
 
 
+@pytest.mark.long
 def test_a_deleted_workspace_is_undone(alice_page, alice):
     put(Workspace, alice, "desk", "error")
     alice_page.goto("/workspaces/desk")

@@ -150,6 +150,7 @@ def test_a_log_of_a_million_lines_is_read_searched_and_linked_to(log, alice_page
     assert [problem for problem in browser_errors if "/log/search" not in problem and "403" not in problem] == []
 
 
+@pytest.mark.long
 def test_a_match_that_the_view_does_not_know_yet_is_gone_to_once_it_comes(alice, alice_page, browser_errors):
     put(Job, alice, "fit", "running")
     log = storage.job_dir("alice", "fit") / "log" / "job.log"
@@ -171,6 +172,7 @@ def test_a_match_that_the_view_does_not_know_yet_is_gone_to_once_it_comes(alice,
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_one_line_is_counted_as_one(alice, alice_page, browser_errors):
     put(Job, alice, "fit", "running")
     log = storage.job_dir("alice", "fit") / "log" / "job.log"
@@ -246,6 +248,7 @@ def test_links_to_lines_and_anomalies_on_a_phone(log, alice_page, browser_errors
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_a_page_that_was_asked_for_before_a_line_came_does_not_remove_it(alice, alice_page, browser_errors):
     WatchedWorkload.objects.create(namespace="alice", deployment="fit")
     logstore.get().append([accept.line("epoch one", namespace="alice", deployment="fit")])

@@ -18,6 +18,7 @@ from .browser_world import in_another_thread, open_live
 pytestmark = [pytest.mark.e2e]
 
 
+@pytest.mark.long
 def test_the_charts_of_a_clients_run_are_drawn(alice_page, alice, browser_errors):
     mlflow = Mlflow(accounts.token_of(alice))
     run = start(mlflow, run_name="far")

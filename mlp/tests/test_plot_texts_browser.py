@@ -79,7 +79,7 @@ def runs(alice) -> str:
     return "&".join(f"job=run{letter}" for letter in "abcdefgh")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "theme"), [later(1280, "light"), (390, "dark")])
 def test_texts_of_plots_do_not_cover_each_other(alice_page, runs, width, theme, browser_errors):
     page = alice_page
     page.emulate_media(color_scheme=theme)
@@ -140,7 +140,7 @@ def test_marks_of_an_axis_differ_however_close_its_values_are(alice_page, runs, 
     assert browser_errors == []
 
 
-@pytest.mark.parametrize(("language", "second"), [("en", "s"), ("zh-hans", "秒")])
+@pytest.mark.parametrize(("language", "second"), [later("en", "s"), ("zh-hans", "秒")])
 def test_durations_are_in_the_language_of_the_page(site, alice_page, language, second):
     alice_page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": site.url}])
     alice_page.goto("/index")

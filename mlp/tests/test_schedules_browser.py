@@ -28,6 +28,7 @@ def test_the_next_runs_follow_what_is_typed(alice_page, alice, browser_errors):
     assert browser_errors == []
 
 
+@pytest.mark.long
 def test_a_saved_schedule_shows_them_and_an_expression_that_is_refused_says_why(alice_page, alice):
     Schedule.objects.filter(pk=put_schedule(alice).pk).update(cron="0 3 * * *", time_zone="UTC", event={})
     alice_page.goto("/schedules/night")

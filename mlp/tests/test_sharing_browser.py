@@ -26,6 +26,7 @@ def picture(page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
+@pytest.mark.long
 def test_a_job_is_shared_by_the_dialog_and_withdrawn(alice_page, alice, bob, browser, site, browser_errors):
     page = alice_page
     in_another_thread(lambda: put(Job, alice, "fit", "finished"))

@@ -46,6 +46,7 @@ class Refreshes:
             route.continue_()
 
 
+@pytest.mark.long
 def test_the_remaining_time_in_the_list_is_counted_down(alice_page, running, browser_errors):
     Refreshes(alice_page)
     alice_page.clock.install()

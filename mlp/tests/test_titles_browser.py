@@ -12,6 +12,7 @@ from mlp.operators.tests.admin_world import put
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_a_title_is_enough_and_is_changed_on_the_page(alice_page):
     alice_page.goto("/jobs?new=1")
     alice_page.fill("#title", "Größe 7 训练")
@@ -28,6 +29,7 @@ def test_a_title_is_enough_and_is_changed_on_the_page(alice_page):
     expect(alice_page.locator("th.name a")).to_have_text("baseline <2>")
 
 
+@pytest.mark.long
 def test_long_titles_are_cut_where_jobs_are_compared(alice_page, alice):
     for name in ("one", "two"):
         put(Job, alice, name, "finished")

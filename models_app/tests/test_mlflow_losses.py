@@ -88,6 +88,7 @@ def test_objects_of_an_experiment_that_are_not_kept_are_named(world, monkeypatch
     ]
 
 
+@pytest.mark.long
 def test_a_logged_model_whose_run_is_not_there_gets_a_run_of_its_own(world, alice, monkeypatch):  # noqa: F811
     digits = world.experiment("digits")
     logged = world.bob.call("post", "logged-models", experiment_id=digits, name="outside", params=[])
@@ -131,6 +132,7 @@ def test_a_logged_model_of_a_deleted_run_remembers_the_run(world, alice, monkeyp
     assert int(job.started.timestamp() * 1000) == START
 
 
+@pytest.mark.long
 def test_one_folder_that_cannot_be_listed_does_not_hide_the_others(world, alice, monkeypatch):  # noqa: F811
     run = world.run("0", "deep")
     job = Job.objects.get(run_id=UUID(run))

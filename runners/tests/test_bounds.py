@@ -12,6 +12,7 @@ import time
 import pytest
 
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.tiers import few
 from runners import confine
 
 from .confined import KINDS, World, each, each_that_is_limited, processes_in
@@ -58,7 +59,7 @@ def test_memory_that_belongs_to_no_process_counts(world):
     assert "memory" in status.reason
 
 
-@pytest.mark.parametrize("world", [kind for kind in KINDS if kind.startswith("bwrap")], indirect=True)
+@pytest.mark.parametrize("world", few((kind for kind in KINDS if kind.startswith("bwrap")), 1, 1), indirect=True)
 def test_shared_memory_segments_count(world):
     """In namespaces of its own a run's segments are its own."""
     code = (

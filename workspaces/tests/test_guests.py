@@ -14,6 +14,7 @@ from conftest import Api
 from kernel.models import StateChange
 from mlp.tests.page_world import visible_text
 from mlp.tests.page_world import visitor as page_visitor
+from mlp.tests.tiers import few
 from resources import tenants
 from resources.models import Tenant
 from workspaces.models import Guest, Workspace
@@ -91,7 +92,7 @@ def test_a_guest_has_what_is_in_it_and_nothing_else_of_its_owner(lab, bob, creat
 ENDS = ("removed", "left", "out of the tenant", "viewer", "deactivated", "logged out", "policy")
 
 
-@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("end", few(ENDS, 3, 1))
 def test_what_ends_an_invitation_closes_the_door_and_the_websockets(end, lab, bob, visitor, invite, as_alice, until,
                                                                     as_staff, alice):  # fmt: skip
     his, hers = visitor(bob), visitor(alice)
@@ -154,6 +155,7 @@ def test_only_its_owner_invites_and_only_who_submits_to_its_tenant(lab, bob, as_
     assert not Guest.objects.exists()
 
 
+@pytest.mark.long
 def test_who_is_invited_again_has_to_accept_again(lab, bob, visitor, invite, as_alice, until):
     his = visitor(bob)
     invite(his, "bob")

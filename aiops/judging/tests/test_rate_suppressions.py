@@ -87,6 +87,7 @@ def test_a_storm_that_goes_on_ends_when_it_is_marked_and_nobody_is_told_that_it_
     assert "ended" not in Notice.objects.get(user=alice, kind="alert").reason
 
 
+@pytest.mark.long
 def test_a_silence_is_not_reported_again(shop, as_alice):  # noqa: F811
     usual(range(160), BEAT)
     go(40)
@@ -173,7 +174,7 @@ def night() -> None:
 @pytest.mark.parametrize(("days", "reported"), few([
     ((1, 2), True), ((1, 2, 3), False), ((1, 3, 6), False), ((7, 14), False), ((2, 8, 9), True), ((7,), True),
     ((7, 21), False), ((14, 35), True),
-], 3))  # fmt: skip
+], 2))  # fmt: skip
 def test_an_hour_that_is_usually_loud_is_not_reported(shop, days, reported):  # noqa: F811
     remember(days)
     night()

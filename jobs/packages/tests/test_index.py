@@ -135,6 +135,7 @@ def test_an_index_that_never_answers_is_named_with_the_seconds(scheme, submit, u
     assert "hush" not in job.reason
 
 
+@pytest.mark.long
 def test_a_silent_further_index_does_not_hide_what_the_first_one_has(submit, until, silent, trusted, settings):
     settings.PIP_TIMEOUT_S = 1
     settings.PIP_EXTRA_INDEX_URL = [f"http://127.0.0.1:{silent}/simple"]

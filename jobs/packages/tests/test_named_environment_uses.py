@@ -62,6 +62,7 @@ def test_a_model_is_loaded_with_it_and_keeps_it(model, as_alice, settings):
     assert as_alice.call("delete", f"{NAMED}/paint-cpu@1").status_code == 200
 
 
+@pytest.mark.long
 def test_an_application_is_served_with_its_own_in_place_of_the_models(model, make, as_alice):  # noqa: F811
     make("colours==2.0")
     body = {"name": "calc", "model_name": "net", "cpu": 0.1, "ram": 256, "environment": "paint-cpu"}

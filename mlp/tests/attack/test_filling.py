@@ -58,6 +58,7 @@ def until(true, state=lambda: ""):
     return value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", each(ENDED_BY))
 def test_a_check_that_fills_something_up_harms_nobody(world, attacker, what):
     """It ends with the reason, at the latest when its time is over, while a victim's job runs to its end."""
