@@ -88,6 +88,10 @@ class Link:
         """Record that a request was sent to it."""
         self.unseen.append(time.monotonic())
 
+    def doubt(self) -> None:
+        """Send it nothing until it reports again: it has not answered a request, so its node may be away."""
+        self.lost = self.lost or self.reports
+
     async def _follow(self) -> None:
         while True:
             try:
@@ -166,6 +170,9 @@ class Pool:
     def send(self, held: Held) -> None:
         """Send a request to a replica, now or later, or refuse it."""
         self.asked = time.monotonic()
+        for link in self.links.values():
+            if link.target.base == held.failed:
+                link.doubt()
         link = None if self._must_wait(held) else self._choose(held)
         if link is not None:
             self._admit(held, link)

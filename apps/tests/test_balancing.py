@@ -180,6 +180,10 @@ def test_a_request_that_waits_for_another_replica_does_not_hold_up_others(app):
             assert second_busy.target == "app-1-2"
             balancer.send(place, failed)
             balancer.send(place, plain)
+            assert (failed.target, plain.target) == ("", "")  # the first one is in doubt
+            await asyncio.wait_for(first.connected.wait(), LIMIT_S)
+            first.say(b"0 0")
+            await until(lambda: plain.target)
             assert (failed.target, plain.target) == ("", "app-1-1")
             await asyncio.wait_for(second.connected.wait(), LIMIT_S)
             [follower] = [link for target, link in balancer.pools[app.pk].links.items() if target.run_name == "app-1-2"]

@@ -110,7 +110,7 @@ def test_a_request_whose_node_is_away_goes_to_another_replica(front, adder, alic
             )
             answers = [
                 requests.post(f"{front}/alice/{row.name}/v2", data=b"{}", headers=bearer_of(alice), timeout=LIMIT_S)
-                for _number in range(2)
+                for _number in range(2)  # the second one is sent there at once
             ]
     finally:
         server.shutdown()
