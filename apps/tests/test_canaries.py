@@ -10,7 +10,9 @@ import requests
 from django.utils import timezone
 
 import runners
+from accounts.tenancy import members
 from apps.models import Application, AppRun, Rollout
+from conftest import Api
 from kernel import storage
 from kernel.models import history_of
 from mlp.tests.page_world import visible_text
@@ -154,6 +156,27 @@ def test_a_new_model_that_breaks_a_rule_goes_back(moving, rule, x, reason):
     assert one.ask().json() == OLD
     assert AppRun.objects.filter(model_name="other").get().outcome == "failed"
     assert one.call("get", "")["model_name"] == "adder"
+
+
+@pytest.mark.long  # both without processes: test_approvals.py, test_reported_metrics.py
+def test_a_canary_gets_requests_once_approved_and_ends_by_what_callers_report(moving, front, alice, bob):
+    Tenant.objects.update(approves_rollouts=True)
+    members.put(tenant="default", user="bob", role="admin", by="test")
+    one = moving({"steps": [{"percent": 99}], "metric": {"name": "clicks", "min": 0.5}})
+    assert {one.ask().headers["X-App-Model"] for _number in range(20)} == {"adder"}
+    as_admin = Api(bearer_of(bob)["Authorization"].split()[1])
+    [shown] = as_admin.call("get", "tenants/default/rollouts").json()
+    approval = {field: shown[field] for field in ("user", "name", "run", "percent")}
+    assert as_admin.call("put", "tenants/default/rollouts:approve", approval).status_code == 200
+    one.until(lambda: one.ask().headers["X-App-Model"] == "other")
+    where, report = f"{front}/alice/{one.app.name}/-metric", {"model": "other", "value": 0}
+    for _number in range(20):
+        answer = requests.post(where, json=report, headers=bearer_of(alice), timeout=LIMIT_S)
+        assert answer.json() == {"counted": True}
+    one.until(lambda: one.rollout.phase == "failed")
+    assert "the mean of clicks was 0 in 20 reports" in str(one.rollout.reason)
+    one.until(lambda: "X-App-Model" not in one.ask().headers)
+    assert one.ask().json() == OLD
 
 
 def test_the_way_back_is_one_call(moving):
