@@ -175,7 +175,10 @@ class RolloutAdmin(LifecycleAdmin):
     fieldsets = (
         (None, {"fields": (("app_link", "user_link"), ("phase_badge", "alias_text"), "reason_text")}),
         (_("Models"), {"fields": (("from_model", "to_model"),)}),
-        (_("Run"), {"fields": (("run_name", "reserved"), ("ordered", "not_before"), ("percent", "created"))}),
+        (
+            _("Run"),
+            {"fields": (("run_name", "reserved"), ("ordered", "not_before"), ("percent", "proposed"), ("created",))},
+        ),
     )
     verbs = {
         "again": Verb(

@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol
 
 from django.conf import settings
@@ -25,7 +25,7 @@ from django.db import close_old_connections
 from kernel import after_commit
 
 from . import demand, proof
-from .places import Place, Target, place_of
+from .places import Draw, Place, Target, place_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Held(Protocol):
     user: str
     name: str
     waits: bool  # nginx waits for long
-    meta: Mapping[str, str]  # its headers, with names as WSGI has them
+    draw: Draw  # whether it goes to a canary
     failed: str  # the beginning of the URL of the replica that did not answer it; empty at the first try
 
     def is_gone(self) -> bool:
@@ -87,6 +87,10 @@ class Link:
     def sent(self) -> None:
         """Record that a request was sent to it."""
         self.unseen.append(time.monotonic())
+
+    def doubt(self) -> None:
+        """Send it nothing until it reports again: it has not answered a request, so its node may be away."""
+        self.lost = self.lost or self.reports
 
     async def _follow(self) -> None:
         while True:
@@ -166,7 +170,10 @@ class Pool:
     def send(self, held: Held) -> None:
         """Send a request to a replica, now or later, or refuse it."""
         self.asked = time.monotonic()
-        link = None if self.waiting else self._choose(held)
+        for link in self.links.values():
+            if link.target.base == held.failed:
+                link.doubt()
+        link = None if self._must_wait(held) else self._choose(held)
         if link is not None:
             self._admit(held, link)
         elif held.failed and self._has_only(held.failed):
@@ -184,17 +191,29 @@ class Pool:
         """Return how many requests are in work."""
         return sum(link.load() for link in self.links.values())
 
-    def serve(self) -> None:
-        """Send what waits, as far as replicas are free. A request for which only the replica that has failed it is free
-        does not keep others from that.
+    def _must_wait(self, held: Held) -> bool:
+        """Return whether requests wait that come before this one: all but those that may go to the other model only, or
+        to another replica than the one that has failed them.
         """
-        kept = []
-        while self.waiting:
+        way = self._way(held)
+        return any(not other.failed and self._way(other) in (None, way) for _since, other in self.waiting)
+
+    def _way(self, held: Held) -> bool | None:
+        """Return whether a request may go to the canary only, or to the others only; None: to each."""
+        canary = self.place.canary
+        return canary.takes(held.draw) if canary is not None and held.draw.sticky else None
+
+    def serve(self) -> None:
+        """Send what waits, as far as replicas are free. A request that waits for one of them, since the others have the
+        other model or have failed it, does not keep others from those.
+        """
+        kept, full = [], set()  # of which ways no replica is free
+        while self.waiting and None not in full and len(full) < 2:
             held = self.waiting[0][1]
-            gone = held.is_gone()
-            link = None if gone else self._choose(held)
+            gone, way = held.is_gone(), self._way(held)
+            link = None if gone or way in full else self._choose(held)
             if not gone and link is None and not held.failed:
-                break
+                full.add(way)
             entry = self.waiting.popleft()
             if link is not None:
                 self._admit(held, link)
@@ -209,19 +228,24 @@ class Pool:
 
     def _choose(self, held: Held) -> Link | None:
         """Return the free replica with the least in work; of equals, each in turn. While a canary is up, it is that or
-        one of the others, as the request's share has it, unless those are all busy or lost.
+        one of the others, as the request's draw has it, unless those are all busy or lost; for a sticky request, lost.
         """
-        free = [link for link in self.links.values() if not link.lost and link.target.base != held.failed]
-        if self.place.target:
-            free = [link for link in free if link.load() < self.place.target]
-        preferred = {target.base for target in self.place.preferred(held.meta)}
-        links = [link for link in free if link.target.base in preferred] or free
+        there = [link for link in self.links.values() if not link.lost and link.target.base != held.failed]
+        preferred = {target.base for target in self.place.preferred(held.draw)}
+        own = [link for link in there if link.target.base in preferred]
+        links = self._free(own)
+        if not links and not (own and held.draw.sticky):
+            links = self._free(there)
         if not links:
             return None
         turn = next(self.turn)
         order = sorted(links, key=lambda link: link.target.run_name)
         turned = order[turn % len(order) :] + order[: turn % len(order)]
         return min(turned, key=Link.load)
+
+    def _free(self, links: list[Link]) -> list[Link]:
+        most = self.place.target
+        return [link for link in links if link.load() < most] if most else links
 
     def _has_only(self, failed: str) -> bool:
         """Return whether there is no other replica than the one at this address."""

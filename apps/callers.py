@@ -23,7 +23,7 @@ DEFAULT_PORTS = {"http": "80", "https": "443"}
 METHODS = "GET, HEAD, POST"
 HEADERS = "Authorization, Content-Encoding, Content-Type, Inference-Header-Content-Length, X-Api-Key"
 ASKED_HEADERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
-EXPOSED = "Inference-Header-Content-Length, Retry-After"
+EXPOSED = "Inference-Header-Content-Length, Retry-After, X-App-Model"
 PREFLIGHT_S = 600
 
 

@@ -11,6 +11,7 @@ checked each time.
 from __future__ import annotations
 
 import functools
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from kernel import after_commit
 from kernel.dispatch import unavailable
 from kernel.errors import Refused
 
-from . import callers, demand, keys, proof, request_limits, token_limits
+from . import callers, demand, keys, proof, reported_metrics, request_limits, token_limits
 from .models import Application, State
 from .places import Place, Target, place_of
 
@@ -68,7 +69,7 @@ HELD = "HTTP_X_APP_HELD"  # nginx waits for the turn of the request
 class Verdict:
     """Where requests go: `admitted` of them to the place, the others may try again after `wait_s`. Without a place none
     is admitted: there is no such application, or it is not for this caller. `key` is the row of the key by which it is
-    opened, `spent`: that key has used its tokens of the day.
+    opened, `spent`: that key has used its tokens of the day; `counted`: whose requests a minute they count in.
     """
 
     place: Place | None
@@ -76,6 +77,7 @@ class Verdict:
     wait_s: int = 0
     key: int | None = None
     spent: bool = False
+    counted: str = ""
 
 
 REFUSED = Verdict(None)
@@ -100,7 +102,7 @@ def _any_target(place: Place, meta: Mapping[str, str]) -> Target | None:
         demand.note_request(place.app_id)
         if place.asleep and demand.may_ask(place.app_id):
             after_commit.enqueue("apps.wake", place.app_id)
-    preferred = place.preferred(meta)
+    preferred = place.preferred(place.draw(meta))
     targets = [target for target in preferred if target.base != failed]
     targets = targets or [target for target in place.targets if target.base != failed]
     return secrets.choice(targets) if targets else None
@@ -112,7 +114,7 @@ def headers_of(verdict: Verdict, place: Place, target: Target, meta: Mapping[str
     if target.model:
         headers["X-App-Model"] = target.model
     if verdict.key is not None:
-        headers[keys.MARK_HEADER] = keys.mark(verdict.key)
+        headers[keys.ID_HEADER] = keys.opaque_id(verdict.key)
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
@@ -145,24 +147,34 @@ def allowed(request: Asked, times: int = 1) -> Verdict:
     if key is not None and key.app_id != place.app_id:
         key = None  # it opens another one
     if key is not None:
-        limit = (f"key:{key.pk}", key.rate)
+        subject, rate = f"key:{key.pk}", key.rate
     elif place.public and place.address_rate and not _may(caller(request), place):
-        limit = (f"app:{place.app_id}:{throttle.network(throttle.client_address(request))}", place.address_rate)
+        network = throttle.network(throttle.client_address(request))
+        subject, rate = f"app:{place.app_id}:{network}", place.address_rate
     elif place.public or _may(caller(request), place):
-        limit = ("", None)
+        subject, rate = "", None
     else:
         return REFUSED
     if _too_large(request.META, place.body_mib):
         return Verdict(place)
-    row = key.pk if key is not None else None
+    row, counted = key.pk if key is not None else None, subject if rate else ""
     if request.META.get(FAILED) or request.META.get(HELD):  # it was counted at the first try
-        return Verdict(place, times if place.balanced or not request.META.get(FAILED) else 0, key=row)
+        admitted = times if place.balanced or not request.META.get(FAILED) else 0
+        return Verdict(place, admitted, key=row, counted=counted)
     if key is not None and (wait_s := token_limits.wait_s(key)):
         return Verdict(place, wait_s=wait_s, key=row, spent=True)
-    admitted, wait_s = request_limits.take(limit[0], limit[1], times) if limit[1] else (times, 0)
+    admitted, wait_s = request_limits.take(subject, rate, times) if rate else (times, 0)
     if key is not None and admitted:
         keys.count(key.pk, admitted)
-    return Verdict(place, admitted, wait_s, row)
+    return Verdict(place, admitted, wait_s, row, counted=counted)
+
+
+def give_back(verdict: Verdict) -> None:
+    """Let a request not count that was admitted, and then refused before it was sent to a run."""
+    if verdict.counted:
+        request_limits.give_back(verdict.counted)
+    if verdict.key is not None:
+        keys.count(verdict.key, -1)
 
 
 def _too_large(meta: Mapping[str, str], body_mib: int | None) -> bool:
@@ -201,6 +213,49 @@ def refusal(request: HttpRequest) -> HttpResponse:
     for name, value in {**headers, "Content-Security-Policy": CSP}.items():
         response[name] = value
     return response
+
+
+@for_nginx
+def metric(request: HttpRequest) -> HttpResponse:
+    """Count what a caller reports of an answer, `{"model": "churnv2", "value": 1}`, while a canary is up whose plan has
+    a metric. It counts in the caller's requests a minute.
+    """
+    status, body, headers = _report(request)
+    headers |= {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
+    return JsonResponse(body, status=status, headers=headers)
+
+
+def _report(request: HttpRequest) -> tuple[int, dict, dict[str, str]]:
+    """Return status, body and headers of the answer to a report."""
+    verdict = allowed(request)
+    place = verdict.place
+    if place is None or (verdict.key is None and not _may(caller(request), place)):
+        status, message, _app = judge(request)
+        if status == 200:  # of a public application, whose callers anybody is
+            status, message = 401, _("A report needs a key of the application, or its owner's token.")
+        return status, {"error": message, "msg": message}, {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if not verdict.admitted:
+        message = _("Too many requests; try again in %(seconds)s s.") % {"seconds": verdict.wait_s}
+        return 429, {"error": message, "msg": message}, {"Retry-After": str(verdict.wait_s)}
+    try:
+        given = json.loads(request.body)
+        model, value = given.pop("model"), reported_metrics.checked(given.pop("value"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        given, model, value = {"?": ""}, "", None
+    if request.method != "POST" or given or not isinstance(model, str) or value is None:
+        message = _('Send a POST with the model that answered and a number: {"model": "%(model)s", "value": 1}')
+        message %= {"model": place.targets[0].model if place.canary and place.targets else "churnv2"}
+        return 400, {"error": message, "msg": message}, {}
+    return 200, {"counted": _count(place, model, value)}, {}
+
+
+def _count(place: Place, model: str, value: float) -> bool:
+    """Count a report; return whether it was: a canary with a metric is up, of which the model is one of the two."""
+    canary = place.canary
+    if canary is None or not canary.metric or model not in {target.model for target in place.targets}:
+        return False
+    which = reported_metrics.NEW if model == canary.target.model else reported_metrics.OLD
+    return reported_metrics.add(canary.step, which, value)
 
 
 @for_nginx

@@ -15,6 +15,7 @@ from . import gateway_access
 
 urlpatterns = [
     path("route", gateway_access.route),
+    path("metric", gateway_access.metric),
     path("preflight", gateway_access.preflight),
     path("refusal", gateway_access.refusal),
 ]

@@ -1,9 +1,9 @@
 """The tokens of language models, counted for the keys of their callers by day.
 
-The gateway sends the process a mark that stands for the caller's key (keys.mark), and the process writes how many
-tokens it has read and made for each mark to a file of its run (serving/token_counter.py). `collect` moves what has been
-added to the days of the keys. The counts are the application's word about itself: marks of keys that are not its own
-are ignored, so it can say nothing of others.
+The gateway sends the process an opaque identifier of the caller's key (keys.opaque_id), and the process writes how many
+tokens it has read and made for each to a file of its run (serving/token_counter.py). `collect` moves what has been
+added to the days of the keys. The counts are the application's word about itself: identifiers of keys that are not its
+own are ignored, so it can say nothing of others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kernel import healing, storage
 from . import keys, launching, slots, token_limits
 from .models import AppKey, AppKeyUse, AppRun
 
-MARK = re.compile(r"[0-9a-f]{24}")
+OPAQUE_ID = re.compile(r"[0-9a-f]{24}")
 MAX_BYTES = 32 << 10  # of a file
 MOST = 10**12  # of one count, so that sums of them stay numbers of the database
 LEAVING = timedelta(minutes=1)  # a run that has ended for the gateway may still answer what it has
-Counts = dict[str, list[int]]  # mark > [prompt tokens, completion tokens]
+Counts = dict[str, list[int]]  # opaque identifier > [prompt tokens, completion tokens]
 
 
 def collect() -> None:
@@ -55,14 +55,14 @@ def _read(run: AppRun) -> Counts:
         data = file.read(MAX_BYTES + 1)
     try:
         found = json.loads(data).items()
-        return {_mark(text): [_count(prompt), _count(completion)] for text, (prompt, completion) in found}
+        return {_identifier(text): [_count(prompt), _count(completion)] for text, (prompt, completion) in found}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return run.tokens
 
 
-def _mark(text: str) -> str:
-    if not MARK.fullmatch(text):
-        raise ValueError("not a mark")
+def _identifier(text: str) -> str:
+    if not OPAQUE_ID.fullmatch(text):
+        raise ValueError("not an identifier")
     return text
 
 
@@ -78,21 +78,21 @@ def _store(run: AppRun, counts: Counts, day: date) -> dict[int, int]:
     keys are locked before the run, as when the application is deleted.
     """
     rows = AppKey.objects.filter(app=run.app_id).order_by("pk").select_for_update(no_key=True)
-    by_mark = {keys.mark(pk): pk for pk in rows.values_list("pk", flat=True)}
+    by_id = {keys.opaque_id(pk): pk for pk in rows.values_list("pk", flat=True)}
     row = AppRun.objects.filter(pk=run.pk, tokens__isnull=False).select_for_update(no_key=True).first()
     if row is None:
         return {}
     totals = {}
     for text, numbers in sorted(counts.items()):
         added = _added(row.tokens.get(text, [0, 0]), numbers)
-        if text in by_mark and any(added):
-            totals[by_mark[text]] = _add(by_mark[text], day, *added)
+        if text in by_id and any(added):
+            totals[by_id[text]] = _add(by_id[text], day, *added)
     AppRun.objects.filter(pk=row.pk).update(tokens=counts)
     return totals
 
 
 def _added(before: list[int], now: list[int]) -> list[int]:
-    """Return what was added to the counts. A process that has forgotten a mark counts it from 0 again."""
+    """Return what was added to the counts. A process that has forgotten a key counts it from 0 again."""
     if any(new < old for old, new in zip(before, now, strict=True)):
         return now
     return [new - old for old, new in zip(before, now, strict=True)]

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q, Sum
+from django.db.models.functions import Greatest
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 from redis.exceptions import RedisError
@@ -40,7 +41,7 @@ from .models import AppKey, AppKeyUse, Application
 log = logging.getLogger(__name__)
 
 PREFIX = "mlp_a"
-MARK_HEADER = "X-App-Key"  # of requests to an application: a `mark`
+ID_HEADER = "X-App-Key"  # of requests to an application: an `opaque_id`
 MAX = 100  # of one application
 CACHE_KEY, CACHE_S = "mlp:app-key:{pk}", 60
 COUNTS = "mlp:app-key-uses"  # a hash in Valkey: `{row}:{day}` > requests
@@ -80,8 +81,9 @@ def derive(row: AppKey) -> str:
     return _compose(row.pk, row.nonce)
 
 
-def mark(pk: int) -> str:
-    """Return what stands for a key in its application's process; the key cannot be made from it."""
+def opaque_id(pk: int) -> str:
+    """Return the opaque identifier of a key that its application's process gets; the key cannot be made from it."""
+    # The salt is that of the first release with identifiers, since counts are stored by them.
     return salted_hmac("apps.keys.mark", str(pk), algorithm="sha256").hexdigest()[:24]
 
 
@@ -281,7 +283,9 @@ def _row_of(text: str) -> int | None:
 
 # --- use -----------------------------------------------------------------------------------------------------------
 def count(pk: int, times: int) -> None:
-    """Count requests that were made with a key; while Valkey does not respond they are not counted."""
+    """Count requests that were made with a key, or with `times` below 0 do not count refused ones after all. While
+    Valkey does not respond they are not counted.
+    """
     try:
         broker().client.hincrby(COUNTS, f"{pk}:{timezone.now().date()}", times)
     except RedisError:
@@ -311,6 +315,7 @@ def _store(counted: dict[str, int]) -> None:
     there = AppKey.objects.filter(pk__in={pk for pk, _day in numbers}).order_by("pk").select_for_update(no_key=True)
     rows = set(there.values_list("pk", flat=True))
     for (pk, day), number in sorted(numbers.items()):
-        if pk in rows and not AppKeyUse.objects.filter(key=pk, day=day).update(requests=F("requests") + number):
+        counted = Greatest(F("requests") + number, 0)
+        if pk in rows and not AppKeyUse.objects.filter(key=pk, day=day).update(requests=counted) and number > 0:
             AppKeyUse.objects.create(key_id=pk, day=day, requests=number)
     AppKeyUse.objects.filter(day__lt=(clock.settled(timezone.now()) - KEPT).date()).delete()

@@ -7,20 +7,21 @@ repeated.
 from __future__ import annotations
 
 import contextlib
+import http.client
 from pathlib import Path
 
 from django.conf import settings
 
 import runners
 from jobs.packages import building, using
-from kernel import after_commit, sockets, storage, trash
+from kernel import after_commit, outbound, sockets, storage, trash
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
 from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, packages, proof, replicas, rollouts, slots
+from . import lifecycle, packages, proof, replicas, rollouts, sleeping, slots
 from .models import Application, Replica, Rollout, State
 
 SERVING = Path(__file__).resolve().parent / "serving"
@@ -144,16 +145,45 @@ def poll(app: Application, follow: bool = False) -> None:
 
 
 def stop(pk: int, run_name: str, follow: bool = True) -> None:
-    """Stop the run of a stopped application and release its resources.
+    """Stop the run of an application that is stopped or asleep, and release its resources.
 
-    While `not_before` is ahead the gateway may still send requests to the run.
+    While `not_before` is ahead the gateway may still send requests to the run. Of one that is asleep they are answered
+    before it is stopped, with as much time as any.
     """
     app = Application.objects.filter(pk=pk, run_name=run_name).first()
     if app is None or not run_name or not (app.state == State.ERROR or app.asleep):
         return
-    done = owned.has_come(app.not_before) and RUNS.clean(app, STOP_GRACE_S)
+    done = owned.has_come(app.not_before) and _may_end(app) and RUNS.clean(app, STOP_GRACE_S)
     if not done and follow:
         after_commit.enqueue("apps.stop", pk, run_name, delay_ms=LOOK_AGAIN_MS)
+
+
+def _may_end(app: Application) -> bool:
+    """Return whether the run is stopped now; of one that is asleep only if it has answered what it has, and is not used
+    again.
+    """
+    if not app.asleep:
+        return True
+    late = owned.seconds_since(app.not_before) > settings.APP_ANSWER_S
+    address = runners.get().address(app.run_name)
+    if not late and address and has_work(app.run_name, sockets.text(address)):
+        return False
+    with contextlib.suppress(Missing):
+        return sleeping.close(app.pk, app.run_name)
+    return False
+
+
+def has_work(run_name: str, address: str) -> bool:
+    """Return whether requests are in work at a run of an application; False where it does not say so."""
+    if not run_name or not address:
+        return False
+    try:
+        status, body = outbound.exchange(
+            sockets.parse(address), "GET", proof.LOAD, headers=proof.headers(run_name), limit_s=PROBE_S, most=100
+        )
+        return status == 200 and int(body.split()[0]) > 0
+    except (OSError, ValueError, IndexError, http.client.HTTPException):
+        return False
 
 
 def erase(pk: int, follow: bool = True) -> None:

@@ -293,16 +293,20 @@ def _end_others(app: Application) -> None:
         rollout.delete()
         return
     runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
-    rollout.phase, rollout.not_before, rollout.percent = Rollout.Phase.ENDING, None, None
+    rollout.end(None)
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk)
 
 
 def _end_replicas(app: Application) -> None:
     """Stop the other runs of a locked application (apps.scaling)."""
-    for run_name in Replica.objects.filter(app=app).values_list("run_name", flat=True):
-        runs.end(app, run_name, runs.Outcome.STOPPED)
-    if Replica.objects.filter(app=app).update(phase=Replica.Phase.ENDING, not_before=_when_forgotten()):
+    rows = list(Replica.objects.filter(app=app).order_by("pk"))
+    for replica in rows:
+        runs.end(app, replica.run_name, runs.Outcome.STOPPED)
+        if replica.phase != Replica.Phase.ENDING:
+            replica.drain(_when_forgotten())
+            replica.save()
+    if rows:
         after_commit.enqueue("apps.scale", app.pk)
 
 
@@ -315,8 +319,8 @@ def note_stop(app: Application) -> None:
 
 
 def require_startable(app: Application) -> None:
-    """Raise for an application that could not be started now, as `start_app` does."""
-    if app.state == State.ERROR and app.run_name:
+    """Raise for an application that is neither starting nor ready, and could not be started now."""
+    if app.run_name:
         raise WrongState("the application is still being stopped; try again in a few seconds")
     members.chosen(app.user, app.tenant.name)  # who has left the tenant uses nothing of it any more
     tcc.never_fits(app.tenant, app.user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
@@ -330,12 +334,9 @@ def start_app(*, user, name: str, by: str) -> Application:
     """
     broker.require()
     with locked(Application, user=user, name=name) as app:
-        if app.state == State.ERROR and app.run_name:
-            raise WrongState("the application is still being stopped; try again in a few seconds")
         trash.require_kept(app)
-        members.chosen(user, app.tenant.name)  # who has left the tenant uses nothing of it any more
         app.start(by=by)
-        tcc.never_fits(app.tenant, user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
+        require_startable(app)
         app.failures, app.not_before, app.queued = 0, None, timezone.now()
         app.save()
         tcc.withdraw(id=request_id(app.pk), applier=APPLIER)  # the settled request of its last time

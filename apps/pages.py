@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from functools import partial
 
@@ -51,7 +52,7 @@ from . import (
     request_rates,
     rollouts,
     runs,
-    switching,
+    second_runs,
     trash,
 )  # fmt: skip
 from .models import Application, State
@@ -188,6 +189,7 @@ def application(request, name):
         "counts": row.counts,
         "steps": _steps_shown(row),
         "canary_traffic": _canary_traffic(row),
+        "reported": canaries.reported_of(row.rollout) if getattr(row, "rollout", None) else None,
         "most_replicas": replica_range.MAX,
         "most_target": replica_range.MAX_TARGET,
     }
@@ -220,7 +222,7 @@ def _canary_traffic(app: Application) -> request_rates.Traffic | None:
     rollout = getattr(app, "rollout", None)
     if rollout is None or rollout.phase != rollouts.Phase.CANARY:
         return None
-    return request_rates.read_run(switching.as_rolled_out(rollout))
+    return request_rates.read_run(second_runs.as_application(rollout))
 
 
 def _shell(text: str) -> str:
@@ -280,7 +282,27 @@ def _plan(given) -> dict:
         "max_errors_percent": _number(given, "max_errors_percent"),
         "max_p95_ms": _number(given, "max_p95_ms"),
         "sticky": given.get("sticky", "").strip(),
+        "metric": _metric(given),
     }
+
+
+def _metric(given) -> dict | None:
+    """Return the rule for what callers report in a form, None without one. Raises Refused."""
+    name = given.get("metric", "").strip()
+    bounds = {bound: _decimal(given, f"metric_{bound}") for bound in ("min", "max")}
+    return {"name": name, **bounds} if name or any(value is not None for value in bounds.values()) else None
+
+
+def _decimal(given, name: str) -> float | None:
+    """Return the number in a field, also with a fraction; None in an empty one. Raises Refused."""
+    text = given.get(name, "").strip()
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        value = math.nan
+    if value is not None and not math.isfinite(value):
+        raise Refused("must be a number", field=name)
+    return value
 
 
 def _steps_shown(app: Application) -> list[dict]:
@@ -304,7 +326,7 @@ def change(request, name):
         "again": lambda: rollouts.again(row.pk, row.user.username, request.POST.get("may_restart") == "1"),
         "cancel": lambda: rollouts.cancel(**key),
         "canary": lambda: canaries.set_plan(**_plan(request.POST), **key),
-        "share": lambda: canaries.set_percent(percent=_number(request.POST, "percent") or 0, **key),
+        "share": lambda: canaries.set_percent(percent=_number(request.POST, "percent"), **key),
         "replicas": lambda: replicas.set_replicas(
             **read_form(request, ReplicasIn, min=int, max=int, target=int), **key
         ),

@@ -9,20 +9,23 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from django.db.models import Q
 
 from kernel import sockets
 
-from . import proof
+from . import proof, reported_metrics
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, Replica, Rollout, State
 
 MAX_PLACES = 10_000
+REQUEST = "HTTP_X_APP_REQUEST"  # nginx's id of a request, by which it asks once, or again while the request waits
 READ = (
     "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
     "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep", "canary",
     "rollout__phase", "rollout__address", "rollout__run_name", "rollout__percent",
+    "rollout__step_since",
 )  # fmt: skip
 # One that may sleep is reachable while it starts: a request waits for it.
 WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
@@ -40,6 +43,13 @@ class Target:
     model: str = ""  # where there are two
 
 
+class Draw(NamedTuple):
+    """By what a request goes to the canary or not. It is the same each time that nginx asks for one request."""
+
+    number: float  # from 0 to 1: below the canary's share it goes there
+    sticky: bool = False  # decided by the value of a header: it goes nowhere else while its model has a run
+
+
 @dataclass(frozen=True)
 class Canary:
     """The run of another model that a share of the requests goes to; those with the same value of a header, always."""
@@ -47,14 +57,12 @@ class Canary:
     target: Target
     percent: int
     header: str  # "HTTP_X_USER_ID", empty for none
+    metric: str = ""  # what callers report of it, empty for nothing
+    step: str = ""  # where that is counted
 
-    def takes(self, app_id: int, meta: Mapping[str, str]) -> bool:
+    def takes(self, draw: Draw) -> bool:
         """Return whether a request goes to it."""
-        value = meta.get(self.header, "") if self.header else ""
-        if not value:
-            return 100 * random.random() < self.percent
-        digest = hashlib.sha256(f"{app_id}:{value}".encode()).digest()
-        return 100 * int.from_bytes(digest[:4], "big") < self.percent << 32
+        return 100 * draw.number < self.percent
 
 
 @dataclass(frozen=True)
@@ -79,11 +87,20 @@ class Place:
     canary: Canary | None
     until: float  # on the monotonic clock
 
-    def preferred(self, meta: Mapping[str, str]) -> tuple[Target, ...]:
+    def draw(self, meta: Mapping[str, str]) -> Draw:
+        """Return by what a request goes to the canary that there is, or that begins while it waits."""
+        value = meta.get(self.canary.header, "") if self.canary is not None and self.canary.header else ""
+        text = value or meta.get(REQUEST, "")
+        if not text:  # asked by an nginx that was started with an earlier release
+            return Draw(random.random())
+        digest = hashlib.sha256(f"{self.app_id}:{text}".encode()).digest()
+        return Draw(int.from_bytes(digest[:4], "big") / 2**32, bool(value))
+
+    def preferred(self, draw: Draw) -> tuple[Target, ...]:
         """Return the runs that a request should go to: the canary, or all others."""
         if self.canary is None:
             return self.targets
-        own = self.canary.takes(self.app_id, meta)
+        own = self.canary.takes(draw)
         return tuple(target for target in self.targets if (target is self.canary.target) == own)
 
     def emptied(self) -> Place:
@@ -135,12 +152,13 @@ def _canary(app: Application) -> Canary | None:
     name = app.canary.get("sticky", "")
     header = f"HTTP_{name.upper().replace('-', '_')}" if name else ""
     target = Target(rollout.run_name, address, base, proof.secret(rollout.run_name), rollout.model.name)
-    return Canary(target, rollout.percent or 0, header)
+    metric = app.canary.get("metric", {}).get("name", "")
+    return Canary(target, rollout.percent or 0, header, metric, reported_metrics.key(rollout.pk, rollout.step_since))
 
 
 def _targets(app: Application, balanced: bool) -> tuple[Target, ...]:
     """Return the runs that requests go to."""
-    up = [(app.run_name, app.address)] if app.state == State.READY and app.address else []
+    up = [(app.run_name, app.address)] if app.state == State.READY and app.address and not app.asleep else []
     if balanced:
         ready = Replica.objects.filter(app=app, phase=Replica.Phase.READY)
         up += ready.order_by("pk").values_list("run_name", "address") if app.state == State.READY else []

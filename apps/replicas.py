@@ -11,30 +11,24 @@ import math
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import transaction
 from django.utils import timezone
 
 from accounts.tenancy import members
 from kernel import after_commit, trash
-from kernel.errors import Refused
-from kernel.locking import Missing, lock_row, locked
+from kernel.locking import locked
 from kernel.messages import Message
-from resources import lending, tcc
+from resources import tcc
 from runners import owned
 
-from . import runs, slots
-from .lifecycle import APPLIER, BACKOFF_S, STEADY_AFTER_S, run_name_of
+from . import runs, second_runs, slots
+from .lifecycle import APPLIER, BACKOFF_S, STEADY_AFTER_S
 from .models import Application, Replica, Rollout, State
 from .replica_range import COLUMNS, configure
-from .rollouts import REMEMBERED_S, WAIT_S
+from .rollouts import REMEMBERED_S
+from .second_runs import WAIT_S, locked_run
 from .sleeping import wake_locked
 
 Phase = Replica.Phase
-
-
-def resources_id(pk: int) -> str:
-    """Return the id of the resource request of a replica."""
-    return f"replica:{pk}"
 
 
 def set_replicas(*, user, name: str, by: str, **given: int) -> Application:
@@ -80,7 +74,7 @@ def order(pk: int, count: int) -> bool:
         missing = count - 1 - len(current)
         ended = _replace(app, [row for row in rows if row.generation != app.generation], current, count - 1)
         for _number in range(missing):
-            _start(app, Replica(app=app, slot=slots.free(app), generation=app.generation, phase=Phase.WAITING))
+            _start(app, Replica(app=app, slot=slots.free(app), generation=app.generation))
         for row in current:
             if missing >= 0 and row.phase == Phase.WAITING and owned.has_come(row.not_before):
                 _start(app, row)
@@ -125,51 +119,31 @@ def _shrink(app: Application, current: list[Replica], surplus: int) -> list[Repl
 def _start(app: Application, replica: Replica) -> None:
     """Reserve what the replica needs and order its run; without room it waits."""
     replica.save()
-    try:
-        with transaction.atomic():
-            tcc.withdraw(id=resources_id(replica.pk), applier=APPLIER)  # of an earlier run
-            tcc.try_(
-                id=resources_id(replica.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
-                owner=app.user.username, cpu=app.cpu, gpu=app.gpu, ram=app.ram,
-            )  # fmt: skip
-    except Refused as refused:
-        lending.recall(refused)
-        replica.phase, replica.reason = Phase.WAITING, Message("there is no room: %(reason)s", reason=refused.msg)
-        replica.not_before = _after(WAIT_S)
+    refused = second_runs.reserve(app, replica)
+    if refused is not None:
+        replica.wait(_after(WAIT_S), reason=Message("there is no room: %(reason)s", reason=refused.msg))
     else:
-        app.attempt += 1
-        app.save(update_fields=["attempt"])
-        replica.phase, replica.run_name, replica.reserved = Phase.STARTING, run_name_of(app), True
-        replica.ordered, replica.reason, replica.address = timezone.now(), "", ""
-        runs.begin(app, replica.run_name, app.model)
+        second_runs.order(app, replica, app.model)
     replica.save()
     _changed(app)
 
 
 def ready(pk: int, run_name: str, address: str) -> None:
     """Record that a replica's run is up at `address`: requests go there, too."""
-    with locked_replica(pk, run_name) as (app, replica):
+    with locked_run(Replica, pk, run_name=run_name) as (app, replica):
         if replica is not None and replica.phase == Phase.STARTING:
-            replica.phase, replica.address, replica.ready_since = Phase.READY, address, timezone.now()
+            replica.up(address)
             replica.save()
             runs.come_up(app, run_name)
-            tcc.confirm(id=resources_id(pk), applier=APPLIER)
+            tcc.confirm(id=second_runs.resources_id(replica), applier=APPLIER)
             _changed(app)
-
-
-def note_installing(pk: int, run_name: str) -> None:
-    """Let the time of a replica's run begin again: the packages of its model are being installed."""
-    with locked_replica(pk, run_name) as (_app, replica):
-        if replica is not None and replica.phase == Phase.STARTING:
-            replica.ordered = timezone.now()
-            replica.save(update_fields=["ordered"])
 
 
 def lose(pk: int, run_name: str, reason: str, requested: bool = False) -> None:
     """Record that a replica's run has ended, and is gone: its resources are released, and it is started again; at once
     where the end was `requested`, as with the platform, else after a pause, which grows with the failures.
     """
-    with locked_replica(pk, run_name) as (app, replica):
+    with locked_run(Replica, pk, run_name=run_name) as (app, replica):
         if replica is None or replica.phase not in (Phase.STARTING, Phase.READY):
             return
         runs.end(app, run_name, runs.Outcome.RESTARTED if requested else runs.Outcome.FAILED, reason)
@@ -183,11 +157,8 @@ def lose(pk: int, run_name: str, reason: str, requested: bool = False) -> None:
 def _wait_again(replica: Replica, reason: str) -> None:
     """Let a replica without a run wait for its next one."""
     pause = BACKOFF_S[min(replica.failures, len(BACKOFF_S)) - 1] if reason else 0
-    replica.phase, replica.run_name, replica.address, replica.ready_since = Phase.WAITING, "", "", None
-    replica.reason, replica.not_before = reason, _after(pause)
-    if replica.reserved:
-        tcc.release(id=resources_id(replica.pk), applier=APPLIER)
-    replica.reserved = False
+    replica.wait(_after(pause), reason=reason)
+    second_runs.release(replica)
     replica.save()
 
 
@@ -220,14 +191,14 @@ def take_over(pk: int, run_name: str, reason: str) -> bool:
 def _drain(app: Application, replica: Replica) -> None:
     """Send no more requests to a replica; it ends when it has answered those that it has."""
     runs.end(app, replica.run_name, runs.Outcome.SCALED_IN)
-    replica.phase, replica.not_before = Phase.ENDING, _after(REMEMBERED_S)
+    replica.drain(_after(REMEMBERED_S))
     replica.save()
     _changed(app)
 
 
 def end(pk: int, run_name: str) -> None:
     """Remove a replica whose run is gone, and release its resources."""
-    with locked_replica(pk, run_name) as (app, replica):
+    with locked_run(Replica, pk, run_name=run_name) as (app, replica):
         if replica is not None and replica.phase == Phase.ENDING:
             _forget(replica)
             _changed(app)
@@ -242,29 +213,8 @@ def abandon(app_id: int) -> None:
 
 
 def _forget(replica: Replica) -> None:
-    if replica.reserved:
-        tcc.release(id=resources_id(replica.pk), applier=APPLIER)
+    second_runs.release(replica)
     replica.delete()
-
-
-class locked_replica:
-    """Opens a transaction with the locked application and its locked replica, None where that is gone or has another
-    run. Raises Missing when there is no application.
-    """
-
-    def __init__(self, pk: int, run_name: str):
-        self.pk, self.run_name = pk, run_name
-
-    def __enter__(self) -> tuple[Application, Replica | None]:
-        app_id = Replica.objects.filter(pk=self.pk).values_list("app", flat=True).first()
-        if app_id is None:
-            raise Missing("application")
-        self.lock = locked(Application, pk=app_id)
-        app = self.lock.__enter__()
-        return app, lock_row(Replica, pk=self.pk, run_name=self.run_name)
-
-    def __exit__(self, *given):
-        return self.lock.__exit__(*given)
 
 
 def _changed(app: Application) -> None:

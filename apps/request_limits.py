@@ -6,6 +6,7 @@ not count, so a caller that goes on is not kept out. While Valkey does not respo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable
@@ -44,6 +45,18 @@ if admitted == times then return {admitted, 0} end
 return {admitted, math.max(1, math.ceil(((first or part) + 13) * 5 - now))}
 """
 
+# The newest part with a request has one less.
+GIVE_BACK = """
+local part = math.floor(tonumber(redis.call('TIME')[1]) / 5)
+for number = part, part - 12, -1 do
+  if tonumber(redis.call('HGET', KEYS[1], number) or 0) > 0 then
+    redis.call('HINCRBY', KEYS[1], number, -1)
+    return 1
+  end
+end
+return 0
+"""
+
 
 @functools.cache
 def _take() -> Callable:
@@ -60,3 +73,14 @@ def take(subject: str, limit: int, times: int = 1) -> tuple[int, int]:
         log.warning("requests are not limited: Valkey does not respond")
         return times, 0
     return int(admitted), int(wait_s)
+
+
+@functools.cache
+def _give_back() -> Callable:
+    return broker().client.register_script(GIVE_BACK)
+
+
+def give_back(subject: str) -> None:
+    """Let a request not count that was admitted, and then refused for another reason."""
+    with contextlib.suppress(RedisError):
+        _give_back()(keys=[KEY.format(subject=subject)])

@@ -45,6 +45,7 @@ class Traffic:
     errors: int
     series: list[Interval]
     fresh: bool
+    failures: int = 0  # of the errors, those that the model or the process has caused
 
     @property
     def rate(self) -> float:
@@ -151,7 +152,8 @@ def _sum(parts: list[Traffic]) -> Traffic:
             tokens,
         ))  # fmt: skip
     requests, errors = sum(part.requests for part in parts), sum(part.errors for part in parts)
-    return Traffic(requests, errors, series, any(part.fresh for part in parts))
+    failures = sum(part.failures for part in parts)
+    return Traffic(requests, errors, series, any(part.fresh for part in parts), failures)
 
 
 def read_run(app: Application) -> Traffic | None:
@@ -172,9 +174,10 @@ def _read(app: Application, slot: int) -> Traffic | None:
             return None
         series = [Interval(*(_number(value) for value in entry)) for entry in counts["series"][-KEPT:]]
         requests, errors = int(_number(counts["requests"])), int(_number(counts["errors"]))
+        failures = int(_number(counts.get("failures", errors)))  # of a process of an earlier release
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return Traffic(requests, errors, series, abs(time.time() - written_at) < FRESH_S)
+    return Traffic(requests, errors, series, abs(time.time() - written_at) < FRESH_S, failures)
 
 
 def changed_at(app: Application) -> float:

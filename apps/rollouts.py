@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db import transaction
 from django.utils import timezone
 
 from kernel import after_commit, trash
@@ -21,23 +20,18 @@ from kernel.messages import Message, word
 from kernel.models import record_change
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
-from resources import lending, tcc
+from resources import tcc
 from runners import owned
 
-from . import runs, slots
-from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id, run_name_of
+from . import runs, second_runs, slots
+from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id
 from .models import Application, Rollout, State
+from .second_runs import WAIT_S, locked_run
 
 Phase = Rollout.Phase
 SECOND_RUN = (Phase.STARTING, Phase.CANARY)  # beside the run that serves
 REPLACED = (Phase.WAITING, Phase.FAILED)  # what another rollout takes the place of
-WAIT_S = 10  # between two attempts to reserve the resources
 REMEMBERED_S = PLACE_REMEMBERED_S + 0.5
-
-
-def resources_id(pk: int) -> str:
-    """Return the id of the resource request of a rollout's second run."""
-    return f"rollout:{pk}"
 
 
 def target_of(app: Application) -> Model | None:
@@ -62,19 +56,40 @@ def move(
         lock_row(Rollout, app=app)
         require_movable(app, restarts=not (model_name or follows))
         Rollout.objects.filter(app=app, phase__in=REPLACED).delete()
+        if is_approved(app, target):
+            _require_run(app)
         if model_name or follows:
             app.served_as = app.served_name
             app.alias = alias
             app.save(update_fields=["served_as", "alias"])
-        if app.state == State.ERROR or not app.run_name or app.asleep:  # also one whose last run is still being stopped
+        if _has_no_run(app):
             if app.state == State.CREATING:
                 app.failures, app.not_before = 0, None
                 after_commit.enqueue("apps.launch", app.pk)
             _serve(app, target, by)
         else:
-            rollout = Rollout(app=app, model=target, phase=Phase.WAITING, may_restart=may_restart, by=by)
+            rollout = Rollout(app=app, model=target, may_restart=may_restart, by=by)
             _start(app, rollout, by)
     return app
+
+
+def is_approved(app: Application, model: Model) -> bool:
+    """Return whether the tenant approves the application's move to this model (apps.approvals)."""
+    return app.tenant.approves_rollouts and model.pk != app.model_id
+
+
+def _has_no_run(app: Application) -> bool:
+    """Return whether the application has no run, or one that is being stopped."""
+    return app.state == State.ERROR or not app.run_name or app.asleep
+
+
+def _require_run(app: Application) -> None:
+    """Raise WrongState where there is no run beside which another model waits for its approval."""
+    if _has_no_run(app):
+        raise WrongState(
+            "moves to another model are approved in the tenant %(tenant)s, so the application has to be up",
+            tenant=app.tenant.name,
+        )
 
 
 def _model_to_serve(app: Application, name: str) -> Model:
@@ -101,6 +116,8 @@ def require_movable(app: Application, restarts: bool) -> None:
     if app.state == State.DELETING:
         raise WrongState("the application is already being deleted")
     trash.require_kept(app)
+    if app.tenant.approves_rollouts and not restarts:
+        _require_run(app)
     if app.state == State.ERROR and restarts:
         raise WrongState("the application is not running; start it")
     if app.state == State.CREATING and not app.reserved and restarts:
@@ -151,7 +168,7 @@ def again(pk: int, by: str, may_restart: bool = False) -> None:
 
 def proceed(pk: int, again: bool = False) -> None:
     """Continue a requested rollout that waits for room; `again` at once, and also after it has failed."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or app.state not in (State.READY, State.CREATING):
             return
         due = again or owned.has_come(rollout.not_before)
@@ -175,10 +192,12 @@ def follow(pk: int, by: str, again: bool = False) -> None:
             return
         if lock_row(Model, pk=target.pk, state=ModelState.READY) is None:  # so that it is not deleted meanwhile
             return
-        if not app.run_name or app.asleep:
+        if is_approved(app, target) and _has_no_run(app):
+            return  # it follows once it is up
+        if _has_no_run(app):
             _serve(app, target, by)
             return
-        _start(app, Rollout.objects.create(app=app, model=target, phase=Phase.WAITING), by)
+        _start(app, Rollout.objects.create(app=app, model=target), by)
 
 
 def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again: bool) -> bool:
@@ -202,47 +221,24 @@ def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again
 def _start(app: Application, rollout: Rollout, by: str) -> None:
     """Reserve what a second run needs and order it; where there is no room, wait or restart, as the owner allows."""
     rollout.save()
-    try:
-        with transaction.atomic():
-            tcc.withdraw(id=resources_id(rollout.pk), applier=APPLIER)  # of an earlier attempt that has failed
-            tcc.try_(
-                id=resources_id(rollout.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
-                owner=app.user.username, cpu=app.cpu, gpu=app.gpu, ram=app.ram,
-            )  # fmt: skip
-    except Refused as refused:
-        lending.recall(refused)
-        if app.may_restart or rollout.may_restart:
-            rollout.phase, rollout.run_name = Phase.RESTARTING, app.run_name
-        else:
-            rollout.phase = Phase.WAITING
-            rollout.reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
-            rollout.not_before = timezone.now() + timedelta(seconds=WAIT_S)
+    refused = second_runs.reserve(app, rollout)
+    if refused is None:
+        rollout.slot = slots.free(app)
+        second_runs.order(app, rollout, rollout.model)
+    elif (app.may_restart or rollout.may_restart) and not is_approved(app, rollout.model):
+        rollout.restart(app.run_name)
     else:
-        rollout.reserved, rollout.slot = True, slots.free(app)
-        order_run(app, rollout)
+        reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
+        rollout.wait(timezone.now() + timedelta(seconds=WAIT_S), reason=reason)
     rollout.save()
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
 
 
-def order_run(app: Application, rollout: Rollout) -> None:
-    """Name the next run of a locked rollout, which the caller saves."""
-    app.attempt += 1
-    app.save(update_fields=["attempt"])
-    rollout.phase, rollout.run_name = Phase.STARTING, run_name_of(app)
-    rollout.ordered, rollout.reason = timezone.now(), ""
-    runs.begin(app, rollout.run_name, rollout.model)
-
-
-def slot_of(rollout: Rollout) -> int:
-    """Return which files the second run writes; one that an earlier release has ordered has no number stored."""
-    return 1 - rollout.app.slot if rollout.slot is None else rollout.slot
-
-
 def switch(pk: int, run_name: str, address: str, alias: str) -> None:
     """Let the application's requests go to the new run, which answers at `address`; the other one is stopped then."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase not in SECOND_RUN or rollout.run_name != run_name:
             return
         if app.state not in (State.READY, State.CREATING):
@@ -250,7 +246,7 @@ def switch(pk: int, run_name: str, address: str, alias: str) -> None:
         by, other = rollout.by or alias, app.run_name
         runs.come_up(app, run_name)
         runs.end(app, other, runs.Outcome.REPLACED if rollout.model_id != app.model_id else runs.Outcome.RESTARTED)
-        app.run_name, app.address, app.slot, rollout.slot = run_name, address, slot_of(rollout), app.slot
+        app.run_name, app.address, app.slot, rollout.slot = run_name, address, second_runs.slot_of(rollout), app.slot
         app.ordered, app.ready_since, app.not_before, app.failures = rollout.ordered, timezone.now(), None, 0
         if app.state == State.CREATING:
             app.up(by=by)
@@ -260,17 +256,9 @@ def switch(pk: int, run_name: str, address: str, alias: str) -> None:
         _end(rollout)
 
 
-def note_installing(pk: int, run_name: str) -> None:
-    """Let the time of the new run begin again: the packages of its model are being installed."""
-    with locked_rollout(pk) as (_app, rollout):
-        if rollout is not None and rollout.phase == Phase.STARTING and rollout.run_name == run_name:
-            rollout.ordered = timezone.now()
-            rollout.save(update_fields=["ordered"])
-
-
 def fail(pk: int, run_name: str, reason: str) -> None:
     """Record that the new run did not come up: it is stopped, and the application serves what it served before."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is not None and rollout.phase in SECOND_RUN and rollout.run_name == run_name:
             rollout.reason = reason
             runs.end(app, run_name, runs.Outcome.FAILED, reason)
@@ -280,13 +268,12 @@ def fail(pk: int, run_name: str, reason: str) -> None:
 
 def end(pk: int, run_name: str) -> None:
     """Release what the second run used, which is gone, and forget the rollout, unless it has failed."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.ENDING or rollout.run_name != run_name:
             return
-        if rollout.reserved:
-            tcc.release(id=resources_id(pk), applier=APPLIER)
+        second_runs.release(rollout)
         if rollout.reason:
-            rollout.phase, rollout.run_name, rollout.reserved = Phase.FAILED, "", False
+            rollout.fail()
             rollout.save()
         else:
             rollout.delete()
@@ -295,7 +282,7 @@ def end(pk: int, run_name: str) -> None:
 
 def take_over(pk: int, by: str) -> None:
     """Let an application that restarts for a rollout start with the new model: its old run has ended."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.RESTARTING or app.run_name == rollout.run_name:
             return
         if not app.run_name:
@@ -306,27 +293,10 @@ def take_over(pk: int, by: str) -> None:
 
 def abandon(pk: int) -> None:
     """Forget the rollout of an application that is being deleted; its run is gone."""
-    with locked_rollout(pk) as (app, rollout):
+    with locked_run(Rollout, pk) as (app, rollout):
         if rollout is not None and app.state == State.DELETING:
-            if rollout.reserved:
-                tcc.release(id=resources_id(pk), applier=APPLIER)
+            second_runs.release(rollout)
             rollout.delete()
-
-
-class locked_rollout:
-    """Opens a transaction with the locked application and its locked rollout, None where that is gone."""
-
-    def __init__(self, pk: int):
-        self.pk = pk
-
-    def __enter__(self) -> tuple[Application, Rollout | None]:
-        app_id = Rollout.objects.filter(pk=self.pk).values_list("app", flat=True).first()
-        self.lock = locked(Application, pk=app_id or 0)
-        app = self.lock.__enter__()
-        return app, lock_row(Rollout, pk=self.pk)
-
-    def __exit__(self, *given):
-        return self.lock.__exit__(*given)
 
 
 def _serve(app: Application, model: Model, by: str) -> None:
@@ -334,14 +304,15 @@ def _serve(app: Application, model: Model, by: str) -> None:
     same = app.model_id == model.pk
     app.model = model
     app.generation += 1
+    if app.asleep:
+        app.address = ""  # its last run, of the earlier model, is not used again
     app.save()
     reason = Message("restarted") if same else Message("now serves the model %(name)s", name=model.name)
     record_change(app, transition="switch", source=app.state, target=app.state, by=by, reason=reason)
 
 
 def _end(rollout: Rollout) -> None:
-    rollout.phase, rollout.percent, rollout.address = Phase.ENDING, None, ""
-    rollout.not_before = timezone.now() + timedelta(seconds=REMEMBERED_S)
+    rollout.end(timezone.now() + timedelta(seconds=REMEMBERED_S))
     rollout.save()
     after_commit.enqueue("apps.rollout", rollout.pk, delay_ms=int(REMEMBERED_S * 1000))
 

@@ -57,7 +57,7 @@ class Held:
 
     def __init__(self, connection: Connection, meta: dict[str, str], verdict: Verdict):
         self.connection, self.meta, self.waits = connection, meta, bool(meta.get(gateway_access.HELD))
-        self.verdict = verdict
+        self.verdict, self.draw = verdict, verdict.place.draw(meta)
         self.user, self.name = meta["HTTP_X_APP_USER"], meta["HTTP_X_APP_NAME"]
         self.failed = meta.get(gateway_access.FAILED, "")
 
@@ -72,6 +72,8 @@ class Held:
         self._end(204, "204 No Content", gateway_access.headers_of(self.verdict, place, target, self.meta))
 
     def refuse(self, place: Place | None, wait_s: int) -> None:
+        if not self.failed:
+            gateway_access.give_back(self.verdict)
         verdict = Verdict(place, wait_s=wait_s)
         self._end(403, "403 Forbidden", gateway_access.headers_of_refusal(verdict, self.meta) | {"Content-Length": "0"})
 

@@ -66,6 +66,11 @@ def end(app: Application, run_name: str, outcome: Outcome, reason: str = "") -> 
         )
 
 
+def go_on(app: Application, run_name: str) -> None:
+    """Record that a run which was no longer needed has not ended, since it is again."""
+    AppRun.objects.filter(app=app, name=run_name, outcome=Outcome.SCALED_IN).update(ended=None, outcome="", reason="")
+
+
 def latest(app: Application) -> list[AppRun]:
     """Return the runs that are kept, newest first."""
     rows = AppRun.objects.filter(app=app).order_by("-id")

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from jobs.doctor.serializers import HolderOut
 from jobs.packages.named.serializers import EnvironmentField
 from kernel.errors import Refused
-from kernel.fields import NameField, StrictBool, StrictInt, StrictSerializer, StrictString, TitleField
+from kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString, TitleField
 from kernel.pages import app_address
 from kernel.resource_fields import CpuField, GpuField, RamField
 
@@ -76,6 +76,12 @@ class CanaryStepIn(StrictSerializer):
     )  # fmt: skip
 
 
+class CanaryMetricIn(StrictSerializer):
+    name = StrictString(max_length=50)
+    min = StrictNumber(required=False, allow_null=True, help_text="the move ends when the mean in a step is smaller")
+    max = StrictNumber(required=False, allow_null=True, help_text="the move ends when the mean in a step is larger")
+
+
 class CanaryIn(StrictSerializer):
     """How the application's moves to another model begin. After the last step all requests go to the new model."""
 
@@ -92,6 +98,7 @@ class CanaryIn(StrictSerializer):
         required=False, max_length=64,
         help_text="a header, such as X-User-Id: requests with the same value go to the same model",
     )  # fmt: skip
+    metric = CanaryMetricIn(required=False, allow_null=True, help_text="what callers report of answers")
 
 
 class CanaryOut(serializers.Serializer):
@@ -99,6 +106,7 @@ class CanaryOut(serializers.Serializer):
     max_errors_percent = serializers.IntegerField(required=False)
     max_p95_ms = serializers.IntegerField(required=False)
     sticky = serializers.CharField(required=False)
+    metric = CanaryMetricIn(required=False)
 
 
 class CanaryShareIn(StrictSerializer):
@@ -209,12 +217,49 @@ class AppQueueOut(serializers.Serializer):
     holders = HolderOut(many=True)
 
 
+class ReportedOut(serializers.Serializer):
+    count = serializers.IntegerField()
+    mean = serializers.FloatField(allow_null=True)
+
+
+class ReportsOut(serializers.Serializer):
+    """What callers have reported in the present step of a canary."""
+
+    new = ReportedOut(help_text="of the model that the application moves to")
+    old = ReportedOut(help_text="of the model that it serves")
+
+
 class RolloutOut(serializers.Serializer):
     model_name = serializers.CharField(source="model.name")
     phase = serializers.ChoiceField(choices=Rollout.Phase.choices)
     reason = serializers.CharField(allow_blank=True)
     by = serializers.CharField(allow_blank=True, help_text="who has requested it; empty if the alias has moved")
     percent = serializers.IntegerField(allow_null=True, help_text="of a canary: its share of the requests")
+    proposed = serializers.IntegerField(allow_null=True, help_text="the share that waits for an approval, if one does")
+    reported = serializers.SerializerMethodField(help_text="what callers report; null where the plan has no metric")
+
+    @extend_schema_field(ReportsOut(allow_null=True))
+    def get_reported(self, rollout: Rollout) -> dict | None:
+        return ReportsOut(found).data if (found := canaries.reported_of(rollout)) else None
+
+
+class ApprovalIn(StrictSerializer):
+    user = NameField(help_text="whose application it is")
+    name = NameField()
+    run = StrictString(max_length=64, help_text="of the list")
+    percent = StrictInt(min_value=1, max_value=100, help_text="of the list")
+
+
+class ProposalOut(serializers.Serializer):
+    """A step of a rollout that waits for an approval."""
+
+    user = serializers.CharField(source="app.user.username")
+    name = serializers.CharField(source="app.name")
+    serves = serializers.CharField(source="app.model.name", help_text="the model that it serves now")
+    model_name = serializers.CharField(source="model.name", help_text="the model that it moves to")
+    run = serializers.CharField(source="run_name", help_text="the run of that model")
+    now = serializers.IntegerField(source="percent", help_text="the percentage of the requests that goes there now")
+    percent = serializers.IntegerField(source="proposed", help_text="the percentage that is to be approved")
 
 
 class ReplicasOut(serializers.Serializer):

@@ -7,25 +7,19 @@ left is continued by reconcile: the rollout's row says which run is whose (apps.
 from __future__ import annotations
 
 import contextlib
-import copy
-import logging
 
-from django.conf import settings
 from django.db.models import F, Q
 
 import runners
-from jobs.packages import building
-from kernel import after_commit, sockets, storage
-from kernel.errors import Fault, Refused
+from kernel import after_commit
 from kernel.locking import Missing
-from kernel.messages import Message
 from models_app.models import Alias
-from runners import owned
+from runners import RunStatus, owned
 
-from . import canaries, launching, proof, request_rates, rollouts
+from . import canaries, launching, reported_metrics, request_rates, rollouts, second_runs
 from .models import Application, Rollout, State
+from .second_launching import SecondRuns
 
-log = logging.getLogger(__name__)
 Phase = Rollout.Phase
 BY = "alias"
 
@@ -61,66 +55,38 @@ def step(pk: int, follow: bool = True) -> None:
         after_commit.enqueue("apps.rollout", pk, delay_ms=launching.LOOK_AGAIN_MS)
 
 
-def as_rolled_out(rollout: Rollout) -> Application:
-    """Return the application as it will be: with the model, the run and the files of the rollout. Not to be saved."""
-    app = copy.copy(rollout.app)
-    app.model, app.run_name, app.slot = rollout.model, rollout.run_name, rollouts.slot_of(rollout)
-    app.ordered = rollout.ordered
-    return app
+class RolloutRuns(SecondRuns[Rollout]):
+    """The run of a rollout, of another model or of the same one again."""
 
+    model = Rollout
 
-def _starting(rollout: Rollout) -> None:
-    runner, coming = runners.get(), as_rolled_out(rollout)
-    status = runner.poll(rollout.run_name)
-    too_old = owned.seconds_run(status, rollout.ordered) > settings.APP_START_S
-    if status.state == "unknown" and not too_old:
-        try:
-            if not launching.has_packages(coming):
-                rollouts.note_installing(rollout.pk, rollout.run_name)
-                return
-            earlier = launching.log_path(coming)
-            storage.clear(earlier.parent, only={earlier.name})  # the old run may have put a link in the folder's place
-            runner.start(launching.spec_of(coming))
-        except building.Failed as problem:
-            rollouts.fail(rollout.pk, rollout.run_name, problem.reason)
-        except (Refused, ValueError) as problem:
-            rollouts.fail(rollout.pk, rollout.run_name, _not_started(problem))
-        except (Fault, runners.RunnerError, OSError):
-            log.warning("the run %s could not be started; it is tried again", rollout.run_name, exc_info=True)
-    elif status.state == "running" or too_old:
-        address = runner.address(rollout.run_name)
-        if address and proof.is_given(address, rollout.run_name, launching.PROBE_S):
-            canaries.begin(rollout.pk, rollout.run_name, sockets.text(address), alias=BY)
-        elif too_old:
-            reason = Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S)
-            rollouts.fail(rollout.pk, rollout.run_name, reason)
-    else:
-        reason = status.reason or Message("the run no longer exists")
-        rollouts.fail(rollout.pk, rollout.run_name, owned.with_log(reason, launching.log_path(coming)))
+    def come_up(self, row: Rollout, address: str) -> None:
+        canaries.begin(row.pk, row.run_name, address, alias=BY)
 
-
-def _not_started(problem: Exception) -> str:
-    return storage.without_root(Message("could not be started: %(problem)s", problem=problem))
-
-
-def _canary(rollout: Rollout) -> None:
-    """End the canary where its run has ended or breaks a rule, else begin the next step when its time has come."""
-    coming = as_rolled_out(rollout)
-    status = runners.get().poll(rollout.run_name)
-    if status.state != "running":
-        reason = status.reason or Message("the run no longer exists")
-        if reason.startswith(runners.STOPPED):
-            canaries.restart(rollout.pk, rollout.run_name)
+    def running(self, row: Rollout, status: RunStatus, follow: bool) -> None:
+        """End a canary that breaks a rule, else begin its next step when its time has come."""
+        super().running(row, status, follow)
+        if row.phase != Phase.CANARY:
+            return
+        traffic = request_rates.read_run(second_runs.as_application(row))
+        counts = (traffic.requests, traffic.failures) if traffic is not None else (0, 0)
+        requests, failures = canaries.in_step(row, *counts)
+        problem = canaries.broken_rule(row.app.canary, requests, failures, traffic.slow if traffic else None)
+        if problem is None and row.app.canary.get("metric"):
+            problem = canaries.broken_metric(row.app.canary, reported_metrics.read(row)[reported_metrics.NEW])
+        if problem is not None:
+            self.lose(row, problem)
         else:
-            rollouts.fail(rollout.pk, rollout.run_name, owned.with_log(reason, launching.log_path(coming)))
-        return
-    traffic = request_rates.read_run(coming)
-    found = (traffic.requests, traffic.errors, traffic.slow) if traffic is not None else (0, 0, None)
-    problem = canaries.broken_rule(rollout.app.canary, *found)
-    if problem is not None:
-        rollouts.fail(rollout.pk, rollout.run_name, problem)
-    else:
-        canaries.advance(rollout, BY)
+            canaries.advance(row, BY, judged=canaries.is_judged(row, requests))
+
+    def lose(self, row: Rollout, reason: str, requested: bool = False) -> None:
+        if requested:
+            canaries.restart(row.pk, row.run_name)
+        else:
+            rollouts.fail(row.pk, row.run_name, reason)
+
+
+RUNS = RolloutRuns()
 
 
 def _restarting(rollout: Rollout) -> None:
@@ -150,8 +116,8 @@ def _failed(rollout: Rollout) -> None:
 
 STEPS = {
     Phase.WAITING: _waiting,
-    Phase.STARTING: _starting,
-    Phase.CANARY: _canary,
+    Phase.STARTING: RUNS.poll,
+    Phase.CANARY: RUNS.poll,
     Phase.RESTARTING: _restarting,
     Phase.ENDING: _ending,
     Phase.FAILED: _failed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from . import api, key_api
+from . import api, approval_api, key_api
 
 APP = "users/<seg:user>/apps/<seg:name>"
 
@@ -25,6 +25,8 @@ urlpatterns = [
     path(f"{APP}/canary", api.AppCanary.as_view()),
     path(f"{APP}/rollout:share", api.AppShare.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
+    path("tenants/<seg:tenant>/rollouts", approval_api.ProposalList.as_view()),
+    path("tenants/<seg:tenant>/rollouts:approve", approval_api.ProposalApprove.as_view()),
     path(f"{APP}/log", api.AppLog.as_view()),
     path(f"{APP}/log/lines", api.AppLogLines.as_view()),
     path(f"{APP}/log/search", api.AppLogSearch.as_view()),

@@ -86,9 +86,10 @@ def locked(model: type[models.Model], **key) -> Iterator[models.Model]:
 
 
 def _wrong_state(row: models.Model, problem: TransitionNotAllowed) -> WrongState:
-    """Return the refusal that the transition declares, with the row's state as a parameter."""
-    kind, state = word(row._meta.model_name), word(row.state)
-    if row.state == DELETING:
+    """Return the refusal that the transition declares, with the state of its object, mostly the row, as a parameter."""
+    changed = problem.object or row
+    kind, state = word(changed._meta.model_name), getattr(changed, problem.method._django_fsm.field.name)
+    if state == DELETING:
         return WrongState("the %(kind)s is already being deleted", kind=kind)
     declared = [each.custom["refused"] for each in problem.method._django_fsm.transitions.values()]
-    return WrongState(declared[0], state=state)
+    return WrongState(declared[0], state=word(state))

@@ -32,7 +32,7 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .policies import INTERACTIVE, LOGS, RETENTION
+from .policies import INTERACTIVE, LOGS, RETENTION, ROLLOUTS
 from .shown import (
     amount,
     compare,
@@ -52,6 +52,7 @@ from .tenant_forms import (
     LogsForm,
     NetworkForm,
     RetentionForm,
+    RolloutsForm,
     TenantForm,
 )
 
@@ -97,7 +98,7 @@ class TenantAdmin(LifecycleAdmin):
                     ("limits_of", "network_text"),
                     ("idle_text", "retention_text"),
                     ("lending_text", "log_model"),
-                    ("interactive_text",),
+                    ("interactive_text", "approves_rollouts"),
                 )
             },
         ),
@@ -119,6 +120,7 @@ class TenantAdmin(LifecycleAdmin):
         "lending": policy(_("Set lending policy"), LendingForm, LENDING, "swap_horiz"),
         "logs": policy(_("Set log policy"), LogsForm, LOGS, "model_training"),
         "interactive": policy(_("Set policy of interactive work"), InteractiveForm, INTERACTIVE, "terminal"),
+        "rollouts": policy(_("Set policy of rollouts"), RolloutsForm, ROLLOUTS, "swap_horiz"),
         "delete": Verb(
             label=_("Delete"),
             run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),

@@ -29,7 +29,7 @@ from django_fsm import ConcurrentTransitionMixin, FSMField, transition
 import runners
 from kernel.models import refused
 
-from .policies import InteractivePolicy, LogPolicy, RetentionPolicy
+from .policies import InteractivePolicy, LogPolicy, RetentionPolicy, RolloutPolicy
 
 EVERYBODY = "*"
 IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
@@ -86,7 +86,7 @@ class Network(models.TextChoices):
     NONE = "none", _("None")
 
 
-class Tenant(RetentionPolicy, LogPolicy, InteractivePolicy, Amounts):
+class Tenant(RetentionPolicy, LogPolicy, InteractivePolicy, RolloutPolicy, Amounts):
     """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
 
     class Source(models.TextChoices):

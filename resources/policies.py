@@ -1,5 +1,6 @@
 """Policies of a tenant: how long what its users keep is kept (resources.retention), whether it has a log model of its
-own (aiops.judging.own_models), and what interactive work it allows (workspaces.policy, jobs.attach). Columns of Tenant.
+own (aiops.judging.own_models), what interactive work it allows (workspaces.policy, jobs.attach), and whether the moves
+of applications to another model need an approval (apps.approvals). Columns of Tenant.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ MAX_DAYS = 3650
 MAX_WORKSPACE_HOURS = 10_000
 RETENTION = ("trash_days", "log_days", "metrics_days", "output_days")
 LOGS = ("log_model",)
+ROLLOUTS = ("approves_rollouts",)
 INTERACTIVE = ("allows_workspaces", "workspace_idle_minutes", "workspace_hours", "allows_attach")
 
 
@@ -46,6 +48,15 @@ class InteractivePolicy(models.Model):
     )
     workspace_hours = models.PositiveIntegerField(_("workspaces are stopped after (hours)"), null=True, blank=True)
     allows_attach = models.BooleanField(_("allows attaching to running jobs"), default=True, db_default=True)
+
+    class Meta:
+        abstract = True
+
+
+class RolloutPolicy(models.Model):
+    """Whether one of the tenant's administrators approves each step by which more requests go to another model."""
+
+    approves_rollouts = models.BooleanField(_("approves rollouts"), default=False, db_default=False)
 
     class Meta:
         abstract = True

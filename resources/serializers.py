@@ -107,6 +107,9 @@ class CapacityIn(StrictSerializer):
         help_text="a workspace is stopped after so many hours; null: MLP_WORKSPACE_HOURS, which is the maximum",
     )  # fmt: skip
     allows_attach = StrictBool(required=False, help_text="whether members may attach to their running jobs")
+    approves_rollouts = StrictBool(
+        required=False, help_text="whether each step of a move to another model needs an administrator's approval"
+    )
 
 
 class TenantIn(StrictSerializer):
@@ -169,6 +172,7 @@ class TenantOut(serializers.Serializer):
     workspace_idle_minutes = serializers.IntegerField(allow_null=True, help_text="null: MLP_WORKSPACE_IDLE_MINUTES")
     workspace_hours = serializers.IntegerField(allow_null=True, help_text="null: MLP_WORKSPACE_HOURS")
     allows_attach = serializers.BooleanField()
+    approves_rollouts = serializers.BooleanField(help_text="whether moves to another model need an approval")
 
 
 class LimitIn(StrictSerializer):

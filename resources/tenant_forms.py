@@ -145,6 +145,16 @@ class InteractiveForm(forms.Form):
     )
 
 
+class RolloutsForm(forms.Form):
+    """Whether the moves of applications to another model need an approval."""
+
+    approves_rollouts = forms.BooleanField(
+        label=_("Approve rollouts"), required=False, widget=UnfoldBooleanWidget(),
+        help_text=_("More requests go to another model of an application only once an administrator of the tenant has "
+                    "approved that."),
+    )  # fmt: skip
+
+
 class AmountsForm(forms.Form):
     """The amounts of a limit, each of which may be left empty: no limit."""
 

@@ -84,6 +84,7 @@ PIECES = {
     "to_application": "application.conf.tmpl",
     "app_asked": "app_asked.conf.tmpl",
     "app_refusal": "refusal.conf.tmpl",
+    "app_late": "app_late.conf.tmpl",
     "workspace_headers": "workspace_headers.conf.tmpl",
     "workspace_asked": "workspace_asked.conf.tmpl",
     "workspaces": "workspaces.conf.tmpl",

@@ -71,7 +71,7 @@ class Chat:
             print(f"{type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
             await sending.fail(ApiError(f"the model failed: {type(problem).__name__}: {problem}", status=500))
         if self.traffic is not None and scope["method"] == "POST":
-            self.traffic.note(time.monotonic() - scope["began"], good=sending.good)
+            self.traffic.note(time.monotonic() - scope["began"], good=sending.good, failed=sending.failed)
 
     async def _route(self, scope, receive, sending: Sending) -> None:
         method, path = scope["method"], scope["path"].rstrip("/")
@@ -221,10 +221,12 @@ async def _unless_gone(receive, work) -> None:
 
 
 class Sending:
-    """The response to one request: whole, or as server-sent events. `good`: it was answered without a failure."""
+    """The response to one request: whole, or as server-sent events. `good`: it was answered without an error,
+    `failed`: the model or the process has failed.
+    """
 
     def __init__(self, send):
-        self.send, self.begun, self.good = send, False, False
+        self.send, self.begun, self.good, self.failed = send, False, False, False
 
     async def whole(self, status: int, content, headers: list = ()) -> None:
         body = content if isinstance(content, bytes) else orjson.dumps(content)
@@ -246,6 +248,7 @@ class Sending:
 
     async def fail(self, problem: ApiError) -> None:
         """Send a failure, as an event where the stream has begun."""
+        self.failed = problem.status >= 500 and problem.status != 503  # 503: busy
         if self.begun:
             await self._write(orjson.dumps(problem.body()), last=True)
         else:

@@ -108,7 +108,7 @@ def _operation(identity: str, summary: str, body: dict | None) -> dict:
     taken = {"requestBody": {"required": True, "content": {"application/json": {"schema": body}}}} if body else {}
     content = {"application/json": {"schema": {"type": "object"}}}
     if body:
-        content[EVENTS.decode()] = {"schema": STRING}
+        content[EVENTS.decode()] = {}  # a schema would be that of each event, or of the whole text: tools differ
     failures = ERRORS if body else ("401", "404", "429", "503")
     responses = {status: {"$ref": f"#/components/responses/{status}"} for status in failures}
     good = {"description": summary, "content": content}

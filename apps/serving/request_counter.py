@@ -1,10 +1,11 @@
 """The request counts and latencies of an application, written to a small file every two seconds.
 
 No Django: part of the serving process. The platform reads the file (apps/request_rates.py) and accepts only numbers:
-{"requests", "errors", "series": [[requests per second, median ms, 95th percentile ms], …]}, oldest first, one entry for
-each two seconds of the last two minutes. Where a language model has made tokens an entry goes on with the median and
-the 95th percentile of the times to the first token in ms, and tokens per second. Without requests the file is not
-written.
+{"requests", "errors", "failures", "series": [[requests per second, median ms, 95th percentile ms], …]}, oldest first,
+one entry for each two seconds of the last two minutes. `errors` are all that were not answered with 200, `failures`
+those of them that the model or the process has caused. Where a language model has made tokens an entry goes on with the
+median and the 95th percentile of the times to the first token in ms, and tokens per second. Without requests the file
+is not written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Traffic:
 
     def __init__(self, path: Path):
         self.path, self.lock = path, threading.Lock()
-        self.requests = self.errors = 0
+        self.requests = self.errors = self.failures = 0
         self.times: list[float] = []
         self.first_times: list[float] = []
         self.tokens = 0
@@ -35,11 +36,12 @@ class Traffic:
         self.quiet = KEPT  # intervals since the last request
         self.also: list[Callable[[], None]] = []  # what else is written at the end of an interval
 
-    def note(self, seconds: float, *, good: bool) -> None:
-        """Count one request, which took so many seconds."""
+    def note(self, seconds: float, *, good: bool, failed: bool = False) -> None:
+        """Count one request, which took so many seconds; `failed`: by the model or the process."""
         with self.lock:
             self.requests += 1
             self.errors += not good
+            self.failures += failed
             if len(self.times) < MAX_TIMES:
                 self.times.append(seconds)
 
@@ -56,14 +58,15 @@ class Traffic:
             times, self.times = sorted(self.times), []
             first_times, self.first_times = sorted(self.first_times), []
             tokens, self.tokens = self.tokens, 0
-            requests, errors = self.requests, self.errors
+            requests, errors, failures = self.requests, self.errors, self.failures
         self.quiet = 0 if times or first_times or tokens else self.quiet + 1
         entry = [round((requests - before) / EVERY_S, 2), *_percentiles(times)]
         if first_times or tokens:
             entry += [*_percentiles(first_times), round(tokens / EVERY_S, 2)]
         self.series.append(entry)
         if self.quiet <= KEPT:
-            self.write({"requests": requests, "errors": errors, "series": list(self.series)})
+            counts = {"requests": requests, "errors": errors, "failures": failures}
+            self.write(counts | {"series": list(self.series)})
         return requests
 
     def write(self, counts: dict) -> None:
@@ -85,7 +88,7 @@ class Traffic:
                 for write in self.also:
                     write()
 
-        self.write({"requests": 0, "errors": 0, "series": []})
+        self.write({"requests": 0, "errors": 0, "failures": 0, "series": []})
         threading.Thread(target=run, daemon=True).start()
 
 

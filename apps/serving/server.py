@@ -84,7 +84,8 @@ class Application:
         finally:
             self.in_flight -= scope["taken"]
         if self.traffic is not None and scope["method"] == "POST":
-            self.traffic.note(time.monotonic() - began, good=status == 200)
+            failed = status >= 500 and status != 503  # 503: busy
+            self.traffic.note(time.monotonic() - began, good=status == 200, failed=failed)
         headers = [(b"content-type", b"application/json"), *headers]
         headers = [*headers, (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": list(dict(headers).items())})

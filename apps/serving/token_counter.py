@@ -1,7 +1,8 @@
 """The tokens that a language model has read and made for each caller's key, written to a small file while they grow.
 
-No Django: part of the serving process. The gateway sends a mark that stands for the caller's key (apps/keys.py); who
-calls without a key is not counted. The file has {mark: [prompt tokens, completion tokens]} since the process began.
+No Django: part of the serving process. The gateway sends an opaque identifier of the caller's key (apps/keys.py); who
+calls without a key is not counted. The file has {identifier: [prompt tokens, completion tokens]} since the process
+began.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import orjson
 
 HEADER = b"x-app-key"
 KEPT = 400  # keys whose counts are kept, those used last; an application has fewer keys
-LONGEST = 64  # characters of a mark
+LONGEST = 64  # characters of an identifier
 
 
 class Tokens:
@@ -27,12 +28,12 @@ class Tokens:
 
     def add(self, scope, prompt: int, completion: int) -> None:
         """Count tokens of a request for the key that it was made with."""
-        mark = dict(scope["headers"]).get(HEADER, b"").decode("latin-1")
-        if not 0 < len(mark) <= LONGEST or not (prompt or completion):
+        key_id = dict(scope["headers"]).get(HEADER, b"").decode("latin-1")
+        if not 0 < len(key_id) <= LONGEST or not (prompt or completion):
             return
         with self.lock:
-            before = self.counts.pop(mark, [0, 0])
-            self.counts[mark] = [before[0] + prompt, before[1] + completion]
+            before = self.counts.pop(key_id, [0, 0])
+            self.counts[key_id] = [before[0] + prompt, before[1] + completion]
             while len(self.counts) > KEPT:
                 del self.counts[next(iter(self.counts))]
             self.changed = True

@@ -121,7 +121,7 @@ def test_a_caller_that_leaves_has_used_what_was_made(front, talk, gate):
 def test_nobody_chooses_the_key_that_counts(front, talk):
     victim, _text = keys.create(app=talk, name="shop", by="alice")
     key = keys.create(app=talk, name="mine", by="alice")[1]
-    forged = {"headers": {"X-App-Key": keys.mark(victim.pk)}}
+    forged = {"headers": {"X-App-Key": keys.opaque_id(victim.pk)}}
     assert ask(front, talk, key, "ab", **forged).status_code == 200
     Application.objects.filter(pk=talk.pk).update(public=True)
     guessed = keys.derive(victim)[:-1] + "-"
@@ -164,8 +164,8 @@ def test_what_a_process_has_counted_last_is_not_lost_when_it_ends(front, talk, a
     AppRun.objects.create(app=talk, name="app-7-2", model_name="lm", ordered=timezone.now(), tokens={})
     file = file_of(talk, "app-7-2")
     with chatting(folder, program=SCRIPTED, MLP_TOKENS=str(file)) as url:
-        mark = {"X-App-Key": keys.mark(key.pk)}
-        assert requests.post(url + CHAT, json=body("hello"), headers=mark, timeout=LIMIT_S).ok
+        header = {"X-App-Key": keys.opaque_id(key.pk)}
+        assert requests.post(url + CHAT, json=body("hello"), headers=header, timeout=LIMIT_S).ok
     ended = AppRun.objects.filter(name="app-7-2")
     ended.update(ended=timezone.now())
     assert counted() == (0, 12, 5)
@@ -179,7 +179,7 @@ def test_what_a_process_has_counted_last_is_not_lost_when_it_ends(front, talk, a
 def test_only_what_was_added_is_counted(alice):
     app, key = kept(alice)
     for counts, total in ([(5, 1), (5, 1)], [(5, 1), (5, 1)], [(9, 4), (9, 4)], [(2, 1), (11, 5)]):
-        written(app, {keys.mark(key.pk): counts})
+        written(app, {keys.opaque_id(key.pk): counts})
         assert counted()[1:] == total
     assert reconcile.pending()[-1].exists()
 
@@ -188,7 +188,7 @@ def test_it_says_nothing_of_the_keys_of_others(alice, bob):
     app, _key = kept(alice)
     other = put(Application, bob, "other", "ready")
     theirs = keys.create(app=other, name="theirs", by="bob", day_tokens=1)[0]
-    written(app, {keys.mark(theirs.pk): [100, 100], "0" * 24: [1, 1]})
+    written(app, {keys.opaque_id(theirs.pk): [100, 100], "0" * 24: [1, 1]})
     key_tokens.collect()
     assert not AppKeyUse.objects.exists()
     assert token_limits.wait_s(keys.lookup(keys.derive(theirs))) == 0
@@ -202,7 +202,7 @@ ODD = ["", "[", "7", "[" * 100_000, {"x": [1, 1]}, {ANY: [1]}, {ANY: 7}, {ANY: [
 @pytest.mark.parametrize("record", few(ODD, 5))
 def test_odd_records_are_ignored(alice, record):
     app, key = kept(alice)
-    written(app, {keys.mark(key.pk): [3, 2]})
+    written(app, {keys.opaque_id(key.pk): [3, 2]})
     assert counted()[1:] == (3, 2)
     written(app, record)
     assert counted()[1:] == (3, 2)
@@ -211,11 +211,11 @@ def test_odd_records_are_ignored(alice, record):
 
 def test_links_are_not_followed_and_huge_numbers_are_clipped(alice, tmp_path):
     app, key = kept(alice)
-    (tmp_path / "other").write_text(json.dumps({keys.mark(key.pk): [3, 2]}))
+    (tmp_path / "other").write_text(json.dumps({keys.opaque_id(key.pk): [3, 2]}))
     file_of(app).symlink_to(tmp_path / "other")
     assert counted() == (0, 0, 0)
     file_of(app).unlink()
-    written(app, {keys.mark(key.pk): [10**400, 1]})
+    written(app, {keys.opaque_id(key.pk): [10**400, 1]})
     assert counted()[1:] == (10**12, 1)
     for page in ("/apps/talk", "/apps/talk/access"):
         assert visitor(alice).get(page).status_code == 200

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 import runners
-from apps import demand, proof, scaling
+from apps import demand, launching, proof, scaling, sleeping
 from apps.models import Application
 from kernel import sockets
 from kernel.tests.nats_tools import until as seen
@@ -104,6 +104,20 @@ def test_it_does_not_sleep_while_a_visitor_with_a_session_waits(serve, calls, un
     ask.go()
     assert held.result(LIMIT_S)[0] == 200
     until(lambda: Application.objects.get(pk=app.pk).asleep)
+
+
+def test_what_came_in_the_last_moment_before_it_sleeps_has_its_whole_time(serve, calls, until):
+    app = serve(1, min=0, max=1)
+    ask = calls(app)
+    held = ask.later()
+    until(lambda: in_work(app) == [1])
+    assert sleeping.rest(app.pk, app.run_name, "test")
+    Application.objects.update(not_before=None)  # no gateway remembers it any more
+    for _round in range(3):
+        launching.stop(app.pk, app.run_name, False)
+    assert not (runners.get().folder / app.run_name / "stop.json").exists()
+    ask.go()
+    assert held.result(LIMIT_S)[0] == 200
 
 
 @pytest.mark.long

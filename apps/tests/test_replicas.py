@@ -14,6 +14,7 @@ import runners
 from apps import demand, launching, proof, scaling
 from apps.models import Application, AppRun, Replica
 from kernel import outbound, sockets, storage
+from mlp.tests.page_world import visible_text
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import later
 from resources.models import ResourceRequest, Tenant
@@ -328,7 +329,7 @@ def test_the_page_changes_how_many_there_are(deploy, alice, client):
     app = deploy()
     client.force_login(alice)
     page = f"/apps/{app.name}"
-    assert "1 of at most 1 ready" not in client.get(page).content.decode()  # it is starting
+    assert "0 of at most 1 ready" in visible_text(client.get(page))  # it is starting
     client.post(f"{page}/change", {"do": "replicas", "min": "0", "max": "4", "target": ""})
     app.refresh_from_db()
     assert (app.replicas_min, app.replicas_max, app.target) == (0, 4, 8)
@@ -336,3 +337,4 @@ def test_the_page_changes_how_many_there_are(deploy, alice, client):
     assert "must be at least the smallest number, 5" in answer.content.decode()
     app.refresh_from_db()
     assert app.replicas_min == 0
+    assert "0 of at most 4 ready" in visible_text(client.get(page))

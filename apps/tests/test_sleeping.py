@@ -11,6 +11,8 @@ from accounts.models import User
 from accounts.tenancy import members
 from apps import demand, launching, lifecycle, places, playground, replicas, rollouts, runs, scaling, sleeping
 from apps.models import Application, AppRun, Replica, Rollout
+from datasets.webdav.gate import internal_key
+from kernel.errors import Refused
 from kernel.locking import Missing
 from models_app.models import Model
 from resources.models import Tenant
@@ -50,7 +52,27 @@ def woken(tasks) -> list[tuple]:
     return [task.args for task in tasks.queue if task.actor_name == "apps.wake"]
 
 
+def test_a_request_that_comes_before_its_run_is_stopped_uses_that_again(resting, tasks):
+    sleeping.wake(resting.pk, "test")
+    app = fresh(resting)
+    assert (app.state, app.asleep, app.run_name, app.reserved) == ("ready", False, resting.run_name, True)
+    assert [target.run_name for target in places.place_of("alice", "calc").targets] == [resting.run_name]
+    run = AppRun.objects.get(app=app)
+    assert (run.ended, run.outcome) == (None, "")
+    Application.objects.update(not_before=None)
+    launching.stop(app.pk, app.run_name, False)
+    assert fresh(app).run_name == resting.run_name
+
+
+def test_a_run_that_is_being_stopped_is_not_used_again(resting):
+    assert places.place_of("alice", "calc").targets == ()
+    assert sleeping.close(resting.pk, resting.run_name)
+    sleeping.wake(resting.pk, "test")
+    assert (fresh(resting).state, fresh(resting).asleep) == ("ready", True)
+
+
 def test_one_that_may_not_sleep_any_more_wakes_once_its_run_is_stopped(resting, alice):
+    sleeping.close(resting.pk, resting.run_name)
     replicas.set_replicas(user=alice, name="calc", by="alice", min=1)
     end_run(resting)
     scaling.run()
@@ -64,8 +86,11 @@ def test_one_that_sleeps_moves_to_another_model_without_a_run(resting, alice, st
     if stopped:
         end_run(resting)
     rollouts.move(user=alice, name="calc", by="alice", model_name="other")
+    assert (fresh(resting).state, fresh(resting).asleep) == ("ready", True)
+    sleeping.wake(resting.pk, "test")
     app = fresh(resting)
-    assert (app.model.name, app.state, app.asleep) == ("other", "ready", True)
+    expected = ("other", "creating", False) if stopped else ("other", "ready", True)  # not by the earlier model's run
+    assert (app.model.name, app.state, app.asleep) == expected
     assert not Rollout.objects.exists()
 
 
@@ -78,6 +103,39 @@ def test_who_has_left_the_tenant_gets_no_more_replicas_there(resting, alice):
         with pytest.raises(Missing):
             replicas.set_replicas(user=alice, name="calc", by="alice", **more)
     assert replicas.set_replicas(user=alice, name="calc", by="alice", max=1, target=3).target == 3
+
+
+def test_who_has_left_the_tenant_does_not_use_the_run_again(resting):
+    leave_tenant(resting)
+    sleeping.wake(resting.pk, "test")
+    assert fresh(resting).asleep
+
+
+def leave_tenant(app: Application) -> str:
+    Tenant.objects.create(name="other", cpu=8, gpu=0, ram=9000)
+    members.put(tenant="other", user="alice", role="member", by="test")
+    members.remove(tenant=app.tenant.name, user="alice", by="test")
+    return "its owner is not in the tenant default any more"
+
+
+def shrink_tenant(app: Application) -> str:
+    Tenant.objects.update(ram=100)
+    return "requested 512 MiB, but this tenant has 100 MiB"
+
+
+@pytest.mark.parametrize("change", [leave_tenant, shrink_tenant])
+def test_what_may_not_start_may_not_wake_and_says_why(resting, alice, client, change):
+    end_run(resting)
+    Application.objects.update(public=True)
+    reason = change(resting)
+    sleeping.wake(resting.pk, "test")
+    app = fresh(resting)
+    assert (app.state, app.asleep, app.reserved, reason in app.reason) == ("error", False, False, True), app.reason
+    with pytest.raises(Refused):
+        lifecycle.start_app(user=User.objects.get(pk=alice.pk), name="calc", by="alice")
+    headers = {"X-App-User": "alice", "X-App-Name": "calc", "X-Internal-Key": internal_key()}
+    answer = client.get("/internal/apps/refusal", headers=headers)
+    assert (answer.status_code, reason in answer.json()["error"]) == (503, True)
 
 
 def test_requests_of_the_playground_count(resting, alice):

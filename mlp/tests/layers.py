@@ -85,7 +85,7 @@ FILES = (
     {"checks", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
     | {"choosing", "hugging_face"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
-    | {"keys", "token_limits", "callers", "policy", "addresses", "entering"},
+    | {"reported_metrics", "keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
     | {
         "tcc",
@@ -100,10 +100,13 @@ FILES = (
         "limits",
         "replicas",
         "replica_range",
+        "approvals",
         "canaries",
         "request_rates",
         "rollouts",
         "scaling",
+        "second_launching",
+        "second_runs",
         "sleeping",
         "slots",
         "switching",
@@ -137,6 +140,7 @@ FILES = (
         "settings_pages",
         "program_pages",
         "token_pages",
+        "approval_api",
         "key_api",
         "guest_api",
         "guest_pages",

@@ -17,6 +17,7 @@ urlpatterns = [
     path("tenants/default", tenant_pages.make_default, name="tenant_default"),
     path("tenants/in/<seg:name>", tenant_pages.tenant, name="tenant"),
     path("tenants/in/<seg:name>/remove", tenant_pages.remove, name="tenant_remove"),
+    path("tenants/in/<seg:name>/approve", tenant_pages.approve, name="tenant_approve"),
     path("tenants/in/<seg:name>/end", tenant_pages.end_work, name="tenant_end"),
     path("mlp.pyz", client_page.client, name="client"),
     path("search", search.search, name="search"),

@@ -17,8 +17,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from accounts.models import Membership, Role
 from accounts.sharing.kinds import KINDS as READABLE
 from accounts.tenancy import members
+from apps import approvals, canaries
 from kernel.locking import Missing
-from kernel.pages import Problems, attempt, page_of, problems_of, read_form, why_not
+from kernel.pages import Problems, attempt, number_in, page_of, problems_of, read_form, why_not
 from resources import limits, work
 from resources.pages import bars, users_of
 from resources.serializers import LimitIn
@@ -80,6 +81,7 @@ def tenant(request, name):
         "roles": Role.choices,
         "users": users_of(request.user, row),
         "work": [_shown(item) for item in work.live(row, most=WORK_SHOWN)] if manages else [],
+        "rollouts": approvals.waiting(row) if manages else [],
         "problems": problems,
         "form": request.POST if problems else {},
     }
@@ -117,6 +119,24 @@ def end_work(request, name):
         messages.error(request, problem)
     else:
         messages.success(request, VERBS.get(given["kind"], CANCEL)[1] % given)
+    return redirect("tenant", name=name)
+
+
+@login_required
+@require_POST
+def approve(request, name):
+    """Approve a step of a rollout, as the tenant's administrator."""
+    row, given = _visible(request, name), request.POST
+    if not request.user.administers(row.pk):
+        raise Http404
+    rollout = approvals.waiting(row).filter(pk=number_in(given.get("rollout", "")) or 0).first()
+    percent, by = number_in(given.get("percent", "")) or 0, request.user.username
+    problem = attempt(lambda: canaries.approve(rollout.pk if rollout else 0, given.get("run", ""), percent, by))
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, gettext("Approved: %(percent)s %% of the requests of %(app)s.")
+                         % {"percent": percent, "app": rollout.app.name})  # fmt: skip
     return redirect("tenant", name=name)
 
 

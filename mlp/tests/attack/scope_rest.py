@@ -74,6 +74,8 @@ GET    /tenants/{tenant}/members                                                
 GET    /tenants/{tenant}/members/{name}                                           full read submit
 PUT    /tenants/{tenant}/members/{name}                                           full
 DELETE /tenants/{tenant}/members/{name}                                           full
+GET    /tenants/{tenant}/rollouts                                                 full read submit
+PUT    /tenants/{tenant}/rollouts:approve                                         full
 GET    /tenants/{tenant}/usage                                                    full read submit
 GET    /tenants/{tenant}/work                                                     full read submit
 PUT    /tenants/{tenant}/work:end                                                 full

@@ -39,6 +39,7 @@ MAY = {
     ("put", f"{TENANT}/limits/alice"): {"lead"},
     ("delete", f"{TENANT}/limits/alice"): {"lead"},
     ("get", f"{TENANT}/work"): {"lead"},
+    ("get", f"{TENANT}/rollouts"): {"lead"},
     ("put", f"{TENANT}/work:end"): {"lead"},
 }
 OF_NOBODY: dict[tuple[str, str], str] = {}  # what is said of a user who does not exist: the same to everybody
