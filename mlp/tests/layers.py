@@ -52,6 +52,7 @@ ROOMS = {
         "hugging_face",
         "loading",
         "mlmodel",
+        "pyfunc",
         "sources",
         "packages",
         "lifecycle",
@@ -84,7 +85,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "copying", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"choosing", "hugging_face"}
+    | {"choosing", "hugging_face", "pyfunc"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
