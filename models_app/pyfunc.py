@@ -6,7 +6,9 @@ requirements.txt (packages.py).
 from __future__ import annotations
 
 import os
+import platform
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,6 +36,14 @@ def load(folder: Path, about: dict, features, kit: SimpleNamespace):
             f"MLmodel: loading this model needs the Python package {problem.name}, which is not installed here; "
             f"add it to requirements.txt beside MLmodel, or to the packages of the model"
         )
+    except Exception as problem:
+        if saved_with := _other_python(about):
+            traceback.print_exc()
+            raise kit.NotAModel(
+                f"MLmodel: the model was saved with Python {saved_with} and does not load with "
+                f"{platform.python_version()} ({type(problem).__name__}: {problem})"
+            )
+        raise
 
     def call(tensors: list[dict], wanted: tuple[str, ...]) -> list[dict]:
         given = _given(tensors, features, kit)
@@ -47,6 +57,15 @@ def load(folder: Path, about: dict, features, kit: SimpleNamespace):
 
     features.frames = features.table
     return kit.Loaded("pyfunc", call, features.inputs, [], batches=False)
+
+
+def _other_python(about: dict) -> str:
+    """Return the Python that the model was saved with, "" where it is this one, or is not said: a pickle of another one
+    often cannot be read.
+    """
+    saved_with = str((about["flavors"].get("python_function") or {}).get("python_version", ""))
+    here = platform.python_version_tuple()[:2]
+    return saved_with if saved_with and tuple(saved_with.split(".")[:2]) != here else ""
 
 
 def _missing(about: dict, package: str) -> str:

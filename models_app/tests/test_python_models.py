@@ -145,6 +145,19 @@ def test_without_mlflow_the_error_says_what_to_add(tmp_path, loader):
     )
 
 
+def test_a_pickle_of_another_python_that_does_not_load_names_both(tmp_path):
+    text = (MLMODEL % "mlflow.pyfunc.model").replace("python_version: 3.11.2", "python_version: 3.8.10")
+    for name, content in (("model/MLmodel", text), ("model/python_model.pkl", "?"), ("on_path/mlflow.py", STANDIN)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    command = [sys.executable, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "on_path")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the model was saved with Python 3.8.10 and does not load with 3." in done.stdout
+    assert "UnpicklingError" in done.stdout
+
+
 def test_what_such_a_model_may_return(tmp_path):
     for name, text in (("model/MLmodel", MLMODEL % "mlflow.pyfunc.model"), ("on_path/mlflow.py", STANDIN)):
         (tmp_path / name).parent.mkdir()

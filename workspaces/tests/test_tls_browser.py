@@ -5,6 +5,7 @@ OpenSSH through the client.
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 import requests
@@ -46,6 +47,19 @@ def page(browser: Browser):
     context.close()
 
 
+def it_comes_back_after_kills(platform, person: Person, lab: Page, base: str) -> None:
+    """Kill all processes while the page is open; check that the workspace is started again, with its files."""
+    platform.kill(platform.process.pid, *platform.everything())
+    platform.process.wait(LIMIT_S)
+    platform.start()
+    waited(person, "workspaces/nb", "ready")
+    end = time.monotonic() + LIMIT_S
+    while not (answer := lab.goto(f"{base}/lab")) or answer.status != 200:
+        assert time.monotonic() < end, answer and answer.status
+        lab.wait_for_timeout(500)
+    assert fetched(lab, f"{base}/files/said.txt") == (200, "42\n")
+
+
 def test_everything_of_it_goes_through_tls(platform, authority, page: Page, tmp_path):
     alice = Person(platform, "alice", ca=str(authority.path))
     base = f"https://127.0.0.1:{platform.base + 13}/alice/nb"
@@ -80,3 +94,4 @@ def test_everything_of_it_goes_through_tls(platform, authority, page: Page, tmp_
     if shutil.which("ssh"):
         mlp = Client(tmp_path, alice.url, alice.token, MLP_CACERT=str(authority.path))
         assert mlp.run("ssh", "nb", "--", "cat said.txt; exit 3", code=3).stdout == "42\n"
+    it_comes_back_after_kills(platform, alice, lab, base)
