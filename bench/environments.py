@@ -69,7 +69,8 @@ def main() -> None:
             print(f"  {'its environment is installed first':34} {new:6.2f} s", flush=True)
             medians = []
             for kind, fields in KINDS.items():
-                taken = [
+                prefix = "needy" if fields else "plain"
+                taken = [first_line(platform, prefix + letters(number), **fields) for number in range(TIMES)]
                     first_line(platform, f"{'needy' if fields else 'plain'}{letters(number)}", **fields)
                     for number in range(TIMES)
                 ]
