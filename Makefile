@@ -93,7 +93,7 @@ mlflow: venv-dev
 	@.venv-mlflow2/bin/python -m pip install -q -r requirements-mlflow2.txt
 	@.venv-mlflow-server/bin/python -m pip install -q -r requirements-mlflow-server.txt
 	@exec $(VENV)/python -m pytest tracking/mlflow/tests/test_clients.py tracking/mlflow/tests/test_snippets.py \
-	models_app/tests/test_mlflow_server.py models_app/tests/test_registry_clients.py
+	models_app/tests/test_mlflow_server.py models_app/tests/test_registry_clients.py apps/tests/test_python_models.py
 
 # RELEASE=2.22.5 for another client.
 mlflow-tests: venv-dev

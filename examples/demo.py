@@ -2,8 +2,9 @@
 
 It registers a user as the browser does, uploads the digits with the data client through nginx, submits a training job,
 follows its metrics over the websocket, checks that the output is kept and the resources are free again, searches for a
-better learning rate (demo_sweep.py), serves the model (demo_serve.py), and lets AIOps find a fault in the logs
-(demo_aiops.py). Each step waits while the platform restarts; the exit code is 1 when a step fails.
+better learning rate (demo_sweep.py), serves the model (demo_serve.py), lets AIOps find a fault in the logs
+(demo_aiops.py), runs a script by the command line client, one with a package of its own, and starts a workspace
+(demo_client.py). Each step waits while the platform restarts; the exit code is 1 when a step fails.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ import urllib.request
 from pathlib import Path
 
 import demo_aiops
+import demo_client
 import demo_serve
 import demo_sweep
 import websocket
 
 HERE = Path(__file__).resolve().parent
 PATIENCE_S = 120
-STEPS = 12
+STEPS = 15
 RETRIED = {429, 500, 502, 503, 504}
 
 
@@ -245,6 +247,8 @@ def walk(platform: Platform, epochs: int, slow: float, steps: int) -> None:
             serve(platform, username, job, folder)
         if steps >= 12:
             find_the_fault(platform, username, folder)
+        if steps >= 15:
+            work_interactively(platform, username, folder)
 
 
 def train(platform: Platform, username: str, epochs: int, slow: float, ram_before: int) -> str:
@@ -295,6 +299,17 @@ def find_the_fault(platform: Platform, username: str, folder: Path) -> None:
     demo_aiops.provoke(platform, operator, username, say)
 
 
+def work_interactively(platform: Platform, username: str, folder: Path) -> None:
+    step(13, "run a script of this machine with the command line client")
+    mlp = demo_client.Client(platform, username, folder)
+    demo_client.run_a_script(mlp, say)
+    step(14, "run one that names a package: an environment is made for it")
+    can_install = demo_client.use_a_package(mlp, say)
+    step(15, "start a workspace: JupyterLab beside the user's data")
+    if can_install:
+        demo_client.open_a_workspace(platform, username, say)
+
+
 def main() -> int:
     base = int(os.environ.get("MLP_PORT_BASE") or 30000)
     host = os.environ.get("MLP_HOST") or "127.0.0.1"
@@ -308,7 +323,8 @@ def main() -> int:
         "--steps",
         type=int,
         default=STEPS,
-        help="how far to go: 2 ends after the upload, 6 after the training, 7 after the sweep, 10 after serving",
+        help="how far to go: 2 ends after the upload, 6 after the training, 7 after the sweep, 10 after serving, "
+        "12 after AIOps",
     )
     options = parser.parse_args()
     try:

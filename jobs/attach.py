@@ -43,18 +43,20 @@ def wanted(given: object) -> Wanted:
         raise Refused("a shell needs a terminal; name its kind, or give a command", field="terminal")
     numbers = {}
     for name, usual, least in (("rows", 24, 1), ("columns", 80, 1), ("worker", 0, 0)):
-        number = given.get(name, usual)
-        if type(number) is not int or not least <= number <= MAX_SIDE:
-            raise Refused("must be an integer from %(least)s to %(most)s", field=name, least=least, most=MAX_SIDE)
-        numbers[name] = number
+        try:
+            numbers[name] = number(given.get(name, usual), least)
+        except ValueError:
+            raise Refused(
+                "must be an integer from %(least)s to %(most)s", field=name, least=least, most=MAX_SIDE
+            ) from None
     return Wanted(tuple(command), terminal, **numbers)
 
 
-def side(number: object) -> int:
-    """Return the number of rows or columns of a terminal. Raises ValueError."""
-    if type(number) is not int or not 1 <= number <= MAX_SIDE:
-        raise ValueError("not the size of a terminal")
-    return number
+def number(given: object, least: int = 1) -> int:
+    """Return a number of rows or columns of a terminal, or of a worker, from `least` on. Raises ValueError."""
+    if type(given) is not int or not least <= given <= MAX_SIDE:
+        raise ValueError("out of range")
+    return given
 
 
 def owned_job(user: User, name: str) -> Job:

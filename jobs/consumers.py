@@ -13,7 +13,8 @@ Opened by the owner with a token that may do everything, as `Authorization: Bear
 Messages of bytes are the program's input, and its output after a byte: 1 for output, 2 for errors. When the websocket
 ends the program gets SIGHUP. Closed with 1000 after the program's end, 4400 for what is not understood, 4401 when the
 token has ended, 4403 when the platform refuses, 4409 when the job is not running any more, 4429 when the user has too
-many websockets, 4503 when the platform cannot do it now; the reason says why.
+many websockets, 4503 when the platform cannot do it now; the reason says why, in the language that Accept-Language asks
+for.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from concurrent.futures import ThreadPoolExecutor
 from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.utils.translation import override
 
 from accounts.auth import bearer, user_of_token
 from kernel.errors import Fault, Refused
 from kernel.locking import Missing, WrongState
-from kernel.messages import Message
+from kernel.messages import Message, accepted_language, translate
 from kernel.slots import TOO_MANY, WEBSOCKETS, Slot
 from runners import RunnerError
 from runners.attaching import Attached
@@ -53,6 +56,7 @@ LONGEST_REASON = 120  # bytes; a websocket's may have 123
 class AttachConsumer(AsyncWebsocketConsumer):
     """One program. Its descriptors are read and written in the event loop, as fast as the client and it allow."""
 
+    language = settings.LANGUAGE_CODE
     slot: Slot | None = None
     program: Attached | None = None
     ended = False
@@ -78,6 +82,7 @@ class AttachConsumer(AsyncWebsocketConsumer):
             self.token = bearer(headers.get(b"authorization", b"").decode("latin-1")) or ""
         except Refused:
             self.token = ""
+        self.language = accepted_language(headers.get(b"accept-language", b"").decode("latin-1"))
         self.user = await database_sync_to_async(user_of_token)(self.token) if self.token else None
         route = self.scope["url_route"]["kwargs"]
         if self.user is None or self.user.username != route["user"]:
@@ -110,7 +115,7 @@ class AttachConsumer(AsyncWebsocketConsumer):
         if not isinstance(order, dict):
             raise ValueError
         if "resize" in order:
-            rows, columns = map(attach.side, order["resize"])
+            rows, columns = map(attach.number, order["resize"])
             self.program.resize(rows, columns)
         elif order.get("eof") is True:
             self.program.end_input()
@@ -214,7 +219,8 @@ class AttachConsumer(AsyncWebsocketConsumer):
         """Close the websocket, with as much of the reason as its close has room for."""
         if not self.ended:
             self._end()
-            text = str(reason).encode()[:LONGEST_REASON].decode(errors="ignore")
+            with override(self.language):
+                text = str(translate(reason)).encode()[:LONGEST_REASON].decode(errors="ignore")
             with contextlib.suppress(StopConsumer):
                 await self.close(code, text or None)
 

@@ -72,7 +72,7 @@ def _policy(job: Job) -> tuple[str, int, int | None]:
 
 def idle_for(job: Job, kind: str, percent: int, now: datetime) -> float | None:
     """Return for how many seconds the job's run has been idle; None where it is not known."""
-    samples, written = _samples(job)
+    samples, written = _samples(job.run_name)
     if len(samples) < FEWEST:
         return None
     last = samples[-1]["after"]
@@ -92,7 +92,7 @@ def is_quiet(job: Job, since: datetime, seconds: float) -> bool:
     """Return whether every sample of the job's run since that moment shows that it does nothing: no CPU, no GPU, no
     byte written; False where there are none for so many seconds.
     """
-    samples, written = _samples(job)
+    samples, written = _samples(job.run_name)
     if not samples:
         return False
     begun = samples[-1]["after"] - (written - since.timestamp())  # of the run, on the clock of the samples
@@ -103,25 +103,25 @@ def is_quiet(job: Job, since: datetime, seconds: float) -> bool:
     return not busy and len({row.get("disk") for row in rows}) == 1
 
 
-def written(job: Job) -> int:
-    """Return the bytes that the job's run has written as of its last sample; 0 where that is not known."""
-    samples, _written = _samples(job)
+def written(run_name: str) -> int:
+    """Return the bytes that a run has written as of its last sample; 0 where that is not known."""
+    samples, _written = _samples(run_name)
     mib = samples[-1].get("disk") if samples else None
     return mib << 20 if isinstance(mib, int) and 0 < mib < 1 << 40 else 0
 
 
 def last_sample(job: Job) -> dict:
     """Return the last sample of the usage of the job's run, empty where there is none."""
-    samples, _written = _samples(job)
+    samples, _written = _samples(job.run_name)
     return samples[-1] if samples else {}
 
 
-def _samples(job: Job) -> tuple[list[dict], float]:
-    """Return the last samples of the usage, and when the last one was written."""
-    if not job.run_name:
+def _samples(run_name: str) -> tuple[list[dict], float]:
+    """Return the last samples of a run's usage, and when the last one was written."""
+    if not run_name:
         return [], 0.0
     try:  # not what the job's folder has, which its script can write
-        file = runners.get().usage_of(job.run_name).open("rb")
+        file = runners.get().usage_of(run_name).open("rb")
     except OSError:
         return [], 0.0
     with file:

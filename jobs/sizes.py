@@ -77,7 +77,7 @@ def apply_limits(now: datetime, *, often: bool = False) -> None:
 
 def _grown(job: Job) -> int:
     """Return what a running job has written, and store it where that is more than was counted."""
-    size = max(job.output_bytes or 0, idle.written(job))
+    size = max(job.output_bytes or 0, idle.written(job.run_name))
     if size > (job.output_bytes or 0):
         Job.objects.filter(pk=job.pk, state=State.RUNNING, run_name=job.run_name).update(output_bytes=size)
     return size

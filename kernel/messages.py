@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from django.conf import settings
 from django.db import models
 from django.db.models.lookups import Exact
 from django.utils.text import capfirst
-from django.utils.translation import gettext, override
+from django.utils.translation import get_supported_language_variant, gettext, override
+from django.utils.translation.trans_real import parse_accept_lang_header
 
 from . import sanitize
 
@@ -198,6 +200,14 @@ def for_caller(text: str, meta: Mapping[str, str]) -> str:
         return text
     with override(language):
         return translate(text)
+
+
+def accepted_language(header: str) -> str:
+    """Return the first of our languages that a value of Accept-Language asks for; English where it asks for none."""
+    for language, _quality in parse_accept_lang_header(header):
+        with suppress(LookupError):
+            return get_supported_language_variant(language)
+    return settings.LANGUAGE_CODE
 
 
 def storable(text: str) -> str:

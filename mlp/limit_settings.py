@@ -82,7 +82,7 @@ def of_database(root: Path) -> int:
 
 
 def of_outputs(root: Path) -> int:
-    """Return the MiB that the folders of one user's jobs may take on the disk."""
+    """Return the MiB that the folders of one user's jobs and workspaces may take on the disk."""
     disk = shutil.disk_usage(root).total >> 20
     return LIMITS.integer(
         "MLP_OUTPUTS_LIMIT_MIB",
@@ -90,8 +90,9 @@ def of_outputs(root: Path) -> int:
         1,
         unit="MiB",
         shown="four fifths of the disk with `MLP_ROOT`",
-        help="what the folders of one user's jobs may take on the disk: outputs, logs, artifacts, also in the trash. "
-        "Beyond it new jobs are refused, queued ones wait, and those that write on are ended",
+        help="what the folders of one user's jobs and workspaces may take on the disk: outputs, logs, artifacts, "
+        "homes, also in the trash. Beyond it new jobs and workspaces are refused, queued jobs wait, and those that "
+        "write on are ended",
     )
 
 

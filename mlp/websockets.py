@@ -117,6 +117,14 @@ class BoundedProtocol(WebSocketProtocol):
         self.room.set()
         super().onClose(wasClean, code, reason)
 
+    def sendMessage(self, *arguments, **options):
+        """Send a message of any size: to Autobahn the limit of what clients send is that of what they get, too."""
+        limit, self.maxMessagePayloadSize = self.maxMessagePayloadSize, 0
+        try:
+            super().sendMessage(*arguments, **options)
+        finally:
+            self.maxMessagePayloadSize = limit
+
     def serverSend(self, content, binary=False):
         if self.full:
             self.kept += len(content)

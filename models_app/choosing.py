@@ -13,6 +13,9 @@ FORMATS = {
     ".pt": "torchscript", ".pt2": "torch.export", ".onnx": "onnx", ".skops": "skops", ".joblib": "joblib",
     ".pkl": "joblib",
 }  # fmt: skip
+MODULES = {  # of MLflow's python_function, its `loader_module`: the flavours that mlmodel.py opens without mlflow
+    "mlflow.sklearn": "sklearn", "mlflow.xgboost": "xgboost", "mlflow.onnx": "onnx", "mlflow.pytorch": "pytorch",
+}  # fmt: skip
 NAMED = {"MLmodel": "mlflow", "predictor.py": "predictor"}
 
 

@@ -4,9 +4,9 @@ As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` l
 OUT_FOLDER/inspection.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may
 execute any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
-Which file is the model says choosing.py; mlmodel.py opens those in MLflow's format, hugging_face.py checks language
-models, which another program serves (apps/serving/chat.py). Tensors are dicts of the Open Inference Protocol: name,
-datatype, shape, data (a numpy array).
+Which file is the model says choosing.py; mlmodel.py and pyfunc.py open those in MLflow's format, hugging_face.py checks
+language models, which another program serves (apps/serving/chat.py). Tensors are dicts of the Open Inference Protocol:
+name, datatype, shape, data (a numpy array).
 
 Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
 files of TorchScript, declares them: {"inputs": [...], "outputs": [...]} of name, datatype and shape.
@@ -321,7 +321,7 @@ def _mlflow(kind: str, path: Path) -> Loaded:
     kit = SimpleNamespace(
         Loaded=Loaded, NotAModel=NotAModel, DATATYPES=DATATYPES, tensor=tensor, onnx=_onnx, exported=_exported,
         torch_call=_torch_call, estimator=_estimator, open_skops=_open_skops, WrongInput=WrongInput, texts=texts,
-        exact=exact,
+        exact=exact, beside=_beside, MODULES=choosing.MODULES,
     )  # fmt: skip
     return _beside("mlmodel").load(path, kit)
 

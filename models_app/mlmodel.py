@@ -1,7 +1,7 @@
 """Models in MLflow's format, a folder with an MLmodel file, without the mlflow package. Imported by loading.py only.
 
-Opened are the flavours scikit-learn, XGBoost, ONNX and PyTorch; `python_function` says which of them predicts. Its
-own models (`mlflow.pyfunc.PythonModel`) need the mlflow package and are refused, as are all other flavours.
+Opened are the flavours scikit-learn, XGBoost, ONNX and PyTorch; `python_function` says which of them predicts. What
+else it names, such as its own models (`mlflow.pyfunc.PythonModel`), is loaded by the mlflow package (pyfunc.py).
 
 The signature becomes the one of the Open Inference Protocol: a tensor is one input, a table an input for each column.
 """
@@ -17,9 +17,6 @@ from types import SimpleNamespace
 import numpy as np
 import yaml
 
-MODULES = {  # of python_function's `loader_module`
-    "mlflow.sklearn": "sklearn", "mlflow.xgboost": "xgboost", "mlflow.onnx": "onnx", "mlflow.pytorch": "pytorch",
-}  # fmt: skip
 COLUMNS = {
     "boolean": "BOOL", "integer": "INT32", "long": "INT64", "float": "FP32", "double": "FP64", "string": "BYTES",
     "binary": "BYTES", "datetime": "BYTES",
@@ -34,6 +31,7 @@ class Features:
 
     def __init__(self, declared: list[dict], kit: SimpleNamespace):
         self.kit = kit
+        self.named = any("name" in entry for entry in declared)
         self.table = bool(declared) and all(entry.get("type") != "tensor" for entry in declared)
         self.inputs = _described(declared, kit.NotAModel)
         of_table = list(zip(self.inputs, declared, strict=True)) if self.table else []
@@ -143,30 +141,38 @@ def load(path: Path, kit: SimpleNamespace):
     about = _read(path, kit.NotAModel)
     flavours = about["flavors"]
     pyfunc = flavours.get("python_function") or {}
-    name = MODULES.get(pyfunc.get("loader_module", "")) or next(
+    name = kit.MODULES.get(pyfunc.get("loader_module", "")) or next(
         (opener for opener in OPENERS if not pyfunc and opener in flavours), ""
     )
     flavour = flavours.get(name)
-    if not isinstance(flavour, dict):
-        raise kit.NotAModel(_unsupported(flavours, pyfunc))
+    by_mlflow = not name and bool(pyfunc.get("loader_module"))
+    if not by_mlflow and not isinstance(flavour, dict):
+        raise kit.NotAModel(_unsupported(flavours))
+    signature = about.get("signature") or {}
+    features = Features(_declared(signature, "inputs", kit.NotAModel), kit)
+    if by_mlflow:
+        return _finished(kit.beside("pyfunc").load(path.parent, about, features, kit), "pyfunc", features)
     for code in (pyfunc.get("code"), flavour.get("code")):
         if code:
             sys.path.insert(0, str(_inside(path.parent, code, kit.NotAModel)))
-    signature = about.get("signature") or {}
-    features = Features(_declared(signature, "inputs", kit.NotAModel), kit)
     outputs = _described(_declared(signature, "outputs", kit.NotAModel), kit.NotAModel)
     try:
-        loaded = OPENERS[name](path.parent, flavour, pyfunc, features, kit)
+        loaded = _finished(OPENERS[name](path.parent, flavour, pyfunc, features, kit), name, features)
     except ModuleNotFoundError as problem:
         raise kit.NotAModel(
             f"the flavour {name} of this model needs the Python package {problem.name}, which is not installed here"
         )
-    loaded.format = f"mlflow/{name}"
-    loaded.inputs, loaded.frames = features.inputs or loaded.inputs, features.frames
-    loaded.columns, loaded.optional = features.columns, features.optional
     loaded.certain = loaded.certain or bool(features.inputs and not features.table)
     if len(outputs) == len(loaded.outputs):
         loaded.outputs = [{**spec, "name": known["name"]} for spec, known in zip(outputs, loaded.outputs, strict=True)]
+    return loaded
+
+
+def _finished(loaded, name: str, features: Features):
+    """Return a model of this flavour with what the signature says of its inputs."""
+    loaded.format = f"mlflow/{name}"
+    loaded.inputs, loaded.frames = features.inputs or loaded.inputs, features.frames
+    loaded.columns, loaded.optional = features.columns, features.optional
     return loaded
 
 
@@ -183,15 +189,12 @@ def _read(path: Path, wrong: type[Exception]) -> dict:
     return about
 
 
-def _unsupported(flavours: dict, pyfunc: dict) -> str:
-    module = pyfunc.get("loader_module", "")
-    if module == "mlflow.pyfunc.model":
-        return (
-            "MLmodel: a custom python_function model needs the Python package mlflow, which is not installed here; "
-            "log it as scikit-learn, XGBoost, ONNX or PyTorch, or write a predictor.py"
-        )
-    others = ", ".join(sorted(set(flavours) - {"python_function"})) or module or "none"
-    return f"MLmodel: flavours that can be served are {', '.join(OPENERS)}; this model has {others}"
+def _unsupported(flavours: dict) -> str:
+    others = ", ".join(sorted(set(flavours) - {"python_function"})) or "none"
+    return (
+        f"MLmodel: flavours that can be served are {', '.join(OPENERS)}, and what python_function loads; "
+        f"this model has {others}"
+    )
 
 
 def _declared(signature: dict, side: str, wrong: type[Exception]) -> list[dict]:

@@ -8,6 +8,7 @@ else it is installed again from lines that name the versions.
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from importlib import metadata
@@ -29,11 +30,13 @@ from kernel import storage
 from kernel.errors import Refused
 from resources.models import Tenant
 
+from .choosing import MODULES
 from .models import Model, State
 
 RUNTIME = "serve"
-MLMODEL = "MLmodel"
+MLMODEL, MLMODEL_BYTES = "MLmodel", 1 << 20
 SERVING = ("creating", "ready")  # states of applications
+LOADER = re.compile(r"\bloader_module[\"']?\s*:\s*[\"']?([\w.]+)")  # in the YAML of an MLmodel file
 NOT_NEEDED = {"mlflow", "mlflow-skinny", "mlflow-tracing"}  # mlmodel.py loads its format without them
 
 
@@ -58,16 +61,18 @@ def of_files(folder: Path, paths: Iterable[str]) -> str:
     """Return the requirements that come with a model's files, "" where the platform's packages suffice.
 
     MLflow writes down all that was installed when a model was logged: its file counts where a package is missing here.
-    Any other says what its author wants, versions included. Raises Refused for what is no requirement.
+    Any other says what its author wants, versions included, as does that of a model that MLflow itself has to load.
+    Raises Refused for what is no requirement.
     """
     files = set(paths)
-    of_mlflow = min((path for path in files if posixpath.basename(path) == MLMODEL), key=len, default=None)
-    place = posixpath.dirname(of_mlflow or "")
+    described = min((path for path in files if posixpath.basename(path) == MLMODEL), key=len, default=None)
+    place = posixpath.dirname(described or "")
     path = posixpath.join(place, finding.FILE)
     if path not in files:
         return ""
-    lines = [line for line in text.joined(_read(folder, path)) if not _is_left_out(line, of_mlflow is not None)]
-    if not any(_is_missing(line, of_mlflow is not None) for line in lines):
+    of_mlflow = described is not None and not _needs_mlflow(_read(folder, described, MLMODEL_BYTES))
+    lines = [line for line in text.joined(_read(folder, path)) if not _is_left_out(line, of_mlflow)]
+    if not any(_is_missing(line, of_mlflow) for line in lines):
         return ""
     try:
         return text.resolved("\n".join(lines), place, lambda name: _included(folder, name, files))
@@ -158,18 +163,23 @@ def named_uses(version: EnvironmentVersion) -> list[NamedUse]:
     return [NamedUse("model", user, name, True) for user, name in rows.values_list("user__username", "name")]
 
 
-def _read(folder: Path, path: str) -> str:
+def _read(folder: Path, path: str, most: int = text.MAX_CHARS) -> str:
     file = storage.open_file(folder, path)
     if file is None:
         return ""
     with file:
-        return text.decoded(file.read(text.MAX_CHARS))
+        return text.decoded(file.read(most))
 
 
 def _included(folder: Path, path: str, files: set[str]) -> str:
     if path not in files:
         raise Refused("%(path)s is not among the files of the model", field="src", path=path)
     return _read(folder, path)
+
+
+def _needs_mlflow(mlmodel: str) -> bool:
+    """Return whether a model is loaded by the mlflow package, not by mlmodel.py."""
+    return any(loader not in MODULES for loader in LOADER.findall(mlmodel))
 
 
 def _is_left_out(line: str, of_mlflow: bool) -> bool:

@@ -314,8 +314,8 @@ class UserLimit(models.Model):
     rom = models.BigIntegerField(_("Disk (bytes)"), null=True, blank=True)
     # Of what the user's entries take in the database, whichever tenant they belong to: kernel.stored.
     database = models.PositiveIntegerField(_("Database (MiB)"), null=True, blank=True)
-    # Of what the folders of the user's jobs take on the disk, in any tenant: jobs.artifacts.outputs.
-    outputs = models.PositiveIntegerField(_("Job files (MiB)"), null=True, blank=True)
+    # Of what the folders of the user's jobs and workspaces take, in any tenant: jobs.artifacts.outputs.
+    outputs = models.PositiveIntegerField(_("Job and workspace files (MiB)"), null=True, blank=True)
 
     class Meta:
         db_table = "user_limit"

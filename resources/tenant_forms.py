@@ -181,6 +181,6 @@ class AmountsForm(forms.Form):
         widget=UnfoldAdminIntegerFieldWidget(),
     )  # fmt: skip
     outputs = forms.IntegerField(
-        label=_("Job files (MiB)"), min_value=0, max_value=2**31 - 1, required=False,
+        label=_("Job and workspace files (MiB)"), min_value=0, max_value=2**31 - 1, required=False,
         widget=UnfoldAdminIntegerFieldWidget(),
     )  # fmt: skip

@@ -23,6 +23,7 @@ class WorkspacesConfig(AppConfig):
 
         deregistered = import_module("accounts.lifecycle").deregistered
         deregistered.connect(end_workspaces, weak=False, dispatch_uid="workspaces.end_workspaces")
+        import_module("jobs.artifacts.outputs").register(import_module("workspaces.sizes").usage_of)
         import_module("resources.admission_hooks").register(lifecycle.admit)
 
         def close_links_of_sessions(sender, user, **_):

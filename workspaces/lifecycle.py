@@ -18,6 +18,7 @@ from accounts import notices
 from accounts.tenancy import members
 from datasets import sources
 from jobs import checks
+from jobs.artifacts import outputs
 from jobs.models import Job
 from jobs.packages.named import references
 from kernel import after_commit, broker, trash
@@ -54,10 +55,11 @@ def create_workspace(
 
     `job` is one of the user's whose code, arguments, inputs, datasets, environment and output it opens, `model` one of
     theirs whose files it shows. `idle_minutes` and `hours` shorten what the policy allows. Raises Refused: the name is
-    taken, no such dataset, job, model or environment, more than the tenant has. Raises Fault, with nothing stored, when
-    the task queue is not available.
+    taken, no such dataset, job, model or environment, more than the tenant has, the user's files take all the disk that
+    they may. Raises Fault, with nothing stored, when the task queue is not available.
     """
     broker.require()
+    outputs.require(user.pk)
     try:
         with transaction.atomic():
             tenant_row = members.hold(user, tenant)
@@ -309,6 +311,15 @@ def stop_due(pk: int, run_name: str, reason: str, now: datetime) -> None:
     with suppress(Missing, WrongState), locked(Workspace, pk=pk) as workspace:
         if workspace.run_name == run_name and workspace.stops and now >= workspace.stops:
             _stop(workspace, "reconcile", reason)
+
+
+def stop_over_limit(pk: int, run_name: str, reason: str) -> None:
+    """Stop a running workspace that grows beyond what its user may have on the disk, and notify its owner."""
+    with suppress(Missing, WrongState), locked(Workspace, pk=pk) as workspace:
+        if workspace.run_name == run_name and workspace.state == State.READY:
+            _stop(workspace, "reconcile", reason)
+            notices.notify(user=workspace.user, kind="workspace", name=workspace.name, event=State.STOPPED,
+                           reason=reason, title=workspace.title)  # fmt: skip
 
 
 def keep(*, user, name: str, by: str) -> Workspace:

@@ -23,6 +23,7 @@ def run() -> None:
         healing.attempt(launching.poll, workspace)
     healing.attempt(launching.sweep)
     now = timezone.now()
+    healing.attempt(sizes.apply_limits, now)
     healing.attempt(sizes.measure, now)
     healing.attempt(trash.purge, now)
     stopping = Workspace.objects.filter(state=State.STOPPING).exclude(run_name="")

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from .connection import Connection
-from .texts import tr
+from .texts import language, tr
 from .transfer.errors import UNREACHABLE, Failure, Trouble
 from .transfer.web import TEMPORARY, Response
 
@@ -151,6 +151,7 @@ def connect(web: Connection, path: str, protocol: str = "") -> Link:
         "Connection": "Upgrade",
         "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": key.decode(),
+        "Accept-Language": language(),
         **({"Sec-WebSocket-Protocol": protocol} if protocol else {}),
     }
     web.close()

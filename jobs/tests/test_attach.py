@@ -160,6 +160,20 @@ def test_what_cannot_be_started_is_said(job, alice_token):
         assert (closed, reason in why) == (code, True), (program, why)
 
 
+def test_a_refusal_is_in_the_language_of_the_client(job, alice_token):
+    async def work(languages: str):
+        headers = [(b"host", b"x"), (b"authorization", f"Bearer {alice_token}".encode())]
+        link = Link(application, PATH, headers=[*headers, (b"accept-language", languages.encode())])
+        await link.connect()
+        await link.send_to(text_data='{"terminal": "xterm", "rows": 0}')
+        return (await rest(link))[3]
+
+    for languages in ("zh", "xx, zh-CN;q=0.8, en;q=0.1"):
+        assert asyncio.run(work(languages)) == "rows: 必须是 1 到 65535 之间的整数"
+    for languages in ("en", "", "xx;q=x"):
+        assert asyncio.run(work(languages)) == "rows: must be an integer from 1 to 65535"
+
+
 def test_what_is_not_understood_ends_the_program(job, alice_token):
     async def work(message: str):
         link = await begun(alice_token, command=["sleep", "600"])

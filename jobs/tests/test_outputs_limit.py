@@ -23,7 +23,7 @@ from resources import limits
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
 MIB = 1 << 20
-OVER = "the files of your jobs take 2 MiB of the disk, and the limit is 1 MiB"
+OVER = "the files of your jobs and workspaces take 2 MiB of the disk, and the limit is 1 MiB"
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_nothing_is_submitted_until_jobs_are_deleted(full, alice, as_alice, as_b
     refused = as_alice.refused("post", "users/alice/jobs", body)
     assert refused.startswith(OVER)
     assert "MLP_OUTPUTS_LIMIT_MIB" in refused
-    assert "delete jobs" in refused
+    assert "delete some" in refused
     assert as_alice.refused("post", "users/alice/jobs/old:rerun", {}).startswith(OVER)
     page = visitor(alice).post("/jobs", {**body, "cpu": 1, "ram": 100})
     assert capfirst(OVER) in page.content.decode()

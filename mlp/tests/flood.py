@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kernel.messages import Message
+from mlp.websockets import PACED
 
 PIECES, PIECE = 400, "x" * (256 << 10)
 released = asyncio.Event()  # by a websocket at /release: those at /pending are accepted, those at /idle are read
@@ -29,6 +30,10 @@ async def application(scope, receive, send) -> None:
         await receive()  # what it waits for, so that nobody is cut before the handshake is read
         for _ in range(PIECES):
             await send({"type": "websocket.send", "text": PIECE})
+    if scope["path"] == "/paced":
+        await receive()
+        for _ in range(PIECES // 4):
+            await send({"type": "websocket.send", "bytes": PIECE.encode(), PACED: True})
     await send({"type": "websocket.send", "text": "end"})
     taken = 0
     while (message := await receive())["type"] != "websocket.disconnect":

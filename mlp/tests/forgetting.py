@@ -14,7 +14,7 @@ from jobs.queue import waiting
 from kernel import bus, stored, streams
 from mlp.visitors import schema
 from models_app.registry import webhooks
-from workspaces import launching
+from workspaces import launching, sizes
 
 MEMORIES = (
     delivery.SENDER.busy,
@@ -31,6 +31,9 @@ MEMORIES = (
     stored._sums,
     streams.STREAMS.running,
     launching._logins_looked,
+    sizes._looked,
+    sizes._counted,
+    sizes._within,
 )
 
 

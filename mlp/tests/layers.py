@@ -51,6 +51,7 @@ ROOMS = {
         "hugging_face",
         "loading",
         "mlmodel",
+        "pyfunc",
         "sources",
         "packages",
         "lifecycle",
@@ -83,7 +84,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"choosing", "hugging_face"}
+    | {"choosing", "hugging_face", "pyfunc"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"reported_metrics", "keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}

@@ -75,5 +75,7 @@ def test_the_demo_succeeds_whatever_is_killed(platform):
 
 @pytest.mark.long
 def test_the_whole_demo_succeeds(platform):
-    """With its last part, in which a log model is trained; services, training and verdicts have their own tests."""
-    Demo(platform, slow=0.1, steps=12).check()
+    """With the part in which a log model is trained, whose services, training and verdicts have their own tests, and
+    the last one, which installs packages from the machine's index.
+    """
+    Demo(platform, slow=0.1, steps=15).check()

@@ -142,6 +142,20 @@ def test_a_client_that_does_not_read_is_disconnected_without_affecting_others(se
     other.close()
 
 
+def test_what_is_paced_waits_for_a_client_that_does_not_read(shared_port):
+    """As the output of `mlp attach` does: nobody is disconnected, and nothing is lost."""
+    slow = websocket.create_connection(f"ws://{servers.HOST}:{shared_port}/paced", timeout=LIMIT_S)
+    slow.send("begin")
+    for _ in range(3):  # the server has one thread: without pacing it would have sent all by the first answer
+        with opened(shared_port):
+            pass
+    sizes = []
+    while (message := slow.recv()) != "end":
+        sizes.append(len(message))
+    assert sizes == [len(flood.PIECE)] * (flood.PIECES // 4)
+    slow.close()
+
+
 def test_a_client_that_reads_gets_everything(server):
     port, process = server
     reader = websocket.create_connection(f"ws://{servers.HOST}:{port}/", timeout=LIMIT_S)

@@ -20,12 +20,13 @@ SECRETS += ("metrics-token",)
 
 
 class Person:
-    """A user of the platform, over HTTP."""
+    """A user of the platform, over HTTP, or over TLS whose certificates an authority in the file `ca` has signed."""
 
-    def __init__(self, platform: Platform, name: str):
+    def __init__(self, platform: Platform, name: str, ca: str = ""):
         self.platform, self.name = platform, name
-        self.url = f"http://127.0.0.1:{platform.base + 1}"
+        self.url = f"{'https' if ca else 'http'}://127.0.0.1:{platform.base + 1}"
         self.session = requests.Session()
+        self.session.verify, self.session.trust_env = ca or True, False  # else REQUESTS_CA_BUNDLE replaces `ca`
         response = self.session.post(
             f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=LIMIT_S
         )
