@@ -168,7 +168,7 @@ def _store(places: Places, spans: Iterator[otlp.Sent | None]) -> recording.Outco
             stored.require(places.caller.user_id)  # a body may be stored as a multiple of its size
             default = places.fixed or places.default
             recording.store(places.caller.user_id, chunk, default, outcome)
-            after_commit.changed(places.caller.username, "project", "")
+            after_commit.changed(places.caller.username, "project", "", moving=True)
     if problem is not None:
         raise problem
     return outcome

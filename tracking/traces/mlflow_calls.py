@@ -64,7 +64,7 @@ def report(call: Call) -> dict:
     said = given.messages("assessments", 1000)
     for message in said if not Assessment.objects.filter(trace=trace).exists() else ():
         mlflow_assessments.add(trace, message)
-    after_commit.changed(call.caller.username, "project", "")
+    after_commit.changed(call.caller.username, "project", "", moving=True)
     return {"trace": {"trace_info": mlflow_shown.info(trace, Assessment.objects.filter(trace=trace))}}
 
 

@@ -49,14 +49,17 @@ def page(client, address: str) -> str:
     return answer.content.decode()
 
 
-def test_the_list_and_the_page_show_a_trace(alice, sent):
+def test_the_list_and_the_page_show_a_trace(alice, sent, monkeypatch):
     client = visitor(alice)
     shown = page(client, "/traces?project=vision")
     for text in ("answer", "2.00 s", "unknown", "gpt-x", f"/traces/{TRACE}"):
         assert text in shown, text
     assert "No trace matches." in page(client, "/traces?status=error")
-    for query in ("ANSWER", "why", "即使", f"tr-{TRACE}", "x onerror"):
+    for query in ("ANSWER", "why", "即使", f"tr-{TRACE}", "x onerror", "gen_ai.request.model"):
         assert f"/traces/{TRACE}" in page(client, f"/traces?q={query}"), query
+    monkeypatch.setattr(rows, "SEARCHED", 0)  # of older traces only what stands in the list is searched
+    assert f"/traces/{TRACE}" not in page(client, "/traces?q=gen_ai.request.model")
+    assert f"/traces/{TRACE}" in page(client, "/traces?q=ANSWER")
     for query in ("nothing here", "%", "_nswer"):
         assert f"/traces/{TRACE}" not in page(client, f"/traces?q={query}"), query
     whole = page(client, f"/traces/tr-{TRACE}")
