@@ -98,7 +98,7 @@ def purge() -> None:
     before = clock.settled(now) - timedelta(days=settings.TRASH_DAYS)
     due = Job.objects.filter(MOVABLE, retention.trash_due(now)).select_related("user").order_by("trashed")
     healing.each(lambda job: _delete(job, "reconcile"), due[:PURGED])
-    empty = Project.objects.filter(trashed__lt=before, jobs=None)
+    empty = Project.objects.filter(trashed__lt=before, jobs=None, traces=None)  # which tracking deletes, many at a time
     empty.delete()
 
 

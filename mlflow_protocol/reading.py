@@ -98,7 +98,7 @@ class Fields:
             messages_read.append(Fields(value, f"{self.within}{name}[{place}]."))
         return messages_read
 
-    def message(self, name: str) -> Fields:
+    def nested(self, name: str) -> Fields:
         """Return a message; an empty one where there is none."""
         value = self.given.get(name)
         if value is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kernel.filters.grammar import All, Compare, FilterError, Key, Node, Not, parse
@@ -71,15 +71,16 @@ class Order(NamedTuple):
     ascending: bool
 
 
-def terms(text: str) -> list[Term]:
-    """Return the comparisons of a filter. Raises WrongField."""
+def terms(text: str, kinds: Mapping[str, str] = KINDS) -> list[Term]:
+    """Return the comparisons of a filter; `kinds` are the kinds of what is compared. Raises WrongField."""
     if text and not text.strip():
         raise WrongField(f"Invalid filter '{text[:200]}'. Could not be parsed.")
     try:
         tree = parse(plain(text), MAX_FILTER, MAX_TERMS)
     except FilterError as problem:
         raise WrongField(f"Invalid filter '{text[:200]}': {problem.problem}") from None
-    return [_term(node, text) for node in ([] if tree is None else tree.terms if isinstance(tree, All) else [tree])]
+    nodes = [] if tree is None else tree.terms if isinstance(tree, All) else [tree]
+    return [_term(node, text, kinds) for node in nodes]
 
 
 def plain(text: str) -> str:
@@ -97,28 +98,28 @@ def plain(text: str) -> str:
     return "".join(parts) + text[MAX_FILTER:]
 
 
-def _term(node: Node, text: str) -> Term:
+def _term(node: Node, text: str, kinds: Mapping[str, str]) -> Term:
     negative = isinstance(node, Not)
     inner = node.term if isinstance(node, Not) else node
     plain = isinstance(inner, Compare) and not inner.key.statistic
     if not plain or (negative and inner.operator not in ("in", "null", "like", "ilike")):
         raise WrongField(f"Invalid clause(s) in filter string: '{text[:200]}': comparisons may be joined by AND only")
-    kind, name = _identifier(inner.key)
+    kind, name = _identifier(inner.key, kinds)
     values = tuple(value.text for value in inner.values)
     return Term(kind, name, inner.operator, values, tuple(value.quoted for value in inner.values), negative)
 
 
-def _identifier(key: Key) -> tuple[str, str]:
+def _identifier(key: Key, kinds: Mapping[str, str]) -> tuple[str, str]:
     kind, name = key.kind, key.name
     if not kind:
         first, dot, rest = name.partition(".")
         kind, name = (first, rest.strip('`"')) if dot and rest else ("attribute", name)
-    if kind.lower() not in KINDS:
-        raise WrongField(f"Invalid entity type '{kind[:50]}'. Valid values are {sorted(set(KINDS.values()))}")
-    return KINDS[kind.lower()], name
+    if kind.lower() not in kinds:
+        raise WrongField(f"Invalid entity type '{kind[:50]}'. Valid values are {sorted(set(kinds.values()))}")
+    return kinds[kind.lower()], name
 
 
-def orders(given: Iterable[str]) -> list[Order]:
+def orders(given: Iterable[str], kinds: Mapping[str, str] = KINDS) -> list[Order]:
     """Return the order that is asked for. Raises WrongField."""
     order_list: list[Order] = []
     for clause in given:
@@ -129,7 +130,7 @@ def orders(given: Iterable[str]) -> list[Order]:
             tree = None
         if not isinstance(tree, Compare) or tree.key.statistic:
             raise WrongField(f"Invalid order_by clause '{clause[:200]}'. Could not be parsed.")
-        kind, name = _identifier(tree.key)
+        kind, name = _identifier(tree.key, kinds)
         if any((kind, name) == order[:2] for order in order_list):
             raise WrongField("`order_by` contains duplicate fields")
         order_list.append(Order(kind, name, (direction or "asc").lower() == "asc"))

@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kernel.environment import Section
 
 LIMITS = Section("Limits")
+PRICE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)/(\d{1,9}(?:\.\d{1,9})?)", re.ASCII)
 GPU_TYPE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9 ._-]{0,61}[A-Za-z0-9])?")  # as in runners.gpu_types
 
 
@@ -112,6 +113,32 @@ def of_code() -> tuple[int, int, int]:
     files = LIMITS.integer("MLP_CODE_FILES", 1000, 1, 10_000, help="how many files of a script's folder are kept")
     size = LIMITS.integer("MLP_CODE_BYTES", 20 << 20, 1, unit="bytes", help="how much of a script's folder is kept")
     return files, size, LIMITS.integer("MLP_CODE_LIMIT", 2 << 30, unit="bytes", help="code kept for a user in all")
+
+
+def of_traces() -> tuple[int, tuple[tuple[str, tuple[float, float]], ...]]:
+    """Return the days that traces are kept, and what a million input and output tokens of models cost."""
+    days = LIMITS.integer(
+        "MLP_TRACE_DAYS",
+        0,
+        0,
+        3650,
+        unit="days",
+        help="how long traces are kept, by the time at which they were received; `0`: as long as their project",
+    )
+    setting, prices = "MLP_TRACE_PRICES", {}
+    listed = LIMITS.items(
+        setting,
+        help="prices of language models in US dollars for a million tokens, as `model=input/output,…`, such as "
+        "`gpt-4o=2.5/10`; they hold for all models whose name begins so, and for spans that do not say their cost. "
+        "The cost of another model is unknown",
+    )
+    for part in listed:
+        name, _equals, price = part.rpartition("=")
+        match = PRICE.fullmatch(price.strip())
+        if not name.strip() or match is None:
+            raise ImproperlyConfigured(f"{setting} must be like gpt-4o=2.5/10, not {part!r}")
+        prices[name.strip().lower()] = (float(match[1]), float(match[2]))
+    return days, tuple(prices.items())
 
 
 def of_automation() -> int:

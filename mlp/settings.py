@@ -200,6 +200,7 @@ PASSWORD_MIN_LENGTH = access.integer(
 limits = limit_settings.read(proxied=GATEWAY_URL.startswith("https://") and not TRUSTED_PROXIES and not TLS.cert)
 CONNECTIONS_PER_ADDRESS, WEBSOCKETS_PER_USER, FOLLOWED_LOGS_PER_USER, JOB_VALUES, TRASH_DAYS = limits
 DOWNLOADS_PER_USER = limit_settings.of_downloads()
+TRACE_DAYS, TRACE_PRICES = limit_settings.of_traces()
 
 # --- servers: given by URL, else embedded -----------------------------------------------------------------------------
 servers = Section("Servers")

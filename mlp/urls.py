@@ -13,6 +13,7 @@ from mlp.visitors import pages
 from mlp.visitors.schema import Schema
 from operations.monitoring import endpoint
 from supervision import health
+from tracking.traces import intake as traces
 
 
 def unknown(request, path=""):
@@ -54,10 +55,12 @@ urlpatterns = [
     path("internal/workspaces/", include("workspaces.gateway_urls")),
     path("ModelTraining/", include("aiops.web.opni_urls")),
     path("v1/logs", shippers.otlp),
+    *(path(address.lstrip("/"), traces.traces) for address in traces.ADDRESSES),
     path("loki/api/v1/push", shippers.loki_push),
     path("api/prom/push", shippers.loki_push),  # as clients of Loki's first releases have it
     path("ready", shippers.ready),
     path("mlflow/", include("tracking.mlflow.urls")),
+    path("mlflow/", include("tracking.traces.mlflow_urls")),
     path("mlflow/", include("models_app.mlflow.urls")),
     re_path(r"^mlflow(/(?P<path>[\s\S]*))?$", mlflow.unknown),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),

@@ -17,7 +17,8 @@ from datasets.data_urls import DIRECT as DATA  # noqa: E402
 from kernel.dispatch import Dispatcher  # noqa: E402
 from models_app.mlflow.urls import DIRECT as REGISTRY  # noqa: E402
 from tracking.mlflow.urls import DIRECT as MLFLOW  # noqa: E402
+from tracking.traces.mlflow_urls import DIRECT as TRACES  # noqa: E402
 from workspaces.gateway_urls import DIRECT as WORKSPACES  # noqa: E402
 
-DIRECT = {**ACCOUNTS, **DATA, **APPS, **WORKSPACES, **MLFLOW, **REGISTRY, **LOGS}
+DIRECT = {**ACCOUNTS, **DATA, **APPS, **WORKSPACES, **MLFLOW, **REGISTRY, **LOGS, **TRACES}
 application = Dispatcher(django_application, DIRECT, LAST)

@@ -13,6 +13,7 @@ from tracking.media import pages as job_media
 from tracking.mlflow import connect_pages
 from tracking.runs import jobs_page, project_pages
 from tracking.runs import pages as runs
+from tracking.traces import pages as traces
 
 urlpatterns = [
     path("connect", connect_pages.connect, name="connect"),
@@ -21,6 +22,9 @@ urlpatterns = [
     path("projects", project_pages.project_list, name="projects"),
     path("project/<int:pk>/change", project_pages.change, name="project_change"),
     *shared("projects/<path:name>", project_pages.project, name="project"),
+    *shared("traces", traces.traces, name="traces"),
+    *shared("traces/<str:key>", traces.trace, name="trace"),
+    path("traces/<str:key>/change", traces.change, name="trace_change"),
     path("runs/act", runs.act, name="runs_act"),
     path("runs/undo", runs.undo, name="runs_undo"),
     path("runs/view", runs.save_view, name="runs_view"),

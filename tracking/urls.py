@@ -10,9 +10,11 @@ from tracking.media import api as media_api
 from tracking.metrics import api as metrics_api
 from tracking.metrics import series_api, trainer_api
 from tracking.runs import api as runs_api
+from tracking.traces import api as traces_api
 
 RUNS = "users/<seg:user>/runs"
 PROJECTS = "users/<seg:user>/projects"
+TRACES = "users/<seg:user>/traces"
 METRICS = "users/<seg:user>/job_metrics/<seg:name>"
 
 urlpatterns = [
@@ -41,6 +43,11 @@ urlpatterns = [
     path("users/<seg:user>/views/<int:id>", runs_api.ViewDetail.as_view()),
     path("users/<seg:user>/comparisons", compare_api.ComparisonList.as_view()),
     path("users/<seg:user>/comparisons/<seg:name>", compare_api.ComparisonDetail.as_view()),
+    path(TRACES, traces_api.TraceList.as_view()),
+    path(f"{TRACES}/<seg:trace>", traces_api.TraceDetail.as_view()),
+    path(f"{TRACES}/<seg:trace>/spans", traces_api.TraceSpans.as_view()),
+    path(f"{TRACES}/<seg:trace>/feedback", traces_api.TraceFeedback.as_view()),
+    path(f"{TRACES}/<seg:trace>/feedback/<seg:key>", traces_api.TraceFeedbackDetail.as_view()),
     path(METRICS, metrics_api.JobMetricsReport.as_view()),
     path(f"{METRICS}:begin", metrics_api.JobMetricsBegin.as_view()),
     path(f"{METRICS}:finish", metrics_api.JobMetricsFinish.as_view()),

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from aiops.wire import coding
 from kernel import lenient
 from kernel.errors import Refused
+from kernel.otlp import coding
 
 Line = tuple[int, object]
 KEPT = 10_000  # elements that are kept while the rest of an array is checked

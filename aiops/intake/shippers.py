@@ -21,10 +21,11 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from accounts.auth import basic, bearer, user_of_token
-from aiops.wire import coding, loki, otlp_records
+from aiops.wire import loki, otlp_records
 from kernel.database import reachable
 from kernel.errors import AWAY, Fault, Refused, writable
 from kernel.lenient import text_of
+from kernel.otlp import coding
 
 from . import accept, quota
 

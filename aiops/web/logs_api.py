@@ -15,10 +15,10 @@ from rest_framework.response import Response
 from aiops import logstore
 from aiops.intake import accept, bodies, quota
 from aiops.judging import log_search
-from aiops.wire import coding
 from kernel.effects import READ
 from kernel.errors import Refused, writable
 from kernel.messages import Message, translate
+from kernel.otlp import coding
 from kernel.views import Call, ContractView, query_int, whole
 
 from . import odd_lines

@@ -15,8 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
 from kernel import lenient, sent_times
-
-from .pieces import MAX_BYTES, Pieces, fields
+from kernel.otlp.pieces import MAX_BYTES, Pieces, fields
 
 Entry = tuple[int, str, dict]  # ns since 1970, line, structured metadata
 LABEL = re.compile(r'\s*([^\s=,{}"]+)\s*=\s*("(?:[^"\\]|\\.)*")\s*(,|$)', re.DOTALL)

@@ -15,9 +15,8 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 
 from kernel import lenient
 from kernel import sent_times as times
-
-from . import otlp_values as values
-from .pieces import MAX_BYTES, Pieces, fields
+from kernel.otlp import values
+from kernel.otlp.pieces import MAX_BYTES, Pieces, fields
 
 RESOURCE_LOGS = 1  # of ExportLogsServiceRequest
 RESOURCE, SCOPE_LOGS, LIBRARY_LOGS = 1, 2, 1000  # of ResourceLogs; the last as releases 0.15 to 0.19 had it

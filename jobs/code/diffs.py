@@ -44,7 +44,7 @@ def _values(old: dict, new: dict, real_old: dict | None = None, real_new: dict |
 
 def _arguments(one: Job, two: Job) -> list[dict]:
     """Return the arguments as a diff, one a line."""
-    return _lines(one.args, two.args) if one.args != two.args else []
+    return differing(one.args, two.args) if one.args != two.args else []
 
 
 def _files(one: Job, two: Job) -> list[dict]:
@@ -70,13 +70,13 @@ def _files(one: Job, two: Job) -> list[dict]:
 def _compared(old: str | None, new: str | None) -> dict:
     if old is None or new is None:
         return {"note": "binary"}
-    lines = _lines(old.splitlines(), new.splitlines())
+    lines = differing(old.splitlines(), new.splitlines())
     if lines is None:
         return {"note": "long"}
     return {"lines": lines, "note": "" if lines else "ends"}  # only line ends or the mode differ
 
 
-def _lines(old: list[str], new: list[str]) -> list[dict] | None:
+def differing(old: list[str], new: list[str]) -> list[dict] | None:
     """Return the differing lines with some context: {kind, old, new, text}, where old and new are line numbers. Return
     None for too many lines.
     """

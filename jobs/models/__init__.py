@@ -12,11 +12,12 @@ from .project import Project, View
 from .reporting import ProgressSource
 from .submission import Runtime
 from .summary import RunMetric, RunParam, Source
+from .traces import Assessment, Span, Trace
 from .tracked import COLOURS, Origin
 
 __all__ = [
-    "COLOURS", "ENDED", "SHOWN_ONLY", "Action", "ArtifactSpace", "Blob", "Block", "Capture", "ComparedRun",
-    "Comparison", "Diagnosis", "EnvironmentVersion", "FailureRule", "Job", "LoggedModel", "Metrics", "ModelUse",
-    "NamedEnvironment", "Origin", "ProgressSource", "Project", "RunInput", "RunMetric", "RunParam", "Runtime",
-    "Snapshot", "Source", "State", "Value", "VersionState", "View", "Where", "new_nonce",
+    "COLOURS", "ENDED", "SHOWN_ONLY", "Action", "ArtifactSpace", "Assessment", "Blob", "Block", "Capture",
+    "ComparedRun", "Comparison", "Diagnosis", "EnvironmentVersion", "FailureRule", "Job", "LoggedModel", "Metrics",
+    "ModelUse", "NamedEnvironment", "Origin", "ProgressSource", "Project", "RunInput", "RunMetric", "RunParam",
+    "Runtime", "Snapshot", "Source", "Span", "State", "Trace", "Value", "VersionState", "View", "Where", "new_nonce",
 ]  # fmt: skip

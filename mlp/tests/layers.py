@@ -76,7 +76,7 @@ ROOMS = {
         "log",
         "doctor",
     ),
-    "tracking": ("metrics", "runs", "mlflow", "media", "compare"),
+    "tracking": ("metrics", "runs", "mlflow", "traces", "media", "compare"),
     "automation": ("models", "spec", "first_values", "sweeps", "pipelines", "schedules"),
 }
 

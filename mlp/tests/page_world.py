@@ -30,7 +30,18 @@ from aiops.models import (
 from apps import launching
 from apps.models import AppKey, AppKeyUse, Application
 from datasets.models import Dataset
-from jobs.models import Diagnosis, EnvironmentVersion, Job, Metrics, NamedEnvironment, Project, Value
+from jobs.models import (
+    Assessment,
+    Diagnosis,
+    EnvironmentVersion,
+    Job,
+    Metrics,
+    NamedEnvironment,
+    Project,
+    Span,
+    Trace,
+    Value,
+)
 from kernel import storage
 from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put_sweep
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
@@ -80,6 +91,9 @@ PAGES = [
     "/jobs",
     "/projects",
     "/projects/default",
+    "/traces",
+    "/traces?project=default&status=error&q=fit",
+    "/traces/0af7651916cd43dd8448eb211c80319c",
     "/jobs?new=1",
     "/jobs?from=done",
     "/jobs?state=running&q=fit",
@@ -199,6 +213,7 @@ def fill(user, *, evil: bool = False) -> None:
     Model.objects.filter(user=user, name="broken").update(reason=words)
     fill_apps(user, words)
     fill_environments(user, words)
+    fill_traces(user, words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)
@@ -216,6 +231,25 @@ def fill(user, *, evil: bool = False) -> None:
         (storage.home_dir(user.username) / EVIL_FILE).write_text("x")
         (storage.home_dir(user.username) / f"{EVIL_FILE}.py").write_text("x")
     store_lines(user, words)
+
+
+def fill_traces(user, words: str) -> None:
+    """Create a trace of two spans with messages and feedback."""
+    trace = Trace.objects.create(
+        user=user, project=Project.objects.default_of(user), key="0af7651916cd43dd8448eb211c80319c", name=words,
+        status="error", started_ns=1_790_000_000 * 10**9, ended_ns=1_790_000_002 * 10**9, spans_kept=2, errors=1,
+        input_tokens=12, output_tokens=3, model=words, request=words, response=words, session=words,
+        tags={words: words},
+    )  # fmt: skip
+    said = json.dumps([{"role": words, "content": words}])
+    for key, parent in (("1" * 16, ""), ("2" * 16, "1" * 16)):
+        Span.objects.create(
+            user=user, trace=trace, key=key, parent=parent, name=words, type="CHAT_MODEL" if parent else words[:50],
+            status="error", message=words, started_ns=trace.started_ns, ended_ns=trace.ended_ns,
+            attributes={"gen_ai.input.messages": said, words: words}, resource={words: words},
+            events=[{"name": words, "at_ns": 1, "attributes": {words: words}}],
+        )  # fmt: skip
+    Assessment.objects.create(user=user, trace=trace, name=words, value=words, rationale=words, source=words)
 
 
 def fill_apps(user, words: str) -> None:

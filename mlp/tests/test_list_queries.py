@@ -12,7 +12,7 @@ from aiops.models import AlertRule, SavedSearch
 from apps.models import Application
 from automation.models import Firing, Pipeline, PipelineRun, Schedule
 from datasets.models import Dataset
-from jobs.models import Comparison, Job, Project
+from jobs.models import Assessment, Comparison, Job, Project, Trace
 from mlp.operators.tests.admin_world import put, put_sweep
 from mlp.tests.page_world import visitor
 from mlp.tests.test_offers import CRON
@@ -26,7 +26,7 @@ PAGES = [
     "/trash", "/largest", "/models", "/datasets", "/apps", "/jobs", "/jobs?trash=1", "/projects", "/projects?trash=1",
     "/sweeps", "/schedules", "/pipelines", "/account/tokens", "/account/service", "/registry", "/registry/modela",
     "/webhooks", "/aiops/searches", "/aiops/alerts", "/shared/mine", "/notifications", "/usage", "/tenants/in/default",
-    "/datasets/extra", "/workspaces",
+    "/datasets/extra", "/workspaces", "/traces",
 ]  # fmt: skip
 
 
@@ -47,6 +47,9 @@ def fill(alice, letters: str) -> None:
         Workspace.objects.filter(pk=desk.pk).update(trashed=now)
         put(Job, alice, f"fit{letter}", "finished")
         active = put(Job, alice, f"act{letter}", "running")
+        traced = Project.objects.create(user=alice, name=f"traced{letter}")
+        trace = Trace.objects.create(user=alice, project=traced, key=f"{ord(letter):032x}")
+        Assessment.objects.create(user=alice, trace=trace, name="good", value=True)
         project = Project.objects.create(user=alice, name=f"bin{letter}", trashed=now)
         Project.objects.create(user=alice, name=f"bin{letter}")
         for word in ("lost", "away"):

@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.urls import URLResolver, get_resolver
 
 from accounts.models import Share
-from jobs.models import Job, Project
+from jobs.models import Assessment, Job, Project, Span, Trace
 from mlp.tests.tiers import TENTH
 from models_app.models import RegistryWebhook
 from tracking.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
@@ -28,18 +28,21 @@ BASES = ("mlflow/api/2.0/mlflow/", "mlflow/api/3.0/mlflow/", "mlflow/api/2.0/", 
 PAGES = {
     "mlflow/", "mlflow/experiments/<int:experiment>", "mlflow/runs/<str:run>", "mlflow/health", "mlflow/version",
     "mlflow/api/3.0/mlflow/server-info", "mlflow/ajax-api/3.0/mlflow/server-info",
+    "mlflow/v1/traces",  # OpenTelemetry's protocol: tracking/traces/tests/test_intake.py
 }  # fmt: skip
 # Calls that create an object of the caller's, or list these.
 OWN = {
     "POST experiments/create", "POST experiments/search", "GET experiments/search", "GET experiments/list",
     "POST registered-models/create", "POST registered-models/search", "GET registered-models/search",
     "POST model-versions/search", "GET model-versions/search", "POST webhooks", "GET webhooks", "GET workspaces",
-    "POST workspaces", "POST runs/search",
+    "POST workspaces", "POST runs/search", "POST traces/search", "GET traces/batchGet", "POST traces/batchGetInfos",
 }  # fmt: skip
 # Calls that read an object by the id of its run or experiment, which a share allows.
 READS = {
     "GET experiments/get", "GET runs/get", "POST runs/search", "GET metrics/get-history",
-    "GET metrics/get-history-bulk", "GET metrics/get-history-bulk-interval",
+    "GET metrics/get-history-bulk", "GET metrics/get-history-bulk-interval", "GET traces/get", "GET traces/batchGet",
+    "POST traces/batchGetInfos", "POST traces/search", "GET traces/<str:trace>",
+    "GET traces/<str:trace>/assessments/<str:key>",
 }  # fmt: skip
 FILES = {
     "GET artifacts/list", "GET get-artifact", "GET mlflow-artifacts/artifacts",
@@ -53,6 +56,7 @@ FIELDS = {
     "metrics": [POINT], "params": [{"key": "p", "value": "v"}], "tags": [{"key": "t", "value": "v"}],
     "datasets": [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}"}}], "version": "1",
     "alias": "champion", "stage": "Archived", "source": "s3://bucket/2", "description": "mine",
+    "assessment": {"assessment_name": "a", "feedback": {"value": 1}},
     "url": "https://example.com/hook", "events": [{"entity": "MODEL_VERSION", "action": "CREATED"}],
 }  # fmt: skip
 
@@ -97,38 +101,48 @@ def world(mlflow, alice):  # noqa: F811
         user=alice, name=SECRET, url="https://example.com/", events=["model_version.created"]
     )
     model = mlflow.call("post", "logged-models", experiment_id=key, name=SECRET, source_run_id=run)["model"]["info"]
+    trace = Trace.objects.create(user=alice, project_id=key, key=uuid.uuid4().hex, name="hidden", request=SECRET)
+    said = Assessment.objects.create(user=alice, trace=trace, name="hidden", value=SECRET)
+    Span.objects.create(user=alice, trace=trace, key="a" * 16, name=SECRET, started_ns=1, ended_ns=2)
     theirs = {"model": model["model_id"], "run": run, "webhook": str(hook.key), "experiment": key, "name": "hidden"}
+    theirs |= {"trace": f"tr-{trace.key}", "said": said.key}
     nothing = {
         "model": f"m-{uuid.uuid4().hex}",
         "run": uuid.uuid4().hex,
         "webhook": str(uuid.uuid4()),
         "experiment": "987654321",
         "name": "nothing",
+        "trace": f"tr-{uuid.uuid4().hex}",
+        "said": f"a-{uuid.uuid4().hex}",
     }
     return World(theirs, nothing)
 
 
 def send(client: Mlflow, method: str, address: str, ids: dict):
     """Send a call about the objects with these ids."""
+    place = {"experiment_id": ids["experiment"]}
     fields = {
         **FIELDS, "run_id": ids["run"], "run_ids": ids["run"], "experiment_id": ids["experiment"],
         "experiment_ids": [ids["experiment"]],
         "experiment_name": ids["name"], "name": ids["name"], "path": "a.txt", "upload_id": "x",
+        "trace_id": ids["trace"], "trace_ids": [ids["trace"]],
+        "trace": {"trace_info": {"trace_id": ids["trace"], "trace_location": {"mlflow_experiment": place}}},
     }  # fmt: skip
     folder = f"{ids['experiment']}/{ids['run']}/artifacts"
     if address.endswith("mlflow-artifacts/artifacts"):
         fields["path"] = folder
     if address.endswith("logged-models/search"):
         fields["datasets"] = []
-    key = ids["model"] if "logged-models" in address else ids["webhook"]
+    key = ids["model"] if "logged-models" in address else ids["said" if "assessments" in address else "webhook"]
     for name, value in (
         ("<str:key>", key), ("<path:tag>", "t"), ("<str:name>", ids["name"]), ("<path:path>", f"{folder}/a.txt"),
+        ("<str:trace>", ids["trace"]),
     ):  # fmt: skip
         address = address.replace(name, value)
     assert "<" not in address, f"this test does not know what {address} is about"
     if method == "GET":
         fields = {name: value for name, value in fields.items() if isinstance(value, str)}
-        fields["experiment_ids"] = [ids["experiment"]]
+        fields |= {"experiment_ids": [ids["experiment"]], "trace_ids": [ids["trace"]]}
         return client.get(f"/{address}", fields, HTTP_AUTHORIZATION=f"Bearer {client.token}")
     send_as = getattr(client, method.lower())
     return send_as(f"/{address}", fields, content_type="application/json", HTTP_AUTHORIZATION=f"Bearer {client.token}")
@@ -220,7 +234,7 @@ def test_what_is_shared_is_read_by_its_id_and_not_changed(world, mlflow_of_bob, 
         if not about and call != "POST runs/create":
             continue
         if not short(address).startswith(
-            ("runs/", "experiments/", "metrics/", "mlflow-artifacts/", "artifacts/", "get-artifact")
+            ("runs/", "experiments/", "metrics/", "mlflow-artifacts/", "artifacts/", "get-artifact", "traces")
         ):
             continue
         with transaction.atomic():

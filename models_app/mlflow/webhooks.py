@@ -91,7 +91,7 @@ def delete(call: Call, key: str) -> dict:
 
 def test(call: Call, key: str) -> dict:
     """Send an example of an event at once, and return what the webhook has answered."""
-    row, asked = _found(call, key), call.fields.message("event")
+    row, asked = _found(call, key), call.fields.nested("event")
     event = _event(asked) if asked.given else row.events[0]
     if event not in events.EVENTS:
         raise wrong("event", event, "there is no such event")

@@ -28,7 +28,7 @@ from models_app import sources as suggestions
 from models_app.models import ModelVersion, RegisteredModel, Stage, State, Status
 from models_app.pages import cpu_that_fits
 
-from . import checks, comparing, reading, registered, sources, versions
+from . import checks, comparing, prompts, reading, registered, sources, versions
 
 HISTORY_SHOWN = 50
 METRICS_SHOWN = 6
@@ -67,9 +67,14 @@ def registered_models(request):
     rows, asked = reading.registered().filter(user=request.user), request.GET.get("q", "").strip()[:256]
     if asked and "\x00" not in asked:
         rows = rows.filter(Q(name__icontains=asked) | Q(title__icontains=asked))
+    kind = request.GET.get("kind", "")
+    if kind in ("models", "prompts"):
+        of_kind = {"tags__contains": prompts.TAGS}
+        rows = rows.filter(**of_kind) if kind == "prompts" else rows.exclude(**of_kind)
     page = page_of(request, rows.order_by("-updated", "-pk"))
     context = {
         "listing": LISTING,
+        "kind": kind,
         "page": page,
         "q": asked,
         "any": bool(page.object_list) or mine.exists(),
@@ -90,6 +95,8 @@ def registered_model(request, name: str):
     row = access.find(request, reading.registered(), name)
     page = page_of(request, reading.versions().filter(registered=row).order_by("-number"))
     shown = list(page.object_list)
+    for version in shown:
+        version.prompt = prompts.text_of(version.tags)
     own = row.reading is None
     refused = why_not(lambda: registered.require_unserved(row)) if own else ""
     context = {
@@ -122,6 +129,9 @@ def compare(request, name: str):
     row = access.find(request, reading.registered(), name)
     versions_shown = comparing.chosen(row, request.GET.getlist("version"))
     context = {"registered": row, "own": row.reading is None, "result": comparing.compare(versions_shown)}
+    if len(versions_shown) == 2 and prompts.is_prompt(row.tags):
+        context["lines"] = prompts.difference(*(version.tags for version in versions_shown))
+        context["is_prompt"] = True
     return render(request, "registry/compare.html", context)
 
 

@@ -210,7 +210,7 @@ def log_datasets(call: Call, run: Job) -> None:
 
 
 def _input(job: Job, given: Fields) -> RunInput:
-    dataset = given.message("dataset")
+    dataset = given.nested("dataset")
     for name in ("name", "digest", "source_type", "source"):
         dataset.text(name, required=True)
     tags = dict(given.pairs("tags"))

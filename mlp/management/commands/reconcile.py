@@ -28,6 +28,7 @@ import jobs.reconcile
 import models_app.reconcile
 import resources.reconcile
 import runners
+import tracking.reconcile
 import workspaces.reconcile
 from kernel import after_commit, clock, healing, heartbeats
 from kernel.singleton import Held, only_one
@@ -46,6 +47,7 @@ STEPS = (
     datasets.reconcile,
     resources.reconcile,
     aiops.reconcile,
+    tracking.reconcile,
     automation.reconcile,
     accounts.reconcile,
 )

@@ -49,6 +49,23 @@ POST   logged-models/<str:key>/params                       full submit
 GET    logged-models/<str:key>/artifacts/directories        full read submit
 GET    logged-models/<str:key>/artifacts/files              full read submit
 
+# Traces, as runs. Spans come by OTLP (tracking/traces/tests/test_intake.py).
+POST   traces                                               full submit
+GET    traces/get                                           full read submit
+GET    traces/batchGet                                      full read submit
+POST   traces/batchGetInfos                                 full read submit
+POST   traces/search                                        full read submit
+POST   traces/delete-traces                                 full
+POST   traces/link-prompts                                  full submit
+POST   traces/link-to-run                                   full submit
+GET    traces/<str:trace>                                   full read submit
+PATCH  traces/<str:trace>/tags                              full submit
+DELETE traces/<str:trace>/tags                              full
+POST   traces/<str:trace>/assessments                       full submit
+GET    traces/<str:trace>/assessments/<str:key>             full read submit
+PATCH  traces/<str:trace>/assessments/<str:key>             full submit
+DELETE traces/<str:trace>/assessments/<str:key>             full
+
 # Artifacts. What the path is called plays no part: an upload in parts of `delete/get/model.pt` is an upload.
 GET    artifacts/list                                       full read submit
 GET    mlflow-artifacts/artifacts                           full read submit

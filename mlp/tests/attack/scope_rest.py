@@ -234,6 +234,15 @@ GET    /users/{user}/trash                                                      
 PUT    /users/{user}/trash:delete                                                 full
 PUT    /users/{user}/trash:restore                                                full
 
+# Traces, as runs.
+GET    /users/{user}/traces                                                       full read submit
+GET    /users/{user}/traces/{trace}                                               full read submit
+DELETE /users/{user}/traces/{trace}                                               full
+GET    /users/{user}/traces/{trace}/spans                                         full read submit
+GET    /users/{user}/traces/{trace}/feedback                                      full read submit
+POST   /users/{user}/traces/{trace}/feedback                                      full submit
+DELETE /users/{user}/traces/{trace}/feedback/{key}                                full
+
 # Views, comparisons, models, the registry and applications: not submission.
 GET    /users/{user}/workspaces                                                   full read submit
 POST   /users/{user}/workspaces                                                   full

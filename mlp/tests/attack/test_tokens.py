@@ -46,6 +46,7 @@ VALUES = {
     "key": "00000000-0000-0000-0000-000000000000",
     "digest": "0" * 32,
     "reference": "paint@1",
+    "trace": "tr-0af7651916cd43dd8448eb211c80319c",
     "delivery": "00000000-0000-0000-0000-000000000000",
 }
 OPEN = {("post", "/api/v1/users"), ("get", "/api/v1/schema"), ("get", "/api/v1/docs")}

@@ -1,4 +1,4 @@
-"""Protobuf messages read piece by piece: one log record at a time becomes objects, whatever a body holds.
+"""Protobuf messages read piece by piece: one log record or span at a time becomes objects, whatever a body holds.
 
 An empty element takes two bytes in a body and fifty times as many in memory, so that parsing a body as a whole would
 fill it. Here only the fields that lead to the records are walked, as they are on the wire:

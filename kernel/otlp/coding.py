@@ -1,4 +1,4 @@
-"""Content-Encoding of bodies of log lines: unpacked up to a bound, whatever the sender has packed."""
+"""Content-Encoding of bodies of log lines and spans: unpacked up to a bound, whatever the sender has packed."""
 
 from __future__ import annotations
 

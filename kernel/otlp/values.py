@@ -14,6 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from kernel.lenient import text_of
 
@@ -25,22 +26,30 @@ KINDS = ("stringValue", "boolValue", "intValue", "doubleValue", "arrayValue", "k
 SNAKE = {re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), kind): kind for kind in KINDS}
 
 
+def _with_bytes(message: descriptor_pb2.DescriptorProto) -> None:
+    """Make each text of a message, and of those that are declared in it, bytes."""
+    for field in message.field:
+        if field.type == field.TYPE_STRING:
+            field.type = field.TYPE_BYTES
+    for inner in message.nested_type:
+        _with_bytes(inner)
+
+
 def _classes():
     pool = descriptor_pool.DescriptorPool()
-    for module in (common_pb2, resource_pb2, logs_pb2):
+    for module in (common_pb2, resource_pb2, logs_pb2, trace_pb2):
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         for message in file.message_type:
-            for field in message.field:
-                if field.type == field.TYPE_STRING:
-                    field.type = field.TYPE_BYTES
+            _with_bytes(message)
         pool.Add(file)
     names = (f"{module.DESCRIPTOR.package}.{name}" for module, name in
-             ((common_pb2, "KeyValue"), (common_pb2, "AnyValue"), (logs_pb2, "LogRecord")))  # fmt: skip
+             ((common_pb2, "KeyValue"), (common_pb2, "AnyValue"), (logs_pb2, "LogRecord"),
+             (trace_pb2, "Span")))  # fmt: skip
     return tuple(message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names)
 
 
-KeyValue, AnyValue, LogRecord = _classes()
+KeyValue, AnyValue, LogRecord, Span = _classes()
 
 
 def text_of_bytes(data: bytes) -> str:
