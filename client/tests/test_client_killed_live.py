@@ -4,6 +4,7 @@ job: once the platform is back the client goes on by itself, and the job has its
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import tarfile
@@ -66,7 +67,9 @@ def building(platform: Platform) -> list[int]:
     """Return the processes of the installation that has begun, once its back end runs."""
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
-        found = [pid for pid in pids() if b"\0install\0" in said(pid) and b"/wanted.txt" in said(pid)]
+        installs = [pid for pid in pids() if b"\0install\0" in said(pid) and b"/wanted.txt" in said(pid)]
+        own = set(platform.everything())
+        found = [pid for pid in installs if own & set(ancestors(pid))]  # and none of another test's
         if found:
             return found
         time.sleep(0.1)
@@ -75,6 +78,16 @@ def building(platform: Platform) -> list[int]:
 
 def pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def ancestors(pid: int) -> list[int]:
+    """Return the parent of a process, its parent and so on."""
+    found = []
+    with contextlib.suppress(OSError):  # it has ended
+        while pid > 1:
+            pid = int(Path(f"/proc/{pid}/stat").read_bytes().rsplit(b")", 1)[1].split()[1])
+            found.append(pid)
+    return found
 
 
 def said(pid: int) -> bytes:
