@@ -39,7 +39,7 @@ from resources import tcc
 from resources.models import Tenant
 from workspaces import lifecycle as workspaces
 
-from . import environment_verbs, workspace_verbs
+from . import dataset_verbs, environment_verbs, workspace_verbs
 from .stepping_verbs import of_idle, of_preemption
 from .trash_verbs import of_trash
 
@@ -51,7 +51,7 @@ NUMBERS = itertools.count(1)
 # Public functions of a life cycle that lock no row: they read, or are one statement, or are called with the lock held.
 LOCKLESS = {
     accounts: {"check_password", "register", "token_of", "create_service_token"},
-    datasets: {"create_dataset", "give_away", "copying_of"},
+    datasets: dataset_verbs.LOCKLESS,
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
     models_app: {"request_id", "create_model", "measured", "add_model", "announce_versions"}
     | {"require_no_version", "require_unserved", "checked"},
@@ -133,33 +133,6 @@ def of_accounts() -> Iterator[Case]:
         yield verb, row, lambda call=call, row=row: call(row)
     token = Token.objects.create(user=user(), kind=Token.Kind.SERVICE, name="x")
     yield "revoke_service_token", token, lambda: accounts.revoke_service_token(pk=token.pk, by="test")
-
-
-def of_datasets() -> Iterator[Case]:
-    def report(row: Dataset, state: str, progress: int):
-        return datasets.heartbeat(user=row.user, name=row.name, state=state, progress=progress, by="test")
-
-    for verb, state, call in [
-        ("heartbeat", "creating", lambda row: report(row, "creating", 5)),
-        ("heartbeat: error", "creating", lambda row: report(row, "error", 5)),
-        ("heartbeat: ready", "creating", lambda row: report(row, "ready", 100)),
-        ("fail", "creating", lambda row: datasets.fail(row.pk, "x", by="test")),
-        ("fail: once ready", "ready", lambda row: datasets.fail(row.pk, "x", by="test")),
-        ("fail_silent", "creating", lambda row: datasets.fail_silent(row.pk, timezone.now(), "x")),
-        ("fail_silent: once ready", "ready", lambda row: datasets.fail_silent(row.pk, timezone.now(), "x")),
-        ("fail_all_of", "creating", lambda row: datasets.fail_all_of(row.user, by="test")),
-        ("end_upload", "creating", lambda row: datasets.end_upload(user=row.user, name=row.name, by="test")),
-        ("delete_dataset", "ready", lambda row: datasets.delete_dataset(user=row.user, name=row.name, by="test")),
-        ("erase", "deleting", lambda row: datasets.erase(row.pk)),
-        ("recount", "creating", lambda row: datasets.recount(row.pk)),
-        ("set_notes", "ready", lambda row: datasets.set_notes(user=row.user, name=row.name, notes="x")),
-        ("note_wait", "creating", lambda row: datasets.note_wait(row.pk, "x")),
-        ("declare_again", "creating", lambda row: datasets.declare_again(row.pk, 0)),
-        ("complete_copy", "creating", lambda row: datasets.complete_copy(row.pk)),
-        ("complete_copy: cancelled", "error", lambda row: datasets.complete_copy(row.pk)),
-    ]:
-        row = dataset(state=state)
-        yield verb, row, lambda call=call, row=row: call(row)
 
 
 def of_jobs() -> Iterator[Case]:
@@ -329,7 +302,7 @@ ALL = {
     model_trash: lambda: of_trash(model_trash, model),
     app_trash: lambda: of_trash(app_trash, lambda **fields: app(run_name="", **fields)),
     accounts: of_accounts,
-    datasets: of_datasets,
+    datasets: lambda: dataset_verbs.of_datasets(dataset),
     jobs: of_jobs,
     idle: lambda: of_idle(job),
     preemption: lambda: of_preemption(job),

@@ -6,7 +6,7 @@ situation.
 
 from __future__ import annotations
 
-from . import environment_verbs, workspace_verbs
+from . import dataset_verbs, environment_verbs, workspace_verbs
 from .stepping_verbs import IDLE, PREEMPTION, Effect
 from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings, workspaces
 
@@ -22,57 +22,7 @@ EFFECTS = {
         "rotate_token": Effect("Actived", groups="pages"),
         "revoke_service_token": Effect("gone"),
     },
-    datasets: {
-        "heartbeat": Effect("creating", "tried", groups="dataset.pk, pages, often", fields="progress, touched"),
-        "heartbeat: error": Effect(
-            "error",
-            "confirmed",
-            groups="dataset.pk, pages",
-            fields="reason",
-            history="fail by test: reported by the uploader",
-        ),
-        "heartbeat: ready": Effect(
-            "ready",
-            "confirmed",
-            tasks="datasets.checksum@files",
-            groups="dataset.pk, pages",
-            fields="progress",
-            history="complete by test",
-        ),
-        "fail": Effect("error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by test: x"),
-        "fail: once ready": Effect("ready", "tried"),
-        "end_upload": Effect(
-            "error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by test: cancelled"
-        ),
-        "fail_silent": Effect(
-            "error", "confirmed", groups="dataset.pk, pages", fields="reason", history="fail by reconcile: x"
-        ),
-        "fail_silent: once ready": Effect("ready", "tried"),
-        "fail_all_of": Effect(
-            "error",
-            "confirmed",
-            groups="dataset.pk, pages",
-            fields="reason",
-            history="fail by test: cancelled: the account was deactivated",
-        ),
-        "delete_dataset": Effect(
-            "deleting", "tried", tasks="datasets.erase@files", groups="dataset.pk, pages", history="erase by test"
-        ),
-        "erase": Effect("gone", "cancelled", groups="dataset.pk, pages"),
-        "recount": Effect("creating", "tried", groups="dataset.pk"),
-        "set_notes": Effect("ready", "tried", groups="pages", fields="notes"),
-        "note_wait": Effect("creating", "tried", groups="dataset.pk", fields="reason"),
-        "declare_again": Effect("creating", "tried"),
-        "complete_copy": Effect(
-            "ready",
-            "confirmed",
-            tasks="datasets.checksum@files",
-            groups="dataset.pk, pages",
-            fields="progress",
-            history="complete by copy",
-        ),
-        "complete_copy: cancelled": Effect("error", "tried"),
-    },
+    datasets: dataset_verbs.EFFECTS,
     jobs: {
         "heartbeat": Effect("running", "tried", groups="job.pk, pages, often", fields="progress, progress_source"),
         "heartbeat: first": Effect(
