@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from jobs.models import Assessment, Project, Span, Trace
+from jobs.auth import job_token
+from jobs.models import Assessment, Job, Project, Span, Trace
+from mlp.operators.tests.admin_world import put
 from tracking.mlflow.tests.test_shared import share
 from tracking.mlflow.tests.test_tracking import experiment, start
 
-from .conftest import BEGIN, SECOND, TRACE, span
+from .conftest import BEGIN, TRACE, Mlflow3, span
 
 pytestmark = pytest.mark.django_db
 
@@ -183,4 +185,20 @@ def test_what_is_no_trace_is_refused(mlflow3):
     far = report(mlflow3, "0", request_time="9999-12-31T23:59:59Z", execution_duration="999999999999s")
     assert far["state"] == "OK"
     assert Trace.objects.get().started_ns == 2**63 - 1
-    assert SECOND
+
+
+def test_a_jobs_token_reports_and_reads_the_traces_of_its_project(mlflow, mlflow3, sender, alice):
+    own, other = experiment(mlflow), experiment(mlflow, "other")
+    job = put(Job, alice, "fit", "running")
+    Job.objects.filter(pk=job.pk).update(project=own)
+    inside = Mlflow3(job_token(job))
+    sender.spans(span(1, trace="b" * 32), HTTP_X_MLFLOW_EXPERIMENT_ID=other)
+    assert report(inside, own)["state"] == report(inside, "0")["state"] == "OK"
+    assert inside.call("get", f"traces/{ID}")["trace"]["trace_info"]["tags"]["team"] == "red"
+    assert found(inside, own) == ["answer"]
+    assert found(inside, other) == []
+    inside.call("patch", f"traces/{ID}/tags", key="a", value="b")
+    assert inside.refused("get", f"traces/tr-{'b' * 32}") == "RESOURCE_DOES_NOT_EXIST"
+    assert inside.refused("post", "traces", trace={"trace_info": info(other)}) == "RESOURCE_DOES_NOT_EXIST"
+    assert inside.refused("post", "traces/delete-traces", experiment_id=own, trace_ids=[ID]) == "PERMISSION_DENIED"
+    assert Trace.objects.count() == 2
