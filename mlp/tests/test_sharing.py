@@ -16,7 +16,7 @@ from apps.models import Application
 from automation.models import Sweep
 from conftest import move
 from datasets.models import Dataset
-from jobs.models import Comparison, Job, Project
+from jobs.models import Comparison, Job, Project, Trace
 from kernel import storage
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
@@ -48,6 +48,8 @@ thoroughly = pytest.mark.parametrize("thorough", [False, later(True)])
 OF_OWNERS = ("/uses", "/keys", "/keys/shop")  # calls that tell of other objects, or of who calls an application
 # What the segments of an address stand for, by the kind of the page.
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
+KIND_OF = {"compare": "job", "registered": "registeredmodel", "traces": "project", "trace": "project"}  # a page's name
+TRACE = "0af7651916cd43dd8448eb211c80319c"  # that of page_world
 
 
 def share(row, **given) -> Share:
@@ -67,11 +69,11 @@ def shared_pages() -> dict[str, list[str]]:
         route = str(pattern.pattern)
         if route.startswith("u/"):
             name = pattern.name.partition("_")[0]
-            kind = {"compare": "job", "registered": "registeredmodel"}.get(name, name)
+            kind = KIND_OF.get(name, name)
             address = "/" + route.replace("<seg:owner>", "alice").replace("<str:name>", OBJECTS[kind][1])
             address = address.replace("<path:path>", PATHS.get(kind, "")).replace("<path:name>", OBJECTS[kind][1])
-            address = address.replace("<seg:name>", OBJECTS[kind][1])
-            pages[kind].append(address + ("?job=fit" if name == "compare" else ""))
+            address = address.replace("<seg:name>", OBJECTS[kind][1]).replace("<str:key>", TRACE)
+            pages[kind].append(address + {"compare": "?job=fit", "traces": "?project=vision"}.get(name, ""))
     return pages
 
 
@@ -92,7 +94,8 @@ def rest_reads() -> dict[str, list[str]]:
 def fill_all(alice) -> None:
     """Give alice objects of all kinds, with their files."""
     fill(alice)
-    Project.objects.create(user=alice, name="vision")
+    vision = Project.objects.create(user=alice, name="vision")
+    Trace.objects.filter(key=TRACE).update(project=vision)
     saved.save(alice, name="rates", jobs=["fit"])
     folder = storage.model_dir("alice", "net")
     folder.mkdir(parents=True)
