@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from string import ascii_lowercase
 
 import bars
 import instance
@@ -25,6 +26,11 @@ GOAL_S, WAIT_S = 0.2, 900
 SCRIPT = "import time\nprint(time.time(), flush=True)\n{uses}"
 PLAIN, NEEDY = "", "import colours"
 KINDS = {"without an environment": {}, "with one that is there": {"requirements": "colours==1.0"}}
+
+
+def letters(number: int) -> str:
+    """Return a number below 676 as two letters: names have no digits."""
+    return "".join(ascii_lowercase[each] for each in divmod(number, 26))
 
 
 def first_line(platform: instance.Instance, name: str, **fields) -> float:
@@ -43,7 +49,7 @@ def many(platform: instance.Instance, prefix: str, **fields) -> float:
     """Return the seconds from the first POST of a hundred jobs to the end of the last one."""
     platform.script(f"{prefix}.py", SCRIPT.format(uses=NEEDY if fields else PLAIN))
     began = time.monotonic()
-    names = [f"{prefix}{number}" for number in range(JOBS)]
+    names = [f"{prefix}{letters(number)}" for number in range(JOBS)]
     for name in names:
         body = {"name": name, "entry": f"{prefix}.py", "cpu": 0.1, "ram": 100, **fields}
         platform.call("POST", f"/users/{platform.user}/jobs", body)
@@ -63,14 +69,15 @@ def main() -> None:
             print(f"  {'its environment is installed first':34} {new:6.2f} s", flush=True)
             medians = []
             for kind, fields in KINDS.items():
-                taken = [first_line(platform, f"j{len(medians)}x{number}", **fields) for number in range(TIMES)]
+                prefix = "needy" if fields else "plain"
+                taken = [first_line(platform, prefix + letters(number), **fields) for number in range(TIMES)]
                 medians.append(statistics.median(taken))
                 bars.note(f"first line, {kind}", medians[-1], "s")
                 print(f"  {kind:34} {medians[-1]:6.2f} s", flush=True)
             bars.note("an environment that is there adds", medians[1] - medians[0], "s", most=GOAL_S)
             print(f"{JOBS} jobs, from the first POST to the last end {instance.load()}", flush=True)
             for kind, fields in (("without an environment", {}), ("of one new one", {"requirements": "colours==2.0"})):
-                spent = many(platform, "many" if fields else "plain", **fields)
+                spent = many(platform, "many" if fields else "bare", **fields)
                 bars.note(f"{JOBS} jobs {kind}", spent, "s")
                 print(f"  {kind:34} {spent:6.1f} s   {1000 * spent / JOBS:5.0f} ms a job", flush=True)
 

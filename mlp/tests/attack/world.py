@@ -26,7 +26,7 @@ class Person:
         self.platform, self.name = platform, name
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{platform.base + 1}"
         self.session = requests.Session()
-        self.session.verify = ca or True
+        self.session.verify, self.session.trust_env = ca or True, False  # else REQUESTS_CA_BUNDLE replaces `ca`
         response = self.session.post(
             f"{self.url}/api/v1/users", json={"username": name, "password": PASSWORD}, timeout=LIMIT_S
         )
