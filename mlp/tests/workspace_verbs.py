@@ -102,6 +102,8 @@ def of_workspaces(
         ("stop_due", warned, lambda row: lifecycle.stop_due(row.pk, "run", "x", now)),
         ("stop_due: not yet", warned, lambda row: lifecycle.stop_due(row.pk, "run", "x", now - timedelta(minutes=1))),
         ("stop_due: warning withdrawn", idle, lambda row: lifecycle.stop_due(row.pk, "run", "x", now)),
+        ("stop_over_limit", served, lambda row: lifecycle.stop_over_limit(row.pk, "run", "x")),
+        ("stop_over_limit: another run", served, lambda row: lifecycle.stop_over_limit(row.pk, "another", "x")),
         ("keep", warned, lambda row: lifecycle.keep(**key(row))),
         ("delete_workspace", ended, lambda row: lifecycle.delete_workspace(**key(row))),
         ("delete_all_of", served, lambda row: lifecycle.delete_all_of(row.user, by="test")),
@@ -153,6 +155,10 @@ EFFECTS = {
     ),
     "stop_due: not yet": Effect("ready", "tried"),
     "stop_due: warning withdrawn": Effect("ready", "tried"),
+    "stop_over_limit": Effect(
+        "stopping", "tried", "workspaces.stop@default", "pages", "reason, ready_since, address", "stop by reconcile: x"
+    ),
+    "stop_over_limit: another run": Effect("ready", "tried"),
     "keep": Effect("ready", "tried", groups="pages", fields="active, stops"),
     "delete_workspace": Effect(
         "deleting", "tried", "workspaces.erase@default", "pages", history="erase by test"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -43,10 +44,10 @@ def build_wheel(folder, settings=None, metadata=None):
     tries = {{
         "control": tried(lambda: os.listdir(".")),
         "another user's file": tried(lambda: open({secret!r}).read()),
-        "the folder of all environments": tried(lambda: os.listdir({store!r})),
+        "the other users' environments": tried(lambda: {number!r} in os.listdir({store!r})),
         "another user's environment": tried(lambda: written({other!r})),
         "the installer": any(tried(lambda: written(path)) for path in {installer!r}),
-        "the platform's root": tried(lambda: os.listdir({root!r})),
+        "the platform's root": tried(lambda: {marker!r} in os.listdir({root!r})),
         "secrets in the environment": any(mark in name for name in os.environ
                                           for mark in ("SECRET", "TOKEN", "PASSWORD", "DATABASE_URL")),
     }}
@@ -110,10 +111,12 @@ def test_what_a_set_up_executes_reaches_nothing_and_leaves_nothing(submit, until
     secret.write_text("for bob alone")
     other = store.Environment(bob.pk, "0" * 64)
     other.tree.mkdir(parents=True)
+    assert str(bob.pk) in os.listdir(store.top())
+    (storage.root() / MARK).touch()
     installer = str(Path(store.__file__).with_name("program") / "install.py")
     text = BACKEND.format(
         mark=MARK, secret=str(secret), store=str(store.top()), other=str(other.tree / "x.py"), root=str(storage.root()),
-        installer=["/opt/mlp-install/install.py", installer],
+        installer=["/opt/mlp-install/install.py", installer], number=str(bob.pk), marker=MARK,
     )  # fmt: skip
     source(index, **{"backend.py": text, "pyproject.toml": PROJECT, "PKG-INFO": "Name: colours\nVersion: 1.0\n"})
     until(submit("import colours; print(colours.TRIES)", requirements="colours"), "finished")
