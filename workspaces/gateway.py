@@ -192,7 +192,7 @@ def enter(request: HttpRequest) -> HttpResponse:
     target = wanted if wanted.startswith(base) and "\\" not in wanted else f"{base}lab"
     response = HttpResponseRedirect(target, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
     _set_cookie(response, cookie_name(), text, user, name, entering.LOGIN_S)
-    response.set_cookie(mark_name(), "", max_age=0, path=base)
+    _set_cookie(response, mark_name(), "", user, name, 0)  # as it was set: else a browser would keep it with TLS
     return response
 
 

@@ -69,7 +69,8 @@ def lab(alice, browser: Browser):
 
 
 def notebook(lab: Page) -> None:
-    """Open a new notebook, with its first cell to type in."""
+    """Open a new notebook, with its first cell to type in, whatever another page has left open."""
+    lab.goto(f"{lab.url.partition('?')[0]}?reset")
     lab.locator(".jp-LauncherCard[data-category=Notebook]").first.click(**PATIENTLY)
     expect(lab.get_by_text("| Idle")).to_be_visible(**PATIENTLY)
     lab.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
