@@ -16,8 +16,10 @@ from mlp.tests.patience import LIMIT_S
 from workspaces.program import sshd
 
 # As ssh_link.py starts it, but reporting often, of little processor time.
+# Ctrl-C works in it as in a run, also where whoever runs the tests has SIGINT ignored, as a shell's background jobs do.
 PROGRAM = """
-import asyncio, pathlib, sys
+import asyncio, pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.path.insert(0, sys.argv[1])
 import sshd
 sshd.EVERY_S, sshd.COMPUTES_S = 0.1, 0.005

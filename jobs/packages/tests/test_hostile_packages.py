@@ -61,7 +61,7 @@ def build_wheel(folder, settings=None, metadata=None):
     return name
 """
 PROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-MARK = "left-by-a-hostile-set-up"
+MARK = f"left-by-a-hostile-set-up-{os.getpid()}"  # of no other run of the tests on this machine
 SHADOW = "raise SystemExit('the package of the platform is shadowed')"
 REPORTS = "import mlp_report, numpy\nprint(callable(mlp_report.report))"
 
@@ -124,6 +124,14 @@ def test_what_a_set_up_executes_reaches_nothing_and_leaves_nothing(submit, until
     assert {name for name, worked in tries.items() if worked} == {"control"}
     assert marked() == []
     assert not (other.tree / "x.py").exists()
+
+
+def test_an_installer_that_is_killed_is_the_reason(submit, until, index):
+    """As the kernel does where memory is used up."""
+    text = "import os, signal\n\ndef build_wheel(*_):\n    os.kill(os.getppid(), signal.SIGKILL)\n"
+    source(index, **{"backend.py": text, "pyproject.toml": PROJECT, "PKG-INFO": "Name: colours\nVersion: 1.0\n"})
+    job = until(submit("import colours", requirements="colours"), "error")
+    assert "SIGKILL" in str(job.reason)
 
 
 def test_a_package_does_not_shadow_the_platforms_own(submit, until, index):
