@@ -102,6 +102,8 @@ def _copy(pk: int, follow: bool) -> None:
     target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
     try:
         copying.sweep(target)
+        if kind in _sources:
+            _sources[kind].require(row.user, name)  # it may have been deleted, and another may have its name
         origin = copying.origin(row.user.username, row.src)
         lifecycle.declare_again(pk, copying.size(origin, MAX_FILES))
         row.refresh_from_db(fields=["size"])
@@ -111,6 +113,7 @@ def _copy(pk: int, follow: bool) -> None:
     except (Refused, disk.DiskFull, OSError) as problem:
         refused = not isinstance(problem, OSError)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
+        storage.remove_tree(target)  # of a copy that was killed when it had put its files there
         lifecycle.fail(pk, reason, by="copy")
         return
     lifecycle.complete_copy(pk, left_out.reason())
@@ -125,14 +128,14 @@ class _LeftOut:
     def __call__(self, path: str) -> None:
         self.count += 1
         if len(self.names) < NAMED:
-            self.names.append(path.encode(errors="backslashreplace").decode())
+            self.names.append(storage.shown(path))
 
     def reason(self) -> Message | str:
         if not self.count:
             return ""
         names = ", ".join([*self.names, *(["…"] if self.count > NAMED else [])])
-        text = "left out, as links and the like and names that are not UTF-8 are: %(count)s (%(names)s)"
-        return Message(text, count=self.count, names=names)
+        return Message("left out, as links and the like and names that cannot be sent are: %(count)s (%(names)s)",
+                       count=self.count, names=names)  # fmt: skip
 
 
 class _Progress:

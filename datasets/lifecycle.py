@@ -141,20 +141,23 @@ def declare_again(pk: int, size: int) -> None:
 
 
 def complete_copy(pk: int, left_out: Message | str = "") -> None:
-    """Complete a dataset whose files have been copied; its reason says what was left out. One that has left creating,
-    or is deleted, stays as it is.
+    """Complete a dataset whose files have been copied; its reason says what was left out. One that has left creating
+    stays as it is, without files; one that is deleted stays so.
     """
     row = Dataset.objects.select_related("user").filter(pk=pk).first()
-    stored = storage.tree_size(storage.dataset_dir(row.user.username, row.name)) if row else 0
+    if row is None:
+        return
+    folder, useless = storage.dataset_dir(row.user.username, row.name), False
+    stored = storage.tree_size(folder)
     with suppress(Missing), locked(Dataset, pk=pk) as dataset:
-        if dataset.state != State.CREATING:
-            return
-        if stored != dataset.size:  # it has become shorter since it was measured
-            tcc.resize(
-                id=request_id(pk), applier=APPLIER, tenant=dataset.tenant_id, owner=dataset.user.username, rom=stored
-            )
-            dataset.size = stored
-        _complete_row(dataset, stored, "copy", left_out)
+        if dataset.state == State.CREATING:
+            if stored == dataset.size:
+                _complete_row(dataset, stored, "copy", left_out)
+                return
+            _fail(dataset, copying.CHANGED, "copy")
+        useless = dataset.state == State.ERROR  # or it was cancelled when the last of its files had been copied
+    if useless:
+        storage.remove_tree(folder)
 
 
 def _complete_row(dataset: Dataset, stored: int, by: str, reason: Message | str = "") -> None:

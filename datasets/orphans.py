@@ -14,7 +14,7 @@ from pathlib import Path
 from django.db.models import F
 
 from accounts.models import User
-from kernel import storage
+from kernel import copying, storage
 
 from . import lifecycle, versions
 from .models import Dataset, State, Version
@@ -69,11 +69,19 @@ def _files_without_rows(top: Path) -> Iterator[Finding]:
             yield Finding(str(owner), "no such user", move, lambda path=owner: _put_aside(path))
         else:
             for path in sorted(owner.iterdir()):
-                known = Dataset.objects.filter(user__username=owner.name, name=path.name).exists()
+                known = _is_known(owner.name, path.name)
                 if path.name == versions.FOLDER:
                     yield from _versions_without_rows(owner.name, path, move)
                 elif path.name != HOME and not known and os.path.lexists(path):  # a deletion may just have ended
                     yield Finding(str(path), "no such dataset", move, lambda path=path: _put_aside(path))
+
+
+def _is_known(owner: str, folder: str) -> bool:
+    """Return whether the folder is a dataset's, or files are being copied there for one (datasets.copies)."""
+    rows = Dataset.objects.filter(user__username=owner)
+    if copied := copying.target_of(folder):
+        return rows.filter(name=copied, state=State.CREATING).exclude(src="").exists()
+    return rows.filter(name=folder).exists()
 
 
 def _versions_without_rows(owner: str, top: Path, move: str) -> Iterator[Finding]:

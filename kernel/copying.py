@@ -7,8 +7,10 @@ link: only regular files are copied.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Callable, Iterator
@@ -22,6 +24,9 @@ PIECE = 1 << 20
 CHANGED = Message("the files changed while they were being copied")
 MAX_FILES = 100_000  # of a model: each has a checksum in the database
 PLATFORM_FOLDERS = ("log", "metrics")  # of a job: not part of its output
+NO_FILE = {errno.ELOOP, errno.ENXIO, errno.ENODEV}  # a link; a socket, or a device without a driver
+GONE = {errno.ENOENT, errno.ESTALE}
+BESIDE = re.compile(r"\.(.+)\.[0-9a-f]{12}\.part")  # the folder that is copied to, by the name of the target
 
 
 def parse(src: str) -> tuple[str, str, str]:
@@ -69,16 +74,16 @@ def copy(
 
     `size` bytes are reserved for them: a job that is still running may make a file longer meanwhile, with holes by any
     length at once. `copied` is called with the bytes copied so far, after each MiB; what it raises ends the copy.
-    `left_out` is called with the path of what is no regular file, or whose name is not UTF-8. An existing `target` is
-    replaced. Returns {path: {"size", "sha256"}} where it is `summed`. Raises OSError; Refused where there are more
-    bytes than `size`, and DiskFull.
+    `left_out` is called with the path of what is no regular file, or has a name that the data service refuses. An
+    existing `target` is replaced. Returns {path: {"size", "sha256"}} where it is `summed`. Raises OSError; DiskFull;
+    Refused where there are more or fewer bytes than `size`, or something was removed meanwhile.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     checksums, left = {}, size
     try:
         side.mkdir(mode=0o755)
-        for path, file in _open_files(source, left_out):
+        for path, file in _open_files(source, left_out, True):
             place = side / path
             place.parent.mkdir(parents=True, exist_ok=True)
             digest, before = hashlib.sha256(), left
@@ -96,6 +101,8 @@ def copy(
                 os.fsync(out.fileno())
             if summed:
                 checksums[path] = {"size": before - left, "sha256": digest.hexdigest()}
+        if left:
+            raise Refused(CHANGED)
         storage.remove_tree(target)
         side.rename(target)
     finally:
@@ -106,42 +113,70 @@ def copy(
 def sweep(target: Path) -> None:
     """Remove what killed copies have left beside `target`."""
     for rest in target.parent.glob(f".{target.name}.*.part"):
-        storage.remove_tree(rest)
+        if target_of(rest.name) == target.name:  # not that of `photos.new` for `photos`
+            storage.remove_tree(rest)
 
 
-def _open_files(source: Path, left_out: Callable[[str], object] = lambda _: None) -> Iterator[tuple[str, int]]:
-    """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn."""
+def target_of(name: str) -> str:
+    """Return the name of the target that a folder of this name is being copied to; "" where it is no such folder."""
+    beside = BESIDE.fullmatch(name)
+    return beside[1] if beside else ""
+
+
+def _open_files(
+    source: Path, left_out: Callable[[str], object] = lambda _: None, whole: bool = False
+) -> Iterator[tuple[str, int]]:
+    """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn.
+
+    What cannot be read raises OSError. What is removed meanwhile raises Refused where the `whole` is wanted, else it is
+    passed over.
+    """
     with _folder(source.parent) as parent:
         info = os.stat(source.name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISREG(info.st_mode):
-            yield from _open_file(parent, source.name, source.name, left_out)
+            yield from _open_file(parent, source.name, source.name, left_out, whole)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         top = os.open(source.name, flags, dir_fd=parent)
     is_workspace = source.parent.parent == storage.root() / "jobs"
+
+    def failed(problem: OSError) -> None:
+        _raise_unless_gone(problem, whole)
+
     try:
-        for folder, folders, filenames, handle in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+        for folder, folders, filenames, handle in os.fwalk(".", dir_fd=top, follow_symlinks=False, onerror=failed):
             if folder.count("/") > storage.LEVELS:
                 raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
             if is_workspace and folder == ".":
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
-            folders.sort()
-            for name in folders:
-                with contextlib.suppress(OSError):  # removed meanwhile
+            for name in sorted(folders):
+                with contextlib.suppress(FileNotFoundError):  # which the walk finds next
                     if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                        folders.remove(name)
                         left_out(os.path.normpath(os.path.join(folder, name)))
+            folders.sort()
             for filename in sorted(filenames):
-                yield from _open_file(handle, filename, os.path.normpath(os.path.join(folder, filename)), left_out)
+                path = os.path.normpath(os.path.join(folder, filename))
+                yield from _open_file(handle, filename, path, left_out, whole)
     finally:
         os.close(top)
 
 
-def _open_file(folder: int, name: str, path: str, left_out: Callable[[str], object]) -> Iterator[tuple[str, int]]:
+def _open_file(
+    folder: int, name: str, path: str, left_out: Callable[[str], object], whole: bool
+) -> Iterator[tuple[str, int]]:
     try:
-        path.encode()
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except (OSError, UnicodeEncodeError):  # a link, a device, removed meanwhile, or a name that is not UTF-8
+        names.file_path(path)
+    except Refused:  # it could not be sent
         left_out(path)
+        return
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as problem:
+        if problem.errno in NO_FILE:
+            left_out(path)
+        else:
+            _raise_unless_gone(problem, whole)
         return
     try:
         if stat.S_ISREG(os.fstat(file).st_mode):
@@ -150,6 +185,14 @@ def _open_file(folder: int, name: str, path: str, left_out: Callable[[str], obje
             left_out(path)
     finally:
         os.close(file)
+
+
+def _raise_unless_gone(problem: OSError, whole: bool) -> None:
+    """Raise what a folder or file could not be opened for; for one that is gone Refused, or nothing without `whole`."""
+    if problem.errno not in GONE:
+        raise problem
+    if whole:
+        raise Refused(CHANGED)
 
 
 @contextlib.contextmanager

@@ -24,10 +24,11 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 import runners
 from kernel.models import refused
+from kernel.transitions import ConcurrentTransitionMixin
 
 from .policies import InteractivePolicy, LogPolicy, RetentionPolicy, RolloutPolicy
 

@@ -21,13 +21,14 @@ from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from accounts.models import SUBMITTING
 from accounts.models import State as AccountState
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
+from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
 
 QUEUED = _("queued")

@@ -12,10 +12,11 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.contrib.auth.models import PermissionsMixin
 from django.db import models
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel.database import all_rows
 from kernel.models import refused
+from kernel.transitions import ConcurrentTransitionMixin
 
 from .membership import Membership, Role
 

@@ -28,11 +28,12 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q, Value
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
+from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
 
 PORTS = range(31000, 50001)

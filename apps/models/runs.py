@@ -8,10 +8,11 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import refused
+from kernel.transitions import ConcurrentTransitionMixin
 
 from .application import Application
 

@@ -6,9 +6,10 @@ import json
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 
-from apps import canaries, launching, rollouts, second_runs, switching
+from apps import canaries, launching, lifecycle, rollouts, second_runs, switching
 from apps.models import Application, Rollout
 from kernel.locking import WrongState
 from models_app.models import Model
@@ -66,6 +67,19 @@ def test_a_canary_that_has_ended_has_no_share(rollout, alice):
     look(rollout, 20, 20, 5)
     with pytest.raises(WrongState, match="the application has no canary now"):
         canaries.set_percent(user=alice, name="calc", by="alice", percent=50)
+
+
+def test_a_canary_may_replace_a_model_that_fails_again_and_again(rollout, alice):
+    """Else the application would be in error, with a second run that uses its resources and can serve nothing."""
+    app = rollout.app
+    Application.objects.update(failures=settings.APP_MAX_FAILURES - 1, ready_since=timezone.now())
+    lifecycle.end_run(app.pk, app.run_name, "exit code 1", by="test")
+    app.refresh_from_db()
+    assert (app.state, app.failures) == ("creating", settings.APP_MAX_FAILURES)
+    Rollout.objects.update(address="127.0.0.1:2")
+    canaries.set_percent(user=alice, name="calc", by="alice", percent=100)
+    app.refresh_from_db()
+    assert (app.state, app.model.name, app.run_name) == ("ready", "other", "app-1-2")
 
 
 def test_wrong_requests_of_callers_end_no_canary(rollout):

@@ -21,12 +21,13 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django_fsm import RETURN_VALUE, ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import RETURN_VALUE, FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import refused
 from kernel.outcomes import Ending, Outcome
 from kernel.titles import Titled
+from kernel.transitions import ConcurrentTransitionMixin
 
 
 class RunState(models.TextChoices):

@@ -43,6 +43,8 @@ def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
         row = rest.get(f"datasets/{quote(options.name, safe='')}")
     if row["state"] != "ready":
         raise Failure(REFUSED, tr("dataset {name}: {reason}", name=options.name, reason=row["reason"]))
+    if row["reason"]:  # what was left out
+        say(tr("dataset {name}: {reason}", name=options.name, reason=row["reason"]))
     options.show = lambda row: shown.line(
         tr("{name}: {value}", name=row["name"], value=f"{row['state']}  {size(row['size'])}  {row['src']}")
     )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 from django.utils import timezone
 
+from accounts import lifecycle as accounts
 from datasets import copies, lifecycle, reconcile
 from datasets.models import Dataset
+from datasets.webdav.errors import HttpError
+from datasets.webdav.gate import internal_key
+from datasets.webdav.put import batch, store
 from jobs.models import Job
 from kernel import storage
 from kernel.singleton import Holder
@@ -117,6 +124,19 @@ def test_nothing_is_uploaded_to_what_is_copied_and_its_owner_cancels(as_alice, p
     assert files_of("clean") == {}
 
 
+def test_a_small_file_is_refused_as_a_large_one_is(as_alice, alice, prepared):
+    """Small ones are stored together, another way; they were acknowledged, and gone once the copy had ended."""
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    asked = {
+        "HTTP_AUTHORIZATION": f"Bearer {accounts.token_of(alice)}", "HTTP_X_INTERNAL_KEY": internal_key(),
+        "HTTP_X_DATA_URI": "/data/alice/clean/new.csv",
+    }  # fmt: skip
+    [left] = batch.store_all([batch.Request(asked, b"x")])
+    with pytest.raises(HttpError) as refused:
+        store.store(left)
+    assert (refused.value.status, Dataset.objects.get().stored, files_of("clean")) == (409, 0, {})
+
+
 def test_a_cancel_ends_a_copy_that_is_under_way(as_alice, alice, prepared, tasks, monkeypatch):
     monkeypatch.setattr(copies, "TOUCHED_EVERY_S", 0)
     as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
@@ -178,19 +198,121 @@ def test_a_source_that_is_gone_or_has_grown_is_the_reason(as_alice, prepared, ta
     assert (row["state"], row["reason"]) == ("error", "src: jobs/prepare/clean does not exist")
 
 
-def test_what_is_left_out_is_said(as_alice, prepared, tasks):
+def while_reading(monkeypatch, tasks, happens) -> None:
+    """Run the tasks; `happens` is called once, when the first file is being read."""
+    read, left = os.read, [happens]
+
+    def reading(file, count):
+        while left:
+            left.pop()()
+        return read(file, count)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kernel.copying.os.read", reading)
+        tasks.run()
+
+
+def test_a_job_that_is_deleted_while_its_output_is_copied_makes_no_dataset_of_a_part(
+    as_alice, prepared, tasks, monkeypatch
+):
+    """What is ready has all files: those that were gone already were taken for links, and it was ready without them."""
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    while_reading(monkeypatch, tasks, lambda: storage.remove_tree(storage.job_dir("alice", "prepare")))
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["reason"]) == ("error", "the files changed while they were being copied")
+    assert (files_of("clean"), litter()) == ({}, [])
+
+
+@pytest.mark.parametrize("path", ["clean/deep/b.csv", "clean/deep"])
+def test_a_file_or_folder_that_is_removed_meanwhile_does_not_either(as_alice, prepared, tasks, monkeypatch, path):
+    there = storage.job_dir("alice", "prepare") / path
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    while_reading(monkeypatch, tasks, lambda: storage.remove_tree(there) if there.is_dir() else there.unlink())
+    assert as_alice.call("get", f"{DATASETS}/clean").json()["state"] == "error"
+
+
+def test_what_cannot_be_read_is_the_reason_and_not_left_out(as_alice, prepared, tasks, monkeypatch):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    opened = os.open
+
+    def broken(path, *arguments, **options):
+        if path == "b.csv":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kernel.copying.os.open", broken)
+        tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["reason"]) == ("error", "could not be copied (Input/output error)")
+
+
+def test_another_job_that_has_got_the_name_meanwhile_is_not_copied_while_it_runs(as_alice, alice, prepared, tasks):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    Job.objects.all().delete()
+    put(Job, alice, "prepare", "running")
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], "is running" in row["reason"]) == ("error", True)
+
+
+def test_a_copy_disturbs_no_copy_to_a_name_that_begins_with_its_own(as_alice, prepared, tasks, monkeypatch):
+    """`clean` removes what a killed copy to `clean` has left, not where files are being copied for `clean.new`."""
+    for name in ("clean.new", "clean"):
+        as_alice.call("post", DATASETS, {"name": name, "src": "jobs/prepare"})
+    del tasks.queue[1:]
+
+    def other():
+        copies.copy(Dataset.objects.get(name="clean").pk)
+        assert call_command("datasets", "check", "--repair", stdout=StringIO()) is None, "nor is it repaired"
+
+    while_reading(monkeypatch, tasks, other)
+    for name in ("clean.new", "clean"):
+        row = as_alice.call("get", f"{DATASETS}/{name}").json()
+        assert (row["state"], row["stored"], len(files_of(name))) == ("ready", 9, 2), row["reason"]
+
+
+def test_a_cancel_after_the_last_file_leaves_no_files(as_alice, alice, prepared, tasks, monkeypatch):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    while_reading(monkeypatch, tasks, lambda: lifecycle.end_upload(user=alice, name="clean", by="alice"))
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["stored"], files_of("clean"), litter()) == ("error", 0, {}, [])
+
+
+def test_a_copy_killed_at_its_end_whose_source_is_gone_leaves_no_files(as_alice, prepared, tasks, monkeypatch):
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+
+    def killed(*_arguments):
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr("datasets.lifecycle.complete_copy", killed)
+        with pytest.raises(SystemExit):
+            tasks.run()
+    assert len(files_of("clean")) == 2
+    storage.remove_tree(storage.job_dir("alice", "prepare"))
+    copies.copy(Dataset.objects.get().pk)
+    row = as_alice.call("get", f"{DATASETS}/clean").json()
+    assert (row["state"], row["stored"], files_of("clean")) == ("error", 0, {})
+
+
+def test_what_is_left_out_is_said(as_alice, alice, prepared, tasks):
     """Links lead out of the output, or double it; nobody is to miss them later."""
     folder = storage.job_dir("alice", "prepare")
     (folder / "latest.csv").symlink_to("clean/a.csv")
     (folder / "all").symlink_to("clean")
     os.mkfifo(folder / "pipe")
     Path(os.fsdecode(bytes(folder / "clean") + b"/\xff.csv")).write_bytes(b"x")
+    (folder / "clean" / "two\nlines.csv").write_bytes(b"x")  # the data service has no address for it
     as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
     tasks.run()
     row = as_alice.call("get", f"{DATASETS}/clean").json()
     assert row["state"] == "ready"
     assert set(files_of("clean")) == {"clean/a.csv", "clean/deep/b.csv"}
-    assert all(name in row["reason"] for name in ("latest.csv", "all", "pipe", "clean/\\udcff.csv", "4 ("))
+    names = ("latest.csv", "all", "pipe", "clean/\\xff.csv", "clean/two\\x0alines.csv", "5 (")
+    assert all(name in row["reason"] for name in names), row["reason"]
+    page = visitor(alice, HTTP_ACCEPT_LANGUAGE="zh-hans").get("/datasets/clean")
+    assert "已略过 5 项" in visible_text(page)
 
 
 def test_the_pages_lead_from_the_output_to_the_dataset(alice, prepared, tasks):

@@ -26,13 +26,14 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Case, F, Q, Value, When
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import STOPPED, refused
 from kernel.outcomes import Ending, Outcome
 from kernel.registering import RegistryRights
 from kernel.titles import Titled
+from kernel.transitions import ConcurrentTransitionMixin
 
 from . import nesting
 from .footprint import UNREMOVED, Footprint

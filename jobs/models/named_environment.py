@@ -21,11 +21,12 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.transitions import ConcurrentTransitionMixin
 
 from .submission import Runtime
 

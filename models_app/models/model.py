@@ -15,12 +15,13 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
-from django_fsm import ConcurrentTransitionMixin, FSMField, transition
+from django_fsm import FSMField, transition
 
 from kernel import masking
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
+from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
 
 LANGUAGE_MODEL = "transformers"  # the format, as the load check names it

@@ -38,7 +38,7 @@ SIZE_LIMIT = 100_000  # bytes; a larger body is stored alone, because its checks
 FIND = 'SELECT id FROM dataset WHERE user_id = (SELECT id FROM "user" WHERE username = %s) AND name = %s'
 LOCK = """
 BEGIN; SET LOCAL synchronous_commit = off;
-SELECT size, stored FROM dataset WHERE id = %s AND state = 'creating'
+SELECT size, stored FROM dataset WHERE id = %s AND state = 'creating' AND src = ''
 AND NOT EXISTS (SELECT 1 FROM dataset_lock WHERE user_id = dataset.user_id AND dataset_lock.dataset = dataset.name)
 FOR NO KEY UPDATE SKIP LOCKED
 """
