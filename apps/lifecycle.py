@@ -244,9 +244,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
 
 
 def _is_moving(app: Application) -> bool:
-    """Return whether another run of the application is starting, or up as a canary, which may be better than the one
-    that failed.
-    """
+    """Return whether another run is starting, or up as a canary, which may be better than the one that failed."""
     return Rollout.objects.filter(app=app, phase__in=[Rollout.Phase.STARTING, Rollout.Phase.CANARY]).exists()
 
 

@@ -105,6 +105,16 @@ def test_a_folder_becomes_a_dataset_and_comes_back(client):
     assert (client.here / "back/a/one").read_text() == "1" * 1000
 
 
+@pytest.mark.long
+def test_a_dataset_of_an_output_says_what_was_left_out(client):
+    script = "import os, pathlib\npathlib.Path('a.csv').write_text('1')\nos.symlink('a.csv', 'latest.csv')"
+    write(client.here, {"prepare.py": script})
+    client.run("run", "prepare.py", "--name", "prepare", "--cpu", "0.1")
+    made = client.run("dataset", "create", "clean", "prepare")
+    assert "clean: ready" in made.stdout
+    assert re.search("dataset clean: left out.* 1 .latest.csv.", made.stderr)
+
+
 def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     client.run("run", "wait.py", "-d", "--name", "one", "--cpu", "0.1")
