@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 
 from jobs.code import diffs
+from kernel import lenient
 
 from .events import PROMPT, PROMPT_TEXT
 
@@ -25,11 +26,7 @@ def text_of(tags: Mapping[str, str]) -> str:
         messages = None
     if not isinstance(messages, list) or not all(isinstance(one, dict) and "role" in one for one in messages):
         return text
-    return "\n\n".join(f"{one['role']}:\n{_said(one.get('content'))}" for one in messages)
-
-
-def _said(content: object) -> str:
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    return "\n\n".join(f"{one['role']}:\n{lenient.text_of(one.get('content'))}" for one in messages)
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> list[dict]:

@@ -48,6 +48,12 @@ class TraceView(ContractView):
         """Return the trace of the path. Raises Missing."""
         return self.shared or rows.find(self.owner, self.kwargs["trace"])
 
+    def small_page(self, queryset):
+        """Return a page of rows. Raises Refused for one that is too large to be made in memory."""
+        limit = query_int(self.request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        rows.require_small_page(queryset, limit, query_int(self.request, "offset", 0, 0))
+        return self.page(queryset)
+
 
 class TraceList(TraceView):
     calls = {"GET": Call("List traces, newest first", READ, out=TraceOut, many=True, query=QUERY)}
@@ -58,8 +64,7 @@ class TraceList(TraceView):
             raise Refused("must be one of %(choices)s", field="status", choices=", ".join(Trace.Status.values))
         project = changes.project_named(self.owner, query["project"]) if "project" in query else None
         given = {name: query.get(other, "") for name, other in (("status", "status"), ("query", "q"), ("run", "run"))}
-        found = rows.of(self.owner, project, **given)
-        return self.page(found)
+        return self.small_page(rows.of(self.owner, project, **given))
 
 
 class TraceDetail(TraceView):
@@ -82,10 +87,7 @@ class TraceSpans(TraceView):
     calls = {"GET": Call("List the spans of a trace, those received last first", READ, out=SpanOut, many=True)}
 
     def get(self, request, user, trace):
-        spans = Span.objects.filter(trace=self.row())
-        limit, offset = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT), query_int(request, "offset", 0, 0)
-        rows.require_small(spans.filter(pk__in=spans.order_by("-pk").values("pk")[offset : offset + limit]))
-        return self.page(spans)
+        return self.small_page(Span.objects.filter(trace=self.row()))
 
 
 class TraceFeedback(TraceView):
@@ -95,7 +97,7 @@ class TraceFeedback(TraceView):
     }
 
     def get(self, request, user, trace):
-        return self.page(Assessment.objects.filter(trace=self.row()))
+        return self.small_page(Assessment.objects.filter(trace=self.row()))
 
     def post(self, request, user, trace):
         return self.answer(assessments.add(self.row(), source=request.user.username, **self.body()))

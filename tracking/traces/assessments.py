@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 from django.db import transaction
+from django.db.models import F, Func, QuerySet, TextField, Value
+from django.db.models.functions import Coalesce, Left
 
 from jobs.models import Assessment, Trace
 from kernel import sanitize
@@ -16,6 +18,9 @@ from . import storable
 MAX_ASSESSMENTS = 1000  # of one trace
 MAX_VALUE = 64 << 10  # characters of a value as JSON
 MAX_NAME = 250
+SHOWN, SAID = 500, 2000  # characters of a value and of a rationale on pages
+# A value as text: a text without quotation marks, anything else as JSON.
+TEXT = Func(F("value"), template="(%(expressions)s #>> '{}')", output_field=TextField())
 
 
 def add(trace: Trace, *, name: str, **fields) -> Assessment:
@@ -59,6 +64,12 @@ def delete(trace: Trace, key: str) -> None:
         if row.overrides:
             Assessment.objects.filter(trace=trace, key=row.overrides).update(valid=True)
         row.delete()
+
+
+def shown(rows: QuerySet[Assessment]) -> QuerySet[Assessment]:
+    """Return assessments for a page: with the beginnings `shown` and `said` in place of what may be large."""
+    rows = rows.annotate(shown=Left(Coalesce(TEXT, Value("null")), SHOWN + 1), said=Left("rationale", SAID + 1))
+    return rows.defer("value", "error", "rationale", "metadata")
 
 
 def _name(name: str) -> str:

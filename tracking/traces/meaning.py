@@ -8,7 +8,6 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -59,7 +58,8 @@ WHOLE = (
     ("ai.response.text", "assistant"),
 )  # fmt: skip
 MAX_MESSAGES = 500  # of one span
-MAX_TOKENS = 2**53
+MAX_TOKENS = 2**40  # of one span: the sum of all spans of a trace fits into its column
+MAX_COST = 1e12  # US dollars of one span; more is no cost, and a sum of such numbers is no number
 
 
 class Said(NamedTuple):
@@ -120,7 +120,7 @@ def cost_of(attributes: Mapping[str, object], model: str, tokens: tuple[int | No
     values = [said.get("total_cost")] if isinstance(said, dict) else []
     values += [plain(attributes.get(name)) for name in COSTS]
     for value in values:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_COST:
             return float(value)
     price = price_of(model)
     if price is None or tokens == (None, None):

@@ -13,6 +13,7 @@ from . import assessments, lookup, mlflow_shown, storable
 
 SOURCES = ("HUMAN", "LLM_JUDGE", "AI_JUDGE", "CODE", "SOURCE_TYPE_UNSPECIFIED")
 MAX_METADATA = 100
+MAX_ERROR, MAX_PAIRS = 20_000, 64 << 10  # characters of an error, and of the metadata of one assessment
 SERIALIZED = "serialized_value"  # the field of an expectation that is a list or an object
 
 
@@ -50,7 +51,7 @@ def _said(given: Fields, only: set[str] | None = None) -> dict:
         columns |= {"kind": Assessment.Kind.EXPECTATION, "value": _expected(given.nested("expectation"))}
     elif "feedback" in given and (only is None or "feedback" in only):
         feedback = given.nested("feedback")
-        error = storable.attributes(feedback.given.get("error") or {}, 20_000) if "error" in feedback else None
+        error = storable.attributes(feedback.nested("error").given, MAX_ERROR) if "error" in feedback else None
         columns |= {"kind": Assessment.Kind.FEEDBACK, "value": feedback.given.get("value"), "error": error}
     elif only is None:
         raise WrongField("Missing value for required parameter 'assessment.feedback' or 'assessment.expectation'.")
@@ -60,7 +61,7 @@ def _said(given: Fields, only: set[str] | None = None) -> dict:
         metadata = given.given.get("metadata") or {}
         if not isinstance(metadata, dict) or len(metadata) > MAX_METADATA:
             raise WrongField(f"Invalid value for parameter 'metadata': must be at most {MAX_METADATA} pairs")
-        columns["metadata"] = {name: str(value) for name, value in storable.attributes(metadata).items()}
+        columns["metadata"] = {name: str(value) for name, value in storable.attributes(metadata, MAX_PAIRS).items()}
     return columns
 
 
@@ -87,15 +88,20 @@ def get(call: Call, trace: str, key: str) -> dict:
 @for_jobs
 def update(call: Call, trace: str, key: str) -> dict:
     row, given = _own(call, trace), call.fields.nested("assessment")
-    mask = call.fields.given.get("update_mask") or ""
-    paths = mask.get("paths", []) if isinstance(mask, dict) else str(mask).split(",")
-    only = {_snake(str(path).strip()) for path in paths if path}
+    only = {_snake(path.strip()) for path in _masked(call.fields) if path}
     columns = _said(given, only)
     if "assessment_name" in only:
         columns["name"] = given.text("assessment_name", required=True)
     if not Assessment.objects.filter(trace=row, key=key).exists():
         raise _missing(trace, key)
     return {"assessment": mlflow_shown.assessment(assessments.change(row, key, **columns), row)}
+
+
+def _masked(fields: Fields) -> list[str]:
+    """Return the names in a FieldMask, which is a text in JSON, or an object with its paths. Raises WrongField."""
+    if isinstance(fields.given.get("update_mask"), dict):
+        return fields.nested("update_mask").texts("paths")
+    return fields.text("update_mask").split(",")
 
 
 def _snake(path: str) -> str:

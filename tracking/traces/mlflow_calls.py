@@ -26,8 +26,7 @@ from . import lookup, meaning, mlflow_assessments, mlflow_search, mlflow_shown, 
 from .rows import SOURCE_RUN, require_small
 
 RESULTS, MAX_RESULTS = 100, 500
-MAX_TAGS, MAX_METADATA = 1000, 1000  # of one trace
-MAX_METADATA_VALUE = 8000
+MAX_METADATA_VALUE = 8000  # characters
 MAX_AT_ONCE = 100  # traces of a request that have their spans, or that are linked to a run
 DURATION = re.compile(r"(-?\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
 INFO, LOCATION, EXPERIMENT = "trace_info", "trace_location", "mlflow_experiment"  # fields of requests
@@ -65,7 +64,7 @@ def report(call: Call) -> dict:
     for message in said if not Assessment.objects.filter(trace=trace).exists() else ():
         mlflow_assessments.add(trace, message)
     after_commit.changed(call.caller.username, "project", "", moving=True)
-    return {"trace": {"trace_info": mlflow_shown.info(trace, Assessment.objects.filter(trace=trace))}}
+    return {"trace": {"trace_info": mlflow_shown.info(trace, _said_of([trace])[trace.pk])}}
 
 
 def _active(call: Call, experiment: str) -> Project:
@@ -110,14 +109,18 @@ def _ns(text: str) -> int:
 def _pairs(given: Fields, name: str, most: int) -> dict[str, str]:
     """Return an object of texts, each cut to so many characters. Raises WrongField."""
     values = given.given.get(name) or {}
-    if not isinstance(values, dict) or len(values) > MAX_METADATA:
-        raise WrongField(f"Invalid value for parameter '{name}': must be an object of at most {MAX_METADATA} texts")
+    if not isinstance(values, dict) or len(values) > recording.MAX_METADATA:
+        most = recording.MAX_METADATA
+        raise WrongField(f"Invalid value for parameter '{name}': must be an object of at most {most} texts")
     return {sanitize.text(str(key))[: limits.MAX_KEY]: sanitize.text(str(values[key]))[:most] for key in values}
 
 
 def _require_few(trace: Trace) -> None:
-    if len(trace.tags) > MAX_TAGS or len(trace.metadata) > MAX_METADATA:
-        raise WrongField(f"a trace has at most {MAX_TAGS} tags and {MAX_METADATA} entries of metadata")
+    tags, metadata, size = recording.MAX_TAGS, recording.MAX_METADATA, recording.MAX_DETAILS
+    if len(trace.tags) > tags or len(trace.metadata) > metadata:
+        raise WrongField(f"a trace has at most {tags} tags and {metadata} entries of metadata")
+    if recording.size_of(trace) > size:
+        raise WrongField(f"the tags and metadata of a trace have at most {size} characters")
 
 
 def _take_over(trace: Trace) -> None:
@@ -134,8 +137,11 @@ def _take_over(trace: Trace) -> None:
 
 # --- what is read -----------------------------------------------------------------------------------------------------
 def _said_of(traces: list[Trace]) -> dict[int, list[Assessment]]:
+    """Return the assessments of traces. Raises Refused for more than one answer may have."""
     found: dict[int, list[Assessment]] = defaultdict(list)
-    for row in Assessment.objects.filter(trace__in=[trace.pk for trace in traces]).order_by("pk"):
+    rows = Assessment.objects.filter(trace__in=[trace.pk for trace in traces])
+    require_small(rows)
+    for row in rows.order_by("pk"):
         found[row.trace_id].append(row)
     return found
 
@@ -199,9 +205,10 @@ def find(call: Call) -> dict:
         experiments.append(location.nested(EXPERIMENT).text("experiment_id", required=True))
     rows = mlflow_search.find(call, experiments, fields.text("filter"))
     orders = search.orders(fields.texts("order_by"), mlflow_search.KINDS)
-    found = list(mlflow_search.ordered(rows, orders)[offset : offset + limit + 1])
-    said = _said_of(found)
-    answer: dict = {"traces": [mlflow_shown.info(row, said[row.pk]) for row in found[:limit]]}
+    found = list(mlflow_search.ordered(rows, orders).values_list("pk", flat=True)[offset : offset + limit + 1])
+    shown = mlflow_search.whole(found[:limit])
+    said = _said_of(shown)
+    answer: dict = {"traces": [mlflow_shown.info(row, said[row.pk]) for row in shown]}
     if len(found) > limit > 0:
         answer["next_page_token"] = search.token(offset + limit)
     return answer
@@ -254,6 +261,7 @@ def link_to_run(call: Call) -> dict:
         with transaction.atomic():
             row = _locked(call, text)
             row.metadata = {**row.metadata, SOURCE_RUN: run}
+            _require_few(row)
             row.save(update_fields=["metadata", "updated"])
     return {}
 
@@ -277,6 +285,7 @@ def link_prompts(call: Call) -> dict:
         if len(text) > limits.MAX_TAG:
             raise WrongField(f"the prompts of a trace have more than {limits.MAX_TAG} characters")
         row.tags = {**row.tags, recording.PROMPTS: text}
+        _require_few(row)
         row.save(update_fields=["tags", "updated"])
     return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Exists, ExpressionWrapper, F, FloatField, OuterRef, Q, QuerySet, TextField
+from django.db.models import Exists, ExpressionWrapper, F, FloatField, Func, OuterRef, Q, QuerySet, TextField
 from django.db.models import Value as Constant
 from django.db.models.functions import Cast, Concat
 
@@ -17,9 +17,10 @@ from tracking.mlflow import run_filter
 from tracking.mlflow.searching import project_keys
 from tracking.runs.filters.attributes import tag_value
 
-from . import lookup
+from . import assessments, lookup
 from .mlflow_shown import NAME, STATES
 from .recording import PREFIX
+from .rows import require_small
 
 KINDS = {
     "attribute": "attribute", "attributes": "attribute", "attr": "attribute", "trace": "attribute",
@@ -43,6 +44,12 @@ TEXTS = {
     "end_user_id": F("end_user"), "session_id": F("session"),
 }  # fmt: skip
 SPAN_TEXTS = {"name": F("name"), "type": F("type"), "status": F("status"), "content": Cast("attributes", TextField())}
+# A value that is a number; one of hundreds of digits counts as the largest one.
+AS_NUMBER = Func(
+    F("value"), output_field=FloatField(),
+    template="(CASE WHEN jsonb_typeof(%(expressions)s) = 'number' "
+    "THEN greatest(least((%(expressions)s)::numeric, 1e308), -1e308)::float8 END)",
+)  # fmt: skip
 STATUSES = {said: own for own, said in STATES.items()}
 COMPARED = {
     "=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte",
@@ -50,29 +57,46 @@ COMPARED = {
 
 
 def find(call: Call, experiments: list[str], text: str) -> QuerySet:
-    """Return the traces of some experiments that meet a filter. Raises WrongField."""
+    """Return the traces of some experiments that meet a filter; what it says of spans is true of one of them. Raises
+    WrongField.
+    """
     keys = project_keys(call, experiments)
     rows = lookup.own(call).filter(project__in=keys, project__trashed=None)
     if shared := projects.shared_projects(call, keys):
         rows = rows | Trace.objects.filter(project__in=list(shared))
+    of_span = Q()
     for term in search.terms(text, KINDS):
-        rows = rows.filter(_condition(term))
+        if term.kind == "span" or (term.kind, term.name) == ("attribute", "text"):
+            of_span &= _of_span(term)
+        else:
+            rows = rows.filter(_condition(term))
+    if of_span:
+        rows = rows.filter(Exists(Span.objects.filter(of_span, trace=OuterRef("pk"))))
     return rows
 
 
 def readable(call: Call, keys: list[str]) -> list[Trace]:
-    """Return the traces of these keys that the caller may read, in this order, as clients show them."""
+    """Return the traces of these keys that the caller may read, in this order, as clients show them. Raises Refused."""
     place = {key: number for number, key in enumerate(keys)}
-    return sorted(_readable(call, keys), key=lambda row: place[row.key])
+    return whole([row.pk for row in sorted(_readable(call, keys), key=lambda row: place[row.key])])
+
+
+def whole(found: list[int]) -> list[Trace]:
+    """Return the traces of these primary keys, in this order. Raises Refused for more than one answer may have."""
+    rows = Trace.objects.filter(pk__in=found)
+    require_small(rows)
+    by_pk = rows.in_bulk()
+    return [by_pk[pk] for pk in found if pk in by_pk]
 
 
 def _readable(call: Call, keys: list[str]) -> list[Trace]:
-    rows = list(lookup.own(call).filter(key__in=keys))
+    """Return the traces without what may be large."""
+    rows = list(lookup.own(call).filter(key__in=keys).only("pk", "key"))
     left = set(keys) - {row.key for row in rows}
     if not left or call.caller.job_id:
         return rows
     others = Trace.objects.filter(key__in=left, project__trashed=None).exclude(user=call.caller.user_id)
-    candidates = list(others.select_related("project__user")[:1000])
+    candidates = list(others.select_related("project__user").defer("tags", "metadata")[:1000])
     owners: list[Project] = list({row.project_id: row.project for row in candidates}.values())
     granted = access.readings(access.Visitor(call.user), owners) if owners else {}
     return rows + [row for row in candidates if row.project_id in granted]
@@ -80,15 +104,8 @@ def _readable(call: Call, keys: list[str]) -> list[Trace]:
 
 def _condition(term: Term) -> Q:
     """Return the condition of a comparison. Raises WrongField."""
-    if term.kind == "span":
-        return _of_span(term)
     if term.kind in ("feedback", "expectation"):
-        said = Assessment.objects.filter(trace=OuterRef("pk"), kind=term.kind, name=term.name, valid=True)
-        if term.operator == "null":
-            return Q(Exists(said)) if term.negative else ~Q(Exists(said))
-        values = [text.strip('"') for text in term.values]
-        found = Q(Exists(said.annotate(said=Cast("value", TextField())).filter(_is_said(values))))
-        return ~found if term.operator == "!=" or term.negative else found
+        return _of_assessment(term)
     if term.kind in ("tag", "metadata"):
         return _of_pair(term)
     if term.name in NUMBERS:
@@ -98,16 +115,24 @@ def _condition(term: Term) -> Q:
         return Q(pk__in=Trace.objects.annotate(compared=NUMBERS[term.name]).filter(found).values("pk"))
     if term.name in ("status", "state"):
         return run_filter.text(F("status"), term._replace(values=tuple(_status(text) for text in term.values)))
-    if term.name == "text":
-        return _of_span(term._replace(name="content"))
     if term.name not in TEXTS:
         raise WrongField(f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {_known()}")
     return run_filter.text(TEXTS[term.name], term)
 
 
-def _is_said(values: list[str]) -> Q:
-    """Return the condition that the JSON of a value is one of these: a text is in quotation marks there."""
-    return Q(said__in=[*values, *(f'"{value}"' for value in values)])
+def _of_assessment(term: Term) -> Q:
+    """Return the condition that a trace has such feedback, or such an expectation. One that has none is not unequal."""
+    rows = Assessment.objects.filter(trace=OuterRef("pk"), kind=term.kind, name=term.name, valid=True)
+    if term.operator == "null":
+        return Q(Exists(rows)) if term.negative else ~Q(Exists(rows))
+    if term.operator in ("<", "<=", ">", ">="):
+        number = {f"number__{COMPARED[term.operator]}": term.number()}
+        return Q(Exists(rows.annotate(number=AS_NUMBER).filter(**number)))
+    same = run_filter.text(assessments.TEXT, term._replace(quoted=(True,) * len(term.values)))
+    if term.operator in ("=", "!=") and not term.quoted[0]:
+        equal = Q(number=term.number())
+        same = same & (Q(number=None) | ~equal) if term.operator == "!=" else same | equal
+    return Q(Exists(rows.annotate(number=AS_NUMBER).filter(same)))
 
 
 def _status(text: str) -> str:
@@ -126,7 +151,8 @@ def _of_pair(term: Term) -> Q:
 
 
 def _of_span(term: Term) -> Q:
-    """Return the condition that a span of the trace has this name, type, status, text or attribute."""
+    """Return the condition that a span has this name, type, status, text or attribute. Raises WrongField."""
+    term = term._replace(name="content") if term.kind == "attribute" else term
     first, _dot, rest = term.name.partition(".")
     if first in ("attributes", "attribute") and rest:
         column = tag_value(rest, "attributes")
@@ -134,9 +160,7 @@ def _of_span(term: Term) -> Q:
         column = SPAN_TEXTS[first]
     else:
         raise WrongField(f"Invalid span key '{term.name[:50]}'. Valid keys are {[*sorted(SPAN_TEXTS), 'attributes.…']}")
-    plain = term._replace(negative=False, operator="=" if term.operator == "!=" else term.operator)
-    found = Q(Exists(Span.objects.filter(run_filter.text(column, plain), trace=OuterRef("pk"))))
-    return ~found if term.negative or term.operator == "!=" else found
+    return run_filter.text(column, term)
 
 
 def ordered(rows: QuerySet, orders: list[Order]) -> QuerySet:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.db.models import F, Window
+from django.db.models.functions import RowNumber
 from django.http import Http404
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -47,7 +48,8 @@ def traces(request):
     status = request.GET.get("status", "")
     status = status if status in Trace.Status.values else ""
     run = request.GET.get("run", "")[:32].replace("\x00", "")
-    page = page_of(request, rows.of(owner, project, status=status, query=query, run=run))
+    found = rows.of(owner, project, status=status, query=query, run=run).defer("tags", "metadata")
+    page = page_of(request, found)
     _add_said(page.object_list)
     context = {
         "listing": LISTING, "page": page, "project": project, "q": query, "status": status, "run": run,
@@ -59,10 +61,12 @@ def traces(request):
 def _add_said(shown: Sequence[Trace]) -> None:
     """Set of each trace `said`, the first of its feedback and expectations."""
     found: dict[int, list[Assessment]] = defaultdict(list)
-    for row in Assessment.objects.filter(trace__in=[trace.pk for trace in shown], valid=True).order_by("pk"):
+    first = Window(RowNumber(), partition_by=F("trace"), order_by=F("pk").asc())
+    rows_ = assessments.shown(Assessment.objects.filter(trace__in=[trace.pk for trace in shown], valid=True))
+    for row in rows_.annotate(place=first).filter(place__lte=SAID).order_by("pk"):
         found[row.trace_id].append(row)
     for trace in shown:
-        trace.said = [_said(row) for row in found[trace.pk][:SAID]]
+        trace.said = found[trace.pk]
 
 
 def _project(request) -> Project | None:
@@ -83,7 +87,7 @@ def trace(request, key: str):
     context = {
         "trace": row, "id": lookup.id_of(row.key), "rows": waterfall.rows(spans), "left": row.spans_kept - len(spans),
         "chosen": chosen, "own": request.reading is None and row.user_id == request.user.pk,
-        "assessments": [_said(each) for each in Assessment.objects.filter(trace=row).order_by("pk")],
+        "assessments": assessments.shown(Assessment.objects.filter(trace=row)).order_by("pk"),
         "tags": sorted(row.tags.items()), "metadata": sorted(row.metadata.items()),
     }  # fmt: skip
     if chosen is not None:
@@ -136,11 +140,6 @@ def _of_span(span: Span) -> dict:
 
 def _pairs(values: dict) -> list[tuple[str, str]]:
     return [(name, text_of(value)[:MAX_SHOWN]) for name, value in sorted(values.items())]
-
-
-def _said(row: Assessment) -> Assessment:
-    row.shown = row.value if isinstance(row.value, str) else json.dumps(row.value, ensure_ascii=False)
-    return row
 
 
 @login_required

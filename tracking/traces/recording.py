@@ -7,6 +7,7 @@ requests, the root last.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,9 +25,13 @@ from kernel.messages import Message
 from . import meaning, storable
 from .otlp import Sent
 
+log = logging.getLogger(__name__)
+
 TRACE_ID, SPAN_ID = re.compile(r"[0-9a-f]{32}"), re.compile(r"[0-9a-f]{16}")
 ZEROS = re.compile(r"0*")
 MAX_SPANS = 10_000  # of one trace
+MAX_TAGS, MAX_METADATA = 1000, 1000  # of one trace
+MAX_DETAILS = 256 << 10  # characters of all tags and metadata of one trace, which are read with it
 PREFIX = "tr-"  # of a trace's id, as MLflow has it
 UPDATED = [field.name for field in Span._meta.concrete_fields if field.name not in ("id", "user", "trace", "key")]
 SUMMED = (
@@ -114,8 +119,7 @@ def _store_spans(user_id: int, traces: Iterable[Trace], fresh: dict[int, list[Se
             if place in new:
                 ended = new[place].ended_ns
             if place in known or place in new:
-                if (sent.ended_ns or 0) > (ended or 0):
-                    row = row_of(user_id, trace.pk, sent)
+                if (sent.ended_ns or 0) > (ended or 0) and (row := _readable(user_id, trace.pk, sent, outcome)):
                     row.pk = pk
                     (later if pk else new)[place] = row
                     known[place] = (pk, sent.ended_ns)
@@ -123,11 +127,24 @@ def _store_spans(user_id: int, traces: Iterable[Trace], fresh: dict[int, list[Se
             if room <= 0:
                 outcome.reject(1, str(Message("a trace has at most %(limit)s spans", limit=MAX_SPANS)))
                 continue
-            room -= 1
-            new[place] = row_of(user_id, trace.pk, sent)
+            if row := _readable(user_id, trace.pk, sent, outcome):
+                room -= 1
+                new[place] = row
     Span.objects.bulk_create(new.values(), batch_size=500)
     if later:
         Span.objects.bulk_update(later.values(), UPDATED, batch_size=200)
+
+
+def _readable(user_id: int, trace: int, sent: Sent, outcome: Outcome) -> Span | None:
+    """Return the row of a span; None for one that nobody has thought of, which is rejected: an answer of 503 would be
+    sent again for ever, and with it all other spans of its request.
+    """
+    try:
+        return row_of(user_id, trace, sent)
+    except Exception as problem:
+        log.error("a span cannot be read", exc_info=problem)
+        outcome.reject(1, str(Message("a span cannot be read")))
+        return None
 
 
 def row_of(user_id: int, trace: int, sent: Sent) -> Span:
@@ -215,11 +232,27 @@ def _describe(trace: Trace, sent: dict[str, Sent], root: dict | None) -> None:
         for field, names in (("session", meaning.SESSIONS), ("end_user", meaning.END_USERS)):
             if not getattr(trace, field) and (text := meaning.first_text(span.attributes, names)):
                 setattr(trace, field, sanitize.text(text)[:250])
-        trace.tags = {**_tags_in(span.attributes), **trace.tags}
+        _add_tags(trace, _tags_in(span.attributes))
     whole = sent.get(root["key"]) if root else None
     if whole is not None and not trace.reported:
         trace.request = short(meaning.preview(whole.attributes, meaning.INPUTS)) or _said(whole, first=True)
         trace.response = short(meaning.preview(whole.attributes, meaning.OUTPUTS)) or _said(whole, first=False)
+
+
+def _add_tags(trace: Trace, tags: dict[str, str]) -> None:
+    """Add the tags that a trace does not have yet, as many as fit."""
+    fresh = [(name, text) for name, text in tags.items() if name not in trace.tags]
+    room = MAX_DETAILS - size_of(trace) if fresh else 0
+    for name, text in fresh:
+        room -= len(name) + len(text)
+        if len(trace.tags) >= MAX_TAGS or room < 0:
+            return
+        trace.tags[name] = text
+
+
+def size_of(trace: Trace) -> int:
+    """Return the characters of a trace's tags and metadata."""
+    return sum(len(name) + len(text) for each in (trace.tags, trace.metadata) for name, text in each.items())
 
 
 def _tags_in(attributes: dict[str, object]) -> dict[str, str]:

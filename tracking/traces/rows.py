@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import operator
+from functools import reduce
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, TextField
-from django.db.models.functions import Cast, Length, Upper
+from django.db.models.functions import Cast, Coalesce, Length, Upper
 
-from jobs.models import Project, Span, Trace
+from jobs.models import Assessment, Project, Span, Trace
+from kernel import sanitize
 from kernel.errors import Refused
 from kernel.locking import Missing
 
 from .lookup import key_of
 
 SOURCE_RUN = "mlflow.sourceRun"
-MAX_ANSWER = 32 << 20  # characters of the spans of one answer
+MAX_ANSWER = 32 << 20  # characters of what is large in the rows of one answer
+LARGE: dict[type, tuple[str, ...]] = {
+    Trace: ("tags", "metadata"),
+    Span: ("attributes", "events", "resource", "message"),
+    Assessment: ("value", "rationale", "metadata", "error"),
+}
 SEARCHED = 2000  # traces whose spans a search reads
 MAX_QUERY = 200  # characters of a search
 
@@ -27,7 +35,7 @@ def of(user, project: Project | None = None, *, status: str = "", query: str = "
     if project is not None:
         rows = rows.filter(project=project)
     if run:
-        rows = rows.filter(metadata__contains={SOURCE_RUN: run})
+        rows = rows.filter(metadata__contains={SOURCE_RUN: sanitize.text(run)})
     if status:
         rows = rows.filter(status=status)
     return rows.filter(_contains(rows, query)) if query else rows
@@ -65,12 +73,17 @@ def find(user, text: str) -> Trace:
     return row
 
 
-def require_small(spans: QuerySet[Span]) -> None:
-    """Raise Refused for spans that are too large together for one answer, which is made in memory."""
-    texts = [Length(Cast(name, TextField())) for name in ("attributes", "events", "resource")]
-    size = spans.aggregate(size=Sum(texts[0] + texts[1] + texts[2]))["size"] or 0
+def require_small(rows: QuerySet) -> None:
+    """Raise Refused for rows that are too large together for one answer, which is made in memory."""
+    lengths = [Coalesce(Length(Cast(name, TextField())), 0) for name in LARGE[rows.model]]
+    size = rows.aggregate(size=Sum(reduce(operator.add, lengths)))["size"] or 0
     if size > MAX_ANSWER:
-        raise Refused("these spans have more than %(limit)s MiB; ask for fewer at once", limit=MAX_ANSWER >> 20)
+        raise Refused("this answer has more than %(limit)s MiB; ask for fewer at once", limit=MAX_ANSWER >> 20)
+
+
+def require_small_page(rows: QuerySet, limit: int, offset: int) -> None:
+    """Raise Refused for a page of rows, the newest first, that is too large for one answer."""
+    require_small(rows.model._default_manager.filter(pk__in=rows.order_by("-pk").values("pk")[offset : offset + limit]))
 
 
 def slim(trace: Trace, most: int) -> list[Span]:
