@@ -108,7 +108,7 @@ def copy(pk: int, follow: bool = True) -> None:
 
 @contextlib.contextmanager
 def _holding(*names: str) -> Iterator[bool]:
-    """Hold the first lock of these names that is free; yield whether one was."""
+    """Take the first lock of these names that is free; yield whether one was."""
     for name in names:
         lock = Holder(name)
         if lock.hold():
