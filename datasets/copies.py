@@ -6,8 +6,9 @@ one is. A copy that was killed begins again. Apps above register what they say o
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from django.utils import timezone
@@ -23,7 +24,10 @@ from .models import Dataset, State
 MAX_FILES = 1_000_000
 AGAIN_MS = 1000
 TOUCHED_EVERY_S = 1.0
+AT_ONCE = 4
+PLACES = tuple(f"datasets.copies.{number}" for number in range(AT_ONCE))
 WAITS = Message("the job of its source has not exited yet")
+TURN = Message("waits for the copies of other datasets")
 NAMED = 5  # of what is left out
 
 
@@ -80,25 +84,53 @@ def job_of(row: Dataset) -> str:
 
 
 def copy(pk: int, follow: bool = True) -> None:
-    """Copy the files, unless another worker does: a copy may take longer than the time after which it is sent again."""
-    alone = Holder(lifecycle.copying_of(pk))
-    if alone.hold():
-        try:
-            _copy(pk, follow)
-        finally:
-            alone.release()
+    """Copy the files, unless another worker does: a copy may take longer than the time after which it is sent again.
+
+    One of a user at a time, and AT_ONCE of all: a copy may take hours, and the worker's threads start the jobs, too.
+    """
+    rows = Dataset.objects.filter(pk=pk, state=State.CREATING).exclude(src="")
+    owner, ended = rows.values_list("user_id", flat=True).first(), False
+    if owner is None:
+        return
+    with _holding(lifecycle.copying_of(pk)) as alone:
+        if not alone:
+            return
+        with _holding(f"datasets.copies.of.{owner}") as first, _holding(*PLACES if first else ()) as has_place:
+            if has_place:
+                ended = _copy(pk, follow)
+            else:
+                lifecycle.note_wait(pk, TURN)
+    if ended:
+        waiting = Dataset.objects.filter(state=State.CREATING).exclude(src="").order_by("pk")
+        for other in waiting.values_list("pk", flat=True)[:AT_ONCE]:
+            after_commit.enqueue("datasets.copy", other, False, queue="files")
 
 
-def _copy(pk: int, follow: bool) -> None:
+@contextlib.contextmanager
+def _holding(*names: str) -> Iterator[bool]:
+    """Take the first lock of these names that is free; yield whether one was."""
+    for name in names:
+        lock = Holder(name)
+        if lock.hold():
+            try:
+                yield True
+            finally:
+                lock.release()
+            return
+    yield False
+
+
+def _copy(pk: int, follow: bool) -> bool:
+    """Copy the files; return whether that has ended, in one way or another."""
     row = Dataset.objects.select_related("user").filter(pk=pk, state=State.CREATING).exclude(src="").first()
     if row is None:
-        return
+        return True
     kind, name, _path = copying.parse(row.src)
     if kind in _sources and _sources[kind].may_still_write(row.user, name):
         lifecycle.note_wait(pk, WAITS)
         if follow:
             after_commit.enqueue("datasets.copy", pk, queue="files", delay_ms=AGAIN_MS)
-        return
+        return False
     target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
     try:
         copying.sweep(target)
@@ -109,14 +141,15 @@ def _copy(pk: int, follow: bool) -> None:
         row.refresh_from_db(fields=["size"])
         copying.copy(origin, target, row.size, summed=False, copied=_Progress(row), left_out=left_out)
     except _Ended:
-        return
+        return True
     except (Refused, disk.DiskFull, OSError) as problem:
         refused = not isinstance(problem, OSError)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
         storage.remove_tree(target)  # of a copy that was killed when it had put its files there
         lifecycle.fail(pk, reason, by="copy")
-        return
+        return True
     lifecycle.complete_copy(pk, left_out.reason())
+    return True
 
 
 class _LeftOut:

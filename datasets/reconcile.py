@@ -32,6 +32,7 @@ def run() -> None:
         healing.attempt(lifecycle.fail_silent, pk, since, reason)
     unsent = Dataset.objects.filter(state=State.CREATING).exclude(src="").filter(touched__lt=now - AGAIN_AFTER)
     for pk in unsent.values_list("pk", flat=True)[:200]:
+        Dataset.objects.filter(pk=pk).update(touched=now)  # so that what waits is not sent in each round
         after_commit.enqueue("datasets.copy", pk, False, queue="files")
     for pk in Dataset.objects.filter(state=State.DELETING).values_list("pk", flat=True)[:200]:
         deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()

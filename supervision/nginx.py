@@ -45,6 +45,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import translation
 from django.utils.translation import gettext as _
 
@@ -158,6 +159,8 @@ def variables() -> dict[str, str]:
         "user": "user root;" if os.geteuid() == 0 else "",
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
+        # A worker that ends after a reload answers what comes on a connection that was in use a moment ago.
+        "kept_alive": "keepalive_min_timeout 2s;" if is_recent() else "",
         "gzip": GZIP,
         "shield": " ".join(f"add_header {name} {value} always;" for name, value in shield().items()),
         "shield_maps": "\n    ".join(
@@ -231,10 +234,18 @@ def encryption() -> str:
         f"ssl_protocols {versions}; ssl_ciphers {CIPHERS}; ssl_prefer_server_ciphers off;",
         "ssl_session_cache shared:tls:10m; ssl_session_timeout 1h; ssl_session_tickets off;",
     ]
-    version = binaries.version_of(nginx(), "-v", binaries.LIMIT_S)
-    if binaries.numbers(version) >= (1, 27, 4):
+    if is_recent():
         lines.append("ssl_certificate_cache max=4 valid=1s;")
     return "\n    ".join(lines)
+
+
+def is_recent() -> bool:
+    """Return whether the program has the directives of nginx 1.27.4."""
+    try:
+        version = binaries.version_of(nginx(), "-v", binaries.LIMIT_S)
+    except (ImproperlyConfigured, LookupError):  # where it is rendered for another machine
+        return False
+    return binaries.numbers(version) >= (1, 27, 4)
 
 
 def redirection() -> dict[str, str]:

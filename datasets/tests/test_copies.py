@@ -256,23 +256,61 @@ def test_another_job_that_has_got_the_name_meanwhile_is_not_copied_while_it_runs
     assert (row["state"], "is running" in row["reason"]) == ("error", True)
 
 
-def test_a_copy_disturbs_no_copy_to_a_name_that_begins_with_its_own(as_alice, prepared, tasks, monkeypatch):
-    """`clean` removes what a killed copy to `clean` has left, not where files are being copied for `clean.new`."""
-    for name in ("clean.new", "clean"):
-        as_alice.call("post", DATASETS, {"name": name, "src": "jobs/prepare"})
-    del tasks.queue[1:]
+def test_a_deletion_disturbs_no_copy_to_a_name_that_begins_with_its_own(as_alice, prepared, tasks, monkeypatch):
+    """With `clean` goes what killed copies to it have left, not where files are being copied for `clean.new`."""
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    tasks.run()
+    as_alice.call("post", DATASETS, {"name": "clean.new", "src": "jobs/prepare"})
 
     def other():
-        copies.copy(Dataset.objects.get(name="clean").pk)
+        as_alice.call("delete", f"{DATASETS}/clean?trash=0")
+        lifecycle.erase(Dataset.objects.get(name="clean").pk)
         assert call_command("datasets", "check", "--repair", stdout=StringIO()) is None, "nor is it repaired"
 
     while_reading(monkeypatch, tasks, other)
-    for name in ("clean.new", "clean"):
-        row = as_alice.call("get", f"{DATASETS}/{name}").json()
-        assert (row["state"], row["stored"], len(files_of(name))) == ("ready", 9, 2), row["reason"]
+    row = as_alice.call("get", f"{DATASETS}/clean.new").json()
+    assert (row["state"], row["stored"], len(files_of("clean.new"))) == ("ready", 9, 2), row["reason"]
+    assert Dataset.objects.count() == 1
+
+
+def test_a_user_has_one_copy_at_a_time_and_the_next_follows_it(as_alice, prepared, tasks, monkeypatch):
+    """Copies that take hours would leave no thread of the worker to start jobs of anybody."""
+    for name in ("clean", "other"):
+        as_alice.call("post", DATASETS, {"name": name, "src": "jobs/prepare"})
+    del tasks.queue[1:]
+    waiting = Dataset.objects.get(name="other").pk
+
+    def meanwhile():
+        copies.copy(waiting)
+        row = as_alice.call("get", f"{DATASETS}/other").json()
+        assert (row["state"], row["reason"]) == ("creating", "waits for the copies of other datasets")
+
+    while_reading(monkeypatch, tasks, meanwhile)
+    rows = [as_alice.call("get", f"{DATASETS}/{name}").json() for name in ("clean", "other")]
+    assert [(row["state"], row["reason"]) for row in rows] == [("ready", "")] * 2
+
+
+def test_only_so_many_copies_of_all_users_run_at_once_and_what_waits_is_sent_again_after_a_while(
+    as_alice, prepared, tasks
+):
+    places = [Holder(name) for name in copies.PLACES]
+    assert all(place.hold() for place in places)
+    as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
+    tasks.run()
+    assert Dataset.objects.get().state == "creating"
+    places[-1].release()
+    Dataset.objects.update(touched=timezone.now() - timedelta(minutes=1))
+    for _round in range(3):
+        reconcile.run()
+    assert len(tasks.queue) == 1
+    tasks.run()
+    assert Dataset.objects.get().state == "ready"
+    for place in places:
+        place.release()
 
 
 def test_a_cancel_after_the_last_file_leaves_no_files(as_alice, alice, prepared, tasks, monkeypatch):
+    monkeypatch.setattr(copies, "TOUCHED_EVERY_S", float("inf"))  # what was copied before is not looked at
     as_alice.call("post", DATASETS, {"name": "clean", "src": "jobs/prepare"})
     while_reading(monkeypatch, tasks, lambda: lifecycle.end_upload(user=alice, name="clean", by="alice"))
     row = as_alice.call("get", f"{DATASETS}/clean").json()

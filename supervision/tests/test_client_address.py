@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import threading
@@ -41,7 +42,7 @@ def gateway(tmp_path):
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     started: list[subprocess.Popen] = []
 
-    def start() -> int:
+    def start(**changed: str) -> int:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         behind = f"127.0.0.1:{server.server_port}"
@@ -50,6 +51,7 @@ def gateway(tmp_path):
             "gateway_listen": f"127.0.0.1:{port}", "app_listen": f'"unix:{tmp_path}/app"', "web_server": behind,
             "websocket_server": behind, "data_server": behind, "data_include": f'include "{tmp_path}/data.conf";',
             "apps": str(tmp_path / "none"), "workspace_listen": f'"unix:{tmp_path}/workspaces"',
+            **changed,
         }  # fmt: skip
         values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)
         (tmp_path / "temp").mkdir()
@@ -60,6 +62,7 @@ def gateway(tmp_path):
         until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0)
         return port
 
+    start.started = started
     yield start
     for process in started:
         process.terminate()
@@ -127,3 +130,32 @@ def test_answers_name_no_version(gateway):
         answer.read()
         assert answer.getheader("Server") == "nginx"
     link.close()
+
+
+def test_a_reload_answers_what_comes_on_connections_that_are_in_use(gateway):
+    """They were closed at once, so a request that was on its way got no answer, and a POST is not repeated."""
+    given = nginx.variables()["kept_alive"]
+    if not given:
+        pytest.skip("the installed nginx is older than 1.27.4")
+    port = gateway(kept_alive=given.replace("2s", "60s"))  # however slow this machine is
+    links = [HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(10)]
+    for link in links:
+        link.connect()
+        link.auto_open = 0  # a closed one raises
+    answers = 0
+    while links:
+        for link in list(links):
+            link.request("GET", "/healthz/nginx")
+            answer = link.getresponse()
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+            answers += 1
+            if answer.getheader("Connection") == "close":
+                links.remove(link)
+        if answers == 100:
+            gateway.started[0].send_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize(("version", "line"), [("1.27.3", ""), ("1.27.4", "keepalive_min_timeout 2s;")])
+def test_an_older_nginx_is_not_given_what_it_does_not_know(monkeypatch, version, line):
+    monkeypatch.setattr("supervision.binaries.version_of", lambda *_arguments: version)
+    assert nginx.variables()["kept_alive"] == line
