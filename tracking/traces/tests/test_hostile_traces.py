@@ -11,7 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from accounts import lifecycle as accounts
 from conftest import Api
@@ -19,7 +22,7 @@ from jobs.models import Assessment, Span, Trace
 from mlp.tests.page_world import visitor
 from tracking.mlflow.tests.test_tracking import experiment
 
-from .. import meaning, recording, retention, rows
+from .. import meaning, recording, retention, rows, storable
 from .conftest import TRACE, Sender, span
 from .test_mlflow_calls import ID, found, info, report
 
@@ -174,6 +177,7 @@ def test_what_a_filter_says_of_spans_is_true_of_one_span(sender, mlflow, mlflow3
     assert keys("span.name = 'plan' AND span.status = 'error'") == ids[1:]
     assert keys("span.name = 'search' AND trace.text LIKE '%\"v\"%'") == ids
     assert keys("span.name = 'plan' AND span.attributes.k = 'v'") == []
+    assert keys("span.attributes.`k` = 'v' AND name != 'span.attributes.`k`'") == ids
     assert keys("span.name != 'plan'") == ids
     assert Span.objects.count() == 4
 
@@ -242,3 +246,32 @@ def test_a_trace_is_deleted_while_its_spans_come(alice):
         assert [each.result() for each in done] == [15] * 4
     for trace in Trace.objects.all():
         assert trace.spans_kept == trace.spans.count()
+
+
+def test_a_large_object_or_list_keeps_the_beginnings_of_its_texts(sender):
+    """MLflow's client sends what a function was given as an object: with a picture of some MiB nothing was left."""
+    request = ExportTraceServiceRequest()
+    made = request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes.fromhex(TRACE), span_id=b"\1" * 8)
+    given = made.attributes.add(key="mlflow.spanInputs").value.kvlist_value.values
+    given.add(key="model").value.string_value = "gpt-x"
+    given.add(key="n").value.int_value = 5
+    messages = given.add(key="messages").value.array_value.values
+    for text in ("why?", "p" * (6 << 20)):
+        message = messages.add().kvlist_value.values
+        message.add(key="role").value.string_value = "user"
+        message.add(key="content").value.string_value = text
+    deep = made.attributes.add(key="deep").value
+    for _ in range(60):
+        deep = deep.array_value.values.add()
+    deep.string_value = "q" * (1 << 20)
+    for _ in range(50_000):
+        made.attributes.add(key="many").value.array_value.values.add().string_value = "x" * 10
+    answer = sender.raw(request.SerializeToString(), "application/x-protobuf")
+    assert answer.status_code == 200, answer.content
+    row = Span.objects.get()
+    kept = row.attributes["mlflow.spanInputs"]
+    assert (kept["model"], kept["n"], row.model) == ("gpt-x", 5, "gpt-x")
+    assert [one["role"] for one in kept["messages"]] == ["user", "user"]
+    assert kept["messages"][0]["content"] == "why?"
+    assert len(kept["messages"][1]["content"]) == storable.MAX_TEXT + 1
+    assert kept["messages"][1]["content"].endswith("p…")
