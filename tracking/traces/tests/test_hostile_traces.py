@@ -8,6 +8,9 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models import Func, TextField, Value
+from django.db.models.functions import Cast
+from django.db.models.lookups import Exact
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -22,7 +25,7 @@ from jobs.models import Assessment, Span, Trace
 from mlp.tests.page_world import visitor
 from tracking.mlflow.tests.test_tracking import experiment
 
-from .. import meaning, recording, retention, rows, storable
+from .. import meaning, mlflow_search, recording, retention, rows, storable
 from .conftest import TRACE, Sender, span
 from .test_mlflow_calls import ID, found, info, report
 
@@ -206,6 +209,24 @@ def test_logs_that_are_sent_to_the_address_of_traces_are_rejected(sender):
     assert answer.status_code == 200
     assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 1
     assert not Trace.objects.exists()
+
+
+def test_a_search_that_takes_too_long_says_so(sender, mlflow, mlflow3, alice, monkeypatch):
+    """Spans have no index by their text; a search of all of them would keep a thread of the web server."""
+    key = experiment(mlflow)
+    sender.spans(span(1), HTTP_X_MLFLOW_EXPERIMENT_ID=key)
+    slow = Cast(Func(Value(600.0), function="pg_sleep", output_field=TextField()), TextField())
+    monkeypatch.setattr(mlflow_search, "SPAN_TEXTS", {"content": slow})
+    monkeypatch.setattr(rows, "_contains", lambda _rows, _query: Exact(slow, Value("x")))
+    monkeypatch.setattr(rows, "SEARCH_S", 0.1)
+    asked = {"experiment_ids": [key], "filter": "trace.text LIKE '%x%'"}
+    answer = mlflow3.send("post", "traces/search", asked)
+    assert (answer.status_code // 100, "longer than 0.1 s" in answer.json()["message"]) == (4, True)
+    api = Api(accounts.token_of(alice))
+    assert "longer than 0.1 s" in api.refused("get", "users/alice/traces?q=x")
+    page = visitor(alice).get("/traces?q=x")
+    assert (page.status_code, "longer than 0.1 s" in page.content.decode()) == (200, True)
+    assert TRACE in visitor(alice).get("/traces").content.decode()
 
 
 def test_large_traces_are_deleted_in_parts_that_end(sender, settings, monkeypatch):
