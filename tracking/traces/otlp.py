@@ -272,7 +272,7 @@ def _begin_pair(pair: Message, data: memoryview, depth: int, room: list[int]) ->
 
 
 def _begin(value: Message, data: memoryview, depth: int, room: list[int]) -> None:
-    """Fill an AnyValue with the beginnings of the texts in it, in objects and lists, too, as many bytes as there is
+    """Set an AnyValue to the beginnings of the texts in it, in objects and lists, too, as many bytes as there is
     room for.
     """
     for number, whole, inner in islice(fields(data), MAX_FIELDS):

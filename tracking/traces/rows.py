@@ -48,7 +48,7 @@ def of(user, project: Project | None = None, *, status: str = "", query: str = "
 
 @contextmanager
 def in_time() -> Iterator[None]:
-    """Bound the time of a search, which may read the text of all spans of a user. Raises Refused."""
+    """Limit the time of a search, which may read the text of all spans of a user. Raises Refused."""
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
