@@ -64,7 +64,8 @@ class TraceList(TraceView):
             raise Refused("must be one of %(choices)s", field="status", choices=", ".join(Trace.Status.values))
         project = changes.project_named(self.owner, query["project"]) if "project" in query else None
         given = {name: query.get(other, "") for name, other in (("status", "status"), ("query", "q"), ("run", "run"))}
-        return self.small_page(rows.of(self.owner, project, **given))
+        with rows.in_time():
+            return self.small_page(rows.of(self.owner, project, **given))
 
 
 class TraceDetail(TraceView):

@@ -23,7 +23,7 @@ from mlflow_protocol.reading import Fields, WrongField
 from tracking.mlflow import lookup as projects
 
 from . import lookup, meaning, mlflow_assessments, mlflow_search, mlflow_shown, recording, retention
-from .rows import SOURCE_RUN, require_small
+from .rows import SOURCE_RUN, in_time, require_small
 
 RESULTS, MAX_RESULTS = 100, 500
 MAX_METADATA_VALUE = 8000  # characters
@@ -205,7 +205,9 @@ def find(call: Call) -> dict:
         experiments.append(location.nested(EXPERIMENT).text("experiment_id", required=True))
     rows = mlflow_search.find(call, experiments, fields.text("filter"))
     orders = search.orders(fields.texts("order_by"), mlflow_search.KINDS)
-    found = list(mlflow_search.ordered(rows, orders).values_list("pk", flat=True)[offset : offset + limit + 1])
+    ordered = mlflow_search.ordered(rows, orders).values_list("pk", flat=True)
+    with in_time():
+        found = list(ordered[offset : offset + limit + 1])
     shown = mlflow_search.whole(found[:limit])
     said = _said_of(shown)
     answer: dict = {"traces": [mlflow_shown.info(row, said[row.pk]) for row in shown]}

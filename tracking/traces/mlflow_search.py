@@ -50,6 +50,7 @@ AS_NUMBER = Func(
     template="(CASE WHEN jsonb_typeof(%(expressions)s) = 'number' "
     "THEN greatest(least((%(expressions)s)::numeric, 1e308), -1e308)::float8 END)",
 )  # fmt: skip
+ATTRIBUTES = "span.attributes."
 STATUSES = {said: own for own, said in STATES.items()}
 COMPARED = {
     "=": "exact", "!=": "exact", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte",
@@ -65,7 +66,7 @@ def find(call: Call, experiments: list[str], text: str) -> QuerySet:
     if shared := projects.shared_projects(call, keys):
         rows = rows | Trace.objects.filter(project__in=list(shared))
     of_span = Q()
-    for term in search.terms(text, KINDS):
+    for term in search.terms(_one_name(text), KINDS):
         if term.kind == "span" or (term.kind, term.name) == ("attribute", "text"):
             of_span &= _of_span(term)
         else:
@@ -73,6 +74,18 @@ def find(call: Call, experiments: list[str], text: str) -> QuerySet:
     if of_span:
         rows = rows.filter(Exists(Span.objects.filter(of_span, trace=OuterRef("pk"))))
     return rows
+
+
+def _one_name(text: str) -> str:
+    """Return a filter in which span.attributes.`a b`, as MLflow has it, is a name that the grammar knows."""
+    parts: list[str] = []
+    for token in search.TOKENS.finditer(text):
+        part = token[0]
+        if part.startswith("`") and parts and parts[-1].endswith(ATTRIBUTES):
+            parts[-1] = parts[-1].removesuffix(ATTRIBUTES)
+            part = f"span.`attributes.{part[1:]}"
+        parts.append(part)
+    return "".join(parts)
 
 
 def readable(call: Call, keys: list[str]) -> list[Trace]:

@@ -6,6 +6,7 @@ https://github.com/open-telemetry/opentelemetry-proto has the messages.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -30,7 +31,9 @@ ABOUT_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
 ATTRIBUTES = 1  # of Resource
 SPAN_ATTRIBUTES = 9  # of Span
 KEY, VALUE = 1, 2  # of KeyValue
-STRING = 1  # of AnyValue
+STRING, ARRAY, OBJECT = 1, 5, 6  # of AnyValue
+HOLDERS = {ARRAY: "array_value", OBJECT: "kvlist_value"}  # whose elements are in the field 1 of each
+ITEM = 50  # bytes that an element takes in memory, at least
 KEPT = 256 << 10  # bytes of a text in a span that is too large
 MAX_FIELDS = 10_000  # of a resource, or of a span that is read field by field
 TRACE_BYTES, SPAN_BYTES = 16, 8  # of ids
@@ -255,10 +258,36 @@ def _message(content: memoryview) -> Message | None:
 
 
 def _add_beginning(message: Message, pair: memoryview) -> None:
-    """Add the beginning of a large attribute, if it is a text; its end is marked."""
-    given = {number: content for number, _whole, content in islice(fields(pair), MAX_FIELDS)}
-    text = next((inner for number, _whole, inner in fields(given.get(VALUE, pair[:0])) if number == STRING), None)
-    if text is not None:
-        added = message.attributes.add()
-        added.key = bytes(given.get(KEY, pair[:0])[:KEPT])
-        added.value.string_value = bytes(text[:KEPT]) + "…".encode()
+    """Add what fits of a large attribute. The ends of its texts are marked."""
+    added = values.KeyValue()
+    _begin_pair(added, pair, storable.MAX_DEPTH, room := [storable.MAX_SPAN])
+    if room[0] < storable.MAX_SPAN:
+        message.attributes.append(added)
+
+
+def _begin_pair(pair: Message, data: memoryview, depth: int, room: list[int]) -> None:
+    given = {number: content for number, _whole, content in islice(fields(data), MAX_FIELDS)}
+    pair.key = bytes(given.get(KEY, data[:0])[:KEPT])
+    _begin(pair.value, given.get(VALUE, data[:0]), depth, room)
+
+
+def _begin(value: Message, data: memoryview, depth: int, room: list[int]) -> None:
+    """Set an AnyValue to the beginnings of the texts in it, in objects and lists, too, as many bytes as there is
+    room for.
+    """
+    for number, whole, inner in islice(fields(data), MAX_FIELDS):
+        if number in HOLDERS and len(inner) > KEPT:
+            items = getattr(value, HOLDERS[number]).values
+            for _number, _whole, item in islice(fields(inner), MAX_FIELDS):
+                room[0] -= ITEM
+                if room[0] <= 0 or not depth:
+                    return
+                (_begin if number == ARRAY else _begin_pair)(items.add(), item, depth - 1, room)
+        elif number == STRING and len(inner) > KEPT:
+            kept = bytes(inner[: max(0, min(KEPT, room[0]))])
+            value.string_value = kept + "…".encode()
+            room[0] -= len(kept) + ITEM
+        elif len(whole) < room[0]:
+            room[0] -= len(whole) + ITEM
+            with contextlib.suppress(DecodeError):
+                value.MergeFromString(bytes(whole))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import F, Window
+from django.core.paginator import Page
+from django.db.models import F, QuerySet, Window
 from django.db.models.functions import RowNumber
 from django.http import Http404
 from django.shortcuts import redirect, render
@@ -49,13 +50,29 @@ def traces(request):
     status = status if status in Trace.Status.values else ""
     run = request.GET.get("run", "")[:32].replace("\x00", "")
     found = rows.of(owner, project, status=status, query=query, run=run).defer("tags", "metadata")
-    page = page_of(request, found)
+    page, problem = _found(request, found) if query else (page_of(request, found), "")
+    if problem:
+        messages.error(request, problem)
     _add_said(page.object_list)
     context = {
         "listing": LISTING, "page": page, "project": project, "q": query, "status": status, "run": run,
         "statuses": Trace.Status.choices, "filtered": bool(query or status or run),
     }  # fmt: skip
     return render(request, "tracking/traces.html", context)
+
+
+def _found(request, found: QuerySet[Trace]) -> tuple[Page, str]:
+    """Return the page of a search, and why there is none: then the page is empty."""
+    pages: list[Page] = []
+
+    def look() -> None:
+        with rows.in_time():
+            page = page_of(request, found)
+            page.object_list = list(page.object_list)
+            pages.append(page)
+
+    problem = attempt(look)
+    return (page_of(request, found.none()) if problem else pages[0]), problem
 
 
 def _add_said(shown: Sequence[Trace]) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import operator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 
+from django.db import OperationalError, connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Coalesce, Length, Upper
+from psycopg.errors import QueryCanceled
 
 from jobs.models import Assessment, Project, Span, Trace
 from kernel import sanitize
@@ -25,6 +29,7 @@ LARGE: dict[type, tuple[str, ...]] = {
 }
 SEARCHED = 2000  # traces whose spans a search reads
 MAX_QUERY = 200  # characters of a search
+SEARCH_S = 20.0  # of a statement of a search
 
 
 def of(user, project: Project | None = None, *, status: str = "", query: str = "", run: str = "") -> QuerySet[Trace]:
@@ -39,6 +44,23 @@ def of(user, project: Project | None = None, *, status: str = "", query: str = "
     if status:
         rows = rows.filter(status=status)
     return rows.filter(_contains(rows, query)) if query else rows
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """Limit the time of a search, which may read the text of all spans of a user. Raises Refused."""
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT set_config('statement_timeout', %s, true)", [f"{SEARCH_S * 1000:.0f}ms"])
+            yield
+    except OperationalError as problem:
+        if not isinstance(problem.__cause__, QueryCanceled):
+            raise
+        raise Refused(
+            "the search takes longer than %(limit)s s: search in one project, or for a name or a time as well",
+            limit=f"{SEARCH_S:g}",
+        ) from None
 
 
 def _contains(rows: QuerySet[Trace], query: str) -> Q:

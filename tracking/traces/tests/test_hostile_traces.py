@@ -8,10 +8,16 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection
+from django.db.models import Func, TextField, Value
+from django.db.models.functions import Cast
+from django.db.models.lookups import Exact
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 
 from accounts import lifecycle as accounts
 from conftest import Api
@@ -19,7 +25,7 @@ from jobs.models import Assessment, Span, Trace
 from mlp.tests.page_world import visitor
 from tracking.mlflow.tests.test_tracking import experiment
 
-from .. import meaning, recording, retention, rows
+from .. import meaning, mlflow_search, recording, retention, rows, storable
 from .conftest import TRACE, Sender, span
 from .test_mlflow_calls import ID, found, info, report
 
@@ -174,6 +180,7 @@ def test_what_a_filter_says_of_spans_is_true_of_one_span(sender, mlflow, mlflow3
     assert keys("span.name = 'plan' AND span.status = 'error'") == ids[1:]
     assert keys("span.name = 'search' AND trace.text LIKE '%\"v\"%'") == ids
     assert keys("span.name = 'plan' AND span.attributes.k = 'v'") == []
+    assert keys("span.attributes.`k` = 'v' AND name != 'span.attributes.`k`'") == ids
     assert keys("span.name != 'plan'") == ids
     assert Span.objects.count() == 4
 
@@ -202,6 +209,24 @@ def test_logs_that_are_sent_to_the_address_of_traces_are_rejected(sender):
     assert answer.status_code == 200
     assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 1
     assert not Trace.objects.exists()
+
+
+def test_a_search_that_takes_too_long_says_so(sender, mlflow, mlflow3, alice, monkeypatch):
+    """Spans have no index by their text; a search of all of them would keep a thread of the web server."""
+    key = experiment(mlflow)
+    sender.spans(span(1), HTTP_X_MLFLOW_EXPERIMENT_ID=key)
+    slow = Cast(Func(Value(600.0), function="pg_sleep", output_field=TextField()), TextField())
+    monkeypatch.setattr(mlflow_search, "SPAN_TEXTS", {"content": slow})
+    monkeypatch.setattr(rows, "_contains", lambda _rows, _query: Exact(slow, Value("x")))
+    monkeypatch.setattr(rows, "SEARCH_S", 0.1)
+    asked = {"experiment_ids": [key], "filter": "trace.text LIKE '%x%'"}
+    answer = mlflow3.send("post", "traces/search", asked)
+    assert (answer.status_code // 100, "longer than 0.1 s" in answer.json()["message"]) == (4, True)
+    api = Api(accounts.token_of(alice))
+    assert "longer than 0.1 s" in api.refused("get", "users/alice/traces?q=x")
+    page = visitor(alice).get("/traces?q=x")
+    assert (page.status_code, "longer than 0.1 s" in page.content.decode()) == (200, True)
+    assert TRACE in visitor(alice).get("/traces").content.decode()
 
 
 def test_large_traces_are_deleted_in_parts_that_end(sender, settings, monkeypatch):
@@ -242,3 +267,32 @@ def test_a_trace_is_deleted_while_its_spans_come(alice):
         assert [each.result() for each in done] == [15] * 4
     for trace in Trace.objects.all():
         assert trace.spans_kept == trace.spans.count()
+
+
+def test_a_large_object_or_list_keeps_the_beginnings_of_its_texts(sender):
+    """MLflow's client sends what a function was given as an object: with a picture of some MiB nothing was left."""
+    request = ExportTraceServiceRequest()
+    made = request.resource_spans.add().scope_spans.add().spans.add(trace_id=bytes.fromhex(TRACE), span_id=b"\1" * 8)
+    given = made.attributes.add(key="mlflow.spanInputs").value.kvlist_value.values
+    given.add(key="model").value.string_value = "gpt-x"
+    given.add(key="n").value.int_value = 5
+    messages = given.add(key="messages").value.array_value.values
+    for text in ("why?", "p" * (6 << 20)):
+        message = messages.add().kvlist_value.values
+        message.add(key="role").value.string_value = "user"
+        message.add(key="content").value.string_value = text
+    deep = made.attributes.add(key="deep").value
+    for _ in range(60):
+        deep = deep.array_value.values.add()
+    deep.string_value = "q" * (1 << 20)
+    for _ in range(50_000):
+        made.attributes.add(key="many").value.array_value.values.add().string_value = "x" * 10
+    answer = sender.raw(request.SerializeToString(), "application/x-protobuf")
+    assert answer.status_code == 200, answer.content
+    row = Span.objects.get()
+    kept = row.attributes["mlflow.spanInputs"]
+    assert (kept["model"], kept["n"], row.model) == ("gpt-x", 5, "gpt-x")
+    assert [one["role"] for one in kept["messages"]] == ["user", "user"]
+    assert kept["messages"][0]["content"] == "why?"
+    assert len(kept["messages"][1]["content"]) == storable.MAX_TEXT + 1
+    assert kept["messages"][1]["content"].endswith("p…")
