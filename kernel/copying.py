@@ -75,8 +75,9 @@ def copy(
     `size` bytes are reserved for them: a job that is still running may make a file longer meanwhile, with holes by any
     length at once. `copied` is called with the bytes copied so far, after each MiB; what it raises ends the copy.
     `left_out` is called with the path of what is no regular file, or has a name that the data service refuses. An
-    existing `target` is replaced. Returns {path: {"size", "sha256"}} where it is `summed`. Raises OSError; DiskFull;
-    Refused where there are more or fewer bytes than `size`, or something was removed meanwhile.
+    existing `target` is replaced. Returns {path: {"size", "sha256"}} where it is `summed`; a file that has become
+    shorter counts as it was read. Raises OSError; DiskFull; Refused where there are more bytes than `size`, or what was
+    listed is gone.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
@@ -101,8 +102,6 @@ def copy(
                 os.fsync(out.fileno())
             if summed:
                 checksums[path] = {"size": before - left, "sha256": digest.hexdigest()}
-        if left:
-            raise Refused(CHANGED)
         storage.remove_tree(target)
         side.rename(target)
     finally:
