@@ -15,6 +15,7 @@ import pytest
 from accounts.throttle import client_address, gateway_key
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.servers import free_port
 from supervision import nginx
 
 CLAIMED = "203.0.113.66"
@@ -43,8 +44,7 @@ def gateway(tmp_path):
     started: list[subprocess.Popen] = []
 
     def start(**changed: str) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = probe.getsockname()[1]
+        port = free_port()  # which no other test's server takes before nginx listens there
         behind = f"127.0.0.1:{server.server_port}"
         values = {
             **nginx.variables(), "root": str(tmp_path), "spool": str(tmp_path), "run": str(tmp_path),
