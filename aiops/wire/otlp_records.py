@@ -26,11 +26,10 @@ BODY_NAMES = ("resourceLogs", "resource_logs")
 SCOPE_NAMES = ("scopeLogs", "scope_logs", "instrumentationLibraryLogs", "instrumentation_library_logs")
 RECORD_NAMES = ("logRecords", "log_records", "logs")
 ABOUT_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
-ATTRIBUTES = 1  # of Resource
 BODY = 5  # of LogRecord
 STRING = 1  # of AnyValue
 KEPT = 256 << 10  # bytes of the text of a record that is too large
-MAX_FIELDS = 10_000  # of a resource, or of a record that is read field by field
+MAX_FIELDS = 10_000  # of a record that is read field by field
 TRACE, SPAN = 16, 8  # bytes of ids
 
 
@@ -166,24 +165,13 @@ def _records(pieces: Pieces, logs: memoryview) -> Iterator[Record | None]:
     scopes = []
     for number, content in pieces.of(logs):
         if number == RESOURCE:
-            resource |= _resource(content)
+            resource |= values.resource_of_protobuf(content)
         elif number in (SCOPE_LOGS, LIBRARY_LOGS):
             scopes.append(content)
     for scope in scopes:
         for number, content in pieces.of(scope, records=True):
             if number == LOG_RECORDS:
                 yield _protobuf_record(content, resource)
-
-
-def _resource(data: memoryview) -> dict[str, object]:
-    names: dict[str, object] = {}
-    for number, _whole, content in islice(fields(data), MAX_FIELDS):
-        if number == ATTRIBUTES and len(content) <= MAX_BYTES:
-            try:
-                names |= values.pairs_of_protobuf([values.KeyValue.FromString(bytes(content))])
-            except DecodeError:
-                continue
-    return names
 
 
 def _protobuf_record(content: memoryview, resource: dict[str, object]) -> Record | None:

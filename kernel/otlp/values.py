@@ -9,8 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from contextlib import suppress
+from itertools import islice
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.logs.v1 import logs_pb2
 from opentelemetry.proto.resource.v1 import resource_pb2
@@ -18,8 +21,11 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from kernel.lenient import text_of
 
+from .pieces import MAX_BYTES, fields
+
 TEXTS = ("log", "message", "msg", "body")  # of a structured record: the first that is present is its line
 UTF8 = ("utf-8", "surrogateescape")
+ATTRIBUTES, MAX_RESOURCE = 1, 10_000  # of a Resource: its field, and how many fields are read
 ODD, ODD_OF = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f\udc80-\udcff]"), 10  # at most one of so many is odd
 HEX = re.compile(r"(?:[0-9a-fA-F]{2})+", re.ASCII)
 KINDS = ("stringValue", "boolValue", "intValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue")
@@ -79,6 +85,16 @@ def of_protobuf(value) -> object:
 
 def pairs_of_protobuf(pairs) -> dict[str, object]:
     return {pair.key.decode(*UTF8): of_protobuf(pair.value) for pair in pairs}
+
+
+def resource_of_protobuf(data: memoryview) -> dict[str, object]:
+    """Return the attributes of a Resource, without those that cannot be read. Raises ValueError."""
+    names: dict[str, object] = {}
+    for number, _whole, content in islice(fields(data), MAX_RESOURCE):
+        if number == ATTRIBUTES and len(content) <= MAX_BYTES:
+            with suppress(DecodeError):
+                names |= pairs_of_protobuf([KeyValue.FromString(bytes(content))])
+    return names
 
 
 def of_json(value: object) -> object:

@@ -28,14 +28,13 @@ NAME = 1  # of InstrumentationScope
 BODY_NAMES = ("resourceSpans", "resource_spans")
 SCOPE_NAMES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans")
 ABOUT_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
-ATTRIBUTES = 1  # of Resource
 SPAN_ATTRIBUTES = 9  # of Span
 KEY, VALUE = 1, 2  # of KeyValue
 STRING, ARRAY, OBJECT = 1, 5, 6  # of AnyValue
 HOLDERS = {ARRAY: "array_value", OBJECT: "kvlist_value"}  # whose elements are in the field 1 of each
 ITEM = 50  # bytes that an element takes in memory, at least
 KEPT = 256 << 10  # bytes of a text in a span that is too large
-MAX_FIELDS = 10_000  # of a resource, or of a span that is read field by field
+MAX_FIELDS = 10_000  # of a span that is read field by field
 TRACE_BYTES, SPAN_BYTES = 16, 8  # of ids
 KINDS = ("", "internal", "server", "client", "producer", "consumer")
 STATUSES = (Span.Status.UNSET, Span.Status.OK, Span.Status.ERROR)
@@ -177,7 +176,7 @@ def _spans(pieces: Pieces, group: memoryview) -> Iterator[Sent | None]:
     scopes = []
     for number, content in pieces.of(group):
         if number == RESOURCE:
-            resource |= _resource(content)
+            resource |= values.resource_of_protobuf(content)
         elif number in (SCOPE_SPANS, LIBRARY_SPANS):
             scopes.append(content)
     resource = storable.attributes(resource, storable.MAX_RESOURCE)
@@ -188,17 +187,6 @@ def _spans(pieces: Pieces, group: memoryview) -> Iterator[Sent | None]:
                 scope = _first_text(inner, NAME)[:250]
             elif number == SPANS:
                 yield _protobuf_span(inner, resource, scope)
-
-
-def _resource(data: memoryview) -> dict[str, object]:
-    names: dict[str, object] = {}
-    for number, _whole, content in islice(fields(data), MAX_FIELDS):
-        if number == ATTRIBUTES and len(content) <= MAX_BYTES:
-            try:
-                names |= values.pairs_of_protobuf([values.KeyValue.FromString(bytes(content))])
-            except DecodeError:
-                continue
-    return names
 
 
 def _first_text(data: memoryview, field_number: int) -> str:
