@@ -16,7 +16,7 @@ from django.utils import timezone
 from accounts import auth, lifecycle, logins, named_tokens
 from accounts.models import User
 from conftest import PASSWORD
-from kernel.errors import Refused
+from kernel.errors import Fault, Refused
 
 pytestmark = pytest.mark.django_db
 
@@ -121,6 +121,64 @@ class TestValidEntries:
         assert "secret" not in repr(entry)
 
 
+class TestLinks:
+    """A visitor whose session has opened links to shared objects, with or without an account."""
+
+    @staticmethod
+    def visit(user, links):
+        request = with_session(user if user.is_authenticated else User.objects.get(username="alice"))
+        request.user = user
+        session = request.session
+        session[auth.LINKS] = links
+        session.save()
+        return request
+
+    def test_only_whole_numbers_are_keys_of_links(self, alice):
+        assert auth.links_of(None) == ()
+        assert auth.links_of({}) == ()
+        assert auth.links_of({auth.LINKS: [3, "4", 5]}) == (3, 5)
+
+    def test_a_visitor_without_an_account_is_valid_while_the_session_is(self, alice):
+        request = self.visit(AnonymousUser(), [9, 7])
+        entry = auth.credentials_of(request)
+        assert (entry.user_id, entry.links, entry.token, entry.session_hash) == (0, (9, 7), "", "")
+        assert auth.valid_credentials([entry])[entry].is_anonymous
+        Session.objects.all().delete()
+        assert auth.valid_credentials([entry]) == {}
+
+    def test_connections_are_counted_by_user_or_else_by_link(self):
+        assert auth.Credentials(5, links=(9,)).slot_key == 5
+        assert auth.Credentials(0, links=(9, 7)).slot_key == -7
+        assert auth.Credentials(0).slot_key == 0
+
+    def test_a_websocket_of_a_page_with_links_needs_no_account(self, alice):
+        scope = TestSessionOfAWebsocket.scope(alice)
+        scope["user"] = AnonymousUser()
+        scope["session"][auth.LINKS] = [7]
+        user, entry = auth.user_and_credentials_of_session(scope)
+        assert (user.is_anonymous, entry.user_id, entry.links) == (True, 0, (7,))
+        assert auth.user_and_credentials_of_session({**scope, "session": None}) == (None, None)
+
+    def test_an_account_keeps_its_links(self, alice):
+        entry = auth.credentials_of(self.visit(alice, [7]))
+        assert (entry.user_id, entry.links) == (alice.pk, (7,))
+        assert auth.valid_credentials([entry]) == {entry: alice}
+
+    def test_a_share_decides_for_those_who_do_not_own_the_object(self, alice, bob):
+        asked = []
+
+        def shared(user, entry):
+            asked.append((user, entry.user_id))
+            return user == bob
+
+        assert auth.access_check(with_token(bob), alice.pk, shared)()
+        assert auth.access_check(with_token(alice), alice.pk, shared)()
+        assert asked == [(bob, bob.pk)], "the owner is not asked for"
+        visitor = self.visit(AnonymousUser(), [7])
+        assert not auth.access_check(visitor, alice.pk, shared)()
+        assert not auth.access_check(visitor, alice.pk)()
+
+
 class TestSessionOfAWebsocket:
     @staticmethod
     def scope(user, origin: bytes | None = b"https://mlp.example", host: bytes = b"mlp.example") -> dict:
@@ -209,10 +267,24 @@ class TestOwnToken:
             assert not auth.shows_own_token(self.environ(path, other))
         for other in ("/api/v1/users/bob/token", "/other/token", "/token", "/api/v1/users/alice/x/token"):
             assert not auth.shows_own_token(self.environ(other, token))
-        for more in ({"REQUEST_METHOD": "PUT"}, {"QUERY_STRING": "a=1"}, {"CONTENT_LENGTH": "3"}):
+        left = ({"REQUEST_METHOD": "PUT"}, {"QUERY_STRING": "a=1"}, {"CONTENT_LENGTH": "3"})
+        for more in (*left, {"HTTP_TRANSFER_ENCODING": "chunked"}, {"HTTP_AUTHORIZATION": ""}):
             assert not auth.shows_own_token(self.environ(path, token, **more))
+        for more in ({"QUERY_STRING": ""}, {"CONTENT_LENGTH": ""}, {"CONTENT_LENGTH": "0"}):
+            assert auth.shows_own_token(self.environ(path, token, **more))
         lifecycle.rotate_token(user=alice, by="test")
         assert not auth.shows_own_token(self.environ(path, token))
+
+    @pytest.mark.parametrize("problem", [OperationalError("gone"), Fault("the cache is not available")])
+    def test_without_a_database_or_cache_django_says_what_is_wrong(self, alice, monkeypatch, problem):
+        def away(_token):
+            raise problem
+
+        environ, closed = self.environ("/api/v1/users/alice/token", lifecycle.token_of(alice)), []
+        monkeypatch.setattr(auth.tokens, "user_holder", away)
+        monkeypatch.setattr(auth, "close_old_connections", lambda: closed.append(True))
+        assert not auth.shows_own_token(environ)
+        assert closed == [True]
 
 
 class TestHeaders:

@@ -11,12 +11,13 @@ from django.utils import timezone
 
 from accounts import lifecycle, sessions
 from accounts.auth import user_of_token
-from accounts.models import Notice, Token, User
+from accounts.models import Membership, Notice, Token, User
 from accounts.tokens import lookup
 from conftest import PASSWORD
 from kernel.errors import Refused
 from kernel.models import history_of
 from kernel.tests.pages import Recorder
+from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,6 +117,69 @@ class TestPassword:
         lifecycle.change_password(user=alice, password="battery horse staple", by="alice")
         assert fresh(alice).check_password("battery horse staple")
         assert pages.sent == {"pages"}
+
+    def test_its_user_is_told_who_has_changed_it(self, alice):
+        lifecycle.change_password(user=alice, password="battery horse staple", by="oscar")
+        (notice,) = Notice.objects.filter(user=alice)
+        assert "was changed by oscar" in str(notice.reason)
+
+
+class TestServiceAccounts:
+    """Accounts of programs, which a user owns."""
+
+    @pytest.fixture
+    def builder(self, alice) -> User:
+        return lifecycle.register(username="builder", password=None, by="alice", judge=False, owner=alice)
+
+    def test_it_is_in_its_owners_tenant_without_being_a_member(self, alice, builder):
+        other = Tenant.objects.create(name="other")
+        User.objects.filter(pk=alice.pk).update(tenant=other)
+        tester = lifecycle.register(username="tester", password=None, by="alice", judge=False, owner=fresh(alice))
+        assert (fresh(tester).tenant, fresh(tester).owner) == (other, alice)
+        assert not Membership.objects.filter(user__in=[builder, tester]).exists()
+        assert lookup(lifecycle.token_of(tester)).username == "tester"
+
+    def test_it_ends_before_its_owner_and_comes_back_only_beside_an_active_one(self, alice, builder):
+        ended = []
+
+        def receive(user, **_more):
+            ended.append(user.username)
+
+        lifecycle.deregistered.connect(receive)
+        try:
+            lifecycle.deregister(username="alice", by="oscar")
+        finally:
+            lifecycle.deregistered.disconnect(receive)
+        assert ended == ["builder", "alice"]
+        assert [row.by for row in history_of(builder)][:1] == ["oscar"]
+        with pytest.raises(Refused, match=r"^user: the owner of this service account is not active$"):
+            lifecycle.activate(username="builder", by="oscar")
+        lifecycle.activate(username="alice", by="oscar")
+        assert not fresh(builder).is_active
+        lifecycle.activate(username="builder", by="oscar")
+        assert fresh(builder).is_active
+
+    def test_one_that_is_made_while_its_owner_ends_ends_too(self, alice, builder):
+        late = []
+
+        def receive(user, **_more):
+            if user == builder and not late:
+                late.append(lifecycle.register(username="late", password=None, by="alice", judge=False, owner=alice))
+
+        lifecycle.deregistered.connect(receive)
+        try:
+            lifecycle.deregister(username="alice", by="oscar")
+        finally:
+            lifecycle.deregistered.disconnect(receive)
+        assert [fresh(user).is_active for user in (alice, builder, *late)] == [False] * 3
+
+    def test_it_has_neither_a_password_nor_rights_of_an_administrator(self, builder):
+        with pytest.raises(Refused, match=r"^user: a service account has no password$"):
+            lifecycle.change_password(user=builder, password="battery horse staple", by="oscar")
+        with pytest.raises(Refused, match=r"^user: a service account cannot be an administrator$"):
+            lifecycle.set_staff(username="builder", staff=True, by="oscar")
+        lifecycle.set_staff(username="builder", staff=False, by="oscar")
+        assert not fresh(builder).has_usable_password()
 
 
 class TestAccount:

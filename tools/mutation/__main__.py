@@ -19,16 +19,27 @@ ROW_LOCKS, VERBS = "mlp/tests/test_row_locks.py", "mlp/tests/test_verbs.py"
 GUARDS = {
     "kernel.after_commit": ["kernel/tests/test_after_commit.py"],
     "kernel.locking": ["kernel/tests/test_locking.py", ROW_LOCKS],
-    "accounts.auth": [f"accounts/tests/test_{name}.py" for name in ("auth", "users", "named_tokens")],
-    "accounts.lifecycle": ["accounts/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
+    "accounts.auth": [
+        f"accounts/tests/test_{name}.py" for name in ("auth", "users", "named_tokens", "service_accounts", "sessions")
+    ],
+    "accounts.lifecycle": [
+        *(f"accounts/tests/test_{name}.py" for name in ("lifecycle", "service_accounts", "tenants")),
+        ROW_LOCKS,
+        VERBS,
+    ],
     "resources.tcc": [
-        f"resources/tests/test_{name}.py" for name in ("tcc", "tcc_edges", "tcc_tenants", "limits", "lending")
+        f"resources/tests/test_{name}.py"
+        for name in ("tcc", "tcc_edges", "tcc_tenants", "limits", "lending", "tenants")
     ],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_auth.py"],
     "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
     "models_app.lifecycle": ["models_app/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
-    "apps.lifecycle": ["apps/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
+    "apps.lifecycle": [
+        *(f"apps/tests/test_{name}.py" for name in ("lifecycle", "lifecycle_ends", "sleeping")),
+        ROW_LOCKS,
+        VERBS,
+    ],
     "aiops.lifecycle": ["aiops/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
 }
 
