@@ -45,7 +45,7 @@ def report(call: Call) -> dict:
         raise WrongField(f"Invalid trace ID '{text[:100]}'")
     location = given.nested(LOCATION).nested(EXPERIMENT)
     project = _active(call, location.text("experiment_id", projects.DEFAULT_ID))
-    columns = _reported(given)
+    columns, said = _reported(given), given.messages("assessments", 1000)
     with transaction.atomic():
         Trace.objects.bulk_create([Trace(user_id=call.caller.user_id, project=project, key=key)], ignore_conflicts=True)
         trace = lock_row(Trace, user_id=call.caller.user_id, key=key)
@@ -60,9 +60,9 @@ def report(call: Call) -> dict:
         _take_over(trace)
         trace.reported = trace.status != Trace.Status.IN_PROGRESS
         trace.save()
-    said = given.messages("assessments", 1000)
-    for message in said if not Assessment.objects.filter(trace=trace).exists() else ():
-        mlflow_assessments.add(trace, message)
+        if not Assessment.objects.filter(trace=trace).exists():
+            for message in said:
+                mlflow_assessments.add(trace, message)
     after_commit.changed(call.caller.username, "project", "", moving=True)
     return {"trace": {"trace_info": mlflow_shown.info(trace, _said_of([trace])[trace.pk])}}
 

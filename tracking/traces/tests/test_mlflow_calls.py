@@ -155,6 +155,18 @@ def test_assessments_are_written_changed_and_deleted(mlflow3, sender):
     assert Assessment.objects.count() == 1
 
 
+def test_a_report_with_a_wrong_assessment_stores_nothing_so_that_it_can_be_repeated(mlflow, mlflow3):
+    told = info(experiment(mlflow))
+    right, wrong = {"assessment_name": "a", "feedback": {"value": 1}}, {"assessment_name": "b"}
+    said = {"trace_info": {**told, "assessments": [right, wrong]}}
+    assert mlflow3.refused("post", "traces", trace=said) == "INVALID_PARAMETER_VALUE"
+    assert not Trace.objects.exists()
+    wrong["feedback"] = {"value": 2}
+    mlflow3.call("post", "traces", trace=said)
+    mlflow3.call("post", "traces", trace=said)
+    assert sorted(Assessment.objects.values_list("name", flat=True)) == ["a", "b"]
+
+
 def test_a_trace_is_read_by_those_who_read_its_project(mlflow, mlflow3, mlflow3_of_bob, sender, bob):
     key = experiment(mlflow)
     sender.spans(span(1), HTTP_X_MLFLOW_EXPERIMENT_ID=key)
