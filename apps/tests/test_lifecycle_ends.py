@@ -126,6 +126,8 @@ class TestEnds:
     def test_only_another_run_that_may_be_better_keeps_it_from_failing(self, app, settings, phase, state):
         settings.APP_MAX_FAILURES = 1
         moving(app, phase)
+        other = lifecycle.create_app(user=app.user, name="other", model_name="adder", cpu=0.1, ram=100, by="test")
+        Rollout.objects.create(app=other, model=other.model, phase=Phase.STARTING)
         lifecycle.end_run(app.pk, app.run_name, "x", by="runner")
         assert fresh(app).state == state
 
