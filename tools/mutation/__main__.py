@@ -33,7 +33,11 @@ GUARDS = {
     ],
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_auth.py"],
-    "jobs.lifecycle": ["jobs/tests/test_lifecycle.py", "jobs/tests/test_create_job.py", ROW_LOCKS, VERBS],
+    "jobs.lifecycle": [
+        *(f"jobs/tests/test_{name}.py" for name in ("lifecycle", "lifecycle_fields", "create_job")),
+        ROW_LOCKS,
+        VERBS,
+    ],
     "models_app.lifecycle": [
         *(f"models_app/tests/test_{name}.py" for name in ("lifecycle", "lifecycle_ties")),
         ROW_LOCKS,
