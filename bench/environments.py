@@ -84,7 +84,8 @@ def installed(folder: Path, lines: str, prepare: str) -> float:
     taken = time.monotonic() - began
     if done.returncode:
         raise SystemExit(f"{lines.split()} could not be installed:\n{(done.stdout + done.stderr)[-2000:]}")
-    (environment / ".cache").rename(kept)
+    if os.path.isdir(cache):  # pip has none for packages of a folder
+        os.rename(cache, kept)
     return taken
 
 

@@ -34,7 +34,7 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import cache, silence, store, text, trust, using
+from . import cache, explaining, silence, store, text, trust, using
 from .store import Environment
 from .using import ENVIRONMENT
 
@@ -167,8 +167,8 @@ def settle(environment: Environment, status: RunStatus) -> None:
     elif status.succeeded:
         _publish(environment)
     elif status.state == "exited" and not status.reason.startswith(runners.base.STOPPED):
-        silent = silence.of_index(runners.tail(environment.log, LOG_READ))
-        words = Message("its packages could not be installed: %(end)s", end=silent or status.reason)
+        why = explaining.culprit(runners.tail(environment.log, LOG_READ))[1]
+        words = Message("its packages could not be installed: %(end)s", end=why or status.reason)
         environment.note_failure(owned.with_log(words, environment.log))
     elif status.ended and status.started and status.ended - status.started >= settings.PACKAGES_TIMEOUT_S:
         words = Message("the installation of its packages took longer than %(seconds)s s",

@@ -34,6 +34,7 @@ NAME = ".cache"  # in the environment, as in program/install.py
 MAX_FILES = 200_000
 MAX_WALK = 4 * MAX_FILES
 KEPT = 0.75  # of the limits, once one is exceeded
+INDEX = ("uv/wheels-", "uv/simple-", "uv/interpreter-")  # what uv knows of the entries; small, and not used by links
 POINTERS = "uv/wheels-*.rev"  # by which uv finds wheels of a folder, without a look whether their entries are there
 DEPTH = 3  # names of an entry's path, such as uv/archive-v0/2C5TGdb, the files of one wheel: kept or removed as a whole
 
@@ -100,12 +101,14 @@ def _trim(folder: Path, limit: int) -> bool:
         for path in pointers:
             (folder / path).unlink(missing_ok=True)
         for path, entry in sorted(entries.items(), key=lambda item: item[1].used):
+            if path.startswith(INDEX):
+                continue
             place = folder / path
             storage.remove(place) if place.is_dir() else place.unlink(missing_ok=True)
             size, files = size - entry.size, files - entry.files
             if size <= limit * KEPT and files <= MAX_FILES * KEPT:
                 break
-    return bool(files)
+    return 0 < files <= MAX_FILES and size <= limit
 
 
 def sizes() -> dict[int, int]:

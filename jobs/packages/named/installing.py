@@ -10,14 +10,14 @@ from django.conf import settings
 
 import runners
 from jobs.models import EnvironmentVersion, VersionState
-from jobs.packages import store
+from jobs.packages import explaining, store
 from jobs.packages.building import Failed
 from jobs.packages.store import Environment
 from kernel import after_commit
 from kernel.messages import Message
 from runners import owned
 
-from . import explaining, lifecycle, locating, used
+from . import lifecycle, locating, used
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def erase(pk: int, follow: bool = True) -> None:
 
 def _installed_again(version: EnvironmentVersion) -> set[Environment]:
     """Return the environments that have the pins of a version, for any runtime or image, and that nothing needs now."""
-    lines, needed = locating.wanted_of(version), used.needed()
-    of_it = {each for each in store.of_user(version.user_id) if each.wanted() == lines}
+    lines, needed = {locating.wanted_of(version), locating.lines_of(version)}, used.needed()
+    of_it = {each for each in store.of_user(version.user_id) if each.wanted() in lines}
     return {each for each in of_it if (each.number, each.digest) not in needed}
 
 

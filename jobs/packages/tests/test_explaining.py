@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.packages.named import explaining
+from jobs.packages import explaining
 from kernel.messages import translate
 
 NONE = """ERROR: Could not find a version that satisfies the requirement colours==1.0 (from versions: none)
@@ -58,6 +58,10 @@ RETRYING = "WARNING: Retrying (Retry(total=0, connect=None, read=None, status=No
          "nothere", "the index has no package of this name"),
         (f"{UNSOLVED}Because nothere was not found in the provided package locations and you require nothere, we can",
          "nothere", "the index has no package of this name"),
+        (f"{UNSOLVED}Because nothere was not found in the package registry and you require nothere==9, we can conclude",
+         "nothere==9", "the index has no package of this name"),
+        (f"{UNSOLVED}Because nothere was not found in the package registry and all versions of hues depend on nothere,",
+         "nothere", "the index has no package of this name"),
         (f"{UNSOLVED}Because the current Python version (3.11.2) does not satisfy Python>=3.13 and colours==2.0 "
          "depends on Python>=3.13, we can conclude that colours==2.0 cannot be used.",
          "colours==2.0", "its releases are for another version of Python"),
@@ -65,7 +69,7 @@ RETRYING = "WARNING: Retrying (Retry(total=0, connect=None, read=None, status=No
          "colours==2.0", "it has no wheel for this Python and this machine"),
         (f"{UNSOLVED}Because all versions of clash depend on colours<2 and you require clash, we can conclude that you "
          "require colours<2.\n         And because you require colours==2.0, we can conclude that your requirements",
-         "clash", "these packages exclude each other"),
+         "clash and colours==2.0", "these packages exclude each other"),
         (f"{UNSOLVED}Because nothere was not found in the package registry and you require nothere, we can conclude\n\n"
          "hint: An index URL (http://index.test/simple) could not be queried due to a lack of valid authentication "
          "credentials (401 Unauthorized)", "", "the index refuses access; an administrator sets its user and password"),

@@ -151,8 +151,8 @@ def lying(folder: Path, kind: str) -> str:
 
 
 LIES = {
-    "another content": "Hash mismatch for `colours==1.0`",
-    "cut off": "colours==1.0 has an invalid package format",
+    "another content": "colours==1.0: the file does not match its checksum",
+    "cut off": "colours==1.0: its file is damaged",
     "another package": "does not start with the normalized package name: colours",
 }
 

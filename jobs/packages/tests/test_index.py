@@ -6,6 +6,7 @@ import dataclasses
 import socket
 import ssl
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -28,7 +29,7 @@ USES = "import colours\nprint(colours.__version__)"
 
 
 class Index(ThreadingHTTPServer):
-    """A package index as PEP 503 has it; `asked` are the paths that were asked for."""
+    """A package index as PEP 503 has it, with metadata (PEP 658); `asked` are the paths that were asked for."""
 
     daemon_threads = True
 
@@ -49,25 +50,23 @@ class Index(ThreadingHTTPServer):
 
 
 class Answer(BaseHTTPRequestHandler):
-    def do_HEAD(self):
-        self.do_GET()
-
     def do_GET(self):
-        if self.command == "GET":
-            self.server.asked.append(self.path)
+        self.server.asked.append(self.path)
         name = self.path.strip("/").rpartition("/")[2]
-        if self.path.endswith(".whl"):
+        if self.path.endswith(".whl.metadata"):
+            with zipfile.ZipFile(self.server.folder / name.removesuffix(".metadata")) as archive:
+                body = archive.read(next(each for each in archive.namelist() if each.endswith("/METADATA")))
+        elif self.path.endswith(".whl"):
             body = (self.server.folder / name).read_bytes()
         else:
             found = [path.name for path in self.server.folder.glob(f"{name}-*.whl")]
-            body = "".join(f'<a href="/files/{each}">{each}</a>' for each in found).encode()
+            body = "".join(f'<a href="/files/{each}" data-core-metadata="true">{each}</a>' for each in found).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/octet-stream" if self.path.endswith(".whl") else "text/html")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "max-age=365000000, immutable" if self.path.endswith(".whl") else "no-store")
         self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+        self.wfile.write(body)
 
     def log_message(self, *_args):
         """Say nothing."""

@@ -135,7 +135,7 @@ def test_a_job_cannot_change_its_environment_where_runs_are_isolated(submit, unt
 
 def test_a_failed_installation_is_the_reason_with_its_last_lines(submit, until, as_alice):
     job = until(submit(USES, requirements="colours==9.9"), "error")
-    assert job.reason.startswith("its packages could not be installed: exit code 1\n")
+    assert job.reason.startswith("its packages could not be installed: colours==9.9: the index has no such version\n")
     assert "there is no version of colours==9.9" in job.reason
     assert not job.reserved
     found = as_alice.call("get", f"users/alice/jobs/{job.name}/diagnosis").json()

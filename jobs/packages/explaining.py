@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from jobs.packages import silence
 from kernel.messages import Message
+
+from . import silence
 
 NAMES = r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[^\]\s]*\])?(?:[<>=!~]=?[^\s;,()'\"]+)?)"
 # In the order in which they are looked for: uv and pip say several of them of one failure.
@@ -23,13 +24,17 @@ CAUSES = (
     (r"Failed to download `(?P<package>[^`\s@]+)", Message("its file cannot be downloaded")),
     (r"Because (?P<package>\S+) has an invalid package format", Message("its file is damaged")),
     (r"Failed to fetch()", Message("the index cannot be reached")),
+    (r"Because (\S+) was not found in the p[^\n]*you require (?P<package>\1[^\s,]*)",
+     Message("the index has no package of this name")),
     (r"(?P<package>\S+) was not found in the p", Message("the index has no package of this name")),
     (r"there are no versions of (?P<package>[^\s,]+)", Message("the index has no package of this name")),
     (r"(?P<package>[^\s,]+) has no wheels with a matching",
      Message("it has no wheel for this Python and this machine")),
     (r"(?P<package>[^\s,]+) depends on Python\S*", Message("its releases are for another version of Python")),
     (r"there is no version of (?P<package>[^\s,]+)", Message("the index has no such version")),
-    (r"Because (?:all versions of )?(?P<package>[^\s,]+) depends? on", Message("these packages exclude each other")),
+    (r"Because (?:all versions of )?(?P<package>[^\s,]+) depends? on"
+     r"(?:[\s\S]*And because you require (?P<other>[^\s,]+), we can conclude that your requirements)?",
+     Message("these packages exclude each other")),
     (rf"requirement {NAMES}[^\n]*\(from versions: none\)", Message("the index has no package of this name")),
     (rf"THESE PACKAGES DO NOT MATCH THE HASHES[^\n]*\n(?:[^\n]*\n)*?\s*{NAMES}[^\n]* from ",
      Message("the file does not match its checksum")),
@@ -54,6 +59,7 @@ def culprit(log: str) -> tuple[str, str]:
         return "", silent
     for pattern, why in CAUSES:
         if match := re.search(pattern, log):
-            package = match.groupdict().get("package") or ""
-            return package[:200], Message("%(package)s: %(why)s", package=package[:200], why=why) if package else why
+            named = match.groupdict()
+            package = " and ".join(filter(None, [named.get("package"), named.get("other")]))[:200]
+            return package, Message("%(package)s: %(why)s", package=package, why=why) if package else why
     return "", ""
