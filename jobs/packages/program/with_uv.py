@@ -51,7 +51,7 @@ JOINED_S = 5
 
 
 def install(folder: str, site: str, base: list[str], requirements: str) -> int | None:
-    """Install with uv; return its exit code, None where pip has to do it."""
+    """Run uv's installation; return its exit code, None where pip has to install."""
     uv = _uv()
     with open(requirements, encoding="utf-8") as file:
         wanted = file.read()
@@ -75,13 +75,13 @@ def _uv() -> str | None:
     """Return the path of uv, None where there is none."""
     try:
         return __import__("uv").find_uv_bin()
-    except (ImportError, FileNotFoundError):
+    except (ImportError, AttributeError, FileNotFoundError):  # an older one has it elsewhere
         return shutil.which("uv")
 
 
 # --- what the environment below has ----------------------------------------------------------------------------------
 def note(site: str, base: list[str]) -> list[str]:
-    """Note the packages of the environment below; return the folders of the notes."""
+    """Record the packages of the environment below; return the folders of the notes."""
     folders, seen = [], set()
     for distribution in importlib.metadata.distributions(path=base):
         name = re.sub(r"[-_.]+", "_", distribution.metadata["Name"] or "").lower()
