@@ -21,7 +21,8 @@ from collections import deque
 
 NOTED = "noted"  # who has installed what a note says
 VERSION = re.compile(r"[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?(\+[a-z0-9.]+)?")  # normalized
-UNKNOWN = re.compile(r"@\s*(hg|svn|bzr)\+", re.IGNORECASE)  # uv knows git only
+# uv knows git only, and leaves out what has a marker that compares nonsense, where pip says what is wrong.
+UNKNOWN = re.compile(r"@\s*(hg|svn|bzr)\+|\bpython_(full_)?version\s*[<>=!~]+\s*['\"](?!\s*\d)", re.IGNORECASE)
 # What uv ends with, and pip does not; nor does it where one of several indexes does not answer.
 PIPS = (
     "URL dependencies must be expressed as direct",

@@ -120,6 +120,7 @@ def test_checksums_are_needed_for_all_or_for_none(machine):
 
 def test_what_uv_does_not_know_is_left_to_pip(machine):
     assert machine.install("x @ hg+https://127.0.0.1:9/x\n")[0] is None
+    assert machine.install("hues; python_version ~= 'three'\n")[0] is None
     wheel(machine.wheels, "far", "1.0", requires=("hues @ https://127.0.0.1:9/hues-0.3-py3-none-any.whl",))
     code, output = machine.install("far\n")
     assert code is None
