@@ -1,5 +1,6 @@
 """What an environment costs a job: from the POST to the script's first line with and without one, and a hundred jobs
-that share one. The packages come from a folder, so that no index is measured.
+that share one. The packages come from a folder, so that no index is measured. Before that, what the installation of
+real packages takes with uv and with pip, from the index that pip is configured with.
 
 The goal is 0.2 s more for a job whose environment is there already. The script prints when it begins, on the clock of
 this machine, so polling is no part of it.
@@ -7,7 +8,10 @@ this machine, so polling is no part of it.
 
 from __future__ import annotations
 
+import os
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +26,9 @@ sys.path.insert(1, str(instance.ROOT))
 from jobs.packages.tests.wheels import wheel
 
 TIMES, JOBS = 15, 100
+REAL = {"seaborn": "seaborn\n", "transformers": "transformers\naccelerate\n"}
+INSTALL = "import sys; sys.path.insert(0, {program!r}); import install, with_uv; install.with_uv = with_uv\n"
+ONLY_PIP = "with_uv.install = lambda *_: None\n"
 GOAL_S, WAIT_S = 0.2, 900
 SCRIPT = "import time\nprint(time.time(), flush=True)\n{uses}"
 PLAIN, NEEDY = "", "import colours"
@@ -58,7 +65,44 @@ def many(platform: instance.Instance, prefix: str, **fields) -> float:
     return time.monotonic() - began
 
 
+def installed(folder: Path, lines: str, prepare: str) -> float:
+    """Return the seconds in which packages are installed on top of the platform's, with the cache in that folder."""
+    environment, kept = folder / "env", folder / "kept"
+    shutil.rmtree(environment, ignore_errors=True)
+    environment.mkdir()
+    if kept.exists():
+        kept.rename(environment / ".cache")
+    (folder / "wanted.txt").write_text(lines)
+    cache = str(environment / ".cache")
+    program = INSTALL.format(program=str(instance.ROOT / "jobs" / "packages" / "program")) + prepare
+    program += f"sys.exit(install.main({str(environment)!r}, {str(folder / 'wanted.txt')!r}))"
+    variables = {**os.environ, "PIP_CACHE_DIR": cache, "UV_CACHE_DIR": f"{cache}/uv", "UV_LINK_MODE": "hardlink"}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program], cwd=folder, env=variables, capture_output=True, text=True
+    )
+    taken = time.monotonic() - began
+    if done.returncode:
+        raise SystemExit(f"{lines.split()} could not be installed:\n{(done.stdout + done.stderr)[-2000:]}")
+    if os.path.isdir(cache):  # pip has none for packages of a folder
+        os.rename(cache, kept)
+    return taken
+
+
+def real() -> None:
+    """Print what the installation of real packages takes, with an empty cache and again."""
+    print(f"installed on top of the platform's packages {instance.load()}", flush=True)
+    for name, lines in REAL.items():
+        for installer, prepare in (("pip", ONLY_PIP), ("uv", "")):
+            with tempfile.TemporaryDirectory(prefix="mlp-install-") as folder:
+                first, again = (installed(Path(folder), lines, prepare) for _ in range(2))
+            bars.note(f"{name} by {installer}, empty cache", first, "s")
+            bars.note(f"{name} by {installer}, again", again, "s")
+            print(f"  {name + ' by ' + installer:34} {first:6.1f} s   again {again:6.1f} s", flush=True)
+
+
 def main() -> None:
+    real()
     with tempfile.TemporaryDirectory(prefix="mlp-wheels-") as folder:
         wheel(Path(folder), "colours", "1.0")
         wheel(Path(folder), "colours", "2.0")

@@ -9,17 +9,17 @@ PIP_INDEX_URL = PACKAGES.url(
     "MLP_PIP_INDEX_URL",
     ("https", "http", "file"),
     shown="PyPI",
-    help="where pip finds packages: an index, or `file:///folder` with wheels, for a platform without internet. "
+    help="where packages come from: an index, or `file:///folder` with wheels, for a platform without internet. "
     "Runs can read it, also a password in it",
 )
 PIP_EXTRA_INDEX_URL = PACKAGES.urls(
     "MLP_PIP_EXTRA_INDEX_URL",
     ("https", "http"),
-    help="further indexes, separated by commas. Pip takes the newest version of all of them: a name of your own that "
+    help="further indexes, separated by commas. The newest version of all of them is taken: a name of your own that "
     "nobody has taken on PyPI can be taken by others. Runs can read them, also a password in them",
 )
 PIP_PROXY = PACKAGES.url(
-    "MLP_PIP_PROXY", ("http", "https"), help="the proxy by which pip reaches the indexes. Runs can read it"
+    "MLP_PIP_PROXY", ("http", "https"), help="the proxy by which the indexes are reached. Runs can read it"
 )
 PIP_TIMEOUT_S = PACKAGES.integer(
     "MLP_PIP_TIMEOUT_S",
@@ -27,7 +27,7 @@ PIP_TIMEOUT_S = PACKAGES.integer(
     1,
     600,
     unit="s",
-    help="how long an index may take to answer pip. One that does not is asked three times in all; then the "
+    help="how long an index may take to answer. One that does not is asked three times in all; then the "
     "installation fails",
 )
 NOTEBOOK_PACKAGES = PACKAGES.items(
@@ -50,7 +50,7 @@ PACKAGES_CACHE_MIB = PACKAGES.integer(
     4096,
     0,
     unit="MiB",
-    help="the disk space that pip's cache of one user may keep between installations; `0` keeps none",
+    help="the disk space that the cache of one user may keep between installations; `0` keeps none",
 )
 PACKAGES_DAYS = PACKAGES.integer(
     "MLP_PACKAGES_DAYS", 30, 0, 3650, unit="days", help="how long an environment is kept after its last use"

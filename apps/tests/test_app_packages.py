@@ -134,7 +134,7 @@ def test_with_a_named_environment_it_answers_through_the_gateway_and_names_the_p
         return app.state == "error"
 
     until(has_failed)
-    assert "No matching distribution found for colours==20.0" in app.reason
+    assert "there is no version of colours==20.0" in app.reason
 
 
 @pytest.mark.long
@@ -203,7 +203,7 @@ def test_packages_that_cannot_be_installed_leave_it_as_it_is(as_alice, deploy, r
     app = ready(deploy(model_name="shades"))
     assert as_alice.call("put", "users/alice/apps/calc/rollout", {"model_name": "none"}).status_code == 200
     until(lambda: Rollout.objects.filter(app=app, phase="failed").exists())
-    assert "No matching distribution found for colours==30.0" in Rollout.objects.get(app=app).reason
+    assert "there is no version of colours==30.0" in Rollout.objects.get(app=app).reason
     assert infer(app, [1]) == [11]
 
 
@@ -218,5 +218,5 @@ def test_an_application_whose_packages_cannot_be_installed_ends_with_the_reason(
         return app.state == "error"
 
     until(has_failed)
-    assert "No matching distribution found for colours==30.0" in app.reason
+    assert "there is no version of colours==30.0" in app.reason
     assert not app.reserved

@@ -52,7 +52,7 @@ def _examine(job: Job, reason: str) -> dict:
     trace = None if KILLED.search(first_line) else last_exception(text, int(worker[1]) if worker else None)
     diagnosis = {"attempt": job.attempt, **_of_trace(job, trace)}
     shown = "\n".join(filter(None, [trace.cause, trace.short])) if trace else text[-LAST_LINES:]
-    of_packages = shipped_packages.FAILED in first_line  # pip's words are below it; elsewhere the script's own are
+    of_packages = shipped_packages.FAILED in first_line  # the installer's words are below it; elsewhere the script's
     texts = {"exception": shown, "log": text[-SEARCHED:], "reason": str(reason) if of_packages else first_line}
     match = rules.first_match(texts, known.situations(job))
     if match is None:

@@ -28,7 +28,7 @@ class EnvironmentOut(serializers.Serializer):
     size = serializers.IntegerField(help_text="in MiB")
     created = serializers.DateTimeField()
     used = serializers.DateTimeField(allow_null=True, help_text="when a run was last started with it")
-    log = serializers.CharField(allow_blank=True, help_text="pip's last lines while it is being installed")
+    log = serializers.CharField(allow_blank=True, help_text="the installer's last lines while it is being installed")
     used_by = EnvironmentUseOut(many=True)
 
 

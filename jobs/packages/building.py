@@ -34,7 +34,7 @@ from resources.models import Network
 from runners import Mount, RunSpec, RunStatus, owned
 from snapshots import tree
 
-from . import cache, silence, store, text, trust, using
+from . import cache, explaining, silence, store, text, trust, using
 from .store import Environment
 from .using import ENVIRONMENT
 
@@ -44,7 +44,7 @@ PREFIX = "pkg-"
 PROGRAM = Path(__file__).with_name("program")
 INSTALLER, WHEELS, WORKSPACE, HOME = "/opt/mlp-install", "/opt/wheels", "/workspace", "/home.now"
 LOG_LIMIT = 16 << 20
-LOG_READ = 400  # lines of pip's output that say why it has failed
+LOG_READ = 400  # lines of the installer's output that say why it has failed
 KEPT_S = 86400  # how long what is left of a failed installation is kept: its log
 OWNER = Coalesce("environment_version__user", "user")  # in whose folder the environment of a model is
 OWNER_OF_JOB = Case(When(entry__endswith=NOTEBOOK, then=F("user")), default=OWNER)  # as Submission.packages_owner
@@ -65,6 +65,7 @@ class Need:
     """Packages that a user's run needs, and what the run that installs them may use: `cpu` in cores, `ram` in MiB.
 
     `wanted` are lines without inclusions. An installation that failed before `since`, a Unix time, is tried again.
+    What other users have as well, `is_shared`, has no file in common with the cache, which later installations write.
     """
 
     user: User
@@ -75,6 +76,7 @@ class Need:
     network: str
     since: float
     image: str = ""
+    is_shared: bool = False
 
     @property
     def environment(self) -> Environment:
@@ -159,20 +161,19 @@ def settle(environment: Environment, status: RunStatus) -> None:
     """Record the end of an installation and forget its run. One that was stopped or lost leaves no trace, nor does one
     whose environment was removed meanwhile.
     """
+    cache.take_back(environment, environment.base())
     if not environment.is_begun:
         pass
     elif status.succeeded:
         _publish(environment)
     elif status.state == "exited" and not status.reason.startswith(runners.base.STOPPED):
-        silent = silence.of_index(runners.tail(environment.log, LOG_READ))
-        words = Message("its packages could not be installed: %(end)s", end=silent or status.reason)
+        why = explaining.culprit(runners.tail(environment.log, LOG_READ))[1]
+        words = Message("its packages could not be installed: %(end)s", end=why or status.reason)
         environment.note_failure(owned.with_log(words, environment.log))
     elif status.ended and status.started and status.ended - status.started >= settings.PACKAGES_TIMEOUT_S:
         words = Message("the installation of its packages took longer than %(seconds)s s",
                         seconds=settings.PACKAGES_TIMEOUT_S)  # fmt: skip
         environment.note_failure(owned.with_log(words, environment.log))
-    cache.take_back(environment, environment.base())
-    storage.remove(environment.work / cache.NAME)
     if not environment.is_ready:
         storage.remove_tree(environment.work)
     runners.get().forget(environment.run_name)
@@ -202,7 +203,14 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     cache.lend(environment, environment.base())
     mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False), *trust.mounts()]
     work = runner.place(environment.work, WORKSPACE)
-    variables = {**runner.environment(work), "PYTHONUNBUFFERED": "1", "PIP_CACHE_DIR": f"{work}/{cache.NAME}"}
+    tree = runner.place(environment.tree, ENVIRONMENT)
+    variables = {
+        **runner.environment(work),
+        "PYTHONUNBUFFERED": "1",
+        "PIP_CACHE_DIR": f"{tree}/{cache.NAME}",
+        "UV_CACHE_DIR": f"{tree}/{cache.NAME}/uv",
+        "UV_LINK_MODE": "copy" if need.is_shared else "hardlink",
+    }
     variables |= trust.variables(runner, trust.VARIABLES + trust.OF_PIP)
     parts = urlsplit(settings.PIP_INDEX_URL)
     if parts.scheme == "file":
@@ -215,7 +223,7 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
         name=environment.run_name,
         command=[
             runner.python, "-I", f"{runner.place(PROGRAM, INSTALLER)}/install.py",
-            runner.place(environment.tree, ENVIRONMENT), f"{work}/{store.TEXT}",
+            tree, f"{work}/{store.TEXT}",
         ],
         cwd=environment.work,
         environment=variables,
@@ -234,7 +242,9 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
 
 
 def _index() -> dict[str, str]:
-    """Return the variables that tell pip where the indexes are, and how long it waits for them."""
+    """Return the variables that tell pip where the indexes are, and how long it waits for them; `with_uv.py` has uv do
+    the same.
+    """
     further = " ".join(settings.PIP_EXTRA_INDEX_URL)
     given = {"PIP_INDEX_URL": settings.PIP_INDEX_URL, "PIP_EXTRA_INDEX_URL": further, "PIP_PROXY": settings.PIP_PROXY}
     tries = {"PIP_DEFAULT_TIMEOUT": str(settings.PIP_TIMEOUT_S), "PIP_RETRIES": str(silence.TRIES - 1)}

@@ -1,9 +1,13 @@
-"""pip's cache of each user: {root}/run/package-caches/{user's number}/{digest of the Python that it is for}.
+"""The installers' cache of each user: {root}/run/package-caches/{user's number}/{digest of the Python that it is for};
+pip's, and uv's in `uv`.
 
 What is downloaded or built once is not downloaded or built again by the user's next installation. The cache belongs to
-one run at a time: it is moved into the run's folder, so that the run's limit of disk space holds, and moved back when
-the run has ended. A run that starts meanwhile begins with an empty one. Users never share one: what a package's set-up
-writes there is installed later.
+one run at a time: it is moved into the environment's folder, so that the run's limit of disk space holds, and that uv
+can link its files there: a link cannot lead to another mount. It is moved back when the run has ended. A run that
+starts meanwhile begins with an empty one.
+
+Users never share one: what a package's set-up writes there is installed later, and through a link it writes into what
+is installed already. For the same reason an environment that other users have, too, is a copy (`Need.is_shared`).
 """
 
 from __future__ import annotations
@@ -14,18 +18,25 @@ import secrets
 import stat
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from django.conf import settings
 
 from kernel import disk_usage, storage
+from kernel.errors import Refused
 
 from . import store
 from .store import Environment
 
-NAME = ".cache"  # in the folder of a run
-MAX_FILES = 100_000
-KEPT = 0.75  # of the limit, once it is exceeded
+NAME = ".cache"  # in the environment, as in program/install.py
+MAX_FILES = 200_000
+MAX_WALK = 4 * MAX_FILES
+KEPT = 0.75  # of the limits, once one is exceeded
+INDEX = ("uv/wheels-", "uv/simple-", "uv/interpreter-")  # what uv knows of the entries; small, and not used by links
+POINTERS = "uv/wheels-*.rev"  # by which uv finds wheels of a folder, without a look whether their entries are there
+DEPTH = 3  # names of an entry's path, such as uv/archive-v0/2C5TGdb, the files of one wheel: kept or removed as a whole
 
 
 def top() -> Path:
@@ -33,42 +44,71 @@ def top() -> Path:
 
 
 def lend(environment: Environment, base: str) -> None:
-    """Move the cache of the environment's user into the folder of its installation."""
-    place = environment.work / NAME
-    storage.remove(place)
-    with contextlib.suppress(OSError):  # another installation has it, or there is none
-        os.rename(top() / str(environment.number) / base, place)
+    """Move the cache of the environment's user into the folder of its installation.
+
+    Several callers may do so at the same time, so what is there stays: the installation may have begun to use it.
+    """
+    with contextlib.suppress(OSError, Refused):  # another installation has it, or there is none
+        environment.require_tree()
+        os.rename(top() / str(environment.number) / base, environment.tree / NAME)
 
 
 def take_back(environment: Environment, base: str) -> None:
-    """Move the cache back from the folder of an installation that has ended; trimmed to what a user may keep."""
-    place, kept = environment.work / NAME, top() / str(environment.number) / base
-    status = storage.status(environment.work, NAME)
-    if status is None or not stat.S_ISDIR(status.st_mode) or not base or not settings.PACKAGES_CACHE_MIB:
+    """Move the cache back from the folder of an installation that has ended; trimmed to what a user may keep. Where it
+    is not kept it is removed.
+    """
+    place, kept = environment.tree / NAME, top() / str(environment.number) / base
+    try:
+        status = storage.status(environment.work, f"{store.ENV}/{NAME}")
+    except Refused:  # a package's set-up has put a link there
         return
-    if not _trim(place, settings.PACKAGES_CACHE_MIB << 20):
+    if status is None or not stat.S_ISDIR(status.st_mode):
         return
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    os.utime(place)  # the time of its last use
-    with contextlib.suppress(OSError):  # that of another installation is there already
-        os.rename(place, kept)
+    if base and settings.PACKAGES_CACHE_MIB and _trim(place, settings.PACKAGES_CACHE_MIB << 20):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        os.utime(place)  # the time of its last use
+        with contextlib.suppress(OSError):  # that of another installation is there already
+            os.rename(place, kept)
+    storage.remove(place)
+
+
+@dataclass
+class _Entry:
+    """A part of a cache; `used` is the Unix time of its last use: a link to a file changes that of its status."""
+
+    size: int = 0
+    files: int = 0
+    used: float = 0.0
 
 
 def _trim(folder: Path, limit: int) -> bool:
-    """Remove the oldest files where a cache is too large; return whether it is worth keeping. No run uses it."""
-    files = []
-    for path, info in storage.files(folder, every=True):
-        if len(files) == MAX_FILES:
+    """Remove the entries that were not used for longest where a cache is too large; return whether it is worth keeping.
+    No run uses it.
+    """
+    entries: dict[str, _Entry] = {}
+    pointers = []
+    for count, (path, info) in enumerate(storage.files(folder, every=True)):
+        if count == MAX_WALK:
             return False
-        files.append((info.st_mtime, storage.size_on_disk(info), path))
-    total = sum(size for _time, size, _path in files)
-    if total > limit:
-        for _time, size, path in sorted(files):
+        if fnmatch(path, POINTERS):
+            pointers.append(path)
+        entry = entries.setdefault("/".join(path.split("/")[:DEPTH]), _Entry())
+        entry.size += storage.size_on_disk(info)
+        entry.files += 1
+        entry.used = max(entry.used, info.st_ctime)
+    size, files = (sum(getattr(entry, name) for entry in entries.values()) for name in ("size", "files"))
+    if size > limit or files > MAX_FILES:
+        for path in pointers:
             (folder / path).unlink(missing_ok=True)
-            total -= size
-            if total <= limit * KEPT:
+        for path, entry in sorted(entries.items(), key=lambda item: item[1].used):
+            if path.startswith(INDEX):
+                continue
+            place = folder / path
+            storage.remove(place) if place.is_dir() else place.unlink(missing_ok=True)
+            size, files = size - entry.size, files - entry.files
+            if size <= limit * KEPT and files <= MAX_FILES * KEPT:
                 break
-    return bool(files)
+    return 0 < files <= MAX_FILES and size <= limit
 
 
 def sizes() -> dict[int, int]:
@@ -78,7 +118,7 @@ def sizes() -> dict[int, int]:
 
 def lent() -> set[int]:
     """Return the numbers of the users whose cache an installation has now."""
-    return set(_numbers(path.parent.parent.parent for path in store.top().glob(f"*/*/work/{NAME}")))
+    return set(_numbers(path.parents[3] for path in store.top().glob(f"*/*/work/{store.ENV}/{NAME}")))
 
 
 def empty(number: int) -> int:

@@ -19,7 +19,7 @@ from . import store, using
 from .store import Environment
 from .using import Use
 
-TAIL = 12  # lines of pip's output
+TAIL = 12  # lines of the installer's output
 JOBS_LOOKED_AT = 500  # the newest of a user that have packages
 LIVE = (State.CREATING, State.RUNNING)
 STATES = ("building", "ready", "failed")
@@ -27,7 +27,7 @@ STATES = ("building", "ready", "failed")
 
 @dataclass
 class Shown:
-    """An environment as it is shown. `size` in MiB; `log` are pip's last lines while it works."""
+    """An environment as it is shown. `size` in MiB; `log` are the installer's last lines while it works."""
 
     digest: str
     state: str

@@ -8,11 +8,11 @@ from kernel import masking
 
 from .store import Environment
 
-TAIL = 12  # lines of pip's output
+TAIL = 12  # lines of the installer's output
 
 
 def packages_of(job: Job) -> dict | None:
-    """Return the packages of a job: what was asked for and installed, and pip's last lines while it works."""
+    """Return the packages of a job: what was asked for and installed, and the installer's last lines while it works."""
     if not job.needs_packages:
         return None
     packages = {

@@ -1,7 +1,7 @@
 """Requirements as users write them: the lines of a requirements file, and `-r FILE` for one beside the script.
 
-What a line means is pip's matter. Options are refused, since where packages come from is decided by the administrator,
-and so are paths: the installation sees no file of the user's.
+What a line means is the installer's matter. Options are refused, since where packages come from is decided by the
+administrator, and so are paths: the installation sees no file of the user's.
 """
 
 from __future__ import annotations

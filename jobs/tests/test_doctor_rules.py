@@ -133,6 +133,22 @@ class TestRules:
         matches = ((rule.key, rules.of_shipped(rule, 1).search(text)) for rule in SHIPPED)
         assert next(each for each in matches if each[1] is not None) == ("packages_version", {"package": "x==9"})
 
+    @pytest.mark.parametrize(
+        ("said", "found"),
+        [
+            ("Because there is no version of x==9 and you require x==9, we can", ("packages_version", "x==9")),
+            ("Because y was not found in the provided package locations and you", ("packages_unknown", "y")),
+            ("Because x==1 has no wheels with a matching Python ABI tag", ("packages_wheel", "x==1")),
+            ("Because all versions of x depend on y<2 and you require y, we can conclude that your requirements are "
+             "unsatisfiable.", ("packages_conflict", None)),
+        ],
+    )  # fmt: skip
+    def test_the_words_of_uv(self, said, found):
+        text = f"its packages could not be installed: exit code 1\nerror: No solution found\n  cause: {said}"
+        matches = ((rule.key, rules.of_shipped(rule, 1).search(text)) for rule in SHIPPED)
+        key, groups = next(each for each in matches if each[1] is not None)
+        assert (key, groups.get("package")) == found
+
     def test_keys_are_unique(self):
         assert len({rule.key for rule in SHIPPED}) == len(SHIPPED)
 

@@ -10,24 +10,27 @@ from django.conf import settings
 
 import runners
 from jobs.models import EnvironmentVersion, VersionState
-from jobs.packages import store
+from jobs.packages import explaining, store
 from jobs.packages.building import Failed
 from jobs.packages.store import Environment
 from kernel import after_commit
 from kernel.messages import Message
 from runners import owned
 
-from . import explaining, lifecycle, locating, used
+from . import lifecycle, locating, used
 
 log = logging.getLogger(__name__)
 
 CPU, RAM_MIB = 1.0, 2048  # of an installation
 LOOK_AGAIN_MS = 500
 STOP_GRACE_S = 2
-LOOKED_AT, TAIL = 400, 30  # lines of pip's output
+LOOKED_AT, TAIL = 400, 30  # lines of the installer's output
 BY = "runner"
 PATIENCE_S = 600  # how long an installation may fail to start
-FETCHED = re.compile(r"^\s*(?:Collecting|Processing) (\S+)", re.MULTILINE)
+# uv names the large ones when it begins, and all at the end; pip names each before.
+FETCHED = re.compile(
+    r"^\s*(?:Collecting|Processing|Building(?= \S+==)|Downloading(?! \S+\.(?:whl|gz)\b)|\+) ([\w.-]+)", re.MULTILINE
+)
 
 
 def build(pk: int, follow: bool = True) -> None:
@@ -78,14 +81,14 @@ def erase(pk: int, follow: bool = True) -> None:
 
 def _installed_again(version: EnvironmentVersion) -> set[Environment]:
     """Return the environments that have the pins of a version, for any runtime or image, and that nothing needs now."""
-    lines, needed = locating.lines_of(version), used.needed()
-    of_it = {each for each in store.of_user(version.user_id) if each.wanted() == lines}
+    lines, needed = {locating.wanted_of(version), locating.lines_of(version)}, used.needed()
+    of_it = {each for each in store.of_user(version.user_id) if each.wanted() in lines}
     return {each for each in of_it if (each.number, each.digest) not in needed}
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the installation of a version is: `collected` packages, pip's last lines, the seconds so far."""
+    """How far the installation of a version is: `collected` packages, its last lines, the seconds so far."""
 
     collected: int
     log: str

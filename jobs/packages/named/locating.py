@@ -24,9 +24,17 @@ LIVE_JOBS = (State.CREATING, State.RUNNING)
 def lines_of(version: EnvironmentVersion) -> str:
     """Return what is installed of a version: its pins, or before it was ready its requirements.
 
-    The comment gives each version an installation of its own: lines without versions mean what is newest then.
+    The comment gives each version lines of its own: those without versions mean what is newest then.
     """
-    return version.pins or f"# {version.reference}\n{version.requirements}"
+    return version.pins or wanted_of(version)
+
+
+def wanted_of(version: EnvironmentVersion) -> str:
+    """Return what the installation of a version is asked for.
+
+    By the comment it is never an environment of a job of its author, which shares files with the author's cache.
+    """
+    return f"# {version.reference}\n{version.pins or version.requirements}"
 
 
 def environment_for(version: EnvironmentVersion, runtime: str, image: str = "") -> Environment:
@@ -34,7 +42,7 @@ def environment_for(version: EnvironmentVersion, runtime: str, image: str = "") 
     built = Environment(version.user_id, version.packages)
     if version.packages and built.builds_on(runtime, image):
         return built
-    return store.environment_of(version.user_id, lines_of(version), runtime, image)
+    return store.environment_of(version.user_id, wanted_of(version), runtime, image)
 
 
 def ensure(
@@ -44,7 +52,7 @@ def ensure(
 
     Raises Failed; RunnerError, OSError.
     """
-    need = Need(version.user, lines_of(version), runtime, cpu, ram, network, since, image)
+    need = Need(version.user, wanted_of(version), runtime, cpu, ram, network, since, image, is_shared=True)
     ready = environment_for(version, runtime, image)
     if ready.is_ready:
         ready.touch()

@@ -1,7 +1,8 @@
 """Makes an environment and installs packages in it: `python -I install.py FOLDER REQUIREMENTS`. Runs as a run.
 
 The environment sees the packages of the interpreter that makes it, so that torch and the like are there already: an
-environment in an environment does not do that by itself. Standard library only. Exits with pip's code.
+environment in an environment does not do that by itself. uv installs; pip does where there is no uv, and what uv cannot
+do. Standard library only. Exits with the installer's code.
 """
 
 import importlib.metadata
@@ -11,12 +12,15 @@ import shutil
 import subprocess
 import sys
 
+CACHE = ".cache"  # of the installers, in the environment until it is installed: links lead within one mount only
+
 
 def main(folder: str, requirements: str) -> int:
     shown = os.path.basename(folder)
     for name in os.listdir(folder):  # what an interrupted installation has left
         path = os.path.join(folder, name)
-        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+        if name != CACHE:
+            shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
     has_pip = importlib.util.find_spec("pip") is not None
     command = [sys.executable, "-m", "venv", "--system-site-packages", *(["--without-pip"] if has_pip else []), folder]
     if code := subprocess.call(command):
@@ -27,10 +31,9 @@ def main(folder: str, requirements: str) -> int:
     base = [path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"}]
     with open(os.path.join(site, "_platform.pth"), "w") as file:
         file.write("".join(f"{path}\n" for path in base))
-    python = os.path.join(folder, "bin", "python")
-    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
-    options.append("--no-user")  # access(2), by which pip would choose, says under Landlock that nothing is writable
-    code = subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
+    code = with_uv.install(folder, site, base, requirements)
+    if code is None:
+        code = with_pip(os.path.join(folder, "bin", "python"), requirements)
     if code < 0:  # by a signal: of want of memory, perhaps. The run ends by it, too, which gives the reason
         os.kill(os.getpid(), -code)
     if code == 0:
@@ -45,5 +48,14 @@ def main(folder: str, requirements: str) -> int:
     return code
 
 
+def with_pip(python: str, requirements: str) -> int:
+    options = ["--no-input", "--disable-pip-version-check", "--progress-bar", "off", "--no-warn-script-location"]
+    options.append("--no-user")  # access(2), by which pip would choose, says under Landlock that nothing is writable
+    return subprocess.call([python, "-m", "pip", "install", *options, "--requirement", requirements])
+
+
 if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import with_uv
+
     sys.exit(main(*sys.argv[1:]))

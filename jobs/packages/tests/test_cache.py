@@ -1,4 +1,4 @@
-"""An administrator looks at pip's caches and empties them: `manage.py packages cache`."""
+"""An administrator looks at the caches of packages and empties them: `manage.py packages cache`."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_one_that_an_installation_has_is_left_to_it_and_comes_back(alice, settin
     settings.PACKAGES_CACHE_MIB = 64
     fill(alice.pk, 2)
     environment = store.Environment(alice.pk, "1" * 32)
-    environment.work.mkdir(parents=True)
+    environment.tree.mkdir(parents=True)
     cache.lend(environment, BASE)
     assert said(empty=True)[-1] == "alice: in use by an installation, which returns it"
-    assert (environment.work / cache.NAME / "wheels").is_dir()
+    assert (environment.tree / cache.NAME / "wheels").is_dir()
     cache.take_back(environment, BASE)
     assert said(empty=True) == ["alice: 2 MiB", "freed: 2 MiB"]
 

@@ -150,7 +150,11 @@ def lying(folder: Path, kind: str) -> str:
     return f"colours==1.0 --hash=sha256:{'0' * 64}" if kind == "another content" else "colours==1.0"
 
 
-LIES = {"another content": "DO NOT MATCH THE HASHES", "cut off": "is invalid", "another package": "colours"}
+LIES = {
+    "another content": "colours==1.0: the file does not match its checksum",
+    "cut off": "colours==1.0: its file is damaged",
+    "another package": "does not start with the normalized package name: colours",
+}
 
 
 @pytest.mark.parametrize("kind", few(list(LIES), 1))

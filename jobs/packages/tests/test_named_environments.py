@@ -106,7 +106,8 @@ def test_each_change_is_the_next_version_and_says_what_is_in_it(make, as_alice):
     assert first["packages"] == ["colours==1.0", "hues==0.3"]
     assert first["size"] >= 1
     assert first["used_by"] == []
-    assert "Successfully installed colours-1.0 hues-0.3" in first["progress"]["log"]
+    assert {path.stat().st_nlink for path in store.top().rglob("colours.py")} == {1}  # no later installation reaches it
+    assert " + colours==1.0\n + hues==0.3" in first["progress"]["log"]
     assert first["progress"]["collected"] == 2
     second = make("colours")
     assert (second["reference"], second["packages"][0]) == ("paint-cpu@2", "colours==2.0")

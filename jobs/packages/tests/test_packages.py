@@ -133,16 +133,16 @@ def test_a_job_cannot_change_its_environment_where_runs_are_isolated(submit, unt
     until(submit(USES, "second", requirements="colours==1.0"), "finished")
 
 
-def test_a_failed_installation_is_the_reason_with_pips_last_lines(submit, until, as_alice):
+def test_a_failed_installation_is_the_reason_with_its_last_lines(submit, until, as_alice):
     job = until(submit(USES, requirements="colours==9.9"), "error")
-    assert job.reason.startswith("its packages could not be installed: exit code 1\n")
-    assert "No matching distribution found for colours==9.9" in job.reason
+    assert job.reason.startswith("its packages could not be installed: colours==9.9: the index has no such version\n")
+    assert "there is no version of colours==9.9" in job.reason
     assert not job.reserved
     found = as_alice.call("get", f"users/alice/jobs/{job.name}/diagnosis").json()
     assert found["title"] == "There is no such version: colours==9.9", found
     # It is not installed a second time for what waited meanwhile, but it is for a job that is submitted later.
     again = until(submit(USES, "second", requirements="colours==9.9"), "error")
-    assert "No matching distribution" in again.reason
+    assert "there is no version of" in again.reason
 
 
 @pytest.mark.long
@@ -208,7 +208,15 @@ def test_the_index_is_given_to_pip_and_nothing_else(settings, submit):
     assert spec.environment["PIP_EXTRA_INDEX_URL"] == "https://one.test/simple https://two.test/simple"
     assert spec.environment["PIP_PROXY"] == "http://proxy.test:3128"
     assert "MLP_TOKEN" not in spec.environment
+    assert spec.environment["UV_LINK_MODE"] == "hardlink"
     assert (spec.owner, spec.network, spec.cpu, spec.ram_mib) == (job.user_id, job.network_policy, job.cpu, job.ram)
+
+
+def test_what_others_have_too_shares_no_file_with_the_cache(submit):
+    """What a later installation of its author executes could write through a link."""
+    job = submit(USES, requirements="colours==1.0")
+    need = building.Need(job.user, "# paint@1\ncolours\n", "python", 1, 512, "open", 0, is_shared=True)
+    assert building._spec(need.environment, need).environment["UV_LINK_MODE"] == "copy"
 
 
 def slow(wheels, tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py packages cache`: what pip's caches of the users take on the disk; `--empty` removes them.
+"""`manage.py packages cache`: what the installers' caches of the users take on the disk; `--empty` removes them.
 
 Exit code 0: done; 2: there is no such user.
 """
@@ -13,7 +13,7 @@ from kernel import units
 
 
 class Command(BaseCommand):
-    help = "List pip's caches of the users with their sizes; --empty removes them, and says how much that has freed."
+    help = "List the users' caches of packages with their sizes; --empty removes them, and says how much was freed."
 
     def add_arguments(self, parser):
         parser.add_argument("what", choices=["cache"])
