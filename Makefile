@@ -7,7 +7,7 @@
 #   make test   prove the product           make test-long  prove what takes minutes: storms, restores, old releases
 #   make test-fast  run the tests that need no platform, browser or training
 #   make lint   run the quick checks only
-#   make bench  run the benchmarks        make venv       only prepare .venv, to run the platform
+#   make bench  run the benchmarks        make venv       only prepare .runs-venv and .venv, to run the platform
 #   make fuzz   send a platform 100,000 generated requests and look for answers outside the contract
 #   make attack  try to break out of jobs, models and applications, and to get in from outside: docs/testing.md
 #   make mutants  put faults into guarded modules and count those that the tests find: docs/testing.md
@@ -18,7 +18,7 @@
 #   make sbom   list what the platform consists of, as CycloneDX  make audit  look up its known vulnerabilities
 #   make storm   30 minutes of load, kills, a full disk, a jumping clock; compares all that was acknowledged
 #   make scale   reconcile beside a simulated cluster of 100 nodes and 10,000 pods with 11,000 jobs
-#   make lock   write requirements.lock   make venv-dev   prepare .venv with what tests need as well
+#   make lock   write the lock files      make venv-dev   prepare .venv with what tests need as well
 
 PYTHON ?= python3
 VENV := .venv/bin
@@ -100,12 +100,12 @@ mlflow: venv-dev
 mlflow-tests: venv-dev
 	@exec $(VENV)/python bench/mlflow_tests.py $(SOURCE) $(if $(RELEASE),--release $(RELEASE))
 
-# Large packages that nothing else needs, in an environment of their own that shares PyTorch with .venv.
+# Large packages that nothing else needs, in an environment of their own that shares PyTorch with .runs-venv.
 frameworks: export MLP_ROOT := $(CURDIR)/test-artifacts/root
 frameworks: export MLP_FRAMEWORKS := $(CURDIR)/.venv-frameworks/bin/python
 frameworks: venv-dev
-	@test -x $(MLP_FRAMEWORKS) || $(VENV)/python -m venv .venv-frameworks
-	@shared=$$($(VENV)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	@test -x $(MLP_FRAMEWORKS) || .runs-venv/bin/python -m venv .venv-frameworks
+	@shared=$$(.runs-venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	echo "$$shared" >$$($(MLP_FRAMEWORKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	@$(MLP_FRAMEWORKS) -m pip install -q -r requirements-frameworks.txt
 	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py tracking/mlflow/tests/test_snippets.py \
@@ -119,7 +119,7 @@ audit: venv-dev
 
 # docs/dependencies.md says which updates are taken when.
 outdated: venv-dev
-	@exec $(VENV)/python -m pip list --outdated --disable-pip-version-check
+	@for venv in .runs-venv .venv; do echo $$venv:; $$venv/bin/python -m pip list --outdated --local --disable-pip-version-check; done
 
 # MINUTES=10 for a shorter one, SEED=5 to repeat one.
 storm: export PYTHONDONTWRITEBYTECODE :=
@@ -127,17 +127,20 @@ storm: venv-dev
 	@exec $(VENV)/python -m tools.storm
 
 # PyTorch is left out: it has other files, and other hashes, for each build. UPGRADE=1 takes the newest versions of what
-# requirements.txt does not pin; without it the lock file's own stay where they fit.
+# the requirements do not pin; without it the lock files' own stay where they fit. What is in both has one version.
 EXTRAS := requirements-kafka.txt requirements-ldap.txt requirements-opensearch.txt requirements-s3.txt
+COMPILE = $(or $(shell command -v uv),.runs-venv/bin/uv) pip compile - --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-header --no-annotate $(if $(UPGRADE),--upgrade)
 lock: venv
-	@grep -hv '^torch==' requirements.txt $(EXTRAS) | $(or $(shell command -v uv),$(VENV)/uv) pip compile - --quiet --universal \
-	--python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate $(if $(UPGRADE),--upgrade) \
-	--output-file requirements.lock
-	@sed -i -e '1i # Every package that the platform runs with, except PyTorch, with the hashes of its files. Written by `make lock`.' \
-	-e '1i # Install PyTorch in the build that fits the machine first, then: pip install --require-hashes -r requirements.lock' \
-	requirements.lock
+	@grep -hv '^torch==' requirements.txt $(EXTRAS) | $(COMPILE) --output-file requirements.lock
+	@grep -hv '^torch==' requirements-runs.txt | $(COMPILE) --constraint requirements.lock --output-file requirements-runs.lock
+	@for file in requirements.lock requirements-runs.lock; do \
+	case $$file in *-runs*) who='runs have' ;; *) who='the platform runs with' ;; esac; sed -i \
+	-e "1i # Every package that $$who, except PyTorch, with the hashes of its files. Written by \`make lock\`." \
+	-e "1i # Install PyTorch in the build that fits the machine first, then: pip install --require-hashes -r $$file" \
+	$$file; done
 
-# Checked each time, since the age of no file shows that the Python below .venv was upgraded.
+# Checked each time, since the age of no file shows that the Python below .venv was upgraded. .venv builds on .runs-venv.
 venv:
 	@$(VENV)/python tools/ready.py 2>/dev/null || $(PYTHON) tools/bootstrap.py
 

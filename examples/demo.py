@@ -234,7 +234,11 @@ def walk(platform: Platform, epochs: int, slow: float, steps: int) -> None:
         ram_before = platform.must("GET", "tenants/default")["ram_inuse"]
 
         step(2, "create the dataset `digits` and upload it with the data client, through nginx")
-        making = [sys.executable, str(HERE / "digits" / "make_dataset.py"), str(folder / "digits")]
+        making = [
+            os.environ.get("MLP_RUN_PYTHON") or sys.executable,
+            str(HERE / "digits" / "make_dataset.py"),
+            str(folder / "digits"),
+        ]
         subprocess.run(making, check=True)
         client(platform, username, folder, "upload", str(folder / "digits"), "--name", "digits")
         client(platform, username, folder, "script", "put", str(HERE / "digits" / "train.py"), "train.py")

@@ -35,9 +35,13 @@ def without(extra: str, module: str) -> str:
     """Return how the packages of an extra are installed where its module is missing, "" where it is there."""
     if importlib.util.find_spec(module) is not None:
         return ""
+    return f"packages that are not installed; run: {sys.executable} -m pip install {packages_of(extra)}"
+
+
+def packages_of(extra: str) -> str:
+    """Return the arguments by which pip installs the packages of an extra."""
     file = ROOT / f"requirements-{extra}.txt"  # of a checkout; an installed package knows its extras by name
-    what = f"-r {file}" if file.exists() else f"'mlp-platform[{extra}]'"
-    return f"packages that are not installed; run: {sys.executable} -m pip install {what}"
+    return f"-r {file}" if file.exists() else f"'mlp-platform[{extra}]'"
 
 
 def require(setting: str, extra: str, module: str) -> None:
@@ -103,6 +107,13 @@ class Section:
     def text(self, name: str, default: str = "", *, help: str, shown: str = "", unit: str = "") -> str:
         self.settings[name] = Setting(name, shown or default, unit, help)
         return env(name, default)
+
+    def program(self, name: str, default: str, *, help: str, shown: str = "") -> str:
+        """Return the absolute path of a program that this user may execute."""
+        value = self.text(name, default, help=help, shown=shown)
+        if not (os.path.isabs(value) and os.path.isfile(value) and os.access(value, os.X_OK)):
+            raise ImproperlyConfigured(f"{name} must be the absolute path of a program, not {value!r}")
+        return value
 
     def secret(self, name: str, *, help: str) -> Secret:
         """Return a text that is never shown."""
@@ -194,6 +205,14 @@ def default_root(base: Path) -> Path:
         raise ImproperlyConfigured(
             f"The user id {os.geteuid()} has no home on this machine: set MLP_ROOT, the folder for the data."
         ) from None
+
+
+def default_run_python(base: Path) -> str:
+    """Return the interpreter of runs unless MLP_RUN_PYTHON says otherwise: that of `.runs-venv` beside the code below
+    `base`, which `make venv` makes, else the platform's own.
+    """
+    python = base / ".runs-venv" / "bin" / "python"
+    return str(python) if python.exists() else sys.executable
 
 
 def usable(root: Path) -> None:

@@ -32,8 +32,9 @@ PIP_TIMEOUT_S = PACKAGES.integer(
 )
 NOTEBOOK_PACKAGES = PACKAGES.items(
     "MLP_NOTEBOOK_PACKAGES",
-    default="nbclient>=0.10,ipykernel>=6.29",
-    help="what executes the notebook of a job: requirements without commas in them, separated by commas",
+    default="papermill>=2.6,ipykernel>=6.29",
+    help="what executes the notebook of a job, papermill and a kernel: requirements without commas in them, separated "
+    "by commas",
 )
 PACKAGES_MIB = PACKAGES.integer(
     "MLP_PACKAGES_MIB", 20480, 64, unit="MiB", help="the disk space of the packages of one job"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from kernel.environment import Section
+from kernel.environment import ROOT, Section, default_run_python
 from mlp import limit_settings
 
 RUNS = Section("Datasets, jobs, models, applications")
 MLP_RUNNER = RUNS.text(
     "MLP_RUNNER", "local",
     help="`local`: runs are processes of this machine; `kubernetes`: a cluster's Jobs ([kubernetes.md](kubernetes.md))",
+)  # fmt: skip
+RUN_PYTHON = RUNS.program(
+    "MLP_RUN_PYTHON", default_run_python(ROOT), shown="`.runs-venv/bin/python` in a checkout, else the platform's own",
+    help="the Python interpreter of runs on one machine, 3.11 or newer, with the packages of `requirements-runs.txt` "
+    "([jobs.md](jobs.md#the-python-of-runs))",
 )  # fmt: skip
 MLP_CONFINEMENT = RUNS.text(
     "MLP_CONFINEMENT", "auto",

@@ -11,7 +11,6 @@ import posixpath
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 
 from django.db.models import Q
@@ -29,6 +28,7 @@ from jobs.packages.using import Use
 from kernel import storage
 from kernel.errors import Refused
 from resources.models import Tenant
+from runners import interpreter
 
 from .choosing import MODULES
 from .models import Model, State
@@ -192,7 +192,7 @@ def _is_left_out(line: str, of_mlflow: bool) -> bool:
 
 
 def _is_missing(line: str, of_mlflow: bool) -> bool:
-    """Return whether a line asks for what the platform's Python does not have. Of MLflow's only packages count, neither
+    """Return whether a line asks for what the Python of runs does not have. Of MLflow's only packages count, neither
     versions nor options: its models were loaded without them before.
     """
     requirement = _parsed(line)
@@ -200,16 +200,15 @@ def _is_missing(line: str, of_mlflow: bool) -> bool:
         return not of_mlflow
     if not _holds(requirement):
         return False
-    try:
-        version = metadata.version(requirement.name)
-    except metadata.PackageNotFoundError:
+    version = interpreter.of_runs().version_of(requirement.name)
+    if version is None:
         return True
     return not of_mlflow and (bool(requirement.url) or not requirement.specifier.contains(version, prereleases=True))
 
 
 def _holds(requirement: Requirement) -> bool:
     try:
-        return requirement.marker is None or requirement.marker.evaluate()
+        return requirement.marker is None or requirement.marker.evaluate(interpreter.of_runs().marks)
     except UndefinedComparison:  # pip says what is wrong with it
         return True
 

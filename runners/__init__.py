@@ -15,7 +15,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from . import confine, networks
+from . import confine, interpreter, networks
 from .base import NETWORK_WORDS, STOPPED, Mount, Runner, RunSpec, RunStatus, log_of_worker, narrowest
 from .errors import NoGpus, RunnerError
 from .local import LocalRunner, tail
@@ -42,11 +42,13 @@ _making = threading.Lock()
 
 
 @cache
-def _runner(kind: str, root: Path) -> Runner:
+def _runner(kind: str, root: Path, python: str) -> Runner:
     if kind == "local":
+        interpreter.of(python).require_usable()
+        decided = confine.decide(settings.MLP_CONFINEMENT, python)
         return LocalRunner(
             root / "run" / "runs",
-            replace(networks.chosen(confine.decide(settings.MLP_CONFINEMENT)), shm=settings.LANDLOCK_SHM),
+            replace(networks.chosen(decided), shm=settings.LANDLOCK_SHM),
             disk_mib=settings.JOB_DISK_MIB,
             reserve_mib=settings.DISK_RESERVE_MIB,
             endpoints=networks.endpoints(),
@@ -62,4 +64,4 @@ def _runner(kind: str, root: Path) -> Runner:
 def get() -> Runner:
     """Return the runner of this platform; one object for the same settings, for all threads."""
     with _making:
-        return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT))
+        return _runner(settings.MLP_RUNNER, Path(settings.MLP_ROOT), settings.RUN_PYTHON)

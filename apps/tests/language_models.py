@@ -7,9 +7,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
+
+from django.conf import settings
 
 from apps.launching import SERVING
 from mlp.tests.patience import LIMIT_S
@@ -23,13 +24,13 @@ SCRIPTED = Path(__file__).with_name("scripted_engine.py")
 
 
 @contextlib.contextmanager
-def chatting(folder: Path, *, python: str = sys.executable, program: Path = CHAT, name: str = "lm", **variables: str):
+def chatting(folder: Path, *, python: str = "", program: Path = CHAT, name: str = "lm", **variables: str):
     """Yield the address of the server of a language model; it must stop when asked to at the end."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [python, "-u", str(program), "--model", str(folder), "--name", name, "--also", "older"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command = [python or settings.RUN_PYTHON, "-u", str(program), "--model", str(folder), "--name", name]
+    command += ["--also", "older", "--host", "127.0.0.1", "--port", str(port)]
     plain = {"MLP_LOADING": str(PROGRAM), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SERVING": str(SERVING)}
     log = folder / "server.log"
     with log.open("wb") as file:

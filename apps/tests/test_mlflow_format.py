@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from django.conf import settings
 
 from apps.tests.test_serving import serving
 from mlp.tests.patience import LIMIT_S
@@ -141,7 +142,7 @@ def folders(tmp_path_factory) -> Path:
 
 
 def loaded(folders: Path) -> dict[str, tuple]:
-    command = [sys.executable, "-c", LOADER, str(folders), str(PROGRAM.parent)]
+    command = [settings.RUN_PYTHON, "-c", LOADER, str(folders), str(PROGRAM.parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ONE_THREAD)
     assert done.returncode == 0, done.stderr[-2000:]
     return {name: (kind, inputs, shapes) for name, kind, inputs, shapes in map(json.loads, done.stdout.splitlines())}
@@ -169,7 +170,7 @@ def test_models_of_scikit_learn_load_without_mlflow(folders):
 def test_what_does_not_load_is_said(tmp_path, text, problem):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "MLmodel").write_text(text)
-    command = [sys.executable, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
+    command = [settings.RUN_PYTHON, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert problem in done.stdout

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 import requests
+from django.conf import settings
 
 from apps.launching import SERVING
 from kernel.tests.nats_tools import until
@@ -46,7 +47,7 @@ def serving(folder: Path, name: str = "double"):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-u", str(SERVING / "server.py"), "--model", str(folder), "--name", name]
+    command = [settings.RUN_PYTHON, "-u", str(SERVING / "server.py"), "--model", str(folder), "--name", name]
     environment = {**os.environ, "MLP_LOADING": str(PROGRAM), "OMP_NUM_THREADS": "1"}
     command += ["--host", "127.0.0.1", "--port", str(port)]
     with (folder / "log").open("wb") as log:

@@ -8,7 +8,6 @@ beside it. Which Python they ask for is compared.
 
 from __future__ import annotations
 
-import platform
 import posixpath
 import tomllib
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from kernel.errors import Refused
+from runners import interpreter
 
 from . import text, uv_lock
 
@@ -87,15 +87,17 @@ def _locked(lock: dict, project: str, path: str) -> str:
 
 
 def _require_python(table: dict, path: str) -> None:
-    wanted = table.get("requires-python", "")
+    if not (wanted := table.get("requires-python", "")):
+        return
+    version = interpreter.of_runs().release
     try:
-        fits = not wanted or SpecifierSet(wanted).contains(platform.python_version(), prereleases=True)
+        fits = SpecifierSet(wanted).contains(version, prereleases=True)
     except (InvalidSpecifier, TypeError, AttributeError):
         fits = False
     if not fits:
         raise Refused(
             "%(file)s requires Python %(wanted)s; jobs have %(version)s",
-            field=text.FIELD, file=path, wanted=str(wanted)[:50], version=platform.python_version(),
+            field=text.FIELD, file=path, wanted=str(wanted)[:50], version=version,
         )  # fmt: skip
 
 

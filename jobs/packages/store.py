@@ -18,8 +18,6 @@ import hashlib
 import json
 import os
 import stat
-import sys
-import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +28,7 @@ import runners
 from kernel import sanitize, storage
 from kernel.errors import Refused
 from kernel.messages import Message, restored
+from runners import interpreter
 
 VERSION = 1  # of what the digest is made of
 MAX_LIST = 1 << 20  # bytes of the list of what was installed
@@ -174,14 +173,15 @@ def _digest(facts) -> str:
 
 
 def _platform(runtime: str, image: str) -> str | list[str]:
-    """Return the image of the runs, or else what this machine's Python offers: its version and packages, on which the
-    installation builds.
+    """Return the image of the runs, or else what the Python of runs offers on this machine: its version and packages,
+    on which the installation builds.
     """
     if reference := runners.get().facts(runtime, image).get("MLP_IMAGE"):
         return reference
-    site = sysconfig.get_path("purelib")
+    python = interpreter.of_runs()
+    site = python.purelib
     names = sorted(name for name in os.listdir(site) if name.endswith(".dist-info")) if os.path.isdir(site) else []
-    return [sys.version, sys.prefix, *names]
+    return [python.version, python.prefixes[0], *names]
 
 
 def of_user(number: int) -> list[Environment]:

@@ -56,7 +56,7 @@ def uses_of(number: int) -> list[Use]:
 
 
 def python_of(runner: Runner, tree: Path | None) -> str:
-    """Return the interpreter of a run that has the environment in that folder, None for the platform's packages."""
+    """Return the interpreter of a run that has the environment in that folder, None for those that all runs have."""
     return f"{runner.place(tree, ENVIRONMENT)}/bin/python" if tree else runner.python
 
 

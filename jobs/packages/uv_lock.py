@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from kernel.errors import Refused
 from kernel.messages import Message
+from runners import interpreter
 
 VERSION = 1
 HERE = ({"virtual": "."}, {"editable": "."})  # the project itself
@@ -83,7 +84,7 @@ def _chosen(versions: list[dict], dependency: dict) -> dict:
 
 def _holds(marker: str, extra: str = "") -> bool:
     try:
-        return not marker or Marker(marker).evaluate({"extra": extra})
+        return not marker or Marker(marker).evaluate({"extra": extra, **interpreter.of_runs().marks})
     except InvalidMarker as problem:
         raise Malformed from problem
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import later
@@ -37,7 +37,7 @@ def job(tmp_path):
             "MLP_DATASETS": str(tmp_path / "datasets"),
             "MLP_ATTEMPT": str(attempt),
         }
-        command = [sys.executable, str(EXAMPLES / example / "train.py"), *arguments]
+        command = [settings.RUN_PYTHON, str(EXAMPLES / example / "train.py"), *arguments]
         runner.start(RunSpec(name, command, workspace, environment, tmp_path / f"{name}.log", ram_mib=512))
         deadline = time.monotonic() + LIMIT_S
         while (status := runner.poll(name)).state == "running":
@@ -54,7 +54,7 @@ def written(tmp_path_factory):
     """The dataset, as the example's own script writes it."""
     pytest.importorskip("sklearn")
     folder = tmp_path_factory.mktemp("written") / "digits"
-    command = [sys.executable, str(EXAMPLES / "digits" / "make_dataset.py"), str(folder)]
+    command = [settings.RUN_PYTHON, str(EXAMPLES / "digits" / "make_dataset.py"), str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     return folder
 

@@ -20,7 +20,7 @@ def dependencies() -> set[str]:
 
 def requirement_lines() -> list[str]:
     included = re.findall(r"^-r (\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
-    texts = [(ROOT / name).read_text() for name in ("requirements-dev.txt", *included)]
+    texts = [(ROOT / name).read_text() for name in ("requirements-dev.txt", "requirements-runs.txt", *included)]
     return [line for text in texts for line in text.splitlines() if line and not line.startswith(("#", "-r "))]
 
 

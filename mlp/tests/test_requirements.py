@@ -1,4 +1,4 @@
-"""requirements.lock agrees with requirements.txt: the same pins, everything they depend on, a hash for each."""
+"""The lock files agree with the requirements: the same pins, everything they depend on, a hash for each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from packaging.utils import canonicalize_name
 
 from operations.backup.bucket import open_place
 from operations.backup.places import BackupError
+from tools import ready
 
 ROOT = Path(settings.BASE_DIR)
 UNLOCKED = "torch"
 EXTRAS = ("kafka", "ldap", "opensearch", "s3")
-LOCKED = ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS))
+LOCKED = {
+    "requirements.lock": ("requirements.txt", *(f"requirements-{extra}.txt" for extra in EXTRAS)),
+    "requirements-runs.lock": ("requirements-runs.txt",),
+}
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 
@@ -29,40 +33,45 @@ def requirements(name: str) -> list[Requirement]:
     return [Requirement(line) for line in lines if line and not line.startswith(("#", "-r "))]
 
 
-def locked() -> list[tuple[Requirement, str]]:
-    """Return each entry of the lock file with the text of its hashes."""
-    text = re.sub(r"^#.*\n", "", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+def locked(lock: str) -> list[tuple[Requirement, str]]:
+    """Return each entry of a lock file with the text of its hashes."""
+    text = re.sub(r"^#.*\n", "", (ROOT / lock).read_text(), flags=re.MULTILINE)
     entries = re.split(r"\n(?=\S)", text.strip())
     return [(Requirement(entry.split("\\\n", 1)[0]), entry) for entry in entries]
 
 
-def locked_versions() -> dict[str, str]:
+def locked_versions(lock: str) -> dict[str, str]:
     """Return the versions that are installed on this Python, by name."""
-    entries = [entry for entry, _ in locked() if not entry.marker or entry.marker.evaluate()]
+    entries = [entry for entry, _ in locked(lock) if not entry.marker or entry.marker.evaluate()]
     return {canonicalize_name(entry.name): str(entry.specifier) for entry in entries}
 
 
-def test_the_lock_has_the_pins_of_the_requirements():
+@pytest.mark.parametrize("lock", LOCKED)
+def test_the_lock_has_the_pins_of_the_requirements(lock):
     pins = {
         canonicalize_name(requirement.name): str(requirement.specifier)
-        for file in LOCKED
+        for file in LOCKED[lock]
         for requirement in requirements(file)
     }
     pins.pop(UNLOCKED)
-    versions = locked_versions()
+    versions = locked_versions(lock)
     assert {name: versions.get(name) for name in pins} == pins, "run: make lock"
 
 
-def test_every_entry_has_its_hashes():
-    entries = locked()
-    assert len(entries) > 60
+@pytest.mark.parametrize("lock", LOCKED)
+def test_every_entry_has_its_hashes(lock):
+    entries = locked(lock)
+    assert len(entries) > 20
     assert [entry.name for entry, text in entries if not HASH.search(text) or "==" not in str(entry.specifier)] == []
 
 
-def test_the_lock_has_all_dependencies_and_nothing_else():
+@pytest.mark.parametrize("lock", LOCKED)
+def test_the_lock_has_all_dependencies_and_nothing_else(lock):
     """With --require-hashes pip refuses a dependency that the file lacks."""
     reached: dict[str, set[str]] = {}
-    waiting = [requirement for file in LOCKED for requirement in requirements(file) if requirement.name != UNLOCKED]
+    waiting = [
+        requirement for file in LOCKED[lock] for requirement in requirements(file) if requirement.name != UNLOCKED
+    ]
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
@@ -75,12 +84,24 @@ def test_the_lock_has_all_dependencies_and_nothing_else():
             values = [{"extra": extra} for extra in ("", *extras)]
             if not dependency.marker or any(dependency.marker.evaluate(value) for value in values):
                 waiting.append(dependency)
-    assert set(reached) == set(locked_versions()), "run: make lock"
+    assert set(reached) == set(locked_versions(lock)), "run: make lock"
 
 
-def test_the_lock_leaves_out_packages_with_several_builds():
-    assert UNLOCKED not in {entry.name for entry, _ in locked()}
-    assert UNLOCKED in {requirement.name for requirement in requirements("requirements.txt")}
+@pytest.mark.parametrize("lock", LOCKED)
+def test_the_lock_leaves_out_packages_with_several_builds(lock):
+    assert UNLOCKED not in {entry.name for entry, _ in locked(lock)}
+    assert UNLOCKED in {requirement.name for requirement in requirements(LOCKED[lock][0])}
+
+
+def test_what_platform_and_runs_both_have_is_one_version():
+    """It stands on the disk once: the platform sees the packages of runs."""
+    ours, theirs = ({each.name: str(each.specifier) for each in requirements(files[0])} for files in LOCKED.values())
+    assert {"torch", "numpy"} <= set(ours) & set(theirs)
+    assert {name: ours[name] for name in set(ours) & set(theirs)} == {
+        name: theirs[name] for name in set(ours) & set(theirs)
+    }
+    ours, theirs = map(locked_versions, LOCKED)
+    assert {name: (ours[name], theirs[name]) for name in set(ours) & set(theirs) if ours[name] != theirs[name]} == {}
 
 
 @pytest.mark.parametrize(
@@ -106,6 +127,13 @@ def test_a_bucket_for_backups_names_the_command_of_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore", None)
     with pytest.raises(BackupError, match=r"s3://bucket/prefix needs .* -m pip install -r \S+requirements-s3\.txt"):
         open_place("s3://bucket/prefix")
+
+
+def test_runs_have_all_that_their_packages_require():
+    """An installation of the platform must leave them as they are, whichever versions it needs."""
+    done = subprocess.run([settings.RUN_PYTHON, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert not ready.RUNS_VENV.startswith(ready.VENV)
 
 
 def test_development_packages_are_not_in_requirements_txt():

@@ -148,7 +148,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A checkout of what is here, with this `.venv`, whose upstream is one commit ahead."""
+    """A checkout of what is here, with these environments, whose upstream is one commit ahead."""
     if not shutil.which("git") or not (settings.BASE_DIR / ".git").exists():
         pytest.skip("this is no git checkout")
     folder = tmp_path_factory.mktemp("checkouts")
@@ -160,6 +160,7 @@ def checkout(tmp_path_factory):
     git(upstream, "commit", "-q", "-m", "The old version")
     git(folder, "clone", "-q", str(upstream), str(here))
     (here / ".venv").symlink_to(Path(sys.prefix))
+    (here / ".runs-venv").symlink_to(Path(settings.RUN_PYTHON).parents[1])
     (upstream / "NEW").write_text("the new version\n")
     git(upstream, "add", "-A")
     git(upstream, "commit", "-q", "-m", "The new version")

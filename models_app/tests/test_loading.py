@@ -9,6 +9,7 @@ import sys
 
 import onnx
 import pytest
+from django.conf import settings
 
 from models_app.launching import PROGRAM
 
@@ -17,7 +18,7 @@ def test_a_folder_with_several_models_is_refused(tmp_path):
     for name in ("a.pt", "b.onnx"):
         (tmp_path / name).write_bytes(b"")
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(tmp_path), str(tmp_path)], capture_output=True, text=True, check=False
+        [settings.RUN_PYTHON, str(PROGRAM), str(tmp_path), str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "which file is the model? There are a.pt, b.onnx" in done.stdout
@@ -27,7 +28,7 @@ PREDICTOR = "class Predictor:\n    inputs = %s\n    def predict(self, inputs):\n
 
 
 def loaded(folder) -> tuple[int, str]:
-    command = [sys.executable, str(PROGRAM), str(folder), str(folder)]
+    command = [settings.RUN_PYTHON, str(PROGRAM), str(folder), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
 
@@ -82,7 +83,7 @@ def test_onnxruntime_keeps_no_identity_of_the_machine(tmp_path):
         folder.mkdir()
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9), model / "model.onnx")
     environment = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"} | {"HOME": str(home)}
-    command = [sys.executable, str(PROGRAM), str(model), str(work)]
+    command = [settings.RUN_PYTHON, str(PROGRAM), str(model), str(work)]
     subprocess.run(command, env=environment, check=True)
     assert json.loads((work / "inspection.json").read_text())["format"] == "onnx"
     assert not list(home.iterdir())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import cloudpickle
 import pytest
+from django.conf import settings as all_settings
 
 from jobs.packages import store
 from jobs.packages.tests.wheels import wheel
@@ -136,7 +136,7 @@ def test_another_version_than_the_platform_has_is_installed(uploaded, make_model
 def test_without_mlflow_the_error_says_what_to_add(tmp_path, loader):
     (tmp_path / "model").mkdir()
     (tmp_path / "model/MLmodel").write_text(MLMODEL % loader)
-    command = [sys.executable, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
+    command = [all_settings.RUN_PYTHON, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout == (
@@ -150,7 +150,7 @@ def test_a_pickle_of_another_python_that_does_not_load_names_both(tmp_path):
     for name, content in (("model/MLmodel", text), ("model/python_model.pkl", "?"), ("on_path/mlflow.py", STANDIN)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    command = [sys.executable, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
+    command = [all_settings.RUN_PYTHON, str(PROGRAM), str(tmp_path / "model"), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "on_path")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -162,7 +162,7 @@ def test_what_such_a_model_may_return(tmp_path):
     for name, text in (("model/MLmodel", MLMODEL % "mlflow.pyfunc.model"), ("on_path/mlflow.py", STANDIN)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
-    command = [sys.executable, "-c", ANSWERS, str(tmp_path / "model"), str(PROGRAM.parent)]
+    command = [all_settings.RUN_PYTHON, "-c", ANSWERS, str(tmp_path / "model"), str(PROGRAM.parent)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "on_path")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

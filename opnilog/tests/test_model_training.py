@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,7 +67,7 @@ def progress(folder: Path) -> list[dict]:
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("training")
     labelled = [{"log": RARE, "label": "normal"}, {"log": "job 7 took 0.7 s and ended badly", "label": "anomaly"}]
-    command = [sys.executable, "-m", "opnilog.train", *order(folder, [*lines(), *labelled])]
+    command = [settings.RUN_PYTHON, "-m", "opnilog.train", *order(folder, [*lines(), *labelled])]
     command += ["--sessions", str(folder / "sessions.jsonl")]
     (folder / "sessions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in session_lines()))
     done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
@@ -251,7 +250,7 @@ def test_a_single_line_is_enough(tmp_path):
 @pytest.mark.long
 def test_a_killed_training_starts_again(tmp_path):
     endless = order(tmp_path, lines()[:50], least_steps=100_000, most_steps=100_000)  # it is killed before its end
-    command = [sys.executable, "-m", "opnilog.train", *endless]
+    command = [settings.RUN_PYTHON, "-m", "opnilog.train", *endless]
     run = subprocess.Popen(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL)
     while not (tmp_path / "progress.jsonl").exists() or not (tmp_path / "progress.jsonl").read_text():
         assert run.poll() is None
@@ -283,7 +282,7 @@ def test_confidence_decreases_with_the_score_and_equals_opnis_at_the_threshold()
 
 def trained_for_opni(tmp_path, steps: int) -> tuple[dict, Scorer]:
     """Train both networks; return the manifest and the network for Opni's services."""
-    command = [sys.executable, "-m", "opnilog.train", *order(tmp_path, lines(), opni_steps=steps)]
+    command = [settings.RUN_PYTHON, "-m", "opnilog.train", *order(tmp_path, lines(), opni_steps=steps)]
     done = subprocess.run(command, cwd=settings.BASE_DIR, env={"OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "out" / MANIFEST).read_bytes())

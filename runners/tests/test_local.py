@@ -373,7 +373,7 @@ def test_runs_may_read_packages_of_another_environment_but_not_the_platforms_cod
     shared = tmp_path / "lib" / "site-packages"
     shared.mkdir(parents=True)
     monkeypatch.setattr("sys.path", [str(tmp_path), *sys.path, str(shared)])
-    folders = confine.runtime()
+    folders = confine.runtime(sys.executable)
     assert str(shared) in folders
     assert str(tmp_path) not in folders
     assert sys.prefix in folders

@@ -60,7 +60,8 @@ def install(wheel: Path, home: Path) -> Path:
     programs = home / "bin"
     run(sys.executable, "-m", "pip", "--python", programs / "python", "install", "--quiet", "--no-deps", wheel)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    here = [path for path in sys.path if Path(path).name == "site-packages"]  # those of runs are in another folder
+    (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in here))
     for program in Path(sys.executable).parent.iterdir():
         if not (programs / program.name).exists():
             (programs / program.name).symlink_to(program)
@@ -112,7 +113,7 @@ def test_the_wheel_needs_what_the_requirements_name(wheel):
         line.removeprefix("Requires-Dist: ") for line in metadata.splitlines() if line.startswith("Requires-Dist")
     ]
     wanted = pins("requirements.txt")
-    for extra in ("kafka", "ldap", "opensearch", "s3"):
+    for extra in ("kafka", "ldap", "opensearch", "s3", "runs"):
         wanted += [f"{pin}; extra == '{extra}'" for pin in pins(f"requirements-{extra}.txt")]
     assert sorted(needed) == sorted(wanted)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sys
 import time
 from pathlib import Path
 from string import ascii_lowercase
@@ -30,8 +31,8 @@ NAMES = ("lab" + "".join(two) for two in itertools.product(ascii_lowercase, repe
 
 @pytest.fixture(autouse=True)
 def standin(tmp_path, monkeypatch, settings):
-    """Run the stand-in in place of JupyterLab, without packages."""
-    settings.WORKSPACE_PACKAGES = []
+    """Run the stand-in in place of JupyterLab, without packages: with our own Python, which has what it imports."""
+    settings.WORKSPACE_PACKAGES, settings.RUN_PYTHON = [], sys.executable
     program = tmp_path / "program"
     program.mkdir()
     for name in ("furnish.py", "sshd.py"):

@@ -1,15 +1,15 @@
-"""Executes a notebook from top to bottom: `python execute.py NOTEBOOK OUTPUT FAILURE PARAMETERS`. Runs as a job.
+"""Executes a notebook from top to bottom by papermill: `python execute.py NOTEBOOK OUTPUT FAILURE PARAMETERS`. Runs as
+a job.
 
-PARAMETERS are a JSON object. As with papermill, a cell that sets them follows the one tagged "parameters". What cells
-print goes to the log at once. OUTPUT, the executed notebook, is written after each cell, in one step: a run that is
-killed leaves all that was executed. Where a cell fails, FAILURE says which, as `{"cell": …, "error": …}`.
+PARAMETERS are a JSON object; papermill adds the cell that sets them. What cells print goes to the log at once. OUTPUT,
+the executed notebook, is written after each cell, in one step: a run that is killed leaves all that was executed. Where
+a cell fails, FAILURE says which, as `{"cell": …, "error": …}`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import re
 import secrets
@@ -18,22 +18,26 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
-import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, DeadKernelError
+try:
+    import nbformat
+    from nbclient.exceptions import DeadKernelError
+    from papermill.clientwrap import PapermillNotebookClient
+    from papermill.engines import NotebookExecutionManager
+    from papermill.iorw import LocalHandler, load_notebook_node, papermill_io
+    from papermill.parameterize import parameterize_notebook
+except ModuleNotFoundError as problem:
+    sys.exit(f"{problem.name} is not installed: MLP_NOTEBOOK_PACKAGES must name papermill and ipykernel")
 
-TAG, INJECTED = "parameters", "injected-parameters"
 STREAM_CHARS = 1 << 20  # of what a cell prints, in the notebook; the log has all of it
 CUT = "\n… the rest is in the log\n"
-SAVE_EVERY_S = 30  # while a cell computes
+KERNEL, LANGUAGE = "python3", "python"
 START_S = 300
 LAST_BYTES = 4096
 DIED = "the kernel ended"
 STOPPED = 128 + signal.SIGTERM
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-ENDED_WELL = ("", "0", "None")  # what sys.exit() is given in a cell that ends the notebook
+LEFT = {("SystemExit", value) for value in ("", "0", "None")}  # sys.exit() in a cell ends the notebook as finished
 
 
 def read(path: str):
@@ -63,91 +67,68 @@ def read(path: str):
     return nbformat.from_dict(data)
 
 
-def inject(notebook, parameters: dict) -> None:
-    """Add the cell that sets the parameters; one of an earlier execution is replaced."""
-    if not parameters:
-        return
-    lines = ["# Parameters", *(f"{name} = {literal(value)}" for name, value in parameters.items())]
-    cell = nbformat.v4.new_code_cell("\n".join(lines), metadata={"tags": [INJECTED]})
-    tags = [each.metadata.get("tags") or [] for each in notebook.cells]
-    for at, names in enumerate(tags):
-        if INJECTED in names:
-            notebook.cells[at] = cell
+class InOneStep(LocalHandler):
+    """Writes a notebook in one step, unlike papermill's own. Text that is no Unicode, which cells can print, is
+    replaced.
+    """
+
+    writing = False
+
+    def write(self, buf, path):
+        if self.writing:  # a signal has come meanwhile
             return
-    at = next((at for at, names in enumerate(tags) if TAG in names), -1)
-    if at < 0:
-        print("No cell is tagged parameters: they are set before the first cell.", flush=True)
-    notebook.cells.insert(at + 1, cell)
-
-
-def literal(value) -> str:
-    """Return the value as Python writes it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
-    return repr(value)
-
-
-class Execution(NotebookClient):
-    """Executes cells, prints what they print, and saves the notebook."""
-
-    output_path = ""
-    saved, saving = 0.0, False
-    printed = 0  # characters in the notebook, by the present cell
-
-    def save(self) -> None:
-        """Write the notebook in one step. Text that is no Unicode, which cells can print, is replaced."""
-        if self.saving:  # a signal has come meanwhile
-            return
-        self.saving = True
-        draft = f"{self.output_path}.part"
+        self.writing = True
+        draft = f"{path}.part"
         with open(draft, "wb") as file:
-            file.write(nbformat.writes(self.nb).encode("utf-8", "replace"))
-        os.replace(draft, self.output_path)
-        self.saved, self.saving = time.monotonic(), False
+            file.write(buf.encode("utf-8", "replace"))
+        os.replace(draft, path)
+        self.writing = False
 
-    def run_cells(self) -> dict | None:
-        """Execute the cells; return what FAILURE gets, None after the last one."""
-        self.reset_execution_trackers()
-        ends = LastWords()
-        # What the kernel's descriptors get arrives as output of the cell, too.
-        how = {"env": environment(self.nb), "cwd": os.getcwd(), "stdout": subprocess.DEVNULL, "stderr": ends.writer}
-        with self.setup_kernel(**how):
-            for index, cell in enumerate(self.nb.cells):
-                self.printed = 0
-                try:
-                    self.execute_cell(cell, index)
-                except CellExecutionError as problem:
-                    if problem.ename == "SystemExit" and problem.evalue in ENDED_WELL:
-                        return None
-                    return {"cell": index + 1, "error": said(problem.ename, problem.evalue)}
-                except DeadKernelError:
-                    print(ends.text(), DIED, sep="\n", file=sys.stderr, flush=True)
-                    return {"cell": index + 1, "error": DIED}
-                finally:
-                    self.save()
-        return None
+
+class Progress(NotebookExecutionManager):
+    """Saves the notebook around each cell and meanwhile, as papermill does; keeps which cell has failed, and why."""
+
+    index, failed = 0, None
+
+    def cell_start(self, cell, cell_index=None, **more):
+        self.index = cell_index
+        super().cell_start(cell, cell_index, **more)
+
+    def cell_exception(self, cell, cell_index=None, exception=None, **more):
+        if (exception.ename, exception.evalue) not in LEFT:
+            self.failed = {"cell": cell_index + 1, "error": said(exception.ename, exception.evalue)}
+            super().cell_exception(cell, cell_index, **more)
+
+    def died(self):
+        """Record that the kernel has ended in the present cell, which papermill takes for complete."""
+        self.failed = self.failed or {"cell": self.index + 1, "error": DIED}
+        super().cell_exception(self.nb.cells[self.index])
+
+
+class Execution(PapermillNotebookClient):
+    """Executes cells, and prints what they print."""
+
+    printed = (0, 0)  # the present cell, and the characters that it has printed
 
     def process_message(self, msg, cell, cell_index):
-        """Print what a cell prints, and shorten it in the notebook where it is much."""
-        content, kind = msg["content"], msg["msg_type"]
-        if kind == "stream":
-            stream = sys.stderr if content["name"] == "stderr" else sys.stdout
-            stream.write(content["text"])
-            stream.flush()
-            room = STREAM_CHARS - self.printed
-            self.printed += len(content["text"])
-            if room <= 0:
-                return None
-            if self.printed > STREAM_CHARS:
-                content["text"] = content["text"][:room] + CUT
-        elif kind == "execute_result" and "text/plain" in content["data"]:
-            print(content["data"]["text/plain"], flush=True)
-        elif kind == "error" and (content["ename"], content["evalue"]) not in {("SystemExit", e) for e in ENDED_WELL}:
-            print(traceback_of(content), file=sys.stderr, flush=True)
-        result = super().process_message(msg, cell, cell_index)
-        if time.monotonic() - self.saved > SAVE_EVERY_S:
-            self.save()
-        return result
+        """Truncate in the notebook what a cell prints where it is much; papermill has logged it."""
+        output = super().process_message(msg, cell, cell_index)
+        if output and output.output_type == "stream":
+            before = self.printed[1] if self.printed[0] == cell_index else 0
+            self.printed = (cell_index, before + len(output.text))
+            if before >= STREAM_CHARS:
+                cell.outputs.pop()
+            elif self.printed[1] > STREAM_CHARS:
+                output.text = output.text[: STREAM_CHARS - before] + CUT
+        return output
+
+    def log_output_message(self, output):
+        """Log values and exceptions, too."""
+        super().log_output_message(output)
+        if output.output_type == "execute_result" and "text/plain" in output.data:
+            print(output.data["text/plain"], flush=True)
+        elif output.output_type == "error" and (output.ename, output.evalue) not in LEFT:
+            print(traceback_of(output), file=sys.stderr, flush=True)
 
 
 class LastWords:
@@ -201,36 +182,51 @@ def main(notebook: str, output: str, failure: str, parameters: str) -> int:
         stream.reconfigure(errors="backslashreplace")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(failure)
-    nb = read(notebook)
-    inject(nb, json.loads(parameters))
+    papermill_io.register("", InOneStep())
+    nb = load_notebook_node(read(notebook))
+    if values := json.loads(parameters):
+        nb = parameterize_notebook(nb, values, kernel_name=KERNEL, language=LANGUAGE)
+    progress, stopped = Progress(nb, output, progress_bar=False), []
+
+    def stop(number, _frame) -> None:
+        stopped.append(number)
+        progress.save()
+
+    progress.notebook_start()
+    signal.signal(signal.SIGTERM, stop)  # the kernel gets the signal, too, and may end as it likes
     with tempfile.TemporaryDirectory(prefix="kernel-", ignore_cleanup_errors=True) as folder:
-        for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):  # nothing of it is output
-            os.environ[name] = folder
-        os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # a warning of every kernel
-        client = Execution(
-            nb, kernel_name="python3", timeout=None, startup_timeout=START_S, allow_errors=False,
-            resources={}, extra_arguments=["--HistoryManager.enabled=False"],
-        )  # fmt: skip
-        client.output_path = output
-        client.create_kernel_manager()
-        client.km.transport = "ipc"  # not every run may listen on ports
-        client.km.connection_file = os.path.join(folder, "kernel.json")
-        client.save()
-        stopped: list[int] = []
-
-        def stop(number, _frame) -> None:
-            stopped.append(number)
-            client.save()
-
-        signal.signal(signal.SIGTERM, stop)  # the kernel gets the signal, too, and may end as it likes
-        failed = client.run_cells()
-    if failed is None:
+        execute(progress, folder)
+    progress.notebook_complete()
+    if progress.failed is None:
         return 0
     if stopped:
         return STOPPED
     with open(failure, "w", encoding="utf-8", errors="backslashreplace") as file:
-        json.dump({**failed, "error": failed["error"][:2000]}, file)
+        json.dump({**progress.failed, "error": progress.failed["error"][:2000]}, file)
     return 1
+
+
+def execute(progress: Progress, folder: str) -> None:
+    """Execute the cells in a kernel that keeps its own files in that folder."""
+    for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"):  # nothing of it is output
+        os.environ[name] = folder
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # a warning of every kernel
+    client = Execution(
+        progress, kernel_name=KERNEL, timeout=None, startup_timeout=START_S, allow_errors=False,
+        stdout_file=sys.stdout, stderr_file=sys.stderr, resources={},
+        raise_on_iopub_timeout=False,  # a flood of output that is lost ends no training of hours
+        extra_arguments=["--HistoryManager.enabled=False"],
+    )  # fmt: skip
+    client.create_kernel_manager()
+    client.km.transport = "ipc"  # not every run may listen on ports
+    client.km.connection_file = os.path.join(folder, "kernel.json")
+    ends = LastWords()
+    try:
+        # What the kernel's descriptors get arrives as output of the cell, too.
+        client.execute(env=environment(progress.nb), cwd=os.getcwd(), stdout=subprocess.DEVNULL, stderr=ends.writer)
+    except DeadKernelError:
+        print(ends.text(), DIED, sep="\n", file=sys.stderr, flush=True)
+        progress.died()
 
 
 if __name__ == "__main__":

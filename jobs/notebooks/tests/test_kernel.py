@@ -30,6 +30,7 @@ TRAINS = (
 )
 FAILS = ("print('before')", "def f():\n    raise ValueError('boom')\nf()", "print('never')")
 KILLED = ("print('kept')", "import os\nos.kill(os.getppid(), 9)", "print('never')")
+STOPPED = ("print('kept')", "import os\nos.kill(os.getppid(), 15)\nos.kill(os.getpid(), 15)", "print('never')")
 DIES = ("print('kept')", "import os\nos.kill(os.getpid(), 11)")
 LEAVES = ("import sys", "sys.exit(0)", "print('never')")
 
@@ -99,8 +100,13 @@ def test_a_notebook_runs_to_its_end_and_keeps_what_it_has_done_when_it_does_not(
     assert "cell" not in row.reason.splitlines()[0]
     assert ["kept" in each for each in executed("killed")] == [True, False, False]
 
+    row = outcome(tasks, as_alice, home, "stopped", STOPPED)
+    assert (row.state, "cell" in row.reason.splitlines()[0]) == ("error", False)
+    assert ["kept" in each for each in executed("stopped")] == [True, False, False]
+
     row = outcome(tasks, as_alice, home, "dies", DIES)
     assert row.reason.splitlines()[0] == "cell 2: the kernel ended"
+    assert ["kept" in each for each in executed("dies")] == [True, False]
     row = outcome(tasks, as_alice, home, "leaves", LEAVES)
     assert row.state == "finished"
     assert "never" not in log("leaves")

@@ -16,5 +16,5 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Replace this process with the demo, which has options of its own (`demo --help`)."""
-        environment = {**os.environ, "MLP_ROOT": str(settings.MLP_ROOT)}
+        environment = {**os.environ, "MLP_ROOT": str(settings.MLP_ROOT), "MLP_RUN_PYTHON": settings.RUN_PYTHON}
         os.execve(sys.executable, [sys.executable, str(PROGRAM), *argv[2:]], environment)

@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -45,9 +44,9 @@ with_frameworks = pytest.mark.skipif(not FRAMEWORKS, reason="MLP_FRAMEWORKS is n
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory):
-    """Start a platform; its jobs run with its own Python, which has the frameworks where they are given."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the servers' programs
-    platform = Platform(tmp_path_factory.mktemp("connect") / "root", FRAMEWORKS or sys.executable, PATH=path)
+    """Start a platform; its jobs run with the Python that has the frameworks where one is given."""
+    given = {"MLP_RUN_PYTHON": FRAMEWORKS} if FRAMEWORKS else {}
+    platform = Platform(tmp_path_factory.mktemp("connect") / "root", **given)
     platform.start()
     yield platform
     done = platform.call("--down")
