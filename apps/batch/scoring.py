@@ -12,12 +12,14 @@ from pathlib import Path
 
 from django.db import transaction
 
+from accounts import throttle
 from accounts.tenancy import members
 from datasets import lifecycle as datasets
 from datasets import sources
 from datasets.models import Dataset
 from jobs import environment as job_environment
 from jobs import lifecycle as jobs
+from jobs.artifacts import outputs
 from jobs.code import snapshot_code
 from jobs.models import Job
 from kernel import names, storage, trash
@@ -52,6 +54,8 @@ def create(
     """
     names.dataset_name(output, "output")
     _require_ready(model)
+    throttle.count_submission(user.username)
+    outputs.require(user.pk)
     chosen = {"environment": environment or model.environment} if environment or model.environment_version_id else {
         "requirements": packages.pinned(model)
     }  # fmt: skip

@@ -160,6 +160,10 @@ class Migration(migrations.Migration):
             index=models.Index(fields=["app", "request_id"], name="app_feedback_by_id"),
         ),
         migrations.AddIndex(
+            model_name="feedback",
+            index=models.Index(fields=["app", "at"], name="app_feedback_by_age"),
+        ),
+        migrations.AddIndex(
             model_name="record",
             index=models.Index(fields=["app", "-at", "-id"], name="app_record_newest"),
         ),

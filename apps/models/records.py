@@ -107,7 +107,10 @@ class Feedback(models.Model):
         db_table = "app_feedback"
         verbose_name = _("feedback")
         verbose_name_plural = _("feedback")
-        indexes = [models.Index(fields=["app", "request_id"], name="app_feedback_by_id")]
+        indexes = [
+            models.Index(fields=["app", "request_id"], name="app_feedback_by_id"),
+            models.Index(fields=["app", "at"], name="app_feedback_by_age"),
+        ]
 
     def __str__(self) -> str:
         return self.request_id

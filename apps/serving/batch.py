@@ -53,6 +53,8 @@ class Result:
             found = None
         if self.status == 200 and found is not None:
             return found, ""
+        if self.status == 200 and self.body.startswith(b"data: "):
+            return None, "stream: must be false here"
         error = found.get("error") if isinstance(found, dict) else None
         error = error.get("message") if isinstance(error, dict) else error
         return None, str(error or f"the model answered {self.status}")[:MAX_WORDS]

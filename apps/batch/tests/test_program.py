@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import runpy
 import sys
 
 import numpy as np
 import pytest
 
 from apps import launching
+from apps.tests.language_models import SCRIPTED
 from models_app.launching import PROGRAM
 
 ADDER = """
@@ -114,6 +116,24 @@ def test_arrays_and_other_files(score):
     assert [each["output"]["y"] for each in good[:150]] == [4 * row + 1 for row in range(150)]
     assert good[150:] == [{"file": "d.json", "row": 0, "output": {"y": [3, 7]}}]
     assert [each["file"] for each in bad] == ["b.npy", "c.npy", "e.txt"]
+
+
+def test_a_language_model_scores_messages_and_keeps_bad_ones_apart(batch, tmp_path, monkeypatch):
+    monkeypatch.setenv("SERVING", str(launching.SERVING))
+    scripted = runpy.run_path(str(SCRIPTED))
+    application = scripted["chat"].Chat(scripted["ScriptedEngine"](tmp_path), "lm")
+    asked = [{"messages": [{"role": "user", "content": words}]} for words in ("hello", "x" * 500, "fail", "again")]
+    texts = [json.dumps(each) for each in [*asked, {"prompt": "plain", "stream": True}, {"prompt": "plain"}]]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.ndjson").write_text("\n".join(texts))
+    asyncio.run(batch.run(batch.Scorer(application, True), tmp_path / "data", tmp_path / "out", []))
+    good, bad = lines(tmp_path / "out" / "scores"), lines(tmp_path / "out" / "rejected")
+    said = [each["output"]["choices"][0] for each in good]
+    assert [one.get("message", {}).get("content", one.get("text")) for one in said] == ["hello", "again", "plain"]
+    assert [each["row"] for each in bad] == [1, 2, 4]
+    assert "the context of this model has 200 tokens" in bad[0]["error"]
+    assert "out of memory" in bad[1]["error"]
+    assert "stream" in bad[2]["error"]
 
 
 def test_a_killed_job_goes_on_without_doubling_or_missing_rows(score, batch, tmp_path, monkeypatch):

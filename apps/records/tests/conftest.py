@@ -88,8 +88,13 @@ class Process:
         async def receive() -> dict:
             return {"type": "http.request", "body": body}
 
+        self.passed: list[bytes] = []
+        self.seen: list[int] = []
+
         async def send(message: dict) -> None:
-            pass
+            if message["type"] == "http.response.body":
+                self.passed.append(message["body"])
+                self.seen.append(len(self.recorder.spool.waiting))
 
         asyncio.run(self.recorder(scope, receive, send))
         if write:

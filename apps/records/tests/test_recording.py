@@ -136,6 +136,14 @@ def test_a_stream_is_recorded_as_one_answer(ask, listed, record):
     assert listed()[0]["output"]["choices"][0]["message"]["content"] == "***"
 
 
+def test_a_stream_is_passed_on_piece_by_piece_and_recorded_before_its_end(ask, record):
+    record()
+    pieces = [event(delta={"content": word}) for word in "abc"]
+    ask({"messages": []}, pieces, kind="text/event-stream", write=False)
+    assert ask.passed == pieces
+    assert ask.seen == [0, 0, 1]  # feedback may come as soon as the caller has the end
+
+
 def test_a_share_of_the_requests_is_recorded(app, ask, listed, record, monkeypatch):
     record(share=0.25)
     drawn = iter([0.1, 0.3, 0.24, 0.25, 0.9])
