@@ -89,6 +89,11 @@ class Record(models.Model):
     def __str__(self) -> str:
         return self.request_id
 
+    @property
+    def took(self) -> str:
+        """Return its duration for a page."""
+        return f"{self.ms:.1f} ms"
+
 
 class Feedback(models.Model):
     """What a caller has said of the answer to a request. Written only through apps.records."""

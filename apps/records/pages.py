@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from datasets.models import Dataset
 from kernel.errors import Refused
+from kernel.locking import Missing
 from kernel.messages import translate
 from kernel.pages import app_address, attempt, free_name, number_in, page_of, problems_of
 from kernel.registering import lines_of
@@ -82,12 +83,13 @@ def _settings_of(recording) -> dict:
 
 @login_required
 @require_GET
-def record(request, name, number: int):
+def record(request, name, number: str):
     """Show one record: its request, its answer, and what callers said of it."""
     app = _own(request, name)
-    row = Record.objects.filter(app=app, pk=number).first() if number < 1 << 63 else None
-    if row is None:
-        raise Http404
+    try:
+        row = rows.find(app, number)
+    except Missing:
+        raise Http404 from None
     rows.with_feedback([row])
     sides = [
         {"title": title, "kept": getattr(row, f"{side}_kept"), "word": getattr(row, f"get_{side}_kept_display")(),

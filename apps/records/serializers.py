@@ -51,7 +51,7 @@ class RecordingOut(serializers.ModelSerializer):
         fields = ("on", "share", "days", "mask", "record_kib", "most_mib", "stored", "dropped", "reason")
 
 
-class FeedbackOut(serializers.Serializer):
+class RecordFeedbackOut(serializers.Serializer):
     value = serializers.JSONField(help_text="a number, true, false or a text")
     comment = serializers.CharField()
     key = serializers.CharField(help_text="the name of the caller's key; empty for the owner")
@@ -80,7 +80,7 @@ class RecordOut(serializers.Serializer):
     output_kept = serializers.ChoiceField(Record.Kept.values, help_text=KEPT)
     output_type = serializers.CharField()
     output_bytes = serializers.IntegerField()
-    feedback = FeedbackOut(many=True)
+    feedback = RecordFeedbackOut(many=True)
 
     def to_representation(self, instance):
         return rows.shown(instance)

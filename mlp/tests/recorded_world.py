@@ -34,7 +34,7 @@ def fill_records(app: Application, words: str) -> None:
     Recording.objects.create(app=app, on=True, dropped=3, problem=words, mask=[words])
     kept = {f"{side}_{what}": value for side in ("input", "output") for what, value in (
         ("kept", "all"), ("type", words[:100]), ("size", 9))}  # fmt: skip
-    number = None if Record.objects.filter(pk=1).exists() else 1  # that of the address in PAGES
+    number = Record.objects.count() + 1  # the first one is in an address of PAGES
     Record.objects.create(
         pk=number, app=app, user=app.user, request_id=words[:64], at=timezone.now(), run_name="app-1-1",
         model_name=words[:50], caller=words[:50], path=words, status=200, ms=1.5, size=400, input=words,
