@@ -73,6 +73,11 @@ def go_on(app: Application, run_name: str) -> None:
     AppRun.objects.filter(app=app, name=run_name, outcome=Outcome.SCALED_IN).update(ended=None, outcome="", reason="")
 
 
+def hold(app: Application) -> None:
+    """Lock the runs of a locked application that is to be deleted, before what is counted by them."""
+    list(AppRun.objects.filter(app=app).order_by("pk").select_for_update().values_list("pk"))
+
+
 def latest(app: Application) -> list[AppRun]:
     """Return the runs that are kept, newest first."""
     rows = AppRun.objects.filter(app=app).order_by("-id")

@@ -24,7 +24,7 @@ from kernel import after_commit, disk, healing, sanitize, storage, stored
 from kernel.messages import Message
 
 from .. import keys, launching, slots
-from ..models import AppKey, AppRun, Record, Recording
+from ..models import AppKey, AppRun, Record, Recording, State
 from . import plan
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,8 @@ def collect_app(app_id: int) -> None:
 
 
 def _recording():
-    return AppRun.objects.filter(records__isnull=False).select_related("app__user", "app__tenant")
+    runs = AppRun.objects.filter(records__isnull=False).exclude(app__state=State.DELETING)
+    return runs.select_related("app__user", "app__tenant")
 
 
 def collect_run(run: AppRun) -> None:

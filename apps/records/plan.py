@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import re
 
-from django.db import transaction
-
 from accounts import notices
 from kernel import after_commit
 from kernel.errors import Refused
@@ -22,6 +20,7 @@ from resources.models import Tenant
 from ..models import Application, AppRun, Recording
 
 HEADER = "X-App-Record"
+SET = ("share", "days", "mask", "record_kib", "most_mib")
 MAX_DAYS, MAX_KIB, MAX_MIB = 365, 64, 10_240
 MAX_MASKS, MAX_MASK, MAX_MASKS_BYTES = 30, 100, 1000
 FIELD = re.compile(r"[^\x00-\x1f$.\[\]'\"][^\x00-\x1f.\[\]'\"]*")
@@ -48,10 +47,10 @@ def set_recording(
             setattr(row, field, value)
         if on:
             _require_allowed(app.tenant, row, days)
-        row.on = on
-        row.save()
-        if on:
+            # The runs first, as collecting.py locks them.
             AppRun.objects.filter(app=app, ended=None, records__isnull=True).update(records={})
+        row.on = on
+        row.save(update_fields=None if row.pk is None else ["on", *SET])  # what is counted may change meanwhile
         reason = Message("requests are no longer recorded")
         if on:
             reason = Message("%(percent)s %% of the requests are recorded, for %(days)s days",
@@ -107,13 +106,3 @@ def kept_days(row: Recording) -> int:
 def of(app: Application) -> Recording:
     """Return how an application is recorded; a row that is not stored where that was never set."""
     return Recording.objects.filter(app=app).first() or Recording(app=app)
-
-
-@transaction.atomic
-def note_lost(app_id: int, count: int, problem: Message | str) -> None:
-    """Count records that were not stored, with the reason."""
-    row = Recording.objects.select_for_update(no_key=True).filter(app=app_id).first()
-    if row is not None:
-        row.dropped += count
-        row.problem = problem or row.problem
-        row.save(update_fields=["dropped", "problem"])
