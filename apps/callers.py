@@ -21,9 +21,9 @@ ANY = "*"
 ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?", re.ASCII)
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 METHODS = "GET, HEAD, POST"
-HEADERS = "Authorization, Content-Encoding, Content-Type, Inference-Header-Content-Length, X-Api-Key"
+HEADERS = "Authorization, Content-Encoding, Content-Type, Inference-Header-Content-Length, X-Api-Key, X-Request-Id"
 ASKED_HEADERS = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
-EXPOSED = "Inference-Header-Content-Length, Retry-After, X-App-Model"
+EXPOSED = "Inference-Header-Content-Length, Retry-After, X-App-Model, X-Request-Id"
 PREFLIGHT_S = 600
 
 

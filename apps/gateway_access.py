@@ -34,6 +34,8 @@ from kernel.errors import Refused
 from . import callers, demand, keys, proof, reported_metrics, request_limits, token_limits
 from .models import Application, State
 from .places import Place, Target, place_of
+from .records import feedback as caller_feedback
+from .records import plan
 
 OWN_SITE = ("", "none", "same-origin", "same-site")
 CSP = "default-src 'none'; style-src 'self'"
@@ -115,6 +117,9 @@ def headers_of(verdict: Verdict, place: Place, target: Target, meta: Mapping[str
         headers["X-App-Model"] = target.model
     if verdict.key is not None:
         headers[keys.ID_HEADER] = keys.opaque_id(verdict.key)
+    if place.record:
+        headers[plan.HEADER] = place.record
+        headers["X-App-Arm"] = place.arm(target)
     if place.body_mib:
         headers["X-App-Body"] = str(callers.most_bytes(place.body_mib))
     if place.answer_s:
@@ -225,18 +230,61 @@ def metric(request: HttpRequest) -> HttpResponse:
     return JsonResponse(body, status=status, headers=headers)
 
 
-def _report(request: HttpRequest) -> tuple[int, dict, dict[str, str]]:
-    """Return status, body and headers of the answer to a report."""
+@for_nginx
+def feedback(request: HttpRequest) -> HttpResponse:
+    """Store what a caller says of an answer, `{"id": "…", "value": 1, "comment": "…"}`. It counts in the caller's
+    requests a minute.
+    """
+    status, body, headers = _give_feedback(request)
+    headers |= {"Cache-Control": "no-store", **callers.cors_headers(_origins(request), request.META)}
+    return JsonResponse(body, status=status, headers=headers)
+
+
+Answer = tuple[int, dict, dict[str, str]]  # status, body and headers
+
+
+def _give_feedback(request: HttpRequest) -> Answer:
     verdict = allowed(request)
+    place, refused = verdict.place, _no_report(request, verdict)
+    if place is None or refused is not None:
+        return refused or (404, {}, {})
+    try:
+        given = json.loads(request.body) if request.method == "POST" else None
+    except (ValueError, RecursionError):
+        given = None
+    try:
+        caller_feedback.give(place.app_id, verdict.key, given)
+    except caller_feedback.Unknown as problem:
+        return _said(404, problem.msg)
+    except Refused as problem:
+        return _said(400, problem.msg)
+    return 201, {"stored": True}, {}
+
+
+def _said(status: int, message: str, headers: dict[str, str] | None = None) -> Answer:
+    return status, {"error": str(message), "msg": str(message)}, headers or {}
+
+
+def _no_report(request: HttpRequest, verdict: Verdict) -> Answer | None:
+    """Return why a caller may not report on an application; None where it may."""
     place = verdict.place
     if place is None or (verdict.key is None and not _may(caller(request), place)):
         status, message, _app = judge(request)
         if status == 200:  # of a public application, whose callers anybody is
             status, message = 401, _("A report needs a key of the application, or its owner's token.")
-        return status, {"error": message, "msg": message}, {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+        return _said(status, message, {"WWW-Authenticate": "Bearer"} if status == 401 else {})
     if not verdict.admitted:
         message = _("Too many requests; try again in %(seconds)s s.") % {"seconds": verdict.wait_s}
-        return 429, {"error": message, "msg": message}, {"Retry-After": str(verdict.wait_s)}
+        return _said(429, message, {"Retry-After": str(verdict.wait_s)})
+    return None
+
+
+def _report(request: HttpRequest) -> Answer:
+    """Return the answer to a report."""
+    verdict = allowed(request)
+    place, refused = verdict.place, _no_report(request, verdict)
+    if place is None or refused is not None:
+        return refused or (404, {}, {})
     try:
         given = json.loads(request.body)
         model, value = given.pop("model"), reported_metrics.checked(given.pop("value"))
@@ -245,7 +293,7 @@ def _report(request: HttpRequest) -> tuple[int, dict, dict[str, str]]:
     if request.method != "POST" or given or not isinstance(model, str) or value is None:
         message = _('Send a POST with the model that answered and a number: {"model": "%(model)s", "value": 1}')
         message %= {"model": place.targets[0].model if place.canary and place.targets else "churnv2"}
-        return 400, {"error": message, "msg": message}, {}
+        return _said(400, message)
     return 200, {"counted": _count(place, model, value)}, {}
 
 

@@ -16,6 +16,7 @@ from . import gateway_access
 urlpatterns = [
     path("route", gateway_access.route),
     path("metric", gateway_access.metric),
+    path("feedback", gateway_access.feedback),
     path("preflight", gateway_access.preflight),
     path("refusal", gateway_access.refusal),
 ]

@@ -23,6 +23,7 @@ from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
 from . import lifecycle, packages, proof, replicas, rollouts, sleeping, slots
 from .models import Application, Replica, Rollout, State
+from .records import retention
 
 SERVING = Path(__file__).resolve().parent / "serving"
 SERVING_SEEN, WORK = "/opt/mlp/serving", "/workspace"
@@ -202,6 +203,8 @@ def erase(pk: int, follow: bool = True) -> None:
     if rollout is not None:
         rollouts.abandon(rollout.pk)
     replicas.abandon(app.pk)
+    if not retention.clear(app.pk):
+        return after_commit.enqueue("apps.erase", pk, follow)
     storage.remove_tree(folder(app))
     log_file(app).forget()
     trash.forget_log("apps", app.user.username, app.name)
@@ -236,6 +239,7 @@ def spec_of(app: Application) -> RunSpec:
             "PYTHONDONTWRITEBYTECODE": "1",
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
             "MLP_TRAFFIC": f"{seen}/{traffic_name(app)}",
+            "MLP_RECORDS": f"{seen}/{slots.records_name(app.run_name)}",
             **({"MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}"} if app.model.is_language_model else {}),
             **({"MLP_APP_PUBLIC": "1"} if app.public else {}),
             proof.VARIABLE: proof.secret(app.run_name),

@@ -382,6 +382,7 @@ def forget(pk: int) -> None:
         if app.state == State.DELETING:
             tcc.release(id=request_id(pk), applier=APPLIER)
             keys.hold(app)
+            runs.hold(app)
             app.delete()
             after_commit.changed(app.user.username, "application", app.name)
 

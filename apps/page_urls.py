@@ -8,6 +8,8 @@ from kernel.page_urls import shared
 
 from . import key_pages
 from . import pages as apps
+from .batch import pages as scoring
+from .records import pages as records
 
 urlpatterns = [
     path("apps", apps.applications, name="applications"),
@@ -17,6 +19,12 @@ urlpatterns = [
     path("apps/<str:name>/title", apps.title, name="application_title"),
     path("apps/<str:name>/delete", apps.delete, name="application_delete"),
     path("apps/<str:name>/change", apps.change, name="application_change"),
+    path("apps/<str:name>/score", scoring.of_application, name="score_application"),
+    path("models/<str:name>/score", scoring.of_model, name="score_model"),
+    path("apps/<str:name>/records", records.records, name="application_records"),
+    path("apps/<str:name>/records/change", records.change, name="change_records"),
+    path("apps/<str:name>/records/download", records.download, name="records_file"),
+    path("apps/<str:name>/records/<seg:number>", records.record, name="application_record"),
     path("apps/<str:name>/access", key_pages.access, name="application_access"),
     path("apps/<str:name>/access/change", key_pages.change, name="change_access"),
     path("apps/<str:name>/access/key", key_pages.change_key, name="change_key"),

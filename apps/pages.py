@@ -145,9 +145,9 @@ def _aliases(user) -> list[tuple[str, str]]:
 def _own(request, name: str) -> Application:
     return access.find(
         request,
-        Application.objects.select_related("user", "tenant", "model", "alias__registered", "rollout__model").annotate(
-            key_count=Count("keys")
-        ),
+        Application.objects.select_related(
+            "user", "tenant", "model", "alias__registered", "rollout__model", "recording"
+        ).annotate(key_count=Count("keys")),
         name,
     )
 

@@ -18,12 +18,14 @@ from kernel import sockets
 from . import proof, reported_metrics
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, Replica, Rollout, State
+from .records import plan
 
 MAX_PLACES = 10_000
 REQUEST = "HTTP_X_APP_REQUEST"  # nginx's id of a request, by which it asks once, or again while the request waits
 READ = (
     "user_id", "public", "address_rate", "origins", "body_mib", "answer_s",
     "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep", "canary",
+    "tenant__record_days", "recording__on", "recording__share", "recording__record_kib", "recording__mask",
     "rollout__phase", "rollout__address", "rollout__run_name", "rollout__percent",
     "rollout__step_since",
 )  # fmt: skip
@@ -85,6 +87,7 @@ class Place:
     target: int | None
     asleep: bool
     canary: Canary | None
+    record: str  # how its requests are recorded; empty for not at all
     until: float  # on the monotonic clock
 
     def draw(self, meta: Mapping[str, str]) -> Draw:
@@ -95,6 +98,12 @@ class Place:
             return Draw(random.random())
         digest = hashlib.sha256(f"{self.app_id}:{text}".encode()).digest()
         return Draw(int.from_bytes(digest[:4], "big") / 2**32, bool(value))
+
+    def arm(self, target: Target) -> str:
+        """Return which model a run has while a canary is up: "canary", or "base" for that of all others."""
+        if self.canary is None:
+            return ""
+        return "canary" if target.run_name == self.canary.target.run_name else "base"
 
     def preferred(self, draw: Draw) -> tuple[Target, ...]:
         """Return the runs that a request should go to: the canary, or all others."""
@@ -118,8 +127,8 @@ def place_of(user: str, name: str) -> Place | None:
     if place is not None and now < place.until:
         return place
     _places.pop(key, None)
-    rows = Application.objects.filter(REACHABLE, user__username=user, name=name).select_related("rollout")
-    row = rows.only(*READ).first()
+    rows = Application.objects.filter(REACHABLE, user__username=user, name=name)
+    row = rows.select_related("rollout", "recording", "tenant").only(*READ).first()
     if row is None:
         return None
     canary = _canary(row)
@@ -134,7 +143,7 @@ def place_of(user: str, name: str) -> Place | None:
         _places.clear()
     place = _places[key] = Place(
         row.pk, row.user_id, row.public, row.address_rate, tuple(row.origins), row.body_mib, row.answer_s,
-        targets, balanced, row.target, row.asleep, canary, now + PLACE_REMEMBERED_S,
+        targets, balanced, row.target, row.asleep, canary, plan.header(row), now + PLACE_REMEMBERED_S,
     )  # fmt: skip
     return place
 

@@ -14,6 +14,7 @@ from runners import owned
 
 from . import key_tokens, keys, launching, queueing, request_rates, scaling, switching, trash
 from .models import Application, AppRun, Replica, Rollout, State
+from .records import collecting, retention
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
 
@@ -42,6 +43,8 @@ def run() -> None:
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)
     healing.attempt(key_tokens.collect)
+    healing.attempt(collecting.collect)
+    healing.attempt(retention.run, timezone.now())
     healing.attempt(keys.warn, timezone.now())
     healing.attempt(trash.purge, timezone.now())
     for pk, run_name in _stopping().values_list("pk", "run_name"):
@@ -53,7 +56,11 @@ def run() -> None:
 def pending() -> list[QuerySet]:
     """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
     states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
-    return [states, _rollouts(), _stopping(), Replica.objects.all(), AppRun.objects.filter(tokens__isnull=False)]
+    return [states, _rollouts(), _stopping(), Replica.objects.all(), _counting()]
+
+
+def _counting() -> QuerySet:
+    return AppRun.objects.filter(Q(tokens__isnull=False) | Q(records__isnull=False))
 
 
 def _rollouts() -> QuerySet:

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from models_app.models import Model
 
-from .models import Application, AppRun, Replica
+from .models import Application, AppRun, Recording, Replica
 
 Outcome = AppRun.Outcome
 KEPT = 200  # of each application
@@ -45,7 +45,9 @@ class Uptime:
 
 def begin(app: Application, run_name: str, model: Model) -> None:
     """Record that a run was ordered."""
-    values = {"model_name": model.name, "ordered": timezone.now(), "tokens": {} if model.is_language_model else None}
+    values: dict = {"model_name": model.name, "ordered": timezone.now()}
+    values |= {"tokens": {} if model.is_language_model else None}
+    values |= {"records": {} if Recording.objects.filter(app=app, on=True).exists() else None}
     AppRun.objects.get_or_create(app=app, name=run_name, defaults=values)
     oldest = AppRun.objects.filter(app=app).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
     if oldest is not None:  # but those that are there stay: others may come and go beside them
@@ -69,6 +71,11 @@ def end(app: Application, run_name: str, outcome: Outcome, reason: str = "") -> 
 def go_on(app: Application, run_name: str) -> None:
     """Record that a run which was no longer needed has not ended, since it is again."""
     AppRun.objects.filter(app=app, name=run_name, outcome=Outcome.SCALED_IN).update(ended=None, outcome="", reason="")
+
+
+def hold(app: Application) -> None:
+    """Lock the runs of a locked application that is to be deleted, before what is counted by them."""
+    list(AppRun.objects.filter(app=app).order_by("pk").select_for_update().values_list("pk"))
 
 
 def latest(app: Application) -> list[AppRun]:

@@ -1,4 +1,4 @@
-"""Which files each of an application's runs writes: its log and its counts. No two runs have the same."""
+"""Which files each of an application's runs writes: its log, its counts and its records. No two runs have the same."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def log_name(slot: int) -> str:
 def traffic_name(slot: int) -> str:
     """Return the name of the file in which the process counts requests."""
     return ("traffic.json", "traffic-next.json")[slot] if slot < 2 else f"traffic-{slot}.json"
+
+
+def records_name(run_name: str) -> str:
+    """Return the beginning of the names of the files in which a process records requests."""
+    return f"records-{run_name}"
 
 
 def tokens_name(run_name: str) -> str:

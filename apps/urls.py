@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.urls import path
 
 from . import api, approval_api, key_api
+from .batch import api as scoring_api
+from .records import api as records_api
 
 APP = "users/<seg:user>/apps/<seg:name>"
 
@@ -21,6 +23,13 @@ urlpatterns = [
     path(f"{APP}/access", key_api.AppAccess.as_view()),
     path(f"{APP}/keys", key_api.AppKeys.as_view()),
     path(f"{APP}/keys/<seg:key>", key_api.AppKeyDetail.as_view()),
+    path(f"{APP}:score", scoring_api.AppScore.as_view()),
+    path("users/<seg:user>/models/<seg:name>:score", scoring_api.ModelScore.as_view()),
+    path(f"{APP}/recording", records_api.AppRecording.as_view()),
+    path(f"{APP}/records", records_api.AppRecords.as_view()),
+    path(f"{APP}/records:dataset", records_api.AppRecordsDataset.as_view()),
+    path(f"{APP}/records:export", records_api.AppRecordsExport.as_view()),
+    path(f"{APP}/records/<seg:number>", records_api.AppRecord.as_view()),
     path(f"{APP}/replicas", api.AppReplicas.as_view()),
     path(f"{APP}/canary", api.AppCanary.as_view()),
     path(f"{APP}/rollout:share", api.AppShare.as_view()),

@@ -1,15 +1,18 @@
 """Datasets that are made of files which are here already: a job's output, or a folder of `.home` (`Dataset.src`).
 
 The files are copied in the background, in place of an upload; the size is measured first, and reserved as a declared
-one is. A copy that was killed begins again. Apps above register what they say of their kind of source (`apps.py`).
+one is. A copy that was killed begins again. Apps above register what they say of their kind of source (`apps.py`), and
+kinds whose files they write themselves, such as the records of an application.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 from django.utils import timezone
 
@@ -40,16 +43,30 @@ class Source(NamedTuple):
     may_still_write: Callable[[Any, str], bool]
 
 
+class Writer(Protocol):
+    """What writes the files of a dataset to an empty folder. It calls the function with the bytes written so far, about
+    once a MiB; what that raises ends it.
+    """
+
+    def __call__(self, row: Dataset, folder: Path, written: Callable[[int], object]) -> object: ...
+
+
 class _Ended(Exception):
     """The dataset is not being created any more: its owner has cancelled."""
 
 
 _sources: dict[str, Source] = {}
+_writers: dict[str, Writer] = {}
 
 
 def register(kind: str, source: Source) -> None:
     """Add what allows a copy of this kind of source."""
     _sources[kind] = source
+
+
+def register_writer(kind: str, writer: Writer) -> None:
+    """Add what writes the datasets with this kind of source; they are created by its app."""
+    _writers[kind] = writer
 
 
 def create(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Dataset:
@@ -125,10 +142,12 @@ def _copy(pk: int, follow: bool) -> bool:
     row = Dataset.objects.select_related("user").filter(pk=pk, state=State.CREATING).exclude(src="").first()
     if row is None:
         return True
+    if row.src.partition("/")[0] in _writers:
+        return _write(row, _writers[row.src.partition("/")[0]])
     kind, name, _path = copying.parse(row.src)
     if kind in _sources and _sources[kind].may_still_write(row.user, name):
         lifecycle.note_wait(pk, WAITS)
-        if follow:
+        if follow and row.size:  # of a job that has only begun nothing was measured: reconcile asks again
             after_commit.enqueue("datasets.copy", pk, queue="files", delay_ms=AGAIN_MS)
         return False
     target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
@@ -143,12 +162,38 @@ def _copy(pk: int, follow: bool) -> bool:
     except _Ended:
         return True
     except (Refused, disk.DiskFull, OSError) as problem:
-        refused = not isinstance(problem, OSError)
-        reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
-        storage.remove_tree(target)  # of a copy that was killed when it had put its files there
-        lifecycle.fail(pk, reason, by="copy")
+        _fail(row, problem)
         return True
     lifecycle.complete_copy(pk, left_out.reason())
+    return True
+
+
+def _fail(row: Dataset, problem: Refused | disk.DiskFull | OSError) -> None:
+    refused = not isinstance(problem, OSError)
+    reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
+    storage.remove_tree(storage.dataset_dir(row.user.username, row.name))  # of a copy that was killed at its end
+    lifecycle.fail(row.pk, reason, by="copy")
+
+
+def _write(row: Dataset, writer: Writer) -> bool:
+    """Let an app write the files, to a folder beside the dataset's that takes its place at the end."""
+    target = storage.dataset_dir(row.user.username, row.name)
+    side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    try:
+        copying.sweep(target)
+        side.mkdir(mode=0o755, parents=True)
+        writer(row, side, _Progress(row))
+        lifecycle.declare_again(row.pk, storage.tree_size(side))
+        storage.remove_tree(target)
+        side.rename(target)
+    except _Ended:
+        return True
+    except (Refused, disk.DiskFull, OSError) as problem:
+        _fail(row, problem)
+        return True
+    finally:
+        storage.remove_tree(side)
+    lifecycle.complete_copy(row.pk)
     return True
 
 

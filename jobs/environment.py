@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -22,6 +24,23 @@ from .models import Job
 from .notebooks import place as notebooks
 from .packages import trust, using
 from .packages.store import Environment
+
+
+class Extra(NamedTuple):
+    """What the run of a job has beside other jobs' runs: folders, variables, and another runtime."""
+
+    mounts: tuple[Mount, ...]
+    variables: dict[str, str]
+    runtime: str
+
+
+_extras: list[Callable[[Job, Runner], Extra | None]] = []
+
+
+def register(of_run: Callable[[Job, Runner], Extra | None]) -> None:
+    """Let an app above say what the runs of its jobs have beside others; None for jobs that are not its own."""
+    _extras.append(of_run)
+
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"
 FOLDERS = ("ckpt", "log", "metrics")
@@ -91,11 +110,13 @@ def run_spec(job: Job, user) -> RunSpec:
         _write_token(job)
         mounts.append(Mount(token_dir(job), TOKEN))
     mounts += (*trust.mounts(), *(notebooks.mounts() if job.is_notebook else ()))
+    extra = next((each for each in (of_run(job, runner) for of_run in _extras) if each), Extra((), {}, job.runtime))
+    variables = _environment(job, user, runner, workspace, links) | using.variables_of(runner, packages)
     return RunSpec(
         name=job.run_name,
         command=[using.python_of(runner, packages), "-u", *_command(job, runner, code, workspace)],
         cwd=workspace,
-        environment=_environment(job, user, runner, workspace, links) | using.variables_of(runner, packages),
+        environment=variables | extra.variables,
         log=log_path(job),
         cpu=job.cpu,
         gpu=job.gpu,
@@ -105,9 +126,9 @@ def run_spec(job: Job, user) -> RunSpec:
         grace_s=max(settings.JOB_CANCEL_GRACE_S, settings.PREEMPT_GRACE_S if job.preemptible else 0),
         log_limit=settings.JOB_LOG_LIMIT,
         labels={"user": user.username, "job": job.name, "tenant": job.tenant.name},
-        runtime=job.runtime,
+        runtime=extra.runtime,
         image=job.image,
-        mounts=tuple(mounts),
+        mounts=(*mounts, *extra.mounts),
         owner=user.pk,
         disk_mib=settings.JOB_DISK_MIB,
         usage=usage_path(job),

@@ -233,6 +233,7 @@ def delete_model(*, user, name: str, by: str, trashed: datetime | None = None) -
     with locked(Model, user=user, name=name) as model:
         trash.require_since(model, trashed)
         require_no_version(model)
+        require_not_scoring(model)
         _erase(model, by)
     return model
 
@@ -250,6 +251,13 @@ def checked(prefix: str = "") -> list[str | Prefetch]:
         prefix + "rollouts__app",
         prefix + "versions__registered",
     ]
+
+
+def require_not_scoring(model: Model) -> None:
+    """Raise WrongState while a job scores a dataset with the locked model."""
+    scoring = model.scorings.filter(job__state__in=["creating", "running"]).select_related("job").order_by("pk").first()
+    if scoring is not None:
+        raise WrongState("the job %(name)s scores a dataset with this model", name=scoring.job.name)
 
 
 def require_no_version(model: Model) -> None:

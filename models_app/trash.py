@@ -20,6 +20,7 @@ def trash(*, user, name: str, by: str) -> Model:
     """
     with locked(Model, user=user, name=name) as row:
         require_free(row)
+        lifecycle.require_not_scoring(row)
         bin.put(row, by)
     return row
 

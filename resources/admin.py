@@ -32,7 +32,7 @@ from .models import (
     UsageSample,
     UserLimit,
 )
-from .policies import INTERACTIVE, LOGS, RETENTION, ROLLOUTS
+from .policies import INTERACTIVE, LOGS, RECORDS, RETENTION, ROLLOUTS
 from .shown import (
     amount,
     compare,
@@ -51,6 +51,7 @@ from .tenant_forms import (
     LendingForm,
     LogsForm,
     NetworkForm,
+    RecordsForm,
     RetentionForm,
     RolloutsForm,
     TenantForm,
@@ -99,6 +100,7 @@ class TenantAdmin(LifecycleAdmin):
                     ("idle_text", "retention_text"),
                     ("lending_text", "log_model"),
                     ("interactive_text", "approves_rollouts"),
+                    ("record_days",),
                 )
             },
         ),
@@ -121,6 +123,7 @@ class TenantAdmin(LifecycleAdmin):
         "logs": policy(_("Set log policy"), LogsForm, LOGS, "model_training"),
         "interactive": policy(_("Set policy of interactive work"), InteractiveForm, INTERACTIVE, "terminal"),
         "rollouts": policy(_("Set policy of rollouts"), RolloutsForm, ROLLOUTS, "swap_horiz"),
+        "records": policy(_("Set policy of records"), RecordsForm, RECORDS, "receipt_long"),
         "delete": Verb(
             label=_("Delete"),
             run=lambda tenant, *, by: tenants.delete(name=tenant.name, by=by),

@@ -30,7 +30,7 @@ import runners
 from kernel.models import refused
 from kernel.transitions import ConcurrentTransitionMixin
 
-from .policies import InteractivePolicy, LogPolicy, RetentionPolicy, RolloutPolicy
+from .policies import InteractivePolicy, LogPolicy, RecordPolicy, RetentionPolicy, RolloutPolicy
 
 EVERYBODY = "*"
 IDLE_POLICY = ("idle_gpu_minutes", "idle_gpu_percent", "idle_cpu_minutes", "idle_cpu_percent", "idle_grace_minutes")
@@ -87,7 +87,7 @@ class Network(models.TextChoices):
     NONE = "none", _("None")
 
 
-class Tenant(RetentionPolicy, LogPolicy, InteractivePolicy, RolloutPolicy, Amounts):
+class Tenant(RetentionPolicy, LogPolicy, InteractivePolicy, RolloutPolicy, RecordPolicy, Amounts):
     """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
 
     class Source(models.TextChoices):

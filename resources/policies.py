@@ -1,6 +1,7 @@
 """Policies of a tenant: how long what its users keep is kept (resources.retention), whether it has a log model of its
-own (aiops.judging.own_models), what interactive work it allows (workspaces.policy, jobs.attach), and whether the moves
-of applications to another model need an approval (apps.approvals). Columns of Tenant.
+own (aiops.judging.own_models), what interactive work it allows (workspaces.policy, jobs.attach), whether the moves of
+applications to another model need an approval (apps.approvals), and for how long their requests may be recorded
+(apps.records). Columns of Tenant.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ MAX_WORKSPACE_HOURS = 10_000
 RETENTION = ("trash_days", "log_days", "metrics_days", "output_days")
 LOGS = ("log_model",)
 ROLLOUTS = ("approves_rollouts",)
+RECORDS = ("record_days",)
 INTERACTIVE = ("allows_workspaces", "workspace_idle_minutes", "workspace_hours", "allows_attach")
 
 
@@ -57,6 +59,15 @@ class RolloutPolicy(models.Model):
     """Whether one of the tenant's administrators approves each step by which more requests go to another model."""
 
     approves_rollouts = models.BooleanField(_("approves rollouts"), default=False, db_default=False)
+
+    class Meta:
+        abstract = True
+
+
+class RecordPolicy(models.Model):
+    """The most days for which requests to applications may be recorded; 0: not at all, null: any number."""
+
+    record_days = models.PositiveSmallIntegerField(_("days that requests may be recorded"), null=True, blank=True)
 
     class Meta:
         abstract = True

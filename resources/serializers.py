@@ -110,6 +110,10 @@ class CapacityIn(StrictSerializer):
     approves_rollouts = StrictBool(
         required=False, help_text="whether each step of a move to another model needs an administrator's approval"
     )
+    record_days = StrictInt(
+        required=False, allow_null=True, min_value=0, max_value=MAX_DAYS,
+        help_text="the most days for which requests to applications are recorded; 0: not at all, null: any number",
+    )  # fmt: skip
 
 
 class TenantIn(StrictSerializer):
@@ -173,6 +177,9 @@ class TenantOut(serializers.Serializer):
     workspace_hours = serializers.IntegerField(allow_null=True, help_text="null: MLP_WORKSPACE_HOURS")
     allows_attach = serializers.BooleanField()
     approves_rollouts = serializers.BooleanField(help_text="whether moves to another model need an approval")
+    record_days = serializers.IntegerField(
+        allow_null=True, help_text="the most days for which requests to applications are recorded; null: any number"
+    )
 
 
 class LimitIn(StrictSerializer):

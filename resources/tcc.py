@@ -36,7 +36,7 @@ from .models import (
     UserLimit,
     is_platform_id,
 )
-from .policies import INTERACTIVE, LOGS, RETENTION, ROLLOUTS
+from .policies import INTERACTIVE, LOGS, RECORDS, RETENTION, ROLLOUTS
 from .units import amounts, kinds_of, with_unit, zero
 
 
@@ -195,13 +195,13 @@ def never_fits(tenant: Tenant, owner: str = "", borrows: bool = False, **asked) 
 
 @lending.repeated
 def set_capacity(*, name: str, by: str, network: str | None = None, **capacity) -> Tenant:
-    """Set a tenant's capacity and its policies of network, idle jobs, lending, retention, logs, interactive work and
-    rollouts.
+    """Set a tenant's capacity and its policies of network, idle jobs, lending, retention, logs, interactive work,
+    rollouts and records of requests.
 
     Raises Missing, and Refused below what is in use or lent. What is borrowed against a new policy is returned when
     its jobs have stepped back.
     """
-    policies = (*IDLE_POLICY, *LENDING, *RETENTION, *LOGS, *INTERACTIVE, *ROLLOUTS)
+    policies = (*IDLE_POLICY, *LENDING, *RETENTION, *LOGS, *INTERACTIVE, *ROLLOUTS, *RECORDS)
     policy = {field: capacity.pop(field) for field in policies if field in capacity}
     ledger = lock_ledger(name=name)
     tenant = ledger.tenant

@@ -155,6 +155,16 @@ class RolloutsForm(forms.Form):
     )  # fmt: skip
 
 
+class RecordsForm(forms.Form):
+    """For how long requests to applications may be recorded."""
+
+    record_days = forms.IntegerField(
+        label=_("Keep records of requests for at most (days)"), min_value=0, max_value=MAX_DAYS, required=False,
+        widget=UnfoldAdminIntegerFieldWidget(),
+        help_text=_("Empty for any number of days; 0: applications record no requests"),
+    )  # fmt: skip
+
+
 class AmountsForm(forms.Form):
     """The amounts of a limit, each of which may be left empty: no limit."""
 

@@ -4,6 +4,21 @@ from __future__ import annotations
 
 from .application import PORTS, Application, State
 from .keys import AppKey, AppKeyUse
+from .records import Feedback, Record, Recording
 from .runs import AppRun, Replica, Rollout
+from .scoring import Scoring
 
-__all__ = ["PORTS", "AppKey", "AppKeyUse", "AppRun", "Application", "Replica", "Rollout", "State"]
+__all__ = [
+    "PORTS",
+    "AppKey",
+    "AppKeyUse",
+    "AppRun",
+    "Application",
+    "Feedback",
+    "Record",
+    "Recording",
+    "Replica",
+    "Rollout",
+    "Scoring",
+    "State",
+]

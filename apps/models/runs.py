@@ -21,8 +21,8 @@ CHANGED = refused("the replica has changed meanwhile")
 
 
 class AppRun(models.Model):
-    """A run of an application, with when it was up and how it ended. Written only through apps.runs, and `tokens`
-    through apps.key_tokens.
+    """A run of an application, with when it was up and how it ended. Written only through apps.runs, `tokens`
+    through apps.key_tokens, and `records` through apps.records.
     """
 
     class Outcome(models.TextChoices):
@@ -42,6 +42,8 @@ class AppRun(models.Model):
     reason = ReasonField(_("reason"), blank=True)
     # Of a language model, what has been moved to the keys' days of what its process counts. None: nothing is to come.
     tokens = models.JSONField(null=True, blank=True)
+    # How far the records that its process has written are stored (apps.records). None: nothing is to come.
+    records = models.JSONField(null=True, blank=True)
 
     class Meta:
         db_table = "app_run"
@@ -51,6 +53,7 @@ class AppRun(models.Model):
         indexes = [
             models.Index(fields=["app", "-id"], name="app_run_newest"),
             models.Index(fields=["id"], condition=models.Q(tokens__isnull=False), name="app_run_counting"),
+            models.Index(fields=["id"], condition=models.Q(records__isnull=False), name="app_run_recording"),
         ]
 
     def __str__(self) -> str:

@@ -135,8 +135,7 @@ def csv_rows(body: bytes, names: Container[str]) -> list[list[str]]:
     """
     try:
         text = body.decode("utf-16" if body.startswith(UTF16) else "utf-8-sig")
-        heading = text.lstrip("\r\n").partition("\n")[0]
-        mark = next((mark for mark in ";\t" if "," not in heading and _names(heading, mark, names) > 1), ",")
+        mark = mark_of(text.lstrip("\r\n").partition("\n")[0], names)
         if text.count(mark) + text.count("\n") + text.count("\r") > values.MAX_VALUES:
             raise BadRequest(f"body: too much for a CSV, at most {values.MAX_VALUES} cells; send it as .npy or binary")
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
@@ -150,6 +149,20 @@ def csv_rows(body: bytes, names: Container[str]) -> list[list[str]]:
                 f"the first {len(rows[0])}"
             )
     return rows
+
+
+def mark_of(heading: str, names: Container[str]) -> str:
+    """Return what separates the cells of a CSV with this heading."""
+    return next((mark for mark in ";\t" if "," not in heading and _names(heading, mark, names) > 1), ",")
+
+
+def is_headed(row: list[str], inputs: list[dict]) -> bool:
+    """Return whether the first row of a CSV is a heading for a model with these inputs."""
+    declared = inputs or [ANY]
+    words = [word.strip() for word in row]
+    if any(spec["name"] in words for spec in declared):
+        return True
+    return len(declared) == 1 and _is_heading(words, declared[0]["datatype"])
 
 
 def _names(heading: str, mark: str, names: Container[str]) -> int:

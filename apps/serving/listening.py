@@ -15,6 +15,7 @@ from pathlib import Path
 import uvicorn
 from caller import PlatformOnly, take_secret
 from load import Server
+from recorder import Recorder
 from request_counter import Traffic
 from token_counter import Tokens
 
@@ -57,10 +58,14 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
         application.traffic.begin()
     where = f" on port {given.port}" if listening is None else ""
     print(f"serving {given.name} ({kind}){where}", flush=True)
-    front = PlatformOnly(application, secret)
+    ended, served = [application.tokens.write], application
+    if os.environ.get("MLP_RECORDS"):
+        served = Recorder(application, Path(os.environ["MLP_RECORDS"]))
+        ended.append(served.spool.write)
+    front = PlatformOnly(served, secret)
     config = uvicorn.Config(
-        front if secret else application,
+        front if secret else served,
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
         timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
     )  # fmt: skip
-    Server(config, front.load, application.tokens.write).run(sockets=listening)
+    Server(config, front.load, lambda: [write() for write in ended]).run(sockets=listening)

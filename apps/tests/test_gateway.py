@@ -181,6 +181,20 @@ def test_callers_that_ask_at_the_same_time_are_told_apart(front, echo, alice, bo
     assert statuses == [200, 404, 401] * 16
 
 
+def test_requests_have_the_callers_id_or_one_of_the_gateway(front, echo, alice, as_alice):
+    as_alice.call("put", f"users/alice/apps/{echo.name}/recording", {"mask": ["email"]})
+    address, evil = f"{front}/alice/{echo.name}/v2", {"X-App-Record": "evil", "X-App-Arm": "evil"}
+    answer = requests.get(address, headers={**bearer_of(alice), **evil, "X-Request-Id": "order-17"})
+    seen = answer.json()["headers"]
+    assert (answer.headers["X-Request-Id"], seen["x-request-id"]) == ("order-17", "order-17")
+    assert json.loads(seen["x-app-record"]) == {"share": 1.0, "bytes": 16384, "mask": ["email"]}
+    assert "x-app-arm" not in seen, "there is no canary"
+    for odd in ("a b", "x" * 65, "-a", '"', "a\tb"):
+        answer = requests.get(address, headers={**bearer_of(alice), "X-Request-Id": odd})
+        assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-Id"]), odd
+        assert answer.json()["headers"]["x-request-id"] == answer.headers["X-Request-Id"]
+
+
 def test_a_public_one_needs_no_token(front, deploy, ready, alice, until):
     app = deploy(next(NAMES), public=True)
     ready(app)

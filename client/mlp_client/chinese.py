@@ -242,6 +242,7 @@ TEXTS = {
     "queued: number {position} of {length}; {reason}": "排队中：第 {position} 位，共 {length} 个；{reason}",
     "queued: {reason}": "排队中：{reason}",
     "read the token from standard input": "从标准输入读取令牌",
+    "record this share of its requests and answers": "记录这一比例的请求和应答",
     "refused by the platform": "被平台拒绝",
     "registered model (default: the same name)": "注册模型（默认同名）",
     "reject such a step": "拒绝等待批准的步骤",

@@ -59,6 +59,9 @@ def declare(command) -> None:
         "--replicas", metavar="N[-M]", help=tr("how many processes serve it: 3, or 0-4 by its requests")
     )
     parser.add_argument("--target", type=int, metavar="N", help=tr("requests at once per replica"))
+    parser.add_argument(
+        "--record", type=float, metavar="PERCENT", help=tr("record this share of its requests and answers")
+    )
     parser.add_argument("-d", "--detach", action="store_true", help=tr("do not wait"))
 
     apps = command.group("app", tr("list, stop and start applications"))
@@ -236,6 +239,8 @@ def deploy(rest: Rest, options: argparse.Namespace, say):
             rest.send("PUT", path + "/replicas", numbers)
         app = rest.send("PUT", path + "/rollout", {key: options.model}).json()
         say(tr("application {name} moves to {model}", name=name, model=options.model))
+    if options.record is not None:
+        rest.send("PUT", path + "/recording", {"share": options.record / 100})
     options.show = _print_app
     return app if options.detach else _wait(rest, path, app, options, say)
 

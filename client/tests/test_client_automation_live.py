@@ -157,7 +157,7 @@ def test_an_output_is_deployed(client):
     assert "[0.5]" in (client.here / "fetched/predictor.py").read_text()
     assert sorted(path.name for path in (client.here / "fetched").iterdir()) == ["predictor.py"]
     assert client.run("model", "register", "calc", "--as", "Calc", "--alias", "champion").stdout == "Calc: 1 champion\n"
-    address = client.run("deploy", "calc", "--cpu", "0.1", "--ram", "300").stdout.strip()
+    address = client.run("deploy", "calc", "--cpu", "0.1", "--ram", "300", "--record", "50").stdout.strip()
     assert answer_of(client, address) == [0.5]
     assert "0.1" not in client.refused("deploy", "calc", "--cpu", "0.2", code=4)
     client.run("app", "rm", "calc")

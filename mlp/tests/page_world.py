@@ -31,15 +31,12 @@ from apps import launching
 from apps.models import AppKey, AppKeyUse, Application
 from datasets.models import Dataset
 from jobs.models import (
-    Assessment,
     Diagnosis,
     EnvironmentVersion,
     Job,
     Metrics,
     NamedEnvironment,
     Project,
-    Span,
-    Trace,
     Value,
 )
 from kernel import storage
@@ -47,6 +44,8 @@ from mlp.operators.tests.admin_world import put, put_pipeline, put_schedule, put
 from models_app.models import Alias, Model, ModelVersion, RegisteredModel, RegistryDelivery, RegistryWebhook
 from workspaces import place
 from workspaces.models import Guest, Workspace
+
+from .recorded_world import fill_records, fill_traces
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -124,6 +123,11 @@ PAGES = [
     "/apps/calc",
     "/apps/calc/log",
     "/apps/calc/access",
+    "/apps/calc/records",
+    "/apps/calc/records?status=ok&id=x",
+    "/apps/calc/records/1",
+    "/apps/calc/score",
+    "/models/net/score",
     "/apps/begins",
     "/apps/broken",
     "/workspaces",
@@ -233,25 +237,6 @@ def fill(user, *, evil: bool = False) -> None:
     store_lines(user, words)
 
 
-def fill_traces(user, words: str) -> None:
-    """Create a trace of two spans with messages and feedback."""
-    trace = Trace.objects.create(
-        user=user, project=Project.objects.default_of(user), key="0af7651916cd43dd8448eb211c80319c", name=words,
-        status="error", started_ns=1_790_000_000 * 10**9, ended_ns=1_790_000_002 * 10**9, spans_kept=2, errors=1,
-        input_tokens=12, output_tokens=3, model=words, request=words, response=words, session=words,
-        tags={words: words},
-    )  # fmt: skip
-    said = json.dumps([{"role": words, "content": words}])
-    for key, parent in (("1" * 16, ""), ("2" * 16, "1" * 16)):
-        Span.objects.create(
-            user=user, trace=trace, key=key, parent=parent, name=words, type="CHAT_MODEL" if parent else words[:50],
-            status="error", message=words, started_ns=trace.started_ns, ended_ns=trace.ended_ns,
-            attributes={"gen_ai.input.messages": said, words: words}, resource={words: words},
-            events=[{"name": words, "at_ns": 1, "attributes": {words: words}}],
-        )  # fmt: skip
-    Assessment.objects.create(user=user, trace=trace, name=words, value=words, rationale=words, source=words)
-
-
 def fill_apps(user, words: str) -> None:
     for name, state in (("begins", "creating"), ("calc", "ready"), ("broken", "error")):
         app = put(Application, user, name, state)
@@ -267,6 +252,7 @@ def fill_apps(user, words: str) -> None:
     calc = Application.objects.get(user=user, name="calc")
     key = AppKey.objects.create(app=calc, name="shop", used=timezone.now())
     AppKeyUse.objects.create(key=key, day=timezone.now().date(), requests=7)
+    fill_records(calc, words)
 
 
 def fill_guests(user, words: str) -> None:

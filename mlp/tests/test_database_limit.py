@@ -43,6 +43,7 @@ UNCOUNTED = {
     "aiops.TrainingRun": "the platform's",
     "apps.AppKey": "a hundred of an application, with a hundred names at most",
     "apps.AppRun": "the platform's",
+    "apps.Recording": "one of an application, with a limited number of masks",
     "apps.Replica": "the platform's",
     "apps.Rollout": "the platform's",
     "jobs.Block": "made of values, which count",

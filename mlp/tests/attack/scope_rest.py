@@ -276,6 +276,16 @@ GET    /users/{user}/apps/{name}/runs                                           
 GET    /users/{user}/apps/{name}/uptime                                           full read submit
 PUT    /users/{user}/apps/{name}:edit                                             full
 PUT    /users/{user}/apps/{name}:restart                                          full
+GET    /users/{user}/apps/{name}/recording                                        full read submit
+PUT    /users/{user}/apps/{name}/recording                                        full
+DELETE /users/{user}/apps/{name}/recording                                        full
+GET    /users/{user}/apps/{name}/records                                          full read submit
+DELETE /users/{user}/apps/{name}/records                                          full
+GET    /users/{user}/apps/{name}/records/{number}                                 full read submit
+GET    /users/{user}/apps/{name}/records:export                                   full read submit
+POST   /users/{user}/apps/{name}/records:dataset                                  full submit
+POST   /users/{user}/apps/{name}:score                                            full submit
+POST   /users/{user}/models/{name}:score                                          full submit
 PUT    /users/{user}/apps/{name}/replicas                                         full
 PUT    /users/{user}/apps/{name}/canary                                           full
 DELETE /users/{user}/apps/{name}/canary                                           full

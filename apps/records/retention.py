@@ -1,0 +1,78 @@
+"""Deletes records: old ones, the oldest of an application that has too many, all where its owner wants that."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import F, QuerySet
+from django.db.models.functions import Greatest
+
+from kernel import after_commit, clock
+
+from ..models import Application, Feedback, Record, Recording
+from . import plan
+
+ROUND_S = 1.0  # of one round of reconcile
+MANY = 1000  # rows that one statement deletes: each may have some 100 KiB, and a statement has a time limit
+MIB = 1 << 20
+
+
+def run(now: datetime) -> None:
+    """Delete what is due, as much as ROUND_S allow. Called by reconcile."""
+    end, settled = time.monotonic() + ROUND_S, clock.settled(now)
+    by_days: dict[int, list[int]] = defaultdict(list)
+    for row in Recording.objects.select_related("app__tenant"):
+        by_days[plan.kept_days(row)].append(row.app_id)
+    for days, apps in sorted(by_days.items()):
+        until = settled - timedelta(days=days)
+        old = Record.objects.filter(app__in=apps, at__lt=until).order_by("at")
+        while delete(old):
+            if time.monotonic() > end:
+                return
+        Feedback.objects.filter(app__in=apps, at__lt=until).delete()
+    for app_id in Recording.objects.filter(stored__gt=F("most_mib") * MIB).values_list("app", flat=True):
+        while _is_full(app_id) and delete(Record.objects.filter(app=app_id).order_by("at", "pk")):
+            if time.monotonic() > end:
+                return
+
+
+def _is_full(app_id: int) -> bool:
+    return Recording.objects.filter(app=app_id, stored__gt=F("most_mib") * MIB).exists()
+
+
+@transaction.atomic
+def delete(rows: QuerySet[Record], most: int = MANY) -> int:
+    """Delete the first of these records; return how many, 0 when there are none."""
+    found = list(rows.select_for_update(of=("self",), skip_locked=True).values_list("pk", "app", "size")[:most])
+    if not found:
+        return 0
+    sizes: Counter[int] = Counter()
+    for _pk, app_id, size in found:
+        sizes[app_id] += size
+    Record.objects.filter(pk__in=[pk for pk, _app, _size in found]).delete()
+    for app_id in sorted(sizes):
+        Recording.objects.filter(app=app_id).update(stored=Greatest(F("stored") - sizes[app_id], 0))
+    return len(found)
+
+
+def clear(app_id: int, limit_s: float = ROUND_S) -> bool:
+    """Delete all records of an application and their feedback, as many as the time allows; return whether all are."""
+    end = time.monotonic() + limit_s
+    while delete(Record.objects.filter(app=app_id).order_by("pk")):
+        if time.monotonic() > end:
+            return False
+    Feedback.objects.filter(app=app_id).delete()
+    return True
+
+
+def delete_all(app: Application) -> None:
+    """Delete the records of an application that are stored now, with their feedback."""
+    last = Record.objects.filter(app=app).order_by("-pk").values_list("pk", flat=True).first() or 0
+    while delete(Record.objects.filter(app=app, pk__lte=last).order_by("pk")):
+        pass
+    Feedback.objects.filter(app=app).delete()
+    Recording.objects.filter(app=app).update(dropped=0, problem="")
+    after_commit.changed(app.user.username, "application", app.name)

@@ -1,0 +1,216 @@
+"""What is done with records: found, opened, exported, written to a dataset; feedback of callers by request id."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from apps import keys
+from apps.models import Application, Feedback, Record
+from apps.records import datasets as record_datasets
+from apps.records import feedback as caller_feedback
+from datasets import copies
+from datasets.models import Dataset
+from datasets.webdav.gate import internal_key
+from kernel import storage
+from mlp.tests.page_world import visible_text, visitor
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def three(app, ask, listed, record):
+    """Three stored records: a, b, which was refused, and c, whose model has failed."""
+    record()
+    for request_id, status in (("a", 200), ("b", 400), ("c", 500)):
+        ask(status=status, headers={"x-request-id": request_id})
+    listed()
+    for minute, request_id in enumerate("abc"):
+        Record.objects.filter(request_id=request_id).update(at=f"2026-05-17T10:0{minute}:00Z")
+    return app
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", "cba"),
+        ("?status=ok", "a"),
+        ("?status=refused", "b"),
+        ("?status=failed", "c"),
+        ("?status=400", "b"),
+        ("?id=b", "b"),
+        ("?model=adder", "cba"),
+        ("?model=other", ""),
+        ("?key=shop", ""),
+        ("?since=2026-05-17T10:01:00Z", "cb"),
+        ("?until=2026-05-17T10:01:00Z", "a"),
+        ("?since=2026-05-17&until=2026-05-17T12:01:00%2B02:00", "a"),
+        ("?limit=1&offset=1", "b"),
+    ],
+)
+def test_records_are_found(three, listed, query, found):
+    assert "".join(each["id"] for each in listed(query)) == found
+
+
+@pytest.mark.parametrize(
+    "query", ["since=yesterday", "until=2026-13-01", "status=odd", "since=9999-12-31T23:59:59-23:59"]
+)
+def test_wrong_filters_are_refused_by_name(three, as_alice, query):
+    assert as_alice.refused("get", f"users/alice/apps/{three.name}/records?{query}").startswith(query.partition("=")[0])
+
+
+def test_one_record_and_the_export(three, listed, as_alice, as_bob):
+    first = listed()[0]
+    path = f"users/alice/apps/{three.name}/records"
+    assert as_alice.call("get", f"{path}/{first['number']}").json() == first
+    assert as_alice.refused("get", f"{path}/{first['number'] + 1000}")
+    assert as_alice.refused("get", f"{path}/x")
+    lines = b"".join(as_alice.call("get", f"{path}:export?status=ok").streaming_content).splitlines()
+    assert [json.loads(line)["id"] for line in lines] == ["a"]
+    assert as_bob.refused("get", f"{path}:export")
+
+
+def give(client, app, body, token: str = "") -> tuple[int, dict]:
+    headers = {"X-App-User": "alice", "X-App-Name": app.name, "X-Internal-Key": internal_key()}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
+    answer = client.post("/internal/apps/feedback", body, "application/json", headers=headers)
+    return answer.status_code, answer.json()
+
+
+def test_feedback_is_shown_beside_the_record(three, client, listed):
+    key = keys.create(app=three, name="shop", by="alice")[1]
+    assert give(client, three, {"id": "a", "value": 1, "comment": "bought"}, key) == (201, {"stored": True})
+    assert give(client, three, {"id": "a", "value": "wrong"}, key)[0] == 201
+    assert give(client, three, {"id": "b", "value": False}, key)[0] == 201
+    said = listed("?id=a")[0]["feedback"]
+    assert [(one["value"], one["comment"], one["key"]) for one in said] == [
+        (1, "bought", "shop"),
+        ("wrong", "", "shop"),
+    ]
+    assert listed("?id=b")[0]["feedback"][0]["value"] is False
+    assert give(client, three, {"id": "a", "value": 1})[0] == 401
+    Application.objects.update(public=True)
+    assert give(client, three, {"id": "a", "value": 1})[0] == 401  # anybody is a caller of a public one
+
+
+def test_feedback_on_unknown_ids_is_refused_and_on_new_ones_kept(three, ask, client, record):
+    key = keys.create(app=three, name="shop", by="alice")[1]
+    status, answer = give(client, three, {"id": "nobody", "value": 1}, key)
+    assert status == 404
+    assert "no recorded request has this id" in answer["error"]
+    ask(headers={"x-request-id": "new"})  # it is in the file of its run, not yet in the database
+    assert give(client, three, {"id": "new", "value": 1}, key)[0] == 201
+    record(on=False)
+    assert "records no requests" in give(client, three, {"id": "nobody", "value": 1}, key)[1]["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "send"),
+        ([], "send"),
+        ({"id": "a"}, "send"),
+        ({"id": "a", "value": 1, "more": 1}, "send"),
+        ({"id": "a b", "value": 1}, "id: must"),
+        ({"id": 1, "value": 1}, "id: must"),
+        ({"id": "a", "value": None}, "value: must"),
+        ({"id": "a", "value": [1]}, "value: must"),
+        ({"id": "a", "value": ""}, "value: must"),
+        ({"id": "a", "value": 10**400}, "value: must"),
+        ({"id": "a", "value": 1, "comment": "x" * 2001}, "comment: must"),
+    ],
+)
+def test_wrong_feedback_is_refused_by_name(three, body, words):
+    with pytest.raises(caller_feedback.Refused) as refused:
+        caller_feedback.give(three.pk, None, body)
+    assert str(refused.value.msg).startswith(words)
+
+
+def test_an_answer_takes_a_limited_number_of_feedback(three, monkeypatch):
+    monkeypatch.setattr(caller_feedback, "MAX_OF_ONE", 2)
+    for _ in range(2):
+        caller_feedback.give(three.pk, None, {"id": "a", "value": 1})
+    with pytest.raises(caller_feedback.Refused, match="at most 2"):
+        caller_feedback.give(three.pk, None, {"id": "a", "value": 1})
+    assert Feedback.objects.count() == 2
+
+
+def written(name: str) -> dict[str, bytes]:
+    folder = storage.dataset_dir("alice", name)
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_records_become_a_dataset(three, as_alice, monkeypatch):
+    caller_feedback.give(three.pk, None, {"id": "a", "value": 1, "comment": '=1+1,"'})
+    path = f"users/alice/apps/{three.name}/records:dataset"
+    answer = as_alice.call("post", path, {"name": "answers", "until": "2026-05-17T10:02:00Z"})
+    assert answer.status_code == 201, answer.content
+    row = Dataset.objects.get()
+    copies.copy(row.pk, follow=False)
+    copies.copy(row.pk, follow=False)  # the message has come twice
+    row.refresh_from_db()
+    assert (row.state, row.stored, row.size) == ("ready", row.size, sum(map(len, written("answers").values())))
+    lines = [json.loads(line) for line in written("answers")["records-00000.ndjson"].splitlines()]
+    assert [(line["id"], line["output"], len(line["feedback"])) for line in lines] == [
+        ("a", {"y": [2.0, 3.0]}, 1), ("b", {"y": [2.0, 3.0]}, 0),
+    ]  # fmt: skip
+    monkeypatch.setattr(record_datasets, "PART_BYTES", 1)
+    assert as_alice.call("post", path, {"name": "table", "format": "csv"}).status_code == 201
+    copies.copy(Dataset.objects.get(name="table").pk, follow=False)
+    assert list(written("table")) == [f"records-0000{number}.csv" for number in range(3)]
+    (first,) = csv.DictReader(written("table")["records-00000.csv"].decode("utf-8-sig").splitlines())
+    assert (first["id"], json.loads(first["input"])) == ("a", {"x": [1.0, 2.0]})
+
+
+def test_a_dataset_of_nothing_is_refused(three, as_alice):
+    path = f"users/alice/apps/{three.name}/records:dataset"
+    assert "no records" in as_alice.refused("post", path, {"name": "none", "since": "2027-01-01"})
+    assert as_alice.refused("post", path, {"name": "none", "since": "x"}).startswith("since")
+    assert as_alice.refused("post", path, {"name": "none", "format": "xml"}).startswith("format")
+    assert as_alice.call("post", path, {"name": "late"}).status_code == 201
+    Record.objects.all().delete()
+    copies.copy(Dataset.objects.get().pk, follow=False)
+    assert "deleted before they were written" in Dataset.objects.get().reason
+
+
+def test_a_dataset_that_is_cancelled_or_killed_leaves_nothing(three, as_alice, monkeypatch):
+    path = f"users/alice/apps/{three.name}/records:dataset"
+    as_alice.call("post", path, {"name": "answers"})
+    row = Dataset.objects.get()
+    killed = storage.dataset_dir("alice", ".answers.0123456789ab.part")
+    killed.mkdir(parents=True)
+    (killed / "records-00000.ndjson").write_bytes(b"half")
+    copies.copy(row.pk, follow=False)
+    assert not killed.exists()
+    assert list(written("answers")) == ["records-00000.ndjson"]
+
+
+def test_the_page_sets_shows_exports_and_deletes(three, alice, as_bob):
+    page, base = visitor(alice), f"/apps/{three.name}/records"
+    caller_feedback.give(three.pk, None, {"id": "a", "value": "<b>right</b>"})
+    shown = visible_text(page.get(base))
+    assert "100 % of the requests are recorded, for 30 days" in shown
+    assert "<b>right</b>" in shown
+    number = Record.objects.get(request_id="a").pk
+    assert f"{base}/{number}" in page.get(f"{base}?status=ok").content.decode()
+    assert "No record matches." in visible_text(page.get(f"{base}?id=zzz"))
+    assert "must be a time" in visible_text(page.get(f"{base}?since=zzz"))
+    one = visible_text(page.get(f"{base}/{number}"))
+    assert "adder" in one
+    assert "<b>right</b>" in one
+    assert '"x": [' in one
+    given = {"do": "record", "percent": "12.5", "days": "3", "record_kib": "2", "most_mib": "9", "mask": "email\n$.a"}
+    assert page.post(f"{base}/change", given).status_code == 302
+    row = three.recording
+    row.refresh_from_db()
+    assert (row.share, row.days, row.record_kib, row.most_mib, row.mask) == (0.125, 3, 2, 9, ["email", "$.a"])
+    wrong = page.post(f"{base}/change", {**given, "percent": "200", "days": "x"})
+    assert wrong.status_code == 400 or "must be" in visible_text(wrong)
+    assert b'"a"' in b"".join(page.get(f"{base}/download?id=a").streaming_content)
+    assert page.post(f"{base}/change", {"do": "dataset", "name": "answers"}).headers["Location"] == "/datasets/answers"
+    page.post(f"{base}/change", {"do": "stop"})
+    page.post(f"{base}/change", {"do": "delete"})
+    assert "Requests are not recorded." in visible_text(page.get(base))
+    assert not Record.objects.exists()

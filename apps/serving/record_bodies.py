@@ -1,0 +1,180 @@
+"""What a record keeps of a body: its text, masked and cut; of what is no text only type and size. No Django here.
+
+A mask is the name of a field, wherever it is, or a path: `email`, `$.user.name`, `$.messages[*].content`,
+`$.inputs[0].data`. The name of a tensor of the v2 protocol, and of a column of MLflow's `dataframe_split`, are fields,
+too. With masks a body is kept only where all of it can be read as JSON: what is too large, CSV and refusals, which may
+repeat a value, are withheld.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+import orjson
+from packing import unpacked
+
+CAPTURED = 256 << 10  # bytes of a body that are read, also after unpacking; characters of a stream's text
+MASKED = "***"
+BINARY = re.compile(r"\s*(image|audio|video|font)/|\s*application/(octet-stream|zip|x-npy|pdf|protobuf)|\s*multipart/",
+                    re.IGNORECASE)  # fmt: skip
+STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\*)\]|\['([^']*)'\]")
+KEPT, CUT, WITHHELD, BINARY_ONLY, EMPTY = "all", "cut", "withheld", "binary", "none"
+VALUES = ("data", "contents", "b64")  # of a tensor, beside its name
+
+
+class Body(NamedTuple):
+    """What was read of a body, whether that is all of it, its size in bytes, its media type and its coding."""
+
+    data: bytes
+    whole: bool
+    size: int
+    type: str
+    coding: str
+
+
+def shown(body: Body, mask: tuple[str, ...], most: int, says_why: bool = False) -> dict:
+    """Return {"type", "size", "kept", "text"} of a body; the text has at most `most` bytes."""
+    kept, text = _text_of(body, mask, says_why)
+    data = text.encode(errors="replace")  # half a surrogate pair, which JSON may escape
+    if len(data) > most:
+        kept = CUT
+    return {"type": body.type[:100], "size": body.size, "kept": kept, "text": data[:most].decode(errors="ignore")}
+
+
+def _text_of(body: Body, mask: tuple[str, ...], says_why: bool) -> tuple[str, str]:
+    data, whole = body.data, body.whole
+    if not body.size:
+        return EMPTY, ""
+    if mask and says_why:
+        return WITHHELD, ""
+    if BINARY.match(body.type):
+        return BINARY_ONLY, ""
+    if body.coding.strip():
+        try:
+            data = unpacked(data, body.coding, CAPTURED) if whole else b""
+        except Exception:  # damaged, or larger than is read
+            data = b""
+        if not data:
+            return (WITHHELD if mask else BINARY_ONLY), ""
+    try:
+        text = data.decode() if whole else data.decode(errors="ignore")
+    except UnicodeDecodeError:
+        return BINARY_ONLY, ""
+    if "\x00" in text:
+        return BINARY_ONLY, ""
+    if not mask:
+        return (KEPT if whole else CUT), text
+    try:
+        return (KEPT, masked(text, mask)) if whole else (WITHHELD, "")
+    except (ValueError, RecursionError):
+        return WITHHELD, ""
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+def masked(text: str, mask: tuple[str, ...]) -> str:
+    """Return JSON with MASKED for each value that the masks name. Raises ValueError, RecursionError for other text."""
+    value = json.loads(text)  # also NaN, which the applications take
+    if not isinstance(value, dict | list):
+        raise ValueError("no fields")
+    fields = {each for each in mask if not each.startswith("$")}
+    for path in mask:
+        if path.startswith("$"):
+            steps = [first or number or quoted for first, number, quoted in STEP.findall(path)]
+            value = _at(value, steps)
+    return json.dumps(_without(value, fields) if fields else value, ensure_ascii=False)
+
+
+def _at(value, steps: list[str]):
+    """Return the value with what is at the path replaced."""
+    if not steps:
+        return MASKED
+    first, rest = steps[0], steps[1:]
+    if isinstance(value, dict):
+        return {key: _at(inner, rest) if first in (key, "*") else inner for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_at(inner, rest) if first in (str(at), "*") else inner for at, inner in enumerate(value)]
+    return value
+
+
+def _without(value, fields: set[str]):
+    """Return the value with what belongs to fields of these names replaced, at any depth."""
+    if isinstance(value, list):
+        return [_without(inner, fields) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: MASKED if key in fields else _without(inner, fields) for key, inner in value.items()}
+    if isinstance(value.get("name"), str) and value["name"] in fields:
+        found |= {key: MASKED for key in VALUES if key in value}
+    columns, rows = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(rows, list):
+        at = {place for place, column in enumerate(columns) if isinstance(column, str) and column in fields}
+        if at and "data" not in fields:
+            found["data"] = [_row(row, at) for row in rows]
+    return found
+
+
+def _row(row, at: set[int]):
+    return [MASKED if place in at else each for place, each in enumerate(row)] if isinstance(row, list) else MASKED
+
+
+# --- bodies as they pass ----------------------------------------------------------------------------------------------
+class Captured:
+    """The first CAPTURED bytes of a body, and its size."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = self.kept = 0
+
+    def take(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if piece and self.kept < CAPTURED:
+            self.pieces.append(piece[: CAPTURED - self.kept])
+            self.kept += len(self.pieces[-1])
+
+    def body(self, type: str, coding: str = "") -> Body:
+        """Return what has passed."""
+        return Body(b"".join(self.pieces), self.kept == self.size, self.size, type, coding)
+
+
+class Events:
+    """The stream of a language model, as the same request without a stream would be answered: the text of the whole
+    answer, in the place where such an answer has it, so that the same masks hold.
+    """
+
+    def __init__(self) -> None:
+        self.whole: dict = {}
+        self.texts: list[str] = []
+        self.size = self.kept = 0
+        self.chat, self.finish, self.complete = False, None, True
+
+    def take(self, piece: bytes) -> None:
+        """Take an event, which is sent as one piece."""
+        self.size += len(piece)
+        for line in piece.split(b"\n"):
+            if not line.startswith(b"data: {"):
+                continue
+            try:
+                self._add(orjson.loads(line.removeprefix(b"data: ")))
+            except (ValueError, TypeError, KeyError, AttributeError):
+                self.complete = False
+
+    def _add(self, event: dict) -> None:
+        self.whole |= {name: each for name, each in event.items() if name != "choices" and each is not None}
+        for choice in event.get("choices") or []:
+            self.chat = self.chat or "delta" in choice
+            text = (choice["delta"].get("content") if "delta" in choice else choice["text"]) or ""
+            self.finish = choice.get("finish_reason") or self.finish
+            if self.kept + len(text) > CAPTURED:
+                self.complete = False
+            else:
+                self.texts.append(text)
+                self.kept += len(text)
+
+    def body(self, type: str, coding: str = "") -> Body:
+        """Return the answer until now as JSON."""
+        text = "".join(self.texts)
+        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        answer = {**self.whole, "choices": [{"index": 0, **said, "finish_reason": self.finish}], "stream": True}
+        return Body(orjson.dumps(answer), self.complete, self.size, type, coding)

@@ -1,0 +1,43 @@
+"""What pages show of programs' requests: traces, and records of applications. Part of page_world.py."""
+
+from __future__ import annotations
+
+import json
+
+from django.utils import timezone
+
+from apps.models import Application, Feedback, Record, Recording
+from jobs.models import Assessment, Project, Span, Trace
+
+
+def fill_traces(user, words: str) -> None:
+    """Create a trace of two spans with messages and feedback."""
+    trace = Trace.objects.create(
+        user=user, project=Project.objects.default_of(user), key="0af7651916cd43dd8448eb211c80319c", name=words,
+        status="error", started_ns=1_790_000_000 * 10**9, ended_ns=1_790_000_002 * 10**9, spans_kept=2, errors=1,
+        input_tokens=12, output_tokens=3, model=words, request=words, response=words, session=words,
+        tags={words: words},
+    )  # fmt: skip
+    said = json.dumps([{"role": words, "content": words}])
+    for key, parent in (("1" * 16, ""), ("2" * 16, "1" * 16)):
+        Span.objects.create(
+            user=user, trace=trace, key=key, parent=parent, name=words, type="CHAT_MODEL" if parent else words[:50],
+            status="error", message=words, started_ns=trace.started_ns, ended_ns=trace.ended_ns,
+            attributes={"gen_ai.input.messages": said, words: words}, resource={words: words},
+            events=[{"name": words, "at_ns": 1, "attributes": {words: words}}],
+        )  # fmt: skip
+    Assessment.objects.create(user=user, trace=trace, name=words, value=words, rationale=words, source=words)
+
+
+def fill_records(app: Application, words: str) -> None:
+    """Let an application have recorded a request, with feedback."""
+    Recording.objects.create(app=app, on=True, dropped=3, problem=words, mask=[words])
+    kept = {f"{side}_{what}": value for side in ("input", "output") for what, value in (
+        ("kept", "all"), ("type", words[:100]), ("size", 9))}  # fmt: skip
+    number = Record.objects.count() + 1  # the first one is in an address of PAGES
+    Record.objects.create(
+        pk=number, app=app, user=app.user, request_id=words[:64], at=timezone.now(), run_name="app-1-1",
+        model_name=words[:50], caller=words[:50], path=words, status=200, ms=1.5, size=400, input=words,
+        output=json.dumps({words: words}), **kept,
+    )  # fmt: skip
+    Feedback.objects.create(app=app, user=app.user, request_id=words[:64], value=words, comment=words)
