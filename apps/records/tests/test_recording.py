@@ -144,6 +144,14 @@ def test_a_stream_is_passed_on_piece_by_piece_and_recorded_before_its_end(ask, r
     assert ask.seen == [0, 0, 1]  # feedback may come as soon as the caller has the end
 
 
+def test_a_process_writes_what_is_queued_when_it_is_asked(ask, listed, record):
+    record()
+    ask(write=False)
+    assert listed() == []
+    ask(b"", method="GET", path="/-records", write=False)
+    assert len(listed()) == 1
+
+
 def test_a_share_of_the_requests_is_recorded(app, ask, listed, record, monkeypatch):
     record(share=0.25)
     drawn = iter([0.1, 0.3, 0.24, 0.25, 0.9])
