@@ -10,9 +10,10 @@ from django.utils import timezone
 from accounts.models import User
 from jobs import lifecycle, trash
 from jobs.models import COLOURS, Job, Project
-from kernel import storage
+from kernel import disk, storage
 from kernel.errors import Refused
 from kernel.locking import WrongState
+from kernel.tests.pages import Recorder
 from models_app.models import RegisteredModel
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks", "home")]
@@ -65,6 +66,19 @@ class TestCreate:
         Job.objects.create(user=alice, tenant=alice.tenant, name="prepare", entry="p.py", state="finished")
         assert fresh(create(alice, inputs={"DATA": "prepare"})).job_inputs == {"DATA": "prepare"}
 
+    def test_an_input_that_is_not_there_and_a_dataset_that_is_not_there_are_refused_by_name(self, alice):
+        with pytest.raises(Refused, match=r"^inputs.DATA: you have no finished job named nothing$"):
+            create(alice, inputs={"DATA": "nothing"})
+        with pytest.raises(Refused, match=r"^datasets: .*none"):
+            create(alice, datasets=["none"])
+        assert not Job.objects.exists()
+
+    def test_on_a_full_disk_nothing_is_stored(self, alice, monkeypatch):
+        monkeypatch.setattr(disk, "room", lambda *_: -1)
+        with pytest.raises(disk.DiskFull):
+            create(alice)
+        assert not Job.objects.exists()
+
     def test_a_rerun_has_the_code_of_its_snapshot_whatever_the_folder_has_now(self, alice):
         first = fresh(create(alice))
         assert first.snapshot is not None
@@ -116,12 +130,41 @@ class TestReports:
     def test_a_sign_of_life_without_progress_says_nothing_of_where_progress_comes_from(self, running):
         assert report(change(running, progress_source=""), 0).progress_source == ""
 
+    def test_a_bar_in_the_log_is_shown_on_open_pages_until_the_script_reports_itself(self, running, monkeypatch):
+        pages = Recorder(monkeypatch)
+        running = change(running, progress_source="")
+        lifecycle.note_bar(running.pk, running.run_name, 30, 60.0)
+        job = fresh(running)
+        assert (job.progress, job.progress_source) == (30, "log")
+        assert pages.sent
+        lifecycle.note_bar(running.pk, "another", 40, None)
+        report(running, 35)
+        lifecycle.note_bar(running.pk, running.run_name, 90, None)
+        assert fresh(running).progress == 35
+
     def test_what_a_trainer_has_said_counts_more(self, running):
         job = report(running, 10, remaining=90, source="trainer")
         assert job.progress_source == "trainer"
         job = report(running, 20)
         assert (job.progress, job.progress_source) == (20, "trainer")
         assert job.expected_end is not None
+
+
+def test_what_a_start_waits_for_is_the_reason_until_it_has_started(alice):
+    job = create(alice)
+    lifecycle.order_run(job.pk)
+    run_name = fresh(job).run_name
+    for waits_for, reason in [
+        ("an image", "waiting to start: an image"),
+        ("", ""),
+        ("a node", "waiting to start: a node"),
+    ]:
+        lifecycle.note_run(job.pk, run_name, waits_for)
+        assert (fresh(job).state, fresh(job).reason) == ("creating", reason)
+    lifecycle.note_run(job.pk, "another", None)
+    assert fresh(job).state == "creating"
+    lifecycle.note_run(job.pk, run_name, None)
+    assert (fresh(job).state, fresh(job).reason) == ("running", "")
 
 
 def test_a_job_of_an_older_platform_gets_its_owners_default_project(alice, bob):

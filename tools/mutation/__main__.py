@@ -34,7 +34,10 @@ GUARDS = {
     "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
     "jobs.auth": ["jobs/tests/test_auth.py"],
     "jobs.lifecycle": [
-        *(f"jobs/tests/test_{name}.py" for name in ("lifecycle", "lifecycle_fields", "create_job")),
+        *(
+            f"jobs/tests/test_{name}.py"
+            for name in ("lifecycle", "lifecycle_fields", "create_job", "lending", "outputs_limit")
+        ),
         ROW_LOCKS,
         VERBS,
     ],
