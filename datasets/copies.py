@@ -35,12 +35,13 @@ NAMED = 5  # of what is left out
 
 
 class Source(NamedTuple):
-    """What an app says of the objects of its kind: whether the one of a name may be copied from (raises Refused), and
-    whether its files may still change by themselves.
+    """What an app says of the objects of its kind: whether the one of a name may be copied from (raises Refused),
+    whether its files may still change by themselves, and whether all of them are still to come.
     """
 
     require: Callable[[Any, str], object]
     may_still_write: Callable[[Any, str], bool]
+    is_to_come: Callable[[Any, str], bool]
 
 
 class Writer(Protocol):
@@ -145,9 +146,9 @@ def _copy(pk: int, follow: bool) -> bool:
     if row.src.partition("/")[0] in _writers:
         return _write(row, _writers[row.src.partition("/")[0]])
     kind, name, _path = copying.parse(row.src)
-    if kind in _sources and _sources[kind].may_still_write(row.user, name):
+    if kind in _sources and _must_wait(row, _sources[kind], name):
         lifecycle.note_wait(pk, WAITS)
-        if follow and row.size:  # of a job that has only begun nothing was measured: reconcile asks again
+        if follow and row.size:  # else reconcile asks again
             after_commit.enqueue("datasets.copy", pk, queue="files", delay_ms=AGAIN_MS)
         return False
     target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
@@ -166,6 +167,13 @@ def _copy(pk: int, follow: bool) -> bool:
         return True
     lifecycle.complete_copy(pk, left_out.reason())
     return True
+
+
+def _must_wait(row: Dataset, source: Source, name: str) -> bool:
+    """Return whether the source may still change. Of one that was to come when the dataset was created nothing was
+    measured; where something was, one that is to come is another of that name.
+    """
+    return source.may_still_write(row.user, name) or (not row.size and source.is_to_come(row.user, name))
 
 
 def _fail(row: Dataset, problem: Refused | disk.DiskFull | OSError) -> None:

@@ -56,7 +56,7 @@ class JobsConfig(AppConfig):
         uses.register(of_jobs.of_datasets)
         uses.register_lister(of_jobs.newest)
         copies, finished = import_module("datasets.copies"), import_module("jobs.artifacts.finished")
-        copies.register("jobs", copies.Source(finished.finished_job, finished.may_still_write))
+        copies.register("jobs", copies.Source(finished.finished_job, finished.may_still_write, finished.is_to_come))
         work = import_module("resources.work")
 
         def live(tenant):

@@ -25,7 +25,7 @@ FREE_TO_NEW = Draw(0.1)
 def place(percent: int, header: str = "") -> Place:
     old, new = (Target(name, "unix", f"http://unix:{name}:", "secret") for name in (OLD, NEW))
     canary = Canary(new, percent, header)
-    return Place(7, 1, True, None, (), None, None, (old, new), True, None, False, canary, 0.0)
+    return Place(7, 1, True, None, (), None, None, (old, new), True, None, False, canary, "", 0.0)
 
 
 def names(where: Place, meta: dict[str, str]) -> list[str]:

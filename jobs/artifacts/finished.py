@@ -24,6 +24,12 @@ def finished_job(user, name: str) -> Job:
 
 
 def may_still_write(user, name: str) -> bool:
-    """Return whether the job has not ended, or has reported its end but not exited. Raises RunnerError."""
+    """Return whether the job has reported its end but not exited. Raises RunnerError."""
     job = Job.objects.filter(user=user, name=name).first()
-    return job is not None and (not job.has_ended or owned.has_processes(job.run_name))
+    return job is not None and job.has_ended and owned.has_processes(job.run_name)
+
+
+def is_to_come(user, name: str) -> bool:
+    """Return whether the job has not ended yet."""
+    job = Job.objects.filter(user=user, name=name).first()
+    return job is not None and not job.has_ended

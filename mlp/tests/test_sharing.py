@@ -45,8 +45,10 @@ MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # Who asks for every second address, also in the quick tests: a role that is let in, and one that just is not.
 NEAREST = {"reader", "revoked link"}, {"link", "ended"}
 thoroughly = pytest.mark.parametrize("thorough", [False, later(True)])
-OF_OWNERS = ("/uses", "/keys", "/keys/shop")  # calls that tell of other objects, or of who calls an application
+# Calls that tell of other objects, or of who calls an application, and with what.
+OF_OWNERS = ("/uses", "/keys", "/keys/shop", "/recording", "/records", "/records/1", "/records:export")
 # What the segments of an address stand for, by the kind of the page.
+SEGMENTS = {"int:number": "1", "seg:number": "1", "seg:alias": "latest", "seg:key": "shop"}
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
 KIND_OF = {"compare": "job", "registered": "registeredmodel", "traces": "project", "trace": "project"}  # a page's name
 TRACE = "0af7651916cd43dd8448eb211c80319c"  # that of page_world
@@ -85,7 +87,8 @@ def rest_reads() -> dict[str, list[str]]:
         if "<seg:name>" in str(route.pattern) and "GET" in view.calls:
             kind = view.kind.replace(" ", "")
             address = str(route.pattern).replace("<seg:user>", "alice").replace("<seg:name>", OBJECTS[kind][1])
-            address = address.replace("<int:number>", "1").replace("<seg:alias>", "latest").replace("<seg:key>", "shop")
+            for segment, value in SEGMENTS.items():
+                address = address.replace(f"<{segment}>", value)
             query = next((each for end, each in NEEDS.items() if address.endswith(end)), "")
             addresses[kind].append("/api/v1/" + address.replace("<anypath:path>", PATHS.get(kind, "")) + query)
     return addresses

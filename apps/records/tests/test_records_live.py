@@ -41,7 +41,9 @@ def test_records_survive_the_kill_of_their_process(front, deploy, ready, until, 
 
     until(lambda: ask(0).ok and requests.post(f"{address}/-feedback", json={"id": "r0", "value": 1}, headers=key).ok)
     for number in range(1, 50):
-        assert ask(number).json() == {"y": [number + 1]}
+        answer = ask(number)
+        assert (answer.json(), answer.headers["X-Request-Id"]) == ({"y": [number + 1]}, f"r{number}")
+    assert requests.get(f"{address}/v2", headers=bearer_of(alice), timeout=LIMIT_S).headers["X-Request-Id"]
     # it may come before the process has written the record
     until(lambda: requests.post(f"{address}/-feedback", json={"id": "r49", "value": "good"}, headers=key).ok)
     app.refresh_from_db()
@@ -52,7 +54,6 @@ def test_records_survive_the_kill_of_their_process(front, deploy, ready, until, 
     row = as_alice.call("get", f"{path}/records?id=r49").json()[0]
     assert (row["input"], row["output"], row["key"]) == ({"x": [49]}, {"y": [50]}, "shop")
     assert row["feedback"][0]["value"] == "good"
-    assert requests.get(f"{address}/v2", headers=bearer_of(alice), timeout=LIMIT_S).headers["X-Request-Id"]
 
 
 def test_a_job_scores_a_dataset(until, alice, adder, tasks):
