@@ -137,6 +137,24 @@ def test_an_answer_takes_a_limited_number_of_feedback(three, monkeypatch):
     assert Feedback.objects.count() == 2
 
 
+def test_feedback_on_a_record_that_is_deleted_meanwhile_is_refused(three, monkeypatch):
+    monkeypatch.setattr(caller_feedback.stored, "require", lambda _user: Record.objects.all().delete())
+    with pytest.raises(caller_feedback.Unknown):
+        caller_feedback.give(three.pk, None, {"id": "a", "value": 1})
+    assert not Feedback.objects.exists()
+
+
+def test_an_export_has_all_feedback(three, as_alice):
+    Feedback.objects.bulk_create(
+        Feedback(app=three, user=three.user, request_id=request_id, value=number)
+        for request_id in "abc"
+        for number in range(500)
+    )
+    export = as_alice.call("get", f"users/alice/apps/{three.name}/records:export")
+    found = [json.loads(line)["feedback"] for line in b"".join(export.streaming_content).splitlines()]
+    assert [[one["value"] for one in said] for said in found] == [list(range(500))] * 3
+
+
 def written(name: str) -> dict[str, bytes]:
     folder = storage.dataset_dir("alice", name)
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
