@@ -72,6 +72,18 @@ def test_one_record_and_the_export(three, listed, as_alice, as_bob):
     assert as_bob.refused("get", f"{path}:export")
 
 
+def test_records_of_an_application_in_the_trash_are_not_shown_but_deleted(three, listed, as_alice):
+    path = f"users/alice/apps/{three.name}"
+    (number, *_others) = [row["number"] for row in listed()]
+    Application.objects.update(trashed="2026-05-17T12:00:00Z")
+    for call in ("records", f"records/{number}", "records:export"):
+        assert as_alice.refused("get", f"{path}/{call}") == "application: no such application", call
+    assert as_alice.refused("post", f"{path}/records:dataset", {"name": "answers"})
+    assert as_alice.call("get", f"{path}/recording").status_code == 200
+    assert as_alice.call("delete", f"{path}/records").status_code == 200
+    assert not Record.objects.exists()
+
+
 def give(client, app, body, token: str = "") -> tuple[int, dict]:
     headers = {"X-App-User": "alice", "X-App-Name": app.name, "X-Internal-Key": internal_key()}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
