@@ -11,6 +11,7 @@ from apps import keys
 from apps.models import Application, Feedback, Record
 from apps.records import datasets as record_datasets
 from apps.records import feedback as caller_feedback
+from apps.records import rows
 from datasets import copies
 from datasets.models import Dataset
 from datasets.webdav.gate import internal_key
@@ -192,6 +193,19 @@ def test_records_become_a_dataset(three, as_alice, monkeypatch):
     assert list(written("table")) == [f"records-0000{number}.csv" for number in range(3)]
     (first,) = csv.DictReader(written("table")["records-00000.csv"].decode("utf-8-sig").splitlines())
     assert (first["id"], json.loads(first["input"])) == ("a", {"x": [1.0, 2.0]})
+
+
+def test_a_dataset_says_what_was_deleted_while_it_was_written(three, as_alice, monkeypatch):
+    monkeypatch.setattr(rows, "PAGE", 1)
+    path = f"users/alice/apps/{three.name}/records:dataset"
+    assert as_alice.call("post", path, {"name": "answers"}).status_code == 201
+    line = rows.line
+    monkeypatch.setattr(rows, "line", lambda row: Record.objects.exclude(request_id="a").delete() and line(row))
+    copies.copy(Dataset.objects.get().pk, follow=False)
+    row = Dataset.objects.get()
+    assert (row.state, str(row.reason)) == (
+        "ready", "records that were deleted while it was written are left out: 2",
+    )  # fmt: skip
 
 
 def test_a_dataset_of_nothing_is_refused(three, as_alice):
