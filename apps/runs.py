@@ -52,7 +52,8 @@ def begin(app: Application, run_name: str, model: Model) -> None:
     oldest = AppRun.objects.filter(app=app).order_by("-id").values_list("id", flat=True)[KEPT : KEPT + 1].first()
     if oldest is not None:  # but those that are there stay: others may come and go beside them
         there = [app.run_name, *Replica.objects.filter(app=app).values_list("run_name", flat=True)]
-        AppRun.objects.filter(app=app, id__lte=oldest).exclude(name__in=there, ended=None).delete()
+        rows = AppRun.objects.filter(app=app, id__lte=oldest, records__isnull=True)  # others have records to be stored
+        rows.exclude(name__in=there, ended=None).delete()
 
 
 def come_up(app: Application, run_name: str) -> None:

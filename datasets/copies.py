@@ -46,10 +46,10 @@ class Source(NamedTuple):
 
 class Writer(Protocol):
     """What writes the files of a dataset to an empty folder. It calls the function with the bytes written so far, about
-    once a MiB; what that raises ends it.
+    once a MiB; what that raises ends it. It returns what is to be said of the dataset, a Message, or None.
     """
 
-    def __call__(self, row: Dataset, folder: Path, written: Callable[[int], object]) -> object: ...
+    def __call__(self, row: Dataset, folder: Path, written: Callable[[int], object]) -> Message | None: ...
 
 
 class _Ended(Exception):
@@ -190,7 +190,7 @@ def _write(row: Dataset, writer: Writer) -> bool:
     try:
         copying.sweep(target)
         side.mkdir(mode=0o755, parents=True)
-        writer(row, side, _Progress(row))
+        said = writer(row, side, _Progress(row))
         lifecycle.declare_again(row.pk, storage.tree_size(side))
         storage.remove_tree(target)
         side.rename(target)
@@ -201,7 +201,7 @@ def _write(row: Dataset, writer: Writer) -> bool:
         return True
     finally:
         storage.remove_tree(side)
-    lifecycle.complete_copy(row.pk)
+    lifecycle.complete_copy(row.pk, said or "")
     return True
 
 

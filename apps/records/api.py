@@ -37,10 +37,10 @@ class RecordView(ContractView):
     kind = "application"
     segments = {"user": NAME, "name": NAME, "number": r"^[0-9]{1,18}$"}
 
-    def application(self, name: str) -> Application:
-        """Return the owner's application of that name. Raises Missing."""
+    def application(self, name: str, kept: bool = True) -> Application:
+        """Return the owner's application of that name; `kept`: one in the trash does not count. Raises Missing."""
         app = Application.objects.filter(user=self.owner, name=name).select_related("user", "tenant").first()
-        if app is None:
+        if app is None or (kept and app.trashed):
             raise Missing("application")
         return app
 
@@ -55,7 +55,7 @@ class AppRecording(RecordView):
     }
 
     def get(self, request, user, name):
-        return self.answer(plan.of(self.application(name)))
+        return self.answer(plan.of(self.application(name, kept=False)))
 
     def put(self, request, user, name):
         return self.answer(plan.set_recording(user=self.owner, name=name, by=self.by, **self.body()))
@@ -78,7 +78,7 @@ class AppRecords(RecordView):
         return Response([rows.shown(row) for row in page], headers={"X-Total-Count": str(found.count())})
 
     def delete(self, request, user, name):
-        retention.delete_all(self.application(name))
+        retention.delete_all(self.application(name, kept=False))
         return self.answer()
 
 

@@ -15,6 +15,7 @@ from datasets import copies, lifecycle
 from datasets.models import Dataset
 from kernel import broker, disk, spreadsheets
 from kernel.errors import Refused
+from kernel.messages import Message
 
 from ..models import Application, Record
 from . import rows
@@ -62,8 +63,9 @@ def _within(app: Application, first: datetime | None, last: datetime | None):
     return found.filter(at__lt=last) if last is not None else found
 
 
-def write(row: Dataset, folder: Path, written: Callable[[int], object]) -> None:
-    """Write the records that a dataset's source names. What was recorded after its creation is not in it.
+def write(row: Dataset, folder: Path, written: Callable[[int], object]) -> Message | None:
+    """Write the records that a dataset's source names. What was recorded after its creation is not in it. Returns what
+    is to be said where some have been deleted meanwhile.
 
     Raises Refused, DiskFull, OSError.
     """
@@ -74,15 +76,19 @@ def write(row: Dataset, folder: Path, written: Callable[[int], object]) -> None:
     if app is None:
         raise Refused("the application %(name)s no longer exists", field="src", name=name)
     found = _within(app, rows.moment(first, "src") if first else None, rows.moment(until, "src") if until else None)
-    records = rows.oldest_first(found.filter(pk__lte=int(number)))
-    parts = Parts(folder, form, written)
+    found = found.filter(pk__lte=int(number))
+    missing, parts = found.count(), Parts(folder, form, written)
     try:
-        for record in records:
+        for record in rows.oldest_first(found):
             parts.add(rows.line(record) if form == "ndjson" else csv_line(record))
+            missing -= 1
     finally:
         parts.close()
     if not parts.count:
         raise Refused("the records were deleted before they were written", field="src")
+    if missing <= 0:
+        return None
+    return Message("records that were deleted while it was written are left out: %(count)s", count=missing)
 
 
 def csv_line(record: Record) -> bytes:

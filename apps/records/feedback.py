@@ -51,6 +51,10 @@ def give(app_id: int, key: int | None, given) -> Feedback:
     stored.require(app.user_id)
     caller = AppKey.objects.filter(pk=key).values_list("name", flat=True).first() or "" if key is not None else ""
     with transaction.atomic():
+        # One at a time for an id, so that they are counted; the record may have been deleted meanwhile.
+        known = Record.objects.filter(app=app, request_id=request_id).order_by("pk")
+        if known.select_for_update(no_key=True).first() is None:
+            raise Unknown(NONE, field="id")
         if Feedback.objects.filter(app=app, request_id=request_id).count() >= MAX_OF_ONE:
             raise Refused("an answer takes at most %(limit)s of these", field="id", limit=MAX_OF_ONE)
         row = Feedback.objects.create(

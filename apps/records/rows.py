@@ -16,9 +16,8 @@ from kernel.locking import Missing
 
 from ..models import Application, Feedback, Record
 
-PAGE = 200  # rows that an export reads at once
+PAGE = 100  # rows that an export reads at once, each with up to 128 KiB and 100 of feedback
 MAX_DIGITS = 18  # of the number of a record
-MAX_FEEDBACK = 1000  # of the records of one page
 CLASSES = {"ok": Q(status__lt=400), "refused": Q(status__gte=400, status__lt=500), "failed": Q(status__gte=500)}
 FILTERS = ("since", "until", "model", "canary", "status", "id", "key")
 
@@ -80,8 +79,7 @@ def with_feedback(rows: Iterable[Record]) -> list[Record]:
     said: dict[str, list[Feedback]] = defaultdict(list)
     if shown:
         ids = {row.request_id for row in shown}
-        found = Feedback.objects.filter(app=shown[0].app_id, request_id__in=ids).order_by("pk")
-        for one in found[:MAX_FEEDBACK]:
+        for one in Feedback.objects.filter(app=shown[0].app_id, request_id__in=ids).order_by("pk"):
             said[one.request_id].append(one)
     for row in shown:
         row.said = said[row.request_id]

@@ -7,7 +7,7 @@ both as NDJSON with the file and the number of each row. Rows of CSV and arrays 
 that is refused, one by one, so that a bad row is known and the others are kept.
 
 Results are in parts of PART_ROWS rows, which are renamed into place when they are whole. A job that was killed goes on
-behind the last whole part: no row is scored twice, and none is missing.
+behind the last whole part: no row is scored twice, and none is missing. Until the last row OUT is called OUT.part.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -31,6 +32,7 @@ HOPELESS = 1000  # first rows that are all refused: the dataset does not fit the
 EVERY_S = 1.0  # between two reports of progress
 SCORES, REJECTED = "scores", "rejected"
 MAX_WORDS = 2000
+INFER = re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer/?")
 
 
 class Result:
@@ -66,8 +68,8 @@ class Scorer:
     def __init__(self, application, is_chat: bool):
         self.application, self.is_chat = application, is_chat
 
-    async def ask(self, body: bytes, kind: str) -> tuple[object, str]:
-        """Return the output for a body, and why there is none."""
+    async def ask(self, body: bytes, kind: str, path: str = "") -> tuple[object, str]:
+        """Return the output for a body, and why there is none; `path` is where a recorded one was sent to."""
         result, waiting = Result(), [{"type": "http.request", "body": body}]
 
         async def receive() -> dict:
@@ -76,14 +78,16 @@ class Scorer:
             await asyncio.Event().wait()  # nobody disconnects
             raise AssertionError
 
-        scope = {"type": "http", "method": "POST", "path": self._path(body), "query_string": b"",
-                 "headers": [(b"content-type", kind.encode())]}  # fmt: skip
+        scope = {"type": "http", "method": "POST", "path": self._path(body, path), "query_string": b"",
+                 "headers": [(b"content-type", kind.encode("latin-1", "replace"))]}  # fmt: skip
         await self.application(scope, receive, result.send)
         return result.read()
 
-    def _path(self, body: bytes) -> str:
+    def _path(self, body: bytes, path: str) -> str:
         if not self.is_chat:
-            return "/predict"
+            if INFER.fullmatch(path):  # by whatever name the model had there
+                return f"/v2/models/{self.application.name}/infer"
+            return path if path.rstrip("/") == "/invocations" else "/predict"
         return "/v1/chat/completions" if b'"messages"' in body else "/v1/completions"
 
     async def score(self, source: Source, rows: list[Row]) -> list[tuple[Row, object, str]]:
@@ -98,7 +102,7 @@ class Scorer:
             if row.problem:
                 return row, None, row.problem
             async with at_once:
-                output, problem = await self.ask(*source.body([row]))
+                output, problem = await self.ask(*source.body([row]), row.path)
             if not problem and source.joins and (one := divided(output, 1)) is not None:
                 output = one[0]
             return row, output, problem
@@ -233,9 +237,16 @@ def main() -> None:
     given = parser.parse_args()
     application, inputs = prepared(Path(given.model), given.name, given.chat)
     out = Path(given.out)
-    counts = asyncio.run(run(Scorer(application, given.chat), Path(given.data), out, inputs))
-    if not any((out / REJECTED).iterdir()):
-        shutil.rmtree(out / REJECTED)
+    part = out.with_name(f"{out.name}.part")
+    if out.exists():
+        return  # killed after the end
+    try:
+        counts = asyncio.run(run(Scorer(application, given.chat), Path(given.data), part, inputs))
+    except SystemExit as end:
+        sys.exit(end.code if isinstance(end.code, str) else f"the model's code has ended the process ({end.code})")
+    if not any((part / REJECTED).iterdir()):
+        shutil.rmtree(part / REJECTED)
+    part.rename(out)  # a process that the model's code has ended leaves no results that look whole
     print(f"{counts[SCORES]} rows scored, {counts[REJECTED]} rejected", flush=True)
 
 

@@ -21,6 +21,7 @@ import numpy as np
 LINES, JSON, NPY = (".ndjson", ".jsonl"), "application/json", "application/x-npy"
 MAX_LINE = 64 << 20
 RECORD = {"id", "input", "output", "status", "time"}  # what a line of exported records has
+STREAMED = ("stream", "stream_options")  # of a request to a language model, whose answer is read whole here
 
 
 class Row(NamedTuple):
@@ -30,6 +31,8 @@ class Row(NamedTuple):
     number: int
     content: object
     problem: str = ""
+    kind: str = ""  # of a recorded input: its media type, and the path that it was sent to
+    path: str = ""
 
 
 class Source:
@@ -69,14 +72,22 @@ class Lines(Source):
         with contextlib.suppress(ValueError, RecursionError):
             given = json.loads(line)
             if isinstance(given, dict) and set(given) >= RECORD:
-                if given["input"] is None:
-                    return Row(self.name, number, b"", "the record has no input")
-                given = given["input"]
-                return Row(self.name, number, given.encode() if isinstance(given, str) else json.dumps(given).encode())
+                return self._recorded(number, given)
         return Row(self.name, number, line)
 
+    def _recorded(self, number: int, record: dict) -> Row:
+        given, path = record["input"], record.get("path")
+        if given is None:
+            return Row(self.name, number, b"", "the record has no input")
+        if record.get("input_kept") == "cut":
+            return Row(self.name, number, b"", "the record has only the beginning of its input")
+        if isinstance(given, dict):
+            given = {name: value for name, value in given.items() if name not in STREAMED}
+        content = given.encode(errors="replace") if isinstance(given, str) else json.dumps(given).encode()
+        return Row(self.name, number, content, "", str(record.get("input_type") or ""), str(path or ""))
+
     def body(self, rows: list[Row]) -> tuple[bytes, str]:
-        return rows[0].content, JSON
+        return rows[0].content, rows[0].kind or JSON
 
 
 class Table(Source):
@@ -97,19 +108,21 @@ class Table(Source):
             errors = "strict" if "16" in coding else "surrogateescape"  # so that only rows with damage are refused
             text = io.TextIOWrapper(file, coding, errors, newline="")
             try:
-                mark = bodies.mark_of(text.readline(), names)
+                mark = bodies.mark_of(text.readline(MAX_LINE), names)
             except UnicodeError as problem:
                 yield Row(self.name, 0, [], f"the file cannot be read ({problem})")
                 return
             text.seek(0)
             number = 0
-            cells = (row for row in csv.reader(text, delimiter=mark, strict=True) if row)
+            cells = (row for row in csv.reader(_lines(text), delimiter=mark, strict=True) if row)
             for at, row in enumerate(self._whole(cells)):
                 self.read = file.tell()
                 if at == 0 and isinstance(row, list) and bodies.is_headed(row, self.inputs):
                     self.heading = row
                     continue
                 problem = row if isinstance(row, str) else ""
+                if not problem and not self.heading and bodies.is_headed(row, self.inputs):
+                    problem = "the row has no values, only words"  # it would be read as a heading
                 yield Row(self.name, number, [] if problem else row, problem)
                 number += 1
 
@@ -126,6 +139,14 @@ class Table(Source):
         return text.getvalue().encode(errors="surrogateescape"), "text/csv"
 
 
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a table. Raises csv.Error, UnicodeError."""
+    while line := text.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise csv.Error(f"a line is longer than {MAX_LINE >> 20} MiB")
+        yield line
+
+
 class Array(Source):
     """A NumPy array, each entry of its first axis a row."""
 
@@ -134,11 +155,16 @@ class Array(Source):
     def rows(self) -> Iterator[Row]:
         try:
             array = np.load(self.path, mmap_mode="r", allow_pickle=False)
-            if not array.ndim:
-                raise ValueError("the array has no rows")
-        except (ValueError, OSError, EOFError) as problem:
+            if not isinstance(array, np.ndarray):
+                array.close()
+                raise ValueError("a .npz or another zip")
+        except Exception as problem:  # of its parser: SyntaxError, TokenError, EOFError, BadZipFile and others
             self.read = self.size
-            yield Row(self.name, 0, None, str(problem))
+            yield Row(self.name, 0, None, f"not an .npy file ({problem or type(problem).__name__})")
+            return
+        if not array.ndim:
+            self.read = self.size
+            yield Row(self.name, 0, None, "the array has no rows")
             return
         for number in range(len(array)):
             self.read = self.size * (number + 1) // len(array)

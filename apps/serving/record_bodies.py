@@ -1,9 +1,9 @@
 """What a record keeps of a body: its text, masked and cut; of what is no text only type and size. No Django here.
 
 A mask is the name of a field, wherever it is, or a path: `email`, `$.user.name`, `$.messages[*].content`,
-`$.inputs[0].data`. The name of a tensor of the v2 protocol, and of a column of MLflow's `dataframe_split`, are fields,
-too. With masks a body is kept only where all of it can be read as JSON: what is too large, CSV and refusals, which may
-repeat a value, are withheld.
+`$.inputs[0].data`. The name of a tensor of the v2 protocol, of any other object with a `name`, and of a column of
+MLflow's `dataframe_split`, are fields, too. Fields are also found in JSON within a text. With masks a body is kept only
+where all of it can be read as JSON: what is too large, CSV and refusals, which may repeat a value, are withheld.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BINARY = re.compile(r"\s*(image|audio|video|font)/|\s*application/(octet-stream|
                     re.IGNORECASE)  # fmt: skip
 STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\*)\]|\['([^']*)'\]")
 KEPT, CUT, WITHHELD, BINARY_ONLY, EMPTY = "all", "cut", "withheld", "binary", "none"
-VALUES = ("data", "contents", "b64")  # of a tensor, beside its name
+DESCRIBED = ("name", "datatype", "shape")  # of a tensor, beside its values
 
 
 class Body(NamedTuple):
@@ -75,15 +75,30 @@ def _text_of(body: Body, mask: tuple[str, ...], says_why: bool) -> tuple[str, st
 # --- masks ------------------------------------------------------------------------------------------------------------
 def masked(text: str, mask: tuple[str, ...]) -> str:
     """Return JSON with MASKED for each value that the masks name. Raises ValueError, RecursionError for other text."""
-    value = json.loads(text)  # also NaN, which the applications take
+    fields = frozenset(each for each in mask if not each.startswith("$"))
+    value = _read(text, fields)
     if not isinstance(value, dict | list):
         raise ValueError("no fields")
-    fields = {each for each in mask if not each.startswith("$")}
+    value = _without(value, fields) if fields else value  # before the paths, which may name what names a field
     for path in mask:
         if path.startswith("$"):
             steps = [first or number or quoted for first, number, quoted in STEP.findall(path)]
             value = _at(value, steps)
-    return json.dumps(_without(value, fields) if fields else value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _read(text: str, fields: frozenset[str]):
+    """Return the value of JSON, also with NaN, which the applications take. Raises ValueError, RecursionError."""
+
+    def of_pairs(pairs: list[tuple[str, object]]) -> dict:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            others = [key for key, _value in pairs if key not in fields]
+            if len(others) > len(set(others)):
+                raise ValueError("a key is there twice: which one names the data is for its reader to say")
+        return found
+
+    return json.loads(text, object_pairs_hook=of_pairs)
 
 
 def _at(value, steps: list[str]):
@@ -98,21 +113,42 @@ def _at(value, steps: list[str]):
     return value
 
 
-def _without(value, fields: set[str]):
+def _without(value, fields: frozenset[str]):
     """Return the value with what belongs to fields of these names replaced, at any depth."""
     if isinstance(value, list):
         return [_without(inner, fields) for inner in value]
+    if isinstance(value, str):
+        return _without_in(value, fields)
     if not isinstance(value, dict):
         return value
     found = {key: MASKED if key in fields else _without(inner, fields) for key, inner in value.items()}
     if isinstance(value.get("name"), str) and value["name"] in fields:
-        found |= {key: MASKED for key in VALUES if key in value}
+        found |= {key: MASKED for key in value if key not in DESCRIBED}
     columns, rows = value.get("columns"), value.get("data")
     if isinstance(columns, list) and isinstance(rows, list):
-        at = {place for place, column in enumerate(columns) if isinstance(column, str) and column in fields}
+        at = {place for place, column in enumerate(columns) if not fields.isdisjoint(_words(column))}
         if at and "data" not in fields:
-            found["data"] = [_row(row, at) for row in rows]
+            found["data"] = [_row(row, at) for row in found["data"]]
     return found
+
+
+def _without_in(text: str, fields: frozenset[str]) -> str:
+    """Return a text, masked where it is JSON itself, such as the arguments of a call that a language model makes."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        value = _read(text, fields)
+    except json.JSONDecodeError:  # several lines of it, or a part
+        return MASKED if any(f'"{name}"' in text for name in fields) else text
+    except ValueError:
+        return MASKED
+    found = _without(value, fields)
+    return text if found == value else json.dumps(found, ensure_ascii=False)
+
+
+def _words(column) -> list[str]:
+    """Return the names of a column, of which one of several levels has several."""
+    return [word for word in (column if isinstance(column, list) else [column]) if isinstance(word, str)]
 
 
 def _row(row, at: set[int]):

@@ -90,7 +90,7 @@ class Recorder:
             await self.application(scope, exchange.receive, exchange.send)
         finally:
             if exchange.status and not exchange.done:  # the caller has left before the end of the answer
-                self.spool.put(exchange.entry(whole=False))
+                exchange.note(whole=False)
 
     async def _write(self, send) -> None:
         """Answer once what is queued is written: the platform looks for a record that its caller knows already."""
@@ -131,8 +131,15 @@ class Exchange:
             self.answer.take(message.get("body", b""))
             if not message.get("more_body") and not self.done:
                 self.done = True
-                self.spool.put(self.entry(whole=True))  # before the caller has it: feedback may come at once
+                self.note(whole=True)  # before the caller has it: feedback may come at once
         await self._send(message)
+
+    def note(self, whole: bool) -> None:
+        """Put what has passed until now into the queue. Never fails the request."""
+        try:
+            self.spool.put(self.entry(whole))
+        except Exception:  # of an answer that nobody has thought of
+            self.spool.count_dropped(1)
 
     def entry(self, whole: bool) -> Entry:
         """Return what has passed until now."""
@@ -184,15 +191,22 @@ class Spool:
             self.waiting.append(entry)
             self.bytes += entry.size
             if self.thread is None:
-                self.thread = threading.Thread(target=self._run, name="records", daemon=True)
-                self.thread.start()
+                with contextlib.suppress(RuntimeError):  # the model has all threads that the run may have
+                    thread = threading.Thread(target=self._run, name="records", daemon=True)
+                    thread.start()
+                    self.thread = thread
         self.wake.set()
+
+    def count_dropped(self, count: int) -> None:
+        with self.lock:
+            self.dropped += count
 
     def _run(self) -> None:
         while True:
             self.wake.wait(EVERY_S)
             self.wake.clear()
-            self.write()
+            with contextlib.suppress(Exception):  # the next ones are written again
+                self.write()
 
     def write(self) -> None:
         """Write what is queued. Called by the thread, and at the end of the process."""
@@ -216,10 +230,10 @@ class Spool:
         """Append to the last file, or to the next one; return whether all of it was written."""
         if not data:
             return True
-        self._look()
-        if len(self.segments) > MAX_SEGMENTS:
-            return False
         try:
+            self._look()
+            if len(self.segments) > MAX_SEGMENTS:
+                return False
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             file = os.open(self._file(self.segments[-1]), flags, 0o644)
         except OSError:

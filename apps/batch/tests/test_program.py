@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import os
 import runpy
+import subprocess
 import sys
 
 import numpy as np
@@ -105,6 +107,73 @@ def test_lines_are_bodies_of_requests(score):
     ]
     assert [(each["file"], each["row"]) for each in bad] == [("a.ndjson", 1), ("a.ndjson", 2), ("b.jsonl", 1)]
     assert bad[2]["error"] == "the record has no input"
+
+
+def test_recorded_inputs_are_sent_as_they_were(score):
+    record = {"id": "r", "time": "", "status": 200, "output": None, "input_kept": "all", "input_type": ""}
+    tensors = [{"name": name, "datatype": "FP32", "shape": [1], "data": [2]} for name in "xw"]
+    table = {"columns": ["x", "w"], "data": [[1, 2]]}
+    recorded = [
+        {"path": "/v2/models/other/versions/1/infer", "input": {"inputs": tensors}},
+        {"path": "/invocations", "input": {"dataframe_split": table}, "input_type": "application/json"},
+        {"path": "/predict", "input": "x,w\n5,6\n", "input_type": "text/csv"},
+        {"path": "/predict", "input": "x,w\n5,6\n7,", "input_type": "text/csv", "input_kept": "cut"},
+        {"path": "/predict", "input": {"x": [1], "w": [1], "stream": True}, "input_type": "é\n\ud800"},
+    ]
+    good, bad = score({"a.ndjson": "\n".join(json.dumps({**record, **each}) for each in recorded)})
+    outputs = [each["output"] for each in good]
+    assert outputs[0]["outputs"][0]["data"] == [4]
+    assert outputs[1:] == [{"predictions": [3]}, {"y": [11]}]
+    assert [(each["row"], each["error"][:30]) for each in bad] == [
+        (3, "the record has only the beginn"), (4, "body: the model has several in"),
+    ]  # fmt: skip
+
+
+def test_rows_of_words_in_a_table_without_a_heading_are_refused(score):
+    good, bad = score({"a.csv": "1,2\n" * 64 + "one,two\n3,4\nnan,nan\n"}, ROWS)
+    assert [each["row"] for each in good] == [*range(64), 65, 66]
+    assert [each["row"] for each in bad] == [64]
+    assert "only words" in bad[0]["error"]
+
+
+def test_a_line_of_a_table_may_have_a_limited_length(score, batch, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("batch_sources"), "MAX_LINE", 1000)
+    good, bad = score({"a.csv": f"x,w\n1,2\n{'1' * 2000},2\n3,4\n"})
+    assert [each["row"] for each in good] == [0]
+    assert [(each["row"], "longer than" in each["error"]) for each in bad] == [(1, True)]
+
+
+@pytest.mark.parametrize("content", ["zip", b"\x93NUMPY\x01\x00\x0e\x00{'shape': ((((", b"PK\x03\x04", b""])
+def test_a_file_that_is_no_array_stops_no_other(score, content, tmp_path):
+    if content == "zip":
+        np.savez(tmp_path / "two.npz", x=np.ones(2))
+        content = (tmp_path / "two.npz").read_bytes()
+    good, bad = score({"a.npy": content, "b.csv": "1,2\n"}, ROWS)
+    assert [each["file"] for each in good] == ["b.csv"]
+    assert [(each["file"], each["error"][:11]) for each in bad] == [("a.npy", "not an .npy")]
+
+
+@pytest.mark.parametrize(("end", "words"), [("sys.exit(0)", "has ended the process (0)"), ("os._exit(0)", "")])
+def test_a_model_that_ends_the_process_leaves_no_whole_results(tmp_path, end, words):
+    def run(values: range) -> subprocess.CompletedProcess:
+        (tmp_path / "model").mkdir(exist_ok=True)
+        program = ADDER.replace("raise RuntimeError", f"import os, sys; {end}; str")
+        (tmp_path / "model" / "predictor.py").write_text(program)
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / "a.csv").write_text("x,w\n" + "".join(f"{value},0\n" for value in values))
+        folders = [word for name in ("model", "data", "out") for word in (f"--{name}", str(tmp_path / name))]
+        command = [sys.executable, str(launching.SERVING / "batch.py"), "--name", "adder", *folders]
+        environment = {**os.environ, "MLP_LOADING": str(PROGRAM)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    done = run(range(20))
+    assert words in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert (done.returncode == 0) == (not words)
+    assert "5 rows scored, 0 rejected" in run(range(5)).stdout
+    assert len(lines(tmp_path / "out" / "scores")) == 5
+    assert run(range(5)).returncode == 0  # killed after its end
+    assert not (tmp_path / "out" / "rejected").exists()
 
 
 def test_arrays_and_other_files(score):

@@ -112,6 +112,36 @@ def test_masked_values_are_recorded_nowhere(ask, listed, record):
     assert found[-3]["input"]["dataframe_split"]["data"] == [[1, "***"], [2, "***"]]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"call": {"arguments": json.dumps({"to": [{"email": "SECRET"}]})}},  # of a call that a language model makes
+        {"lines": '{"email": "SECRET"}\n{"email": "SECRET"}'},
+        {"text": '{"name": "email", "name": "x", "data": "SECRET"}'},
+        {"inputs": [{"name": "email", "datatype": "BYTES", "parameters": {"v": "SECRET"}, "raw": ["SECRET"]}]},
+        {"fields": [{"name": "email", "value": "SECRET"}]},
+        {"columns": [["email", "first"], "x"], "data": [["SECRET", 1]]},
+        {"tensors": [{"name": "email", "data": ["SECRET"]}]},  # whose name is masked, too
+        b'{"inputs": [{"name": "email", "data": ["SECRET"], "name": "x"}]}',
+        b'{"columns": ["email"], "data": [["SECRET"]], "columns": ["x"]}',
+        b'{"\\u0065mail": "SECRET"}',
+    ],
+)
+def test_no_form_of_a_field_gets_past_its_mask(ask, listed, record, given):
+    record(mask=["$.tensors[*].name", "email"])
+    ask(given)
+    (row,) = listed()
+    assert "SECRET" not in json.dumps(row)
+    assert row["input_kept"] == ("withheld" if isinstance(given, bytes) and b"u0065" not in given else "all")
+
+
+def test_texts_without_masked_fields_are_kept_as_they_are(ask, listed, record):
+    record(mask=["email"])
+    given = {"a": '{ "b":[1.50]}', "c": "[half", "d": "{}", "e": "email"}
+    ask(given)
+    assert listed()[0]["input"] == given
+
+
 def event(**choice) -> bytes:
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "lm", "usage": None}
     return b"data: " + json.dumps({**head, "choices": [{"index": 0, **choice}]}).encode() + b"\n\n"

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from apps import launching, lifecycle, reconcile
+from apps import launching, lifecycle, reconcile, runs
 from apps.models import Application, AppRun, Feedback, Record, Recording
 from apps.records import collecting, plan, retention
 from kernel import stored
@@ -110,6 +110,74 @@ def test_hostile_files_store_nothing_and_stop_nothing(app, ask, listed, record, 
     collecting.collect()
     assert len(listed()) == 2
     assert secret.exists()
+
+
+def test_a_run_that_many_others_have_followed_loses_no_records(app, ask, listed, record, adder, monkeypatch):
+    monkeypatch.setattr(runs, "KEPT", 1)
+    record()
+    ask(headers={"x-request-id": "a"})
+    end_run(app)
+    for number in range(3):  # before reconcile comes by
+        runs.begin(app, f"app-8-{number}", adder)
+    assert [each["id"] for each in listed()] == ["a"]
+    collecting.collect()
+    runs.begin(app, "app-8-4", adder)
+    assert not AppRun.objects.filter(name=RUN).exists()
+
+
+def test_a_process_without_threads_or_files_answers_and_goes_on(ask, listed, record, monkeypatch):
+    record()
+    spool = ask.recorder.spool
+    spool.thread = None
+    with monkeypatch.context() as patch:
+        patch.setattr(ask.module.threading.Thread, "start", failing(RuntimeError("can't start new thread")))
+        ask(headers={"x-request-id": "a"}, write=False)
+        patch.setattr(ask.module.Path, "iterdir", failing(OSError(24, "Too many open files")))
+        spool.write()
+        patch.setattr(ask.module.Exchange, "entry", failing(TypeError("odd")))
+        ask(headers={"x-request-id": "b"}, write=False)
+    assert (spool.thread, spool.dropped, ask.passed) == (None, 2, [ask.answer])
+    spool.thread = object()
+    ask(headers={"x-request-id": "c"})
+    assert [each["id"] for each in listed()] == ["c"]
+    assert Recording.objects.get().dropped == 2
+
+
+def failing(problem: Exception):
+    def fail(*_given):
+        raise problem
+
+    return fail
+
+
+def test_a_flood_of_lines_is_read_a_few_at_a_time(app, ask, listed, record, monkeypatch):
+    monkeypatch.setattr(collecting, "ROUND_LINES", 10)
+    record()
+    ask(headers={"x-request-id": "a"})
+    path = launching.folder(app) / files(app)[0]
+    path.write_bytes(b"\n" * 25 + path.read_bytes() + b"\n" * 4)
+    path.with_name(f"records-{RUN}-2.ndjson").write_bytes(path.read_bytes().strip() + b"\n")
+    dropped = []
+    for _round in range(5):
+        found = listed()
+        dropped.append(Recording.objects.get().dropped)
+    assert dropped == [10, 20, 29, 29, 29]
+    assert [each["id"] for each in found] == ["a", "a"]
+    assert files(app) == [f"records-{RUN}-2.ndjson"]
+
+
+def test_a_round_without_time_leaves_runs_to_the_next_ones(app, ask, listed, record, monkeypatch):
+    record()
+    ask(headers={"x-request-id": "a"})
+    for number in range(3):
+        AppRun.objects.create(app=app, name=f"other{number}", model_name="adder", ordered=timezone.now(), records={})
+    read = []
+    monkeypatch.setattr(collecting, "ROUND_S", 0)
+    monkeypatch.setattr(collecting, "collect_run", lambda run: read.append(run.name))
+    while len(set(read)) < 4:  # each of them has its turn
+        before = len(read)
+        collecting.collect()
+        assert len(read) == before + 1
 
 
 def test_a_user_without_room_records_no_more(app, ask, listed, record, as_alice, monkeypatch):
