@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,14 +98,13 @@ def test_what_is_no_python_for_runs_is_refused_by_the_name_of_the_setting(tmp_pa
         interpreter.of(program(tmp_path / "python", line)).require_usable()
 
 
-def test_a_program_that_runs_do_not_see_is_refused_with_the_one_that_they_see(empty, tmp_path, monkeypatch):
+def test_a_program_that_runs_do_not_see_is_refused_with_the_one_that_they_see(empty, tmp_path):
     """Such as a shim of pyenv, or a link outside of the environment."""
-    monkeypatch.setattr(interpreter, "NEEDED", ())
     shim = program(tmp_path / "python", f'exec {empty} "$@"')
     words = f"MLP_RUN_PYTHON: {shim} starts the Python of .*; name its own program, such as {Path(empty).parent}/python"
     with pytest.raises(ImproperlyConfigured, match=words):
-        interpreter.of(shim).require_usable()
-    interpreter.of(empty).require_usable()
+        replace(interpreter.of(shim), missing=()).require_usable()
+    replace(interpreter.of(empty), missing=()).require_usable()
 
 
 @pytest.mark.parametrize("value", ["python3", "/nonexistent/python", "/etc/passwd", "/usr"])
