@@ -158,13 +158,7 @@ class Section:
         The error shows no password. `extra` names the extra that a URL needs, and a module of it.
         """
         value = self.text(name, default, help=help, shown=shown)
-        try:
-            parts = urlsplit(value.partition(",")[0])  # some take several hosts
-            place = parts.path if parts.scheme in ("unix", "file") else parts.hostname
-            good = parts.scheme in schemes and bool(place) and parts.port != 0
-        except ValueError:
-            good = False
-        if value and not good:
+        if value and not _is_url(value.partition(",")[0], schemes):  # some take several hosts
             raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port")
         if value and extra:
             require(name, *extra)
@@ -178,8 +172,7 @@ class Section:
         """Return URLs of the schemes, separated by commas. The error shows none of them: they may have passwords."""
         parts = self.items(name, help=help)
         for part in parts:
-            pieces = urlsplit(part)
-            if pieces.scheme not in schemes or not pieces.hostname or " " in part:
+            if not _is_url(part, schemes) or " " in part:
                 raise ImproperlyConfigured(f"{name} must be like {schemes[0]}://host:port, separated by commas")
         return parts
 
@@ -189,6 +182,18 @@ class Section:
             return [str(ipaddress.ip_network(part)) for part in self.items(name, help=help)]
         except ValueError as problem:
             raise ImproperlyConfigured(f"{name} must be IP addresses or networks: {problem}")
+
+
+def _is_url(value: str, schemes: Sequence[str]) -> bool:
+    """Return whether it is a URL of one of the schemes with a host (or a path: unix, file). A password with a `#` or
+    `/` that is not encoded makes it none: programs would take its begin for the port, and print it.
+    """
+    try:
+        parts = urlsplit(value)
+        place = parts.path if parts.scheme in ("unix", "file") else parts.hostname
+        return parts.scheme in schemes and bool(place) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def default_root(base: Path) -> Path:

@@ -42,7 +42,7 @@ def without_root(text: str) -> str:
 
 def _without_host_paths(text: str) -> str:
     text = ISOLATION_PATH.sub(r"\1…", text)
-    runs = str(Path(settings.RUN_PYTHON).parents[1])  # the environment of runs
+    runs = str(Path(settings.RUN_PYTHON).parent.parent)  # the environment of runs
     for folder in sorted(
         {str(root()), str(settings.BASE_DIR), sys.prefix, runs} - {"/", "/usr"}, key=len, reverse=True
     ):

@@ -60,6 +60,13 @@ class Interpreter:
                 f"MLP_RUN_PYTHON: {self.path} lacks {', '.join(self.missing)}; run: {self.path} -m pip install "
                 f"{packages_of('runs')}"
             )
+        if self.path != sys.executable and not any(
+            self.path.startswith(f"{each}/") for each in (*self.prefixes, "/usr")
+        ):
+            raise ImproperlyConfigured(
+                f"MLP_RUN_PYTHON: {self.path} starts the Python of {self.prefixes[0]}, and runs see that folder only; "
+                f"name its own program, such as {self.prefixes[0]}/bin/python"
+            )
 
 
 def of(python: str) -> Interpreter:
@@ -82,6 +89,8 @@ def _asked(python: str) -> Interpreter:
         problem = done.stderr.strip()[-300:] or f"exit code {done.returncode}"
     except (OSError, ValueError, subprocess.TimeoutExpired) as failed:
         problem = str(failed)
+    except (AttributeError, TypeError):
+        problem = f"it printed {done.stdout.strip()[:300]!r}"
     raise ImproperlyConfigured(f"MLP_RUN_PYTHON: {python} cannot be used as the Python of runs: {problem}")
 
 

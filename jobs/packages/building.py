@@ -65,7 +65,8 @@ class Need:
     """Packages that a user's run needs, and what the run that installs them may use: `cpu` in cores, `ram` in MiB.
 
     `wanted` are lines without inclusions. An installation that failed before `since`, a Unix time, is tried again.
-    What other users have as well, `is_shared`, has no file in common with the cache, which later installations write.
+    What other users have as well, `is_shared`, is installed without the cache, which earlier installations of the user
+    have written, and has no file in common with it, which later ones write.
     """
 
     user: User
@@ -200,7 +201,8 @@ def _spec(environment: Environment, need: Need) -> RunSpec:
     environment.log.unlink(missing_ok=True)
     environment.note_base(need.runtime, need.image, need.wanted)
     storage.write_atomic(environment.work / store.TEXT, need.wanted.encode())
-    cache.lend(environment, environment.base())
+    if not need.is_shared:
+        cache.lend(environment, environment.base())
     mounts = [Mount(PROGRAM, INSTALLER), Mount(environment.tree, ENVIRONMENT, read_only=False), *trust.mounts()]
     work = runner.place(environment.work, WORKSPACE)
     tree = runner.place(environment.tree, ENVIRONMENT)

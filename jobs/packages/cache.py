@@ -7,7 +7,8 @@ can link its files there: a link cannot lead to another mount. It is moved back 
 starts meanwhile begins with an empty one.
 
 Users never share one: what a package's set-up writes there is installed later, and through a link it writes into what
-is installed already. For the same reason an environment that other users have, too, is a copy (`Need.is_shared`).
+is installed already. For the same reason an environment that other users have, too, is installed without it and is a
+copy (`Need.is_shared`).
 """
 
 from __future__ import annotations

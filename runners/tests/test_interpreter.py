@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 import runners
+from kernel import storage
 from kernel.environment import default_run_python
 from runners import confine, interpreter, tail
 from runners.local import LocalRunner
@@ -86,12 +88,23 @@ OLD = {**interpreter.facts.facts([]), "release": "3.9.2"}
         (f"echo '{json.dumps(OLD)}'", "is Python 3.9.2, 3.11 or newer is required"),
         ("echo broken >&2; exit 3", "cannot be used as the Python of runs: broken"),
         ("echo no JSON", "cannot be used as the Python of runs"),
+        ("echo '{}'", "cannot be used as the Python of runs: it printed '{}'"),
+        ("echo 1", "cannot be used as the Python of runs: it printed '1'"),
         ("exit 4", "cannot be used as the Python of runs: exit code 4"),
     ],
 )
 def test_what_is_no_python_for_runs_is_refused_by_the_name_of_the_setting(tmp_path, line, words):
     with pytest.raises(ImproperlyConfigured, match=f"MLP_RUN_PYTHON: .*{words}"):
         interpreter.of(program(tmp_path / "python", line)).require_usable()
+
+
+def test_a_program_that_runs_do_not_see_is_refused_with_the_one_that_they_see(empty, tmp_path):
+    """Such as a shim of pyenv, or a link outside of the environment."""
+    shim = program(tmp_path / "python", f'exec {empty} "$@"')
+    words = f"MLP_RUN_PYTHON: {shim} starts the Python of .*; name its own program, such as {Path(empty).parent}/python"
+    with pytest.raises(ImproperlyConfigured, match=words):
+        replace(interpreter.of(shim), missing=()).require_usable()
+    replace(interpreter.of(empty), missing=()).require_usable()
 
 
 @pytest.mark.parametrize("value", ["python3", "/nonexistent/python", "/etc/passwd", "/usr"])
@@ -102,6 +115,11 @@ def test_a_setting_that_names_no_program_is_refused(value):
     assert done.stderr.splitlines()[-1].endswith(
         f"MLP_RUN_PYTHON must be the absolute path of a program, not {value!r}"
     )
+
+
+def test_one_in_the_root_folder_hides_no_path_of_users(settings):
+    settings.RUN_PYTHON = "/python3"
+    assert storage.without_root("/usr/lib/python3/x.py") == "/usr/lib/python3/x.py"
 
 
 def test_the_default_is_the_environment_of_runs_where_there_is_one(tmp_path):

@@ -41,8 +41,8 @@ LEFT = {("SystemExit", value) for value in ("", "0", "None")}  # sys.exit() in a
 
 
 def read(path: str):
-    """Return the notebook without its earlier outputs, as nbformat 4.5. What that demands and older tools have not
-    written is added: metadata, the ids of cells.
+    """Return the notebook without its earlier outputs and papermill's notes on them, as nbformat 4.5. What that demands
+    and other tools have not written, or not so, is added: metadata, lists of tags, the ids of cells.
     """
     with open(path, encoding="utf-8-sig") as file:
         data = json.load(file)
@@ -50,7 +50,9 @@ def read(path: str):
     for cell in data["cells"]:
         text = cell.get("source", "")
         cell["source"] = "".join(text) if isinstance(text, list) else text
-        cell["metadata"] = cell.get("metadata") or {}
+        cell["metadata"] = described(cell)
+        if not isinstance(cell["metadata"].get("tags", []), list):
+            del cell["metadata"]["tags"]
         name = cell.get("id")
         if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9-_]{1,64}", name) or name in seen:
             name = secrets.token_hex(4)
@@ -61,10 +63,17 @@ def read(path: str):
         else:
             cell.pop("outputs", None)
             cell.pop("execution_count", None)
-    data["metadata"] = data.get("metadata") or {}
+    data["metadata"] = described(data)
     data["metadata"].pop("widgets", None)
     data["nbformat"], data["nbformat_minor"] = 4, 5
     return nbformat.from_dict(data)
+
+
+def described(part: dict) -> dict:
+    """Return the metadata of a notebook or a cell, none where they are not an object, without those of papermill."""
+    metadata = part.get("metadata")
+    kept = metadata if isinstance(metadata, dict) else {}
+    return {name: value for name, value in kept.items() if name != "papermill"}
 
 
 class InOneStep(LocalHandler):

@@ -20,7 +20,12 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long]
 
 INSTALLED_S = 600
 TRAINS = (
-    cell(["# Träning ![loss](attachment:a.png)"], "markdown", attachments={"a.png": {"image/png": "AAAA"}}),
+    cell(
+        ["# Träning ![loss](attachment:a.png)"],
+        "markdown",
+        attachments={"a.png": {"image/png": "AAAA"}},
+        metadata={"tags": None, "papermill": None},
+    ),
     cell(["lr = 1\n", "name = 'none'"], metadata={"tags": ["parameters"]}, outputs=[{"output_type": "error"}]),
     "import os, helper\nprint('lr', lr * 2, name, helper.WORD, '模型')",
     "import mlp_report\nmlp_report.report(epoch=1, loss=0.5, accuracy=0.5, progress=50)\n6 * 7",
@@ -45,8 +50,8 @@ def kernels(tmp_path, settings):
 
 
 def outcome(tasks, as_alice, home, name: str, cells: tuple, **fields) -> Job:
-    """Run a notebook to its end and return its job."""
-    (home / f"{name}.ipynb").write_text(book(*cells))
+    """Run a notebook, with what no tool writes in its metadata, to its end and return its job."""
+    (home / f"{name}.ipynb").write_text(book(*cells, papermill="before", kernelspec="python3", language_info=3))
     body = {"name": name, "entry": f"{name}.ipynb", "ram": 900, **fields}
     answer = as_alice.call("post", "users/alice/jobs", body)
     assert answer.status_code == 201, answer.content

@@ -22,7 +22,9 @@ def main(folder: str, requirements: str) -> int:
         if name != CACHE:
             shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
     has_pip = importlib.util.find_spec("pip") is not None
-    command = [sys.executable, "-m", "venv", "--system-site-packages", *(["--without-pip"] if has_pip else []), folder]
+    command = [sys.executable, "-m", "venv", *(["--without-pip"] if has_pip else []), folder]
+    if sys.prefix == sys.base_prefix:  # else the system's packages would be seen, which the interpreter does not see
+        command.append("--system-site-packages")
     if code := subprocess.call(command):
         print(f"{shown}: the environment could not be made", flush=True)
         return code
@@ -37,12 +39,8 @@ def main(folder: str, requirements: str) -> int:
     if code < 0:  # by a signal: of want of memory, perhaps. The run ends by it, too, which gives the reason
         os.kill(os.getpid(), -code)
     if code == 0:
-        installed = sorted(
-            {
-                f"{distribution.name}=={distribution.version}"
-                for distribution in importlib.metadata.distributions(path=[site])
-            }
-        )
+        found = map(with_uv.named, importlib.metadata.distributions(path=[site]))
+        installed = sorted({f"{name}=={version}" for name, version in found if name})
         with open("packages.txt", "w") as file:
             file.write("".join(f"{pin}\n" for pin in installed))
     return code

@@ -26,6 +26,7 @@ UNKNOWN = re.compile(r"@\s*(hg|svn|bzr)\+|\bpython_(full_)?version\s*[<>=!~]+\s*
 # What uv ends with, and pip does not; nor does it where one of several indexes does not answer.
 PIPS = (
     "URL dependencies must be expressed as direct",
+    "Couldn't parse requirement",  # such as "name;", which pip takes for "name"
     "Failed to read metadata",  # of a package below, which is older than the rules for it
     "(os error 18)",  # files cannot be moved to other folders: Landlock before Linux 5.19, some overlay file systems
 )
@@ -41,8 +42,8 @@ VARIABLES = {
 TIMES = {"timeout": ["UV_HTTP_TIMEOUT", "UV_HTTP_CONNECT_TIMEOUT"], "retries": ["UV_HTTP_RETRIES"]}
 TRUE = {"1", "true", "yes", "on", "y", "t"}
 ALWAYS = {
-    "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip: the newest version of all indexes
     "UV_PYTHON_DOWNLOADS": "never",
+    "UV_NO_CONFIG": "1",  # of uv; also the pyproject.toml of a folder around, which a run may not read
     "UV_COMPILE_BYTECODE": "1",  # the environment is read-only for those that import from it
     "UV_COMPILE_BYTECODE_TIMEOUT": "0",  # the installation as a whole has a limit
     "UV_NO_WRAP": "1",
@@ -85,8 +86,8 @@ def note(site: str, base: list[str]) -> list[str]:
     """Record the packages of the environment below; return the folders of the notes."""
     folders, seen = [], set()
     for distribution in importlib.metadata.distributions(path=base):
-        name = re.sub(r"[-_.]+", "_", distribution.metadata["Name"] or "").lower()
-        version = str(distribution.version)
+        name, version = named(distribution)
+        name = re.sub(r"[-_.]+", "_", name).lower()
         if not name or name in seen or not VERSION.fullmatch(version):
             continue
         seen.add(name)
@@ -102,6 +103,18 @@ def note(site: str, base: list[str]) -> list[str]:
             with open(os.path.join(folders[-1], each), "w", encoding="utf-8") as file:
                 file.write(text)
     return folders
+
+
+def named(distribution: importlib.metadata.Distribution) -> tuple[str, str]:
+    """Return the name and the version of an installed package, ("", "") where its metadata do not say them, or are what
+    pip has set aside, `~name-1.0.dist-info`, in an update that was interrupted.
+    """
+    if os.path.basename(getattr(distribution, "_path", "")).startswith("~"):
+        return "", ""
+    try:
+        return distribution.metadata["Name"] or "", str(distribution.version)
+    except ValueError:  # they are not UTF-8
+        return "", ""
 
 
 def forget(notes: list[str]) -> None:
@@ -139,6 +152,8 @@ def translated(found: dict[str, str]) -> tuple[list[str], dict[str, str]]:
             variables.update(dict.fromkeys(names, str(int(float(found[name])))))
     if "extra-index-url" in found:
         variables["UV_INDEX"] = " ".join(found["extra-index-url"].split())
+        # As pip: the newest version of all. Where there is one index, uv would not say that it refuses access.
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if _has_certificates():  # as pip; uv would trust those that it brings
         variables["UV_SYSTEM_CERTS"] = "1"
     return options, variables

@@ -9,7 +9,7 @@ import shutil
 import pytest
 from django.core.management import CommandError, call_command
 
-from jobs.packages import cache, store
+from jobs.packages import building, cache, store
 from kernel import storage
 
 pytestmark = pytest.mark.django_db
@@ -60,6 +60,17 @@ def test_one_that_an_installation_has_is_left_to_it_and_comes_back(alice, settin
     assert (environment.tree / cache.NAME / "wheels").is_dir()
     cache.take_back(environment, BASE)
     assert said(empty=True) == ["alice: 2 MiB", "freed: 2 MiB"]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_what_others_have_too_is_installed_without_it(alice, is_shared):
+    """What a set-up of an earlier installation of its user has put there would become a part of it."""
+    own = cache.top() / str(alice.pk) / store.base_of("python") / "uv" / "archive-v0" / "colours"
+    own.mkdir(parents=True)
+    need = building.Need(alice, "colours\n", "python", 1, 512, "open", 0, is_shared=is_shared)
+    building._spec(need.environment, need)
+    assert (need.environment.tree / cache.NAME).exists() is not is_shared
+    assert own.exists() is is_shared
 
 
 def test_one_of_a_user_who_is_gone_goes_as_well(alice):

@@ -10,11 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from jobs.packages import building, cache, store
+from jobs.packages import building, cache, explaining, store
 from kernel import storage
 from mlp.tests.tiers import later
 from runners.shim import landlock
@@ -144,6 +146,35 @@ def test_a_cache_that_was_moved_and_has_lost_wheels_serves_as_before(machine, mo
     assert (machine.site / "colours.py").is_file()
 
 
+def test_what_only_pip_reads_is_left_to_pip(machine):
+    code, output = machine.install("hues;\n")
+    assert code is None
+    assert output.endswith("pip tries it as well")
+
+
+def test_metadata_that_say_nothing_of_the_interpreter_are_passed_over(machine):
+    """Those that pip has set aside in an update that was interrupted, and those of an old package."""
+    machine.has("~ues", "0.3")
+    aside = machine.below / "~ues-0.3.dist-info" / "METADATA"
+    aside.write_text(aside.read_text().replace("~ues", "hues"))
+    machine.has("old", "1.0")
+    (machine.below / "old-1.0.dist-info" / "METADATA").write_bytes(b"Name: old\nVersion: 1.0\nAuthor: Ren\xe9\n")
+    code, output = machine.install("hues==0.3\n")
+    assert (code, machine.installed) == (0, ["hues-0.3"]), output
+
+
+@pytest.mark.parametrize("kind", ["another's", "unreadable"])
+def test_a_project_around_the_storage_changes_nothing(machine, kind):
+    """By default the storage is in the checkout, whose pyproject.toml runs under Landlock see but cannot read."""
+    project = machine.folder / "pyproject.toml"
+    if kind == "unreadable":
+        project.symlink_to(project)
+    else:
+        project.write_text('[project]\nname = "x"\nversion = "1"\n[tool.uv]\noverride-dependencies = ["hues==0.4"]\n')
+    code, output = machine.install("hues==0.3\n", prepare=f"import os; os.chdir({str(machine.environment)!r})")
+    assert (code, machine.installed) == (0, ["hues-0.3"]), output
+
+
 @pytest.mark.long
 @pytest.mark.skipif(not landlock.version(), reason="this kernel has no Landlock")
 def test_where_files_cannot_be_moved_to_another_folder_pip_installs(machine):
@@ -156,6 +187,40 @@ def test_where_files_cannot_be_moved_to_another_folder_pip_installs(machine):
     code, output = machine.install("colours\n", prepare=restrict)
     assert code is None
     assert output.endswith("pip tries it as well")
+
+
+def test_an_environment_sees_what_its_interpreter_sees_and_nothing_of_the_system(machine, tmp_path):
+    (tmp_path / "wanted.txt").write_text("hues\n")
+    given = machine.variables | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(machine.wheels)}
+    program = [sys.executable, "-I", str(building.PROGRAM / "install.py"), str(machine.environment), "wanted.txt"]
+    done = subprocess.run(program, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    look = "import sys; print(*[path for path in sys.path if path.endswith('-packages')], sep='\\n')"
+    seen, own = (
+        subprocess.run([python, "-I", "-c", look], capture_output=True, text=True, check=True).stdout.splitlines()
+        for python in (str(machine.environment / "bin" / "python"), sys.executable)
+    )
+    assert seen == [str(machine.site), *own]
+    assert (tmp_path / "packages.txt").read_text() == "hues==0.4\n"
+
+
+class Refuses(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(401)
+
+    def log_message(self, *_args):
+        """Say nothing."""
+
+
+def test_an_index_that_refuses_access_is_the_reason(machine):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = {"no-index": "", "index-url": f"http://reader:hush@127.0.0.1:{server.server_port}/simple"}
+        code, output = machine.install("shades\n", **index)
+        server.shutdown()
+    assert code == 1
+    assert explaining.culprit(output) == ("", "the index refuses access; an administrator sets its user and password")
+    assert "hush" not in output
 
 
 def test_uv_is_given_what_pip_is_configured_with():
