@@ -65,7 +65,7 @@ def ask(app, serving):
 
 
 class Process:
-    """A serving process: its recorder, around an application that answers what it is told."""
+    """A serving process: its recorder, around an application whose answers a test chooses."""
 
     def __init__(self, app: Application, module):
         self.app, self.module = app, module
