@@ -15,6 +15,7 @@ from kernel.messages import Message
 from kernel.outcomes import Outcome
 
 from . import lifecycle, trash
+from .buckets import admin as bucket_admin
 from .models import Dataset
 
 
@@ -88,3 +89,6 @@ class DatasetAdmin(OwnedAdmin):
     @display(description=_("folder"))
     def folder(self, dataset: Dataset) -> str:
         return str(storage.dataset_dir(dataset.user.username, dataset.name))
+
+
+__all__ = ["bucket_admin"]  # imported for the admin that it registers

@@ -16,8 +16,17 @@ from kernel.titles import TitleIn, set_title
 from kernel.views import TRASH, Call, ContractView, query_int, to_trash
 
 from . import copies, lifecycle, publishing, trash, uses, versions
+from .buckets import rows as buckets
 from .models import Dataset, State, Version
-from .serializers import DatasetHeartbeatIn, DatasetIn, DatasetOut, DatasetVersionIn, DatasetVersionOut, UseOut
+from .serializers import (
+    BucketOut,
+    DatasetHeartbeatIn,
+    DatasetIn,
+    DatasetOut,
+    DatasetVersionIn,
+    DatasetVersionOut,
+    UseOut,
+)
 
 STATES = tuple(State.values)
 SEGMENTS = {"user": NAME, "name": DATASET_NAME}
@@ -154,3 +163,12 @@ class DatasetVersion(ContractView):
 
     def delete(self, request, user, name, number):
         return self.answer(versions.delete_version(user=self.owner, name=name, number=number, by=self.by))
+
+
+class BucketList(ContractView):
+    kind = "bucket"
+    segments = {"user": NAME}
+    calls = {"GET": Call("List the S3 buckets that datasets can be copied from", READ, out=BucketOut, many=True)}
+
+    def get(self, request, user):
+        return self.page(buckets.usable(self.owner))

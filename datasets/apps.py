@@ -28,3 +28,5 @@ class DatasetsConfig(AppConfig):
         work.register(work.Kind("dataset", live, import_module("datasets.lifecycle").end_upload, "dataset"))
         deregistered.connect(end_uploads, weak=False, dispatch_uid="datasets.end_uploads")
         import_module("accounts.sharing.kinds").register(self.get_model("Dataset"), page="dataset")
+        fetching = import_module("datasets.buckets.fetching")
+        import_module("datasets.copies").register_writer("s3", fetching.write, fetching.check)

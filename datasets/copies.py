@@ -24,6 +24,7 @@ from kernel.singleton import Holder
 from . import lifecycle
 from .models import Dataset, State
 
+KINDS = ("jobs", "home")  # whose files are in the storage
 MAX_FILES = 1_000_000
 AGAIN_MS = 1000
 TOUCHED_EVERY_S = 1.0
@@ -58,6 +59,7 @@ class _Ended(Exception):
 
 _sources: dict[str, Source] = {}
 _writers: dict[str, Writer] = {}
+_checks: dict[str, Callable[[Any, str], int]] = {}
 
 
 def register(kind: str, source: Source) -> None:
@@ -65,16 +67,22 @@ def register(kind: str, source: Source) -> None:
     _sources[kind] = source
 
 
-def register_writer(kind: str, writer: Writer) -> None:
-    """Add what writes the datasets with this kind of source; they are created by its app."""
+def register_writer(kind: str, writer: Writer, check: Callable[[Any, str], int] | None = None) -> None:
+    """Add what writes the datasets with this kind of source. They are created by its app, or, with a `check`, by any
+    user who names such a source: it returns the bytes to reserve until they are written, and raises Refused.
+    """
     _writers[kind] = writer
+    if check is not None:
+        _checks[kind] = check
 
 
 def create(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Dataset:
-    """Create a dataset of the files of `jobs/{job}`, `jobs/{job}/{path}` or `home/{path}`, which are copied next.
+    """Create a dataset of the files of `jobs/{job}`, `jobs/{job}/{path}`, `home/{path}` or `s3/{bucket}/{path}`, which
+    are copied next.
 
     Raises Refused, which names the field; DiskFull; Fault, with nothing stored, when the task queue is not available.
     """
+    src = src.replace("://", "/", 1) if src.startswith("s3://") else src
     size = _measured(user, src)
     broker.require()
     return lifecycle.create_dataset(user=user, name=name, size=size, src=src, title=title, tenant=tenant, by=by)
@@ -82,6 +90,11 @@ def create(*, user, name: str, src: str, title: str = "", tenant: str | None = N
 
 def _measured(user, src: str) -> int:
     """Return the bytes of the source's files. Raises Refused where it has none, DiskFull."""
+    kind = src.partition("/")[0]
+    if kind in _checks:
+        return _checks[kind](user, src)
+    if kind not in KINDS:
+        raise Refused("must be jobs/{job}[/{path}], home/{path} or s3/{bucket}[/{path}]", field="src")
     kind, name, _path = copying.parse(src)
     if kind in _sources:
         _sources[kind].require(user, name)
@@ -151,7 +164,7 @@ def _copy(pk: int, follow: bool) -> bool:
         if follow and row.size:  # else reconcile asks again
             after_commit.enqueue("datasets.copy", pk, queue="files", delay_ms=AGAIN_MS)
         return False
-    target, left_out = storage.dataset_dir(row.user.username, row.name), _LeftOut()
+    target, left_out = storage.dataset_dir(row.user.username, row.name), LeftOut()
     try:
         copying.sweep(target)
         if kind in _sources:
@@ -205,7 +218,7 @@ def _write(row: Dataset, writer: Writer) -> bool:
     return True
 
 
-class _LeftOut:
+class LeftOut:
     """Counts what is not copied, and remembers the first names."""
 
     def __init__(self):

@@ -159,3 +159,34 @@ class Lock(models.Model):
 
     def __str__(self) -> str:
         return f"{self.user}/{self.dataset}/{self.path}"
+
+
+class Bucket(models.Model):
+    """A bucket of an S3 server, whose files may become datasets (datasets.buckets). `secret` is sealed."""
+
+    class Signing(models.TextChoices):
+        KEY = "key", _("with an access key")
+        PLATFORM = "platform", _("with the credentials in the platform's environment")
+        NONE = "none", _("not at all: the bucket is public")
+
+    name = models.CharField(_("name"), max_length=63)
+    endpoint = models.CharField(_("address of the server"), max_length=300, blank=True)  # "" for AWS
+    bucket = models.CharField(_("bucket"), max_length=255)
+    prefix = models.CharField(_("folder"), max_length=500, blank=True)
+    region = models.CharField(_("region"), max_length=63)
+    virtual_hosted = models.BooleanField(_("bucket as part of the host name"), default=False)
+    signing = models.CharField(_("requests are signed"), max_length=8, choices=Signing.choices)
+    access_key = models.CharField(_("access key"), max_length=200, blank=True)
+    secret = models.TextField(blank=True)
+    everybody = models.BooleanField(_("all users may read it"), default=False)
+    tenants = models.ManyToManyField("resources.Tenant", related_name="+", verbose_name=_("tenants"))
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        db_table = "bucket"
+        verbose_name = _("bucket")
+        verbose_name_plural = _("buckets")
+        constraints = [models.UniqueConstraint(fields=["name"], name="bucket_name")]
+
+    def __str__(self) -> str:
+        return self.name

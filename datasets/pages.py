@@ -34,6 +34,7 @@ from kernel.pages import (
 )
 
 from . import client_build, copies, lifecycle, publishing, trash, uses, versions
+from .buckets import rows as buckets
 from .file_pages import listing, own
 from .models import Dataset, State, Version
 from .serializers import DatasetIn, DatasetVersionIn
@@ -41,6 +42,7 @@ from .serializers import DatasetIn, DatasetVersionIn
 HISTORY_SHOWN = 50
 USES_SHOWN = 10
 VERSIONS_SHOWN = 100
+BUCKETS_SHOWN = 10
 PUBLISHABLE_SHOWN = 30  # each is looked up among what is under way
 LISTING = Listing(
     heading=gettext_lazy("Datasets"),
@@ -68,7 +70,8 @@ def _form(request) -> dict:
     form, src = request.POST, request.GET.get("src", "")
     if request.method != "POST" and src:
         form = {"src": src, "name": free_name(Dataset.objects.filter(user=request.user), _word_of(src))}
-    return {"form": form, "of_source": "src" in form, "gateway": address(request)}
+    named = list(buckets.usable(request.user).values_list("name", flat=True)[:BUCKETS_SHOWN])
+    return {"form": form, "of_source": "src" in form, "buckets": named, "gateway": address(request)}
 
 
 def _word_of(src: str) -> str:

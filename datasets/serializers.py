@@ -34,7 +34,7 @@ class DatasetIn(StrictSerializer):
     src = StrictString(
         required=False,
         max_length=500,
-        help_text="in place of a size, what is copied: jobs/{job}[/{path}] or home/{path}",
+        help_text="in place of a size, what is copied: jobs/{job}[/{path}], home/{path} or s3/{bucket}[/{path}]",
     )
     user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
@@ -96,3 +96,11 @@ class UseOut(serializers.Serializer):
     name = serializers.CharField()
     state = serializers.CharField(allow_blank=True, help_text="empty for what has no life cycle")
     created = serializers.DateTimeField()
+
+
+class BucketOut(serializers.Serializer):
+    name = serializers.CharField(help_text="as a source: s3/{name}[/{path}]")
+    endpoint = serializers.CharField(allow_blank=True, help_text="address of its server; empty for AWS")
+    bucket = serializers.CharField()
+    prefix = serializers.CharField(allow_blank=True, help_text="folder that paths are below")
+    region = serializers.CharField()

@@ -7,6 +7,7 @@ from django.urls import path
 from . import api
 
 urlpatterns = [
+    path("users/<seg:user>/buckets", api.BucketList.as_view()),
     path("users/<seg:user>/datasets", api.DatasetList.as_view()),
     path("users/<seg:user>/datasets/<seg:name>", api.DatasetDetail.as_view()),
     path("users/<seg:user>/datasets/<seg:name>:heartbeat", api.DatasetHeartbeat.as_view()),

@@ -17,12 +17,16 @@ LOOK_EVERY_S = 0.5
 
 def declare(command) -> None:
     """Add the verbs."""
-    datasets = command.group("dataset", tr("make datasets of outputs, list and delete them"))
+    datasets = command.group("dataset", tr("make datasets of outputs and buckets, list and delete them"))
     parser = datasets(
-        "create", create_dataset, tr("make a dataset of the output of a job, and wait until it is copied")
+        "create", create_dataset, tr("make a dataset of the output of a job or of a bucket, and wait until it is copied")
     )
     parser.add_argument("name", metavar="DATASET", help=tr("letters a to z and dots"))
-    parser.add_argument("source", metavar="JOB[/PATH]", help=tr("output of a job; home/PATH is what was uploaded"))
+    parser.add_argument(
+        "source",
+        metavar="JOB[/PATH]",
+        help=tr("output of a job; home/PATH is what was uploaded, s3/BUCKET/PATH what is in a bucket"),
+    )
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
     automation.add_list(datasets, list_datasets)
@@ -31,7 +35,7 @@ def declare(command) -> None:
 
 def source_of(given: str) -> str:
     """Return what REST calls a source: `jobs/` may be left out."""
-    return given if given.startswith(("home/", "jobs/")) else f"jobs/{given}"
+    return given if given.startswith(("home/", "jobs/", "s3/", "s3://")) else f"jobs/{given}"
 
 
 def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:

@@ -115,6 +115,7 @@ GET    /users/{user}/tenants                                                    
 PUT    /users/{user}/tenants/{tenant}:default                                     full
 
 # Datasets: uploads. A token of one dataset reports on it, and deletes nothing of it.
+GET    /users/{user}/buckets                                                      full read submit
 GET    /users/{user}/datasets                                                     full read submit
 POST   /users/{user}/datasets                                                     full submit
 GET    /users/{user}/datasets/{name}                                              full read submit dataset

@@ -1,0 +1,127 @@
+"""Copies the objects of a bucket to a dataset's folder: several at once, large ones in pieces."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from kernel import disk, names, storage
+from kernel.errors import Refused
+from kernel.messages import Message
+
+from .. import copies, lifecycle
+from ..models import Dataset
+from . import rows
+from .store import Entry, Store
+
+AT_ONCE = 8
+WAITING = 4 * AT_ONCE  # pieces that are asked for: a bucket may have a million objects
+SAID_EVERY_S = 1.0
+
+
+def check(user, src: str) -> int:
+    """Return 0: the size of a source is found by its copy. Raises Refused where the user may not read the bucket."""
+    name, _path = rows.parse(src)
+    rows.find(user, name)
+    return 0
+
+
+def write(row: Dataset, folder: Path, written: Callable[[int], object]) -> Message | None:
+    """Write the objects that a dataset's source names. Returns what is to be said of those that are left out.
+
+    Raises Refused, also where the tenant has no room for them; DiskFull, OSError.
+    """
+    name, path = rows.parse(row.src)
+    store = Store(rows.find(row.user, name))
+    left_out = copies.LeftOut()
+    entries = listed(store, path, left_out)
+    total = sum(entry.size for entry in entries)
+    if not total:
+        raise Refused("%(src)s has no files, or only empty ones", field="src", src=row.src)
+    disk.require(total)
+    lifecycle.declare_again(row.pk, total)
+    row.refresh_from_db(fields=["size"])
+    top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
+    fetch(store, entries, folder, top, written)
+    return left_out.reason() or None
+
+
+def listed(store: Store, path: str, left_out: Callable[[str], object]) -> list[Entry]:
+    """Return the objects below a path that can be files. Raises Refused where there are too many, or too deep ones."""
+    entries: dict[str, Entry] = {}
+    for entry in store.list(path):
+        if len(entries) >= copies.MAX_FILES:
+            raise Refused("must have at most %(limit)s files", field="src", limit=copies.MAX_FILES)
+        entries[entry.path] = entry
+    folders = {parent for each in entries for parent in _parents(each)}
+    for each in list(entries):
+        if each.count("/") - path.count("/") > storage.LEVELS:
+            raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
+        try:
+            names.file_path(each)
+        except Refused:
+            left_out(entries.pop(each).path)
+            continue
+        if each in folders:  # an object that marks a folder is none; one with bytes cannot be beside it
+            marker = entries.pop(each)
+            if marker.size:
+                left_out(each)
+    return [entries[each] for each in sorted(entries)]
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+class Work:
+    """What the threads of a copy have written, and whether they are to end."""
+
+    def __init__(self):
+        self.bytes, self.lock, self.ends = 0, threading.Lock(), False
+
+    def write(self, chunks: Iterator[bytes], file: Path, start: int) -> None:
+        """Write chunks to a place of a file. Raises DiskFull, OSError, and what the chunks raise."""
+        with file.open("r+b") as out:
+            out.seek(start)
+            for chunk in chunks:
+                if self.ends:
+                    return
+                disk.require(len(chunk))
+                out.write(chunk)
+                with self.lock:
+                    self.bytes += len(chunk)
+            out.flush()
+            os.fsync(out.fileno())  # which writes what other pieces have left, too
+
+
+def fetch(store: Store, entries: list[Entry], folder: Path, top: str, written: Callable[[int], object]) -> None:
+    """Write objects to files, named by their paths below `top`. Their bytes are on the disk at the end."""
+    files = {entry.path: folder / (entry.path.removeprefix(f"{top}/") if top else entry.path) for entry in entries}
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    work, pool, running = Work(), ThreadPoolExecutor(AT_ONCE), set[Future[None]]()
+    try:
+        for entry, start, end in store.pieces(entries):
+            running.add(pool.submit(work.write, store.read(entry, start, end), files[entry.path], start))
+            while len(running) >= WAITING:
+                _settle(running)
+                written(work.bytes)
+        while running:
+            _settle(running)
+            written(work.bytes)
+    finally:
+        work.ends = True
+        pool.shutdown(cancel_futures=True)
+
+
+def _settle(running: set[Future[None]]) -> None:
+    """Wait until some have ended, at most SAID_EVERY_S, and take these out of the set. Raises what has ended one."""
+    ended, _others = wait(running, SAID_EVERY_S, FIRST_COMPLETED)
+    running -= ended
+    for each in ended:
+        each.result()

@@ -1,0 +1,125 @@
+"""The only writer of Bucket, and who may use which. Called by api, pages, admin and the copies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+
+from kernel import names, sealing
+from kernel.database import violated
+from kernel.environment import without
+from kernel.errors import Refused
+from kernel.locking import locked
+from kernel.messages import Message
+
+from ..models import Bucket
+
+KIND = "s3"
+NAME = r"[a-z0-9][a-z0-9.-]{0,62}"
+BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"  # older ones of AWS, and other servers, allow more than S3 does today
+REGION = r"[A-Za-z0-9-]{1,63}"
+PURPOSE = "datasets.bucket"
+SOURCE = Message("must be s3/{bucket} or s3/{bucket}/{path}, with a bucket that an administrator has added")
+
+
+def create(*, by: str, name: str, secret: str = "", tenants: Iterable = (), **fields) -> Bucket:
+    """Add a bucket. `secret` is stored encrypted; members of the `tenants` may read it, or `everybody`.
+
+    Raises Refused, which names the field.
+    """
+    if not re.fullmatch(NAME, name):
+        raise Refused("must be 1 to 63 characters a to z, 0 to 9, . and -", field="name")
+    row = Bucket(name=name, secret=sealing.seal(secret, PURPOSE))
+    _set(row, **fields)
+    try:
+        with transaction.atomic():
+            row.save()
+            row.tenants.set(tenants)
+    except IntegrityError as problem:
+        if violated(problem) == "bucket_name":
+            raise Refused("there is a bucket named %(name)s already", field="name", name=name)
+        raise
+    return row
+
+
+def change(row: Bucket, *, by: str, secret: str = "", tenants: Iterable = (), **fields) -> None:
+    """Change a bucket; an empty `secret` keeps the present one while the access key stays. Raises Refused, which names
+    the field; Missing.
+    """
+    with locked(Bucket, pk=row.pk) as held:
+        if secret or fields.get("access_key", held.access_key) != held.access_key:
+            held.secret = sealing.seal(secret, PURPOSE)
+        _set(held, **fields)
+        held.save()
+        held.tenants.set(tenants)
+
+
+def delete(row: Bucket, *, by: str) -> None:
+    """Forget a bucket; datasets that were copied from it stay."""
+    with locked(Bucket, pk=row.pk) as held:
+        held.delete()
+
+
+def _set(row: Bucket, **fields) -> None:
+    for field, value in fields.items():
+        setattr(row, field, value)
+    if missing := without("s3", "obstore"):
+        raise Refused("needs %(packages)s", packages=missing)
+    for field, pattern in (("bucket", BUCKET), ("region", REGION)):
+        if not re.fullmatch(pattern, getattr(row, field)):
+            raise Refused("is not a valid name", field=field)
+    row.prefix = row.prefix.strip("/")
+    if row.prefix:
+        names.file_path(row.prefix, "prefix")
+    _require_address(row.endpoint)
+    if row.signing != Bucket.Signing.KEY:
+        row.access_key = row.secret = ""
+    elif not row.access_key:
+        raise Refused("is missing", field="access_key")
+    elif not row.secret:
+        raise Refused("is missing", field="secret")
+
+
+def _require_address(endpoint: str) -> None:
+    """Raise Refused unless this is the address of a server, or empty."""
+    try:
+        parts = urlsplit(endpoint)
+        valid = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port > 0)
+        bare = not (parts.query or parts.fragment or parts.username or parts.password)
+    except ValueError:
+        valid = bare = False
+    if endpoint and not (valid and bare and names.CONTROL.search(endpoint) is None):
+        raise Refused("must be the address of a server, such as https://s3.example.com:9000", field="endpoint")
+
+
+def usable(user) -> QuerySet[Bucket]:
+    """Return the buckets whose files this user may copy, by name."""
+    allowed = Q(everybody=True) | Q(tenants__memberships__user=user)
+    return Bucket.objects.filter(pk__in=Bucket.objects.filter(allowed).values("pk")).order_by("name")
+
+
+def parse(src: str) -> tuple[str, str]:
+    """Return (the bucket's name, the path or "") of a dataset's source. Raises Refused."""
+    kind, _slash, rest = src.partition("/")
+    name, _slash, path = rest.partition("/")
+    if kind != KIND or not re.fullmatch(NAME, name):
+        raise Refused(SOURCE, field="src")
+    path = path.removesuffix("/")
+    return name, names.file_path(path, "src") if path else ""
+
+
+def find(user, name: str) -> Bucket:
+    """Return the bucket of that name that the user may read. Raises Refused, alike where there is none."""
+    row = usable(user).filter(name=name).first()
+    if row is None:
+        raise Refused("there is no bucket named %(name)s that you may read", field="src", name=name)
+    return row
+
+
+def secret_of(row: Bucket) -> str:
+    """Return the secret key. Raises Refused (Unreadable) where MLP_SECRET_KEY has changed."""
+    return sealing.unseal(row.secret, PURPOSE)

@@ -1,0 +1,155 @@
+"""A bucket of an S3 server: what is in it, and pieces of its objects.
+
+obstore signs, repeats and times out the requests. It is imported with the first bucket: the extra `s3` installs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from kernel.environment import without
+from kernel.errors import Refused
+from kernel.messages import Message
+
+from ..models import Bucket
+from . import rows
+
+CONNECT = {"connect_timeout": timedelta(seconds=10)}
+PIECE = CONNECT | {"timeout": timedelta(minutes=5)}  # for one request
+WHOLE = CONNECT | {"timeout": timedelta(hours=12)}
+RETRIES = {"max_retries": 8, "retry_timeout": timedelta(minutes=3)}
+SOON = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}  # so that a wrong address is told soon
+PIECE_BYTES = 8 << 20
+CHUNK_BYTES = 1 << 20
+NOT_PARTIAL = "non-partial response"
+AWS = "https://s3.{region}.amazonaws.com"
+WORDS = 300  # characters of a server's refusal
+CHANGED = Message("the object %(path)s changed while it was being copied")
+
+
+class Entry(NamedTuple):
+    """An object: its path below the bucket's prefix, its bytes, and the tag that changes with its content, or ""."""
+
+    path: str
+    size: int
+    tag: str
+
+
+class Store:
+    """Raises Refused, which says what the server has refused, in each of its methods."""
+
+    def __init__(self, row: Bucket):
+        self.row = row
+        if missing := without("s3", "obstore"):
+            raise Refused("the bucket %(name)s needs %(packages)s", field="src", name=row.name, packages=missing)
+        self.api = importlib.import_module("obstore")
+        self.problem = importlib.import_module("obstore.exceptions").BaseError
+        with self._told():
+            self.listing, self.reading = self._client(PIECE, SOON), self._client(PIECE, RETRIES)
+
+    def _client(self, options: dict, retries: dict):
+        row = self.row
+        endpoint = row.endpoint or AWS.format(region=row.region)
+        if row.virtual_hosted:  # the library has the whole address then
+            scheme, _, host = endpoint.partition("://")
+            endpoint = f"{scheme}://{row.bucket}.{host}"
+        return importlib.import_module("obstore.store").S3Store(
+            row.bucket,
+            prefix=row.prefix or None,
+            region=row.region,
+            endpoint=endpoint,
+            virtual_hosted_style_request=row.virtual_hosted,
+            client_options={**options, "allow_http": endpoint.startswith("http://")},
+            retry_config=retries,
+            **self._signing(),
+        )
+
+    def _signing(self) -> dict:
+        """Return how requests are signed. The library takes what is not said here from the environment, where the keys
+        of another bucket may be.
+        """
+        if self.row.signing == Bucket.Signing.NONE:
+            return {"skip_signature": True}
+        if self.row.signing == Bucket.Signing.PLATFORM:
+            return {}
+        keys = {"access_key_id": self.row.access_key, "secret_access_key": rows.secret_of(self.row)}
+        return {"credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
+
+    def test(self) -> None:
+        """Ask for the first objects."""
+        with self._told():
+            next(iter(self.api.list(self.listing)), None)
+
+    def list(self, path: str) -> Iterator[Entry]:
+        """Yield the objects below the path, or the one at it; without a path all, by name within each answer."""
+        found = False
+        with self._told():
+            for batch in self.api.list(self.listing, path or None):
+                for meta in batch:
+                    found = True
+                    yield self._entry(meta)
+            if path and not found:
+                with contextlib.suppress(FileNotFoundError):
+                    yield self._entry(self.api.head(self.listing, path))
+
+    def pieces(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, int, int]]:
+        """Yield (object, start, end) of what is asked for by one request: PIECE_BYTES of an object, all of it where the
+        server sends no parts. Empty objects have none.
+        """
+        in_parts = None
+        for entry in entries:
+            most = PIECE_BYTES
+            if entry.size > PIECE_BYTES:
+                in_parts = self._sends_parts(entry) if in_parts is None else in_parts
+                most = PIECE_BYTES if in_parts else entry.size
+            for start in range(0, entry.size, most):
+                yield entry, start, min(start + most, entry.size)
+
+    def _sends_parts(self, entry: Entry) -> bool:
+        """Return whether the server answers 206 to a range, as S3 does; rclone's answers 200."""
+        with self._told(entry.path):
+            try:
+                self.api.get(self.listing, entry.path, options={"range": (0, 1)})
+            except self.problem as problem:
+                if NOT_PARTIAL not in str(problem):
+                    raise
+                return False
+        return True
+
+    def read(self, entry: Entry, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from start to before end. Raises Refused, also where the object is another than listed."""
+        left, whole = end - start, end - start == entry.size
+        with self._told(entry.path):
+            client = self.reading if left <= PIECE_BYTES else self._client(WHOLE, RETRIES)
+            answer = self.api.get(client, entry.path, options={} if whole else {"range": (start, end)})
+            now = self._entry(answer.meta)
+            for chunk in answer.stream(min_chunk_size=CHUNK_BYTES) if now == entry else ():
+                left -= len(chunk)
+                yield bytes(chunk)
+        if left:
+            raise Refused(CHANGED, field="src", path=entry.path)
+
+    @staticmethod
+    def _entry(meta) -> Entry:
+        return Entry(meta["path"], meta["size"], (meta["e_tag"] or "").strip('"'))
+
+    @contextlib.contextmanager
+    def _told(self, path: str = "") -> Iterator[None]:
+        """Raise what the server or the library refuses as Refused."""
+        try:
+            yield
+        except (self.problem, FileNotFoundError, ValueError) as problem:
+            if path and isinstance(problem, FileNotFoundError):
+                raise Refused("the object %(path)s was removed while it was being copied", field="src", path=path)
+            raise Refused(
+                "the bucket %(name)s: %(problem)s", field="src", name=self.row.name, problem=_words(problem)
+            ) from problem
+
+
+def _words(problem: Exception) -> str:
+    """Return the reason without the details of the library, which fill pages."""
+    return " ".join(str(problem).partition("\n\nDebug source")[0].split())[:WORDS]
