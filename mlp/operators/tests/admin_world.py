@@ -22,7 +22,7 @@ from aiops.models import (
 )
 from apps.models import PORTS, AppKey, Application, Rollout
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
-from datasets.models import Dataset
+from datasets.models import Bucket, Dataset
 from jobs.models import EnvironmentVersion, FailureRule, Job, Metrics, NamedEnvironment, Project, Snapshot, View
 from kernel.models import StateChange, record_created
 from models_app.models import Alias, RegisteredModel, RegistryDelivery, RegistryWebhook
@@ -108,6 +108,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
         "resources.resourcerequest": ResourceRequest.objects.get(pk="ext-1"),
         "resources.userlimit": limit,
         "resources.usagesample": UsageSample.objects.get(),
+        "datasets.bucket": Bucket.objects.create(name="photos", bucket="photos", region="us-east-1", signing="none"),
         "accounts.user": alice,
         "accounts.token": Token.objects.get(name="shipper"),
         "kernel.statechange": StateChange.objects.filter(kind="job").latest("pk"),

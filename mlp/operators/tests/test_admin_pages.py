@@ -35,7 +35,7 @@ OPENED_MAX = ["accounts.user", "apps.application", "datasets.dataset", "jobs.job
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CREATED_HERE = {
     "accounts.user", "accounts.token", "accounts.membership", "resources.tenant", "resources.userlimit",
-    "jobs.failurerule",
+    "jobs.failurerule", "datasets.bucket",
 }  # fmt: skip
 
 
