@@ -8,7 +8,6 @@ kinds whose files they write themselves, such as the records of an application.
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from kernel.messages import Message
 from kernel.singleton import Holder
 
 from . import lifecycle
+from .buckets import rows as buckets
 from .models import Dataset, State
 
 KINDS = ("jobs", "home")  # whose files are in the storage
@@ -82,7 +82,7 @@ def create(*, user, name: str, src: str, title: str = "", tenant: str | None = N
 
     Raises Refused, which names the field; DiskFull; Fault, with nothing stored, when the task queue is not available.
     """
-    src = src.replace("://", "/", 1) if src.startswith("s3://") else src
+    src = buckets.spelled(src)
     size = _measured(user, src)
     broker.require()
     return lifecycle.create_dataset(user=user, name=name, size=size, src=src, title=title, tenant=tenant, by=by)
@@ -199,21 +199,16 @@ def _fail(row: Dataset, problem: Refused | disk.DiskFull | OSError) -> None:
 def _write(row: Dataset, writer: Writer) -> bool:
     """Let an app write the files, to a folder beside the dataset's that takes its place at the end."""
     target = storage.dataset_dir(row.user.username, row.name)
-    side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     try:
         copying.sweep(target)
-        side.mkdir(mode=0o755, parents=True)
-        said = writer(row, side, _Progress(row))
-        lifecycle.declare_again(row.pk, storage.tree_size(side))
-        storage.remove_tree(target)
-        side.rename(target)
+        with copying.beside(target) as side:
+            said = writer(row, side, _Progress(row))
+            lifecycle.declare_again(row.pk, storage.tree_size(side))
     except _Ended:
         return True
     except (Refused, disk.DiskFull, OSError) as problem:
         _fail(row, problem)
         return True
-    finally:
-        storage.remove_tree(side)
     lifecycle.complete_copy(row.pk, said or "")
     return True
 

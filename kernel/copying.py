@@ -79,11 +79,8 @@ def copy(
     shorter counts as it was read. Raises OSError; DiskFull; Refused where there are more bytes than `size`, or what was
     listed is gone.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
     checksums, left = {}, size
-    try:
-        side.mkdir(mode=0o755)
+    with beside(target) as side:
         for path, file in _open_files(source, left_out, True):
             place = side / path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -102,11 +99,20 @@ def copy(
                 os.fsync(out.fileno())
             if summed:
                 checksums[path] = {"size": before - left, "sha256": digest.hexdigest()}
+    return checksums
+
+
+@contextlib.contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """Yield an empty folder beside the target, which takes its place at the end; of what fails nothing is left."""
+    side = target.with_name(f".{target.name}.{secrets.token_hex(6)}.part")
+    try:
+        side.mkdir(mode=0o755, parents=True)
+        yield side
         storage.remove_tree(target)
         side.rename(target)
     finally:
         storage.remove_tree(side)
-    return checksums
 
 
 def sweep(target: Path) -> None:

@@ -15,6 +15,9 @@ from pathlib import Path
 from django.conf import settings
 
 import runners
+from datasets.buckets import fetching
+from datasets.buckets import rows as buckets
+from datasets.webdav import tree
 from jobs.artifacts import finished
 from jobs.packages import building, using
 from kernel import after_commit, copying, disk, sanitize, storage
@@ -72,12 +75,10 @@ def _copy(pk: int, follow: bool) -> None:
         return
     try:
         copying.sweep(folder(model))
-        origin = copying.origin(model.user.username, model.src)
-        if model.reason:  # it has waited, and what is to be copied may have changed
-            lifecycle.measure_again(pk, copying.size(origin))
-            model.refresh_from_db(fields=["size"])
-        checksums = copying.copy(origin, folder(model), model.size)
+        checksums = _fetched(model) if buckets.is_source(model.src) else _copied(model)
         requirements = packages.of_files(folder(model), checksums)
+    except _Ended:
+        return
     except (Refused, disk.DiskFull, OSError) as problem:
         refused = not isinstance(problem, OSError)
         reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
@@ -86,10 +87,45 @@ def _copy(pk: int, follow: bool) -> None:
     lifecycle.note_copy(pk, checksums, requirements)
 
 
+def _copied(model: Model) -> dict[str, dict]:
+    origin = copying.origin(model.user.username, model.src)
+    if model.reason:  # it has waited, and what is to be copied may have changed
+        lifecycle.measure_again(model.pk, copying.size(origin))
+        model.refresh_from_db(fields=["size"])
+    return copying.copy(origin, folder(model), model.size)
+
+
+class _Ended(Exception):
+    """The model is not being created any more."""
+
+
+def _fetched(model: Model) -> dict[str, dict]:
+    """Copy a model's files from a bucket, by way of a folder beside its own."""
+
+    def reserve(size: int) -> None:
+        lifecycle.measure_again(model.pk, size)
+
+    def written(size: int) -> None:
+        if _model(model.pk, State.CREATING) is None:
+            raise _Ended
+
+    def refuse(path: str) -> None:
+        raise Refused("the object %(path)s cannot be a file", field="src", path=storage.shown(path))
+
+    with copying.beside(folder(model)) as side:
+        fetching.copy_to(side, model.user, model.src, copying.MAX_FILES, reserve, written, refuse)
+        return {
+            path: {"size": info.st_size, "sha256": tree.sha256_of_path(side / path)}
+            for path, info in storage.files(side)
+        }
+
+
 def _unended(model: Model) -> str:
     """Return the job of the model's source if it has reported its end but not exited, and may still write. A model that
     a running job registers itself is copied at once. Raises RunnerError.
     """
+    if buckets.is_source(model.src):
+        return ""
     kind, name, _path = copying.parse(model.src)
     return name if kind == "jobs" and finished.may_still_write(model.user, name) else ""
 

@@ -18,6 +18,8 @@ from django.utils import timezone
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
 from datasets import sources
+from datasets.buckets import fetching
+from datasets.buckets import rows as buckets
 from jobs.artifacts.finished import finished_job
 from jobs.code import capture
 from jobs.models import EnvironmentVersion, Job
@@ -71,11 +73,9 @@ def create_model(
     is taken, the source does not exist, the job has not finished, not enough space, what is no requirement.
     Raises Fault, with nothing stored, when the task queue is not available.
     """
-    kind, job_name, _path = copying.parse(src)
     members.chosen(user, tenant)
-    job = finished_job(user, job_name) if kind == "jobs" else None
     wanted = packages.of_lines(requirements)
-    origin = measured(user, src, job)
+    origin = _origin(user, src)
     if wanted:
         origin = replace(origin, requirements=wanted, packages="", environment=None)
     if wanted and environment:
@@ -87,6 +87,14 @@ def create_model(
             version = references.held(tenant_row, environment)
             origin = replace(origin, requirements=locating.lines_of(version), packages="", environment=version)
         return add_model(user=user, tenant=tenant_row, name=name, title=title, origin=origin, by=by)
+
+
+def _origin(user, src: str) -> Origin:
+    """Return the files of a source; those in a bucket are measured by their copy. Raises Refused, DiskFull."""
+    if buckets.is_source(src):
+        return Origin(src, None, fetching.check(user, src))
+    kind, job_name, _path = copying.parse(src)
+    return measured(user, src, finished_job(user, job_name) if kind == "jobs" else None)
 
 
 def measured(user, src: str, job: Job | None = None) -> Origin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from datasets.buckets import rows as buckets
 from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
 from kernel.copying import parse
@@ -14,7 +15,7 @@ from kernel.names import FILE_PART
 
 from .models import State
 
-SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}})(/{FILE_PART})*$"
+SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}}|{buckets.KIND}:?/?/{buckets.NAME})(/{FILE_PART})*$"
 
 
 @extend_schema_field({"type": "string", "pattern": SOURCE, "maxLength": 500})
@@ -22,7 +23,8 @@ class SourceField(StrictString):
     def to_internal_value(self, data):
         value = super().to_internal_value(data)
         try:
-            parse(value)
+            value = buckets.spelled(value)
+            (buckets.parse if buckets.is_source(value) else parse)(value)
         except Refused as refused:
             raise Invalid(refused.problem)
         return value
@@ -31,7 +33,7 @@ class SourceField(StrictString):
 class ModelIn(StrictSerializer):
     name = NameField()
     title = TitleField()
-    src = SourceField(max_length=500, help_text="jobs/{job}, jobs/{job}/{path} or home/{path}")
+    src = SourceField(max_length=500, help_text="jobs/{job}[/{path}], home/{path} or s3/{bucket}[/{path}]")
     tenant = NameField(required=False)
     requirements = RequirementsField(
         "packages to load it with, as in a requirements file; without any those of its job, or of the requirements.txt "

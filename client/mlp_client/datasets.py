@@ -19,13 +19,15 @@ def declare(command) -> None:
     """Add the verbs."""
     datasets = command.group("dataset", tr("make datasets of outputs and buckets, list and delete them"))
     parser = datasets(
-        "create", create_dataset, tr("make a dataset of the output of a job or of a bucket, and wait until it is copied")
+        "create",
+        create_dataset,
+        tr("make a dataset of an output or a bucket, and wait for the copy"),
     )
     parser.add_argument("name", metavar="DATASET", help=tr("letters a to z and dots"))
     parser.add_argument(
         "source",
         metavar="JOB[/PATH]",
-        help=tr("output of a job; home/PATH is what was uploaded, s3/BUCKET/PATH what is in a bucket"),
+        help=tr("output of a job, home/PATH (uploaded) or s3/BUCKET/PATH"),
     )
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))

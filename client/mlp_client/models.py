@@ -28,7 +28,11 @@ def declare(command) -> None:
     models = command.group("model", tr("make models of outputs, and fetch them"))
     parser = models("create", create_model, tr("make a model of the output of a job, and wait until it is checked"))
     parser.add_argument("name", metavar="MODEL", help=tr("letters a to z"))
-    parser.add_argument("source", metavar="JOB[/PATH]", help=tr("output of a job; home/PATH is what was uploaded"))
+    parser.add_argument(
+        "source",
+        metavar="JOB[/PATH]",
+        help=tr("output of a job, home/PATH (uploaded) or s3/BUCKET/PATH"),
+    )
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
     parser.add_argument("-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))

@@ -34,27 +34,42 @@ def write(row: Dataset, folder: Path, written: Callable[[int], object]) -> Messa
 
     Raises Refused, also where the tenant has no room for them; DiskFull, OSError.
     """
-    name, path = rows.parse(row.src)
-    store = Store(rows.find(row.user, name))
     left_out = copies.LeftOut()
-    entries = listed(store, path, left_out)
-    total = sum(entry.size for entry in entries)
-    if not total:
-        raise Refused("%(src)s has no files, or only empty ones", field="src", src=row.src)
-    disk.require(total)
-    lifecycle.declare_again(row.pk, total)
-    row.refresh_from_db(fields=["size"])
-    top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
-    fetch(store, entries, folder, top, written)
+
+    def reserve(size: int) -> None:
+        lifecycle.declare_again(row.pk, size)
+        row.refresh_from_db(fields=["size"])
+
+    copy_to(folder, row.user, row.src, copies.MAX_FILES, reserve, written, left_out)
     return left_out.reason() or None
 
 
-def listed(store: Store, path: str, left_out: Callable[[str], object]) -> list[Entry]:
+def copy_to(
+    folder: Path, user, src: str, most: int, reserve: Callable[[int], object], written: Callable[[int], object],
+    left_out: Callable[[str], object],
+) -> None:  # fmt: skip
+    """Write the objects of a source, at most so many, to a folder. `reserve` is called with their bytes before,
+    `written` with those written so far, `left_out` with the path of each that cannot be a file. Raises Refused,
+    DiskFull, OSError, and what the functions raise.
+    """
+    name, path = rows.parse(src)
+    store = Store(rows.find(user, name))
+    entries = listed(store, path, most, left_out)
+    total = sum(entry.size for entry in entries)
+    if not total:
+        raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
+    disk.require(total)
+    reserve(total)
+    top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
+    fetch(store, entries, folder, top, written)
+
+
+def listed(store: Store, path: str, most: int, left_out: Callable[[str], object]) -> list[Entry]:
     """Return the objects below a path that can be files. Raises Refused where there are too many, or too deep ones."""
     entries: dict[str, Entry] = {}
     for entry in store.list(path):
-        if len(entries) >= copies.MAX_FILES:
-            raise Refused("must have at most %(limit)s files", field="src", limit=copies.MAX_FILES)
+        if len(entries) >= most:
+            raise Refused("must have at most %(limit)s files", field="src", limit=most)
         entries[entry.path] = entry
     folders = {parent for each in entries for parent in _parents(each)}
     for each in list(entries):

@@ -102,6 +102,16 @@ def usable(user) -> QuerySet[Bucket]:
     return Bucket.objects.filter(pk__in=Bucket.objects.filter(allowed).values("pk")).order_by("name")
 
 
+def spelled(src: str) -> str:
+    """Return a source as it is stored: `s3://photos/june` is `s3/photos/june`."""
+    return src.replace("://", "/", 1) if src.startswith(f"{KIND}://") else src
+
+
+def is_source(src: str) -> bool:
+    """Return whether this names a place in a bucket."""
+    return src.startswith(f"{KIND}/")
+
+
 def parse(src: str) -> tuple[str, str]:
     """Return (the bucket's name, the path or "") of a dataset's source. Raises Refused."""
     kind, _slash, rest = src.partition("/")
