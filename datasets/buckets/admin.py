@@ -77,6 +77,10 @@ class CreateForm(ChangeForm):
     )
     field_order = ["name"]
 
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.fields["secret"].help_text = _("It is stored encrypted.")
+
 
 @admin.register(Bucket)
 class BucketAdmin(LifecycleAdmin):
