@@ -116,6 +116,7 @@ def test_a_share_of_the_requests_goes_to_the_new_model(moving):
     assert float(Tenant.objects.get(name="default").cpu_inuse) == pytest.approx(0.1)
 
 
+@pytest.mark.long
 def test_callers_with_the_same_header_get_the_same_model(moving):
     one = moving({"steps": [{"percent": 50}], "sticky": "X-User-Id"})
     users = [f"user-{number}" for number in range(24)]
@@ -189,6 +190,7 @@ def test_the_way_back_is_one_call(moving):
     assert float(Tenant.objects.get(name="default").cpu_inuse) == pytest.approx(0.1)
 
 
+@pytest.mark.long
 def test_a_canary_outlives_the_platforms_stop(moving):
     one = moving({"steps": [{"percent": 30}]})
     stopped = one.rollout.run_name
@@ -198,6 +200,7 @@ def test_a_canary_outlives_the_platforms_stop(moving):
     assert AppRun.objects.get(name=stopped).outcome == "restarted"
 
 
+@pytest.mark.long
 def test_a_restart_has_no_canary(deploy, ready, as_alice, until):
     app = ready(deploy(next(NAMES)))
     path = f"users/alice/apps/{app.name}"

@@ -194,6 +194,7 @@ def test_a_replica_that_is_not_needed_answers_what_it_has(serve, calls, until, s
     until(lambda: not Replica.objects.exists())
 
 
+@pytest.mark.long
 def test_it_sleeps_while_nobody_asks_and_the_next_request_waits_for_it(serve, calls, until, settings, as_alice):
     app = serve(1, min=0, max=1)
     settings.APP_IDLE_S = 0
@@ -291,6 +292,7 @@ def test_what_does_not_fit_waits_and_says_why(serve, calls, until, as_alice, def
     assert {future.result(LIMIT_S)[0] for future in held} == {200}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["delete", later("stop")])
 def test_the_end_of_an_application_is_the_end_of_its_replicas(serve, until, as_alice, end):
     app = serve(3, min=3, max=3)

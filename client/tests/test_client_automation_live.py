@@ -198,6 +198,7 @@ def answer_of(client, address: str) -> list:
         return json.loads(answer.read())["x"]
 
 
+@pytest.mark.long
 def test_python_has_the_same_verbs(client):
     program = """
 from mlp_client import Failure, Platform

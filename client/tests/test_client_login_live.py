@@ -93,6 +93,7 @@ def test_without_a_home_directory_nothing_is_written(client, service, alice_data
     assert list(client.here.iterdir()) == []
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_said(client, service, other_server, tmp_path, alice_data):
     def words(*arguments, code, typed=""):
         return client.refused("login", *arguments, code=code, typed=typed)

@@ -78,6 +78,7 @@ def test_the_verbs_on_a_job_that_has_ended(client):
     assert client.run("open", "fit").stdout.strip() == f"{client.environment['MLP_URL']}/jobs/fit"
 
 
+@pytest.mark.long
 def test_outputs_are_fetched_once_and_from_where_it_was_interrupted(client):
     write(client.here, {"fit.py": FIT})
     client.run("run", "fit.py", "--name", "fit")

@@ -41,6 +41,7 @@ def test_a_guest_is_invited_accepts_and_leaves(hers, his):
     assert not Guest.objects.exists()
 
 
+@pytest.mark.long
 def test_wrong_names_are_refused_with_one_line(hers, his):
     assert "can submit to the tenant" in hers.refused("workspace", "guest", "add", "desk", "nobody", code=4)
     assert "guest" in hers.refused("workspace", "guest", "rm", "desk", "bob", code=4)

@@ -67,6 +67,7 @@ def test_nobody_else_gets_in(lab, alice, bob, staff, visitor, service, as_bob):
     assert as_bob.call("put", f"users/alice/workspaces/{lab.name}:stop").status_code == 403
 
 
+@pytest.mark.long
 def test_a_login_is_for_one_workspace_of_one_user(lab, create, settle, alice, bob, visitor):
     other = settle(create())
     mine = visitor(alice)
@@ -170,6 +171,7 @@ def test_the_platforms_session_does_not_let_a_workspaces_page_act_on_the_platfor
     assert lab.state == "ready"
 
 
+@pytest.mark.long
 def test_a_page_waits_while_the_workspace_starts_and_says_when_it_does_not_run(service, create, alice, visitor, settle,
                                                                                as_alice):  # fmt: skip
     row = create()

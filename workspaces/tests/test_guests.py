@@ -196,6 +196,7 @@ def test_the_page_invites_and_removes(lab, alice, bob, visitor):
     assert visitor(bob).platform.get(f"/workspaces/of/alice/{lab.name}").status_code == 404
 
 
+@pytest.mark.long
 def test_a_stolen_login_of_a_guest_is_nobody_elses(lab, bob, make_user, visitor, invite):
     """A guest's code is for the browser that asked for it, as an owner's is."""
     his, thief = visitor(bob), visitor(make_user("mallory"))

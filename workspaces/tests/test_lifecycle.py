@@ -114,6 +114,7 @@ def test_an_idle_one_is_stopped_after_a_warning_and_a_busy_one_is_not(service, c
     assert (place.folder(row) / "home").is_dir()
 
 
+@pytest.mark.long
 def test_a_limit_of_hours_stops_one_that_is_busy(service, create, settle, until, alice, visitor, settings, as_alice):
     settings.WORKSPACE_HOURS = 4
     refused = as_alice.call("post", "users/alice/workspaces", {"name": "long", "cpu": 0.1, "ram": 400, "hours": 5})
@@ -150,6 +151,7 @@ def test_a_tenants_policy_counts_for_those_that_run(service, create, settle, unt
     assert as_alice.call("get", f"users/alice/workspaces/{row.name}").json()["idle_minutes"] == 50
 
 
+@pytest.mark.long
 def test_a_tenant_without_workspaces_stops_them_and_keeps_their_files(service, create, settle, until, as_alice,
                                                                      as_staff, alice, alice_page_client):  # fmt: skip
     row = settle(create())

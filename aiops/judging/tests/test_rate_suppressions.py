@@ -73,6 +73,7 @@ def test_undone_it_is_reported_again(stormed, as_alice):
     assert listed(as_alice) == ["often", "often"]
 
 
+@pytest.mark.long
 def test_a_storm_that_goes_on_ends_when_it_is_marked_and_nobody_is_told_that_it_is_over(shop, as_alice, alice):  # noqa: F811
     usual(range(40))
     storm(5, 20)
@@ -98,6 +99,7 @@ def test_a_silence_is_not_reported_again(shop, as_alice):  # noqa: F811
     assert listed(as_alice) == []
 
 
+@pytest.mark.long
 def test_a_template_with_another_number_is_the_same(stormed, as_alice):
     """After templates were learned again."""
     mark(as_alice)
@@ -171,6 +173,7 @@ def night() -> None:
     go(NIGHT + 45)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("days", "reported"), few([
     ((1, 2), True), ((1, 2, 3), False), ((1, 3, 6), False), ((7, 14), False), ((2, 8, 9), True), ((7,), True),
     ((7, 21), False), ((14, 35), True),

@@ -203,6 +203,7 @@ def test_lines_without_a_verdict_do_not_make_a_template_silent(shop):
     assert found() == []
 
 
+@pytest.mark.long
 def test_a_template_that_was_learned_again_is_not_silent(shop):
     usual(range(50), BEAT)
     send(range(50), 7, masked_log="heartbeat ok", template_matched="heartbeat <*>")
@@ -211,6 +212,7 @@ def test_a_template_that_was_learned_again_is_not_silent(shop):
     assert not TemplateRate.objects.filter(template_id=BEAT).exists()
 
 
+@pytest.mark.long
 def test_a_nightly_job_is_told_once(shop, alice):
     """The same number of lines at the same time of the next day is usual."""
     rate = TemplateRate.objects.get(template_id=RETRY)

@@ -116,6 +116,7 @@ def trusted(index, settings):
     trust.path().write_bytes(index.authority.path.read_bytes())
 
 
+@pytest.mark.long
 def test_an_index_with_a_certificate_of_an_own_authority(submit, until, trusted):
     until(submit(USES, requirements="colours"), "finished")
     assert (storage.job_dir("alice", "fit") / "log" / "job.log").read_text() == "1.0\n"
@@ -128,6 +129,7 @@ def silent(index):
         yield server.getsockname()[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", few(["http", "https"], 1))
 def test_an_index_that_never_answers_is_named_with_the_seconds(scheme, submit, until, silent, settings):
     settings.PIP_TIMEOUT_S = 1

@@ -161,6 +161,7 @@ def test_files_beside_the_script_are_not_used_with_an_environment(make, submit, 
     assert log() == "1.0\n"
 
 
+@pytest.mark.long
 def test_what_cannot_be_used_says_why(make, script, as_alice, as_bob, tasks):
     script(USES)
     body = {"name": "fit", "entry": "train.py"}
@@ -203,6 +204,7 @@ def test_the_newest_that_is_ready_is_meant_while_the_next_one_fails(make, submit
     assert refusal == "environment: paint-cpu@2 could not be installed: colours==9: the index has no such version"
 
 
+@pytest.mark.long
 def test_only_its_owner_and_the_tenants_administrators_change_it(make, as_alice, as_bob, bob, settled):
     make()
     body = {"name": "paint-cpu", "requirements": "hues"}
@@ -218,6 +220,7 @@ def test_only_its_owner_and_the_tenants_administrators_change_it(make, as_alice,
     assert (store.top() / str(bob.pk)).is_dir()
 
 
+@pytest.mark.long
 def test_another_tenants_are_none(make, make_user):
     make()
     Tenant.objects.create(name="lab", cpu=4, gpu=0, ram=4096, rom=4096)
@@ -234,6 +237,7 @@ def test_another_tenants_are_none(make, make_user):
     assert refusal == "environment: there is no environment paint-cpu@1 in the tenant lab"
 
 
+@pytest.mark.long
 def test_what_a_job_needs_cannot_be_deleted_and_numbers_are_not_used_again(make, submit, until, as_alice, settled):
     made = make()
     job = until(submit(ENDLESS, environment="paint-cpu"), "running")
