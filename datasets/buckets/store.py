@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple
@@ -26,6 +27,7 @@ SOON = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}  # so that a w
 PIECE_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 20
 NOT_PARTIAL = "non-partial response"
+NO_PATH = re.compile('Error parsing Path "(.+?)": ')  # by object_store, which lists no folder with such a key
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
 CHANGED = Message("the object %(path)s changed while it was being copied")
@@ -145,6 +147,11 @@ class Store:
         except (self.problem, FileNotFoundError, ValueError) as problem:
             if path and isinstance(problem, FileNotFoundError):
                 raise Refused("the object %(path)s was removed while it was being copied", field="src", path=path)
+            if odd := NO_PATH.search(str(problem)):
+                raise Refused(
+                    "the bucket %(name)s has the key %(key)s, which cannot be a path; name a folder without it",
+                    field="src", name=self.row.name, key=odd[1],
+                ) from problem  # fmt: skip
             raise Refused(
                 "the bucket %(name)s: %(problem)s", field="src", name=self.row.name, problem=_words(problem)
             ) from problem

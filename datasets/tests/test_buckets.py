@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.urls import reverse
+from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 
 from accounts.tenancy import members
@@ -192,6 +193,22 @@ def test_what_cannot_be_a_file_is_left_out_and_named(as_alice, bucket, objects, 
     assert (row["state"], files_of("cats")) == ("ready", {"a/b.csv": b"1", "c.csv": b"2"})
     assert "2 (" in row["reason"]
     assert "train/a" in row["reason"]
+
+
+def test_a_key_that_cannot_be_a_path_is_named(as_alice, bucket, tasks, monkeypatch):
+    """The server of these tests keeps its objects in folders; the words are those for one of moto's."""
+    words = (
+        'Encountered object with invalid path: Error parsing Path "d/./a.csv": Encountered illegal character sequence'
+    )
+
+    def invalid(self, path):
+        with self._told():
+            raise InvalidPathError(words)
+        yield
+
+    monkeypatch.setattr(Store, "list", invalid)
+    row = copied(as_alice, tasks, "s3/photos/train")
+    assert row["reason"].startswith("src: the bucket photos has the key d/./a.csv, which cannot be a path")
 
 
 def test_an_administrator_adds_tests_and_changes_a_bucket(staff_client, s3, objects):  # noqa: F811
