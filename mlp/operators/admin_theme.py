@@ -45,7 +45,7 @@ GROUPS = (
         _("Resources"),
         (
             *("resources.tenant", "accounts.membership", "resources.userlimit"),
-            *("resources.resourcerequest", "resources.usagesample"),
+            *("resources.resourcerequest", "resources.usagesample", "resources.gpuproduct"),
         ),
     ),
     (_("People"), ("accounts.user", "accounts.token", "accounts.visit", "accounts.share")),

@@ -61,6 +61,7 @@ PUT    /resource_request:confirm                                                
 PUT    /resource_request:try                                                      full
 
 # Tenants: reads; who may change them at all is another matter (docs/tenants.md).
+GET    /gpu_types                                                                 full read submit
 GET    /tenants                                                                   full read submit
 POST   /tenants                                                                   full
 GET    /tenants/{tenant}                                                          full read submit
