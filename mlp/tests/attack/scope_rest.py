@@ -280,6 +280,11 @@ PUT    /users/{user}/apps/{name}:restart                                        
 GET    /users/{user}/apps/{name}/recording                                        full read submit
 PUT    /users/{user}/apps/{name}/recording                                        full
 DELETE /users/{user}/apps/{name}/recording                                        full
+GET    /users/{user}/apps/{name}/drift                                            full read submit
+PUT    /users/{user}/apps/{name}/drift                                            full
+DELETE /users/{user}/apps/{name}/drift                                            full
+GET    /users/{user}/apps/{name}/drift/windows                                    full read submit
+GET    /users/{user}/apps/{name}/drift/windows/{number}                           full read submit
 GET    /users/{user}/apps/{name}/records                                          full read submit
 DELETE /users/{user}/apps/{name}/records                                          full
 GET    /users/{user}/apps/{name}/records/{number}                                 full read submit
