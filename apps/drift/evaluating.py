@@ -1,7 +1,7 @@
 """Compares the windows of an application with its reference. Called by a worker; each step may be repeated.
 
-What a window has led to, its row, the alert and how far the check has come, is one transaction under the row's lock: a
-task that is killed is repeated, and two at once have the effect of one.
+A window is stored in one transaction with how far the check has come, an alert with the mark that it was sent, both
+under the row's lock: a task that is killed is repeated, and two at once have the effect of one.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def look(pk: int) -> None:
         if time.monotonic() > end:
             break
         if not _next_window(row):
+            _alert(row)
             return _look_again(row, _end_of(row, timezone.now()) + plan.LATER)
     plan.look(row)
 
@@ -165,9 +166,7 @@ def _matched(profile: list[dict], rows: list[Row]) -> list[dict]:
 
 @transaction.atomic
 def _settle(row: DriftCheck, window: DriftWindow) -> bool:
-    """Store a window, and begin or end an episode; return False where the check has been changed meanwhile, or another
-    task was faster.
-    """
+    """Store a window, which may begin or end an episode; return False where the check has been changed meanwhile."""
     current = lock_row(DriftCheck, pk=row.pk)
     if current is None or not current.on or current.changes != row.changes:
         return False
@@ -176,15 +175,36 @@ def _settle(row: DriftCheck, window: DriftWindow) -> bool:
         return True
     window.save()
     row.compared_to = current.compared_to = window.end
-    if window.verdict == Verdict.DRIFT and current.drifting_since is None:
-        current.drifting_since = window.begin
-        _say(row, window, "alert", _words(window))
-    elif window.verdict == Verdict.STEADY and current.drifting_since is not None:
+    if window.verdict == Verdict.DRIFT:
+        current.drifting_since = current.drifting_since or window.begin
+    elif window.verdict == Verdict.STEADY:
         current.drifting_since = None
-        _say(row, window, ENDED, Message("what it is asked and answers no longer differs from the reference"))
     current.save(update_fields=["compared_to", "drifting_since"])
     after_commit.changed(row.app.user.username, "application", row.app.name, moving=True)
     return True
+
+
+@transaction.atomic
+def _alert(row: DriftCheck) -> None:
+    """Say that an episode has begun or ended, once all windows that are over are compared: what has begun and ended
+    meanwhile is seen on the page.
+    """
+    current = lock_row(DriftCheck, pk=row.pk)
+    if current is None or not current.on or current.changes != row.changes:
+        return
+    drifts = current.drifting_since is not None
+    if drifts == current.alerted:
+        return
+    current.alerted = drifts
+    current.save(update_fields=["alerted"])
+    reason = Message("what it is asked and answers no longer differs from the reference")
+    if drifts:
+        found = DriftWindow.objects.filter(app=row.app_id, verdict=Verdict.DRIFT)
+        reason = _words(found.latest("begin"))
+    app = row.app
+    notices.notify(user=app.user, kind="alert", name=app.name, event="alert" if drifts else ENDED, reason=reason,
+                   link=reverse("application_drift", args=[app.name]), title=app.title)  # fmt: skip
+    record_change(app, transition="drift", source=app.state, target=app.state, by="reconcile", reason=reason)
 
 
 def _words(window: DriftWindow) -> Message:
@@ -193,11 +213,3 @@ def _words(window: DriftWindow) -> Message:
     listed = ", ".join(names[:NAMED]) + (f" (+{more})" if more > 0 else "")
     return Message("drift: %(drifted)s of %(compared)s features differ from the reference: %(names)s",
                    drifted=window.drifted, compared=window.compared, names=listed)  # fmt: skip
-
-
-def _say(row: DriftCheck, window: DriftWindow, event: str, reason: Message) -> None:
-    """Notify the owner, and record it in the application's history."""
-    app = row.app
-    notices.notify(user=app.user, kind="alert", name=app.name, event=event, reason=reason,
-                   link=reverse("application_drift", args=[app.name]), title=app.title)  # fmt: skip
-    record_change(app, transition="drift", source=app.state, target=app.state, by="reconcile", reason=reason)

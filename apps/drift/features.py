@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 
 MAX_FEATURES, MAX_ROWS, MAX_DEPTH = 100, 200, 6
-MAX_NAME, MAX_TEXT = 100, 2000  # characters
+MAX_NAME, MAX_TEXT, MAX_TEXTS = 100, 2000, 20_000  # characters; of all texts of a row
 MAX_CLASSES = 1000  # probabilities of one answer
 OFF_BY = 1e-3  # of the sum of probabilities
 WRAPPED = ("instances", "inputs", "outputs", "predictions", "dataframe_records")
@@ -99,6 +99,11 @@ def _row(values: dict) -> Row:
         if len(row) >= MAX_FEATURES:
             break
         _add(row, str(name)[:MAX_NAME], value, 0)
+    left = MAX_TEXTS
+    for name, each in row.items():
+        if isinstance(each, str):
+            row[name] = each[:left]
+            left -= len(row[name])
     return row
 
 

@@ -50,7 +50,7 @@ def set_check(*, user, name: str, by: str, on: bool = True, **given) -> DriftChe
             row.profile, row.profiled, row.problem = None, None, ""
         if changed and row.pk:
             row.changes += 1
-            row.drifting_since, row.compared_to = None, None
+            row.drifting_since, row.compared_to, row.alerted = None, None, False
             DriftWindow.objects.filter(app=app).delete()
         if on and not row.on and row.compared_to is None:
             row.problem = ""

@@ -45,6 +45,7 @@ class Migration(migrations.Migration):
                 ("problem", models.TextField(blank=True, verbose_name="reason")),
                 ("compared_to", models.DateTimeField(blank=True, null=True)),
                 ("drifting_since", models.DateTimeField(blank=True, null=True, verbose_name="drifting since")),
+                ("alerted", models.BooleanField(default=False)),
                 ("next_look", models.DateTimeField(blank=True, null=True)),
                 ("changes", models.PositiveIntegerField(default=0)),
                 (

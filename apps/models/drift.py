@@ -46,6 +46,7 @@ class DriftCheck(models.Model):
     problem = ReasonField(_("reason"), blank=True)
     compared_to = models.DateTimeField(null=True, blank=True)
     drifting_since = models.DateTimeField(_("drifting since"), null=True, blank=True)
+    alerted = models.BooleanField(default=False)  # the owner knows of this drift, and is to know of its end
     next_look = models.DateTimeField(null=True, blank=True)
     changes = models.PositiveIntegerField(default=0)  # of the reference: what was compared with another one is dropped
 

@@ -53,6 +53,8 @@ def test_huge_and_deep_bodies_are_bounded():
     (row,) = features.rows_of({"point": list(range(5000))}, FIXED)
     assert len(row) == features.MAX_FEATURES
     assert len(features.rows_of({"t": "x" * 10_000})[0]["t"]) == features.MAX_TEXT
+    (row,) = features.rows_of({f"t{number}": "x" * 10_000 for number in range(50)})
+    assert sum(map(len, row.values())) == features.MAX_TEXTS
 
 
 def test_tables_of_text_have_a_heading_or_numbers():

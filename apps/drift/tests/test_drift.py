@@ -35,27 +35,61 @@ def dataset(user, name: str = "train", **files: str) -> None:
     Dataset.objects.create(user=user, tenant=user.tenant, name=name, size=10, stored=10, state="ready")
 
 
-def test_an_episode_is_alerted_once_and_its_end(app, put, check, windows):
+@pytest.fixture
+def day(app, put):
+    """Return a function that stores the records of a day, which is compared then, as if it were over just now."""
+
+    def pass_by(days_ago: int, shift: float = 0.0, **fields) -> None:
+        put(days_ago, shift=shift, **fields)
+        DriftCheck.objects.update(compared_to=midnight(days_ago))
+        evaluating.look(app.drift_check.pk)
+
+    return pass_by
+
+
+def test_an_episode_is_alerted_once_and_its_end(app, put, check, windows, day):
     put(9)
-    for days_ago, shift in ((5, 0), (4, 20), (3, 20), (2, 0), (1, 0)):
-        put(days_ago, shift=shift)
     found = check()
     assert {each["name"]: each["kind"] for each in found["features"]} == {
         "age": "numeric", "city": "category", "id": "skip", "y": "category",
     }  # fmt: skip
+    said = []
+    for days_ago, shift in ((7, 0), (6, 20), (5, 20), (3, 0), (2, 0), (1, 20)):
+        day(days_ago, shift)
+        said.append(alerts())
+    begun, ended = ["alert"], ["alert", "ended"]
+    assert said == [[], begun, begun, ended, ended, [*ended, "alert"]]
     seen = windows()
-    assert [row["verdict"] for row in seen] == ["steady", "drift", "drift", "steady", "steady"]
+    assert [row["verdict"] for row in seen] == ["steady", "drift", "drift", "steady", "steady", "drift"]
     assert (seen[1]["compared"], seen[1]["drifted"], seen[1]["records"]) == (3, 2, 120)
     assert {name for name, each in seen[1]["features"].items() if each["drifted"]} == {"age", "y"}
     assert seen[1]["features"]["id"]["why"] == "ids"
-    assert alerts() == ["alert", "ended"]
-    words = Notice.objects.filter(event="alert").get().reason
+    words = Notice.objects.filter(event="alert").first().reason
     assert words == "drift: 2 of 3 features differ from the reference: age, y"
-    assert [change.transition for change in history_of(app)][:3] == ["drift"] * 3
-    assert check(look=False)["drifting_since"] is None
+    assert [change.transition for change in history_of(app)][:4] == ["drift"] * 4
+    assert check(look=False)["drifting_since"] is not None
 
 
-def test_a_repeated_or_late_task_stores_and_alerts_nothing_twice(app, put, check, windows, monkeypatch):
+def test_too_few_records_end_no_episode(put, check, windows, day):
+    put(9)
+    check()
+    day(4, 20)
+    day(3, count=20)
+    day(2, input_kept="cut", output_kept="cut")
+    assert (alerts(), windows()[-1]["verdict"]) == (["alert"], "unread")
+    day(1)
+    assert alerts() == ["alert", "ended"]
+
+
+def test_days_that_are_compared_late_are_alerted_by_the_last_of_them(put, check, windows):
+    put(9)
+    for days_ago, shift in ((5, 20), (4, 0), (3, 20), (2, 0), (1, 20)):
+        put(days_ago, shift=shift)
+    check()
+    assert ([row["verdict"] for row in windows()].count("drift"), alerts()) == (3, ["alert"])
+
+
+def test_a_repeated_or_late_task_stores_and_alerts_nothing_twice(app, put, check, windows):
     put(9)
     put(1, shift=20)
     check(look=False, share=0)
@@ -65,19 +99,28 @@ def test_a_repeated_or_late_task_stores_and_alerts_nothing_twice(app, put, check
     assert alerts() == ["alert"]
     stale.profile = DriftCheck.objects.get().profile
     evaluating._next_window(stale)  # the task of another worker, which has begun at the same time
+    evaluating._alert(stale)
     evaluating.look(row.pk)
     assert (alerts(), len(windows())) == (["alert"], 1)
 
 
-def test_a_task_that_is_killed_before_its_end_leaves_nothing(app, put, check, windows, monkeypatch):
+@pytest.mark.parametrize(("dies", "left"), [("compared_to", 0), ("alerted", 1)])
+def test_a_task_that_is_killed_before_its_end_is_repeated(app, put, check, windows, monkeypatch, dies, left):
     put(9)
     put(1, shift=20)
     check(look=False, share=0)
+    save = DriftCheck.save
+
+    def killed(row, **given) -> None:
+        if dies in given["update_fields"]:
+            raise KeyboardInterrupt  # behind the row of the window, or before the notification
+        save(row, **given)
+
     with monkeypatch.context() as patch:
-        patch.setattr(evaluating, "_say", lambda *_: 1 / 0)  # in the transaction, behind the row of the window
-        with pytest.raises(ZeroDivisionError):
+        patch.setattr(DriftCheck, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
             evaluating.look(app.drift_check.pk)
-    assert (windows(), alerts()) == ([], [])
+    assert (len(windows()), alerts()) == (left, [])
     DriftCheck.objects.update(next_look=timezone.now() - plan.LEASE)
     assert plan.due(timezone.now()).exists()
     evaluating.look(app.drift_check.pk)
