@@ -60,7 +60,7 @@ def run() -> None:
 def pending() -> list[QuerySet]:
     """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
     states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
-    return [states, _rollouts(), _stopping(), Replica.objects.all(), _counting(), looking.due(timezone.now())]
+    return [states, _rollouts(), _stopping(), Replica.objects.all(), looking.due(timezone.now()), _counting()]
 
 
 def _counting() -> QuerySet:

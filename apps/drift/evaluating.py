@@ -186,8 +186,8 @@ def _settle(row: DriftCheck, window: DriftWindow) -> bool:
 
 @transaction.atomic
 def _alert(row: DriftCheck) -> None:
-    """Say that an episode has begun or ended, once all windows that are over are compared: what has begun and ended
-    meanwhile is seen on the page.
+    """Notify the owner of the begin or the end of an episode, once all windows that are over are compared: what has
+    begun and ended meanwhile is seen on the page.
     """
     current = lock_row(DriftCheck, pk=row.pk)
     if current is None or not current.on or current.changes != row.changes:

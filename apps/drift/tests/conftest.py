@@ -35,7 +35,7 @@ def put(app):
     Recording.objects.create(app=app, on=True)
     draw = random.Random(11)
 
-    def store(days_ago: int, count: int = 120, shift: float = 0.0, bodies=None, **fields) -> None:
+    def store(days_ago: int, count: int = 60, shift: float = 0.0, bodies=None, **fields) -> None:
         at = midnight(days_ago) + timedelta(hours=1)
         pairs = bodies if bodies is not None else [request(draw, shift, number) for number in range(count)]
         Record.objects.bulk_create(
@@ -58,6 +58,7 @@ def check(app, as_alice):
     def put_check(look: bool = True, **fields) -> dict:
         if "dataset" not in fields:
             fields = {"since": midnight(10).isoformat(), "until": midnight(8).isoformat(), **fields}
+        fields.setdefault("least", 40)
         answer = as_alice.call("put", f"users/alice/apps/{app.name}/drift", fields)
         assert answer.status_code == 200, answer.content
         if look:
