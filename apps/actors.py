@@ -10,6 +10,7 @@ from kernel.broker import broker
 from kernel.locking import Missing
 
 from . import launching, scaling, sleeping, switching
+from .drift import evaluating
 
 
 @dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
@@ -46,3 +47,8 @@ def follow(registered: int) -> None:
 @dramatiq.actor(actor_name="apps.rollout", broker=broker(), max_retries=3, min_backoff=1000)
 def rollout(pk: int, follow: bool = True) -> None:
     switching.step(pk, follow)
+
+
+@dramatiq.actor(actor_name="apps.drift", broker=broker(), max_retries=1, min_backoff=60_000)
+def drift(pk: int) -> None:
+    evaluating.look(pk)

@@ -26,6 +26,7 @@ class ApplicationsConfig(AppConfig):
         packages = import_module("apps.packages")
         import_module("jobs.packages.using").register(packages.in_use)
         import_module("jobs.packages.named.used").register(packages.named_uses)
+        import_module("resources.products").register(import_module("apps.second_runs").held_gpus)
         import_module("apps.records.datasets").register()
         import_module("apps.batch.scoring").register()
         model, work = self.get_model("Application"), import_module("resources.work")

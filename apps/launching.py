@@ -61,15 +61,18 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
     order = staticmethod(lifecycle.note_order)
 
     def prepare(self, app: Application) -> bool:
-        """Return whether the packages of the model are installed; `poll` asks again while they are not."""
+        """Return whether the packages of the model are installed and GPUs of its type are free; `poll` asks again while
+        they are not.
+        """
         try:
             ready = has_packages(app)
         except building.Failed as problem:
             _end(app, problem.reason)
             return False
-        if not ready:
-            lifecycle.note_wait(app, INSTALLING, again=True)
-        return ready
+        waits_for = owned.lacking_gpus(app.gpu_type, app.gpu) if ready else INSTALLING
+        if waits_for:
+            lifecycle.note_wait(app, waits_for, again=True)
+        return not waits_for
 
     def spec(self, app: Application) -> RunSpec:
         return spec_of(app)
@@ -248,6 +251,7 @@ def spec_of(app: Application) -> RunSpec:
         log=log_path(app),
         cpu=app.cpu,
         gpu=app.gpu,
+        gpu_type=app.gpu_type,
         ram_mib=app.ram,
         grace_s=STOP_GRACE_S,
         log_limit=LOG_LIMIT,

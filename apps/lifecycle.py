@@ -24,14 +24,15 @@ from kernel.locking import Missing, WrongState, lock_row, locked
 from kernel.messages import Message, word
 from kernel.models import record_created
 from kernel.outcomes import Outcome
-from models_app.models import Alias, Model
+from models_app.models import Model
 from models_app.models import State as ModelState
-from resources import lending, tcc
+from resources import lending, products, tcc
 from runners import owned
 
 from . import keys, ports, runs
 from .models import Application, Replica, Rollout, State
 from .replica_range import COLUMNS, configure
+from .versions import alias_named
 
 APPLIER = "am"
 STOPPED = Message("stopped")
@@ -51,13 +52,14 @@ def request_id(pk: int) -> str:
 def create_app(
     *, user, name: str, title: str = "", model_name: str = "", follows: str = "", gpu: int = 0, cpu: float = 1,
     ram: int = 512, public: bool = False, may_restart: bool = False, tenant: str | None = None,
-    environment: str = "", replicas: dict[str, int] | None = None, by: str,
+    environment: str = "", replicas: dict[str, int] | None = None, gpu_type: str = "", by: str,
 ) -> Application:  # fmt: skip
     """Create the row with a free port, reserve its resources and enqueue its start; without free ones it is queued.
 
     Without a `model_name` it serves the model that the alias `follows` names, such as models:/churn@champion, and
     moves with it. `environment` names packages of the tenant to serve it with, in place of the model's.
-    `replicas` may have `min`, `max` and `target` (replica_range).
+    `replicas` may have `min`, `max` and `target` (replica_range). `gpu_type` is one of the runner's
+    (resources.products).
 
     Raises Refused: the name is taken, no such ready model, more than the tenant has, no free port. Raises Fault, with
     nothing stored, when the task queue is not available.
@@ -83,12 +85,14 @@ def create_app(
                     field="model_name", name=model_name, state=word(model.state),
                 )  # fmt: skip
             values: dict = {"gpu": gpu, "cpu": cpu, "ram": ram}
+            products.need_possible(gpu_type, gpu)
             tcc.never_fits(tenant_row, user.username, **values)
             if environment:
                 values |= references.columns(tenant_row, environment)
             app = _insert(
                 user=user, tenant=tenant_row, model=model, name=name, title=title, public=public, alias=alias,
-                may_restart=may_restart, reserved=False, queued=timezone.now(), **values,
+                may_restart=may_restart, reserved=False, queued=timezone.now(), gpu_type=gpu_type,
+                **values,
             )  # fmt: skip
             if replicas:
                 configure(app, replicas)
@@ -107,19 +111,6 @@ def _taken(user, name: str) -> Message:
     if Application.objects.filter(user=user, name=name).exclude(trashed=None).exists():
         return Message("you already have an application named %(name)s; it is in the trash", name=name)
     return Message("you already have an application named %(name)s", name=name)
-
-
-def alias_named(user, uri: str) -> Alias:
-    """Return the user's alias of a URI such as models:/churn@champion. Raises Refused."""
-    name, _at, alias = uri.removeprefix("models:/").rpartition("@")
-    rows = Alias.objects.select_related("version__model").filter(registered__user=user, registered__name=name)
-    row = rows.filter(name=alias).first() if "\x00" not in uri else None
-    if row is None:
-        raise Refused("you have no alias %(alias)s", field="follows", alias=uri)
-    if row.version.model is None:
-        raise Refused("the files of version %(number)s are not on this platform", field="follows",
-                      number=row.version.number)  # fmt: skip
-    return row
 
 
 def _insert(**values) -> Application:
@@ -146,6 +137,7 @@ def reserve(app: Application) -> Refused | None:
     """
     try:
         with transaction.atomic():
+            products.require(app.gpu_type, app.gpu)
             tcc.try_(
                 id=request_id(app.pk), applier=APPLIER, request_type="request", tenant=app.tenant.name,
                 owner=app.user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram,
@@ -323,6 +315,7 @@ def require_startable(app: Application) -> None:
     if app.run_name:
         raise WrongState("the application is still being stopped; try again in a few seconds")
     members.chosen(app.user, app.tenant.name)  # who has left the tenant uses nothing of it any more
+    products.need_possible(app.gpu_type, app.gpu)
     tcc.never_fits(app.tenant, app.user.username, gpu=app.gpu, cpu=app.cpu, ram=app.ram)
 
 

@@ -9,6 +9,7 @@ from kernel.page_urls import shared
 from . import key_pages
 from . import pages as apps
 from .batch import pages as scoring
+from .drift import pages as drift
 from .records import pages as records
 
 urlpatterns = [
@@ -25,6 +26,8 @@ urlpatterns = [
     path("apps/<str:name>/records/change", records.change, name="change_records"),
     path("apps/<str:name>/records/download", records.download, name="records_file"),
     path("apps/<str:name>/records/<seg:number>", records.record, name="application_record"),
+    path("apps/<str:name>/drift", drift.drift, name="application_drift"),
+    path("apps/<str:name>/drift/change", drift.change, name="change_drift"),
     path("apps/<str:name>/access", key_pages.access, name="application_access"),
     path("apps/<str:name>/access/change", key_pages.change, name="change_access"),
     path("apps/<str:name>/access/key", key_pages.change_key, name="change_key"),

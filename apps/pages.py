@@ -38,6 +38,7 @@ from kernel.textlog import reading
 from models_app.models import Alias, Model
 from models_app.models import State as ModelState
 from models_app.pages import cpu_that_fits
+from resources import products
 from resources.models import Tenant
 
 from . import (
@@ -99,6 +100,7 @@ def _form(request) -> dict:
         "aliases": _aliases(request.user),
         "models": _models(request.user),
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
+        "gpu_types": products.offered(),
         "base": f"{app_address(request)}/{request.user.username}",
     }
 

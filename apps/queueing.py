@@ -13,7 +13,7 @@ from django.db import transaction
 from jobs.queue.holders import RUN_KINDS, Holder, amounts_text, holders_of
 from kernel.locking import lock_row
 from kernel.messages import Message, joined
-from resources import limits
+from resources import limits, products
 from resources.models import Tenant
 from resources.units import zero
 
@@ -84,8 +84,11 @@ def explain(app: Application, *, all_names: bool = False, reader: bool = False) 
     by_limit = any(needs[kind] > left for kind, left in own.items())
     left = {**free, **{kind: min(free[kind], most) for kind, most in own.items()}}
     missing = {kind: round(needs[kind] - left[kind], 3) for kind in RUN_KINDS if needs[kind] > left[kind]}
+    of_type = None if missing else products.current().refusal(app.gpu_type, app.gpu)
     return Queue(
-        position, length, needs, left, missing, _reason(needs, left, missing, by_limit), by_limit,
+        position, length, needs, left, missing,
+        Message("Not enough free resources: %(short)s.", short=of_type.problem) if of_type is not None
+        else _reason(needs, left, missing, by_limit), by_limit,
         holders_of(tenant.pk, owner, missing, by_limit, {}, all_names),
     )  # fmt: skip
 

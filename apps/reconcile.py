@@ -13,6 +13,8 @@ from kernel import after_commit, healing
 from runners import owned
 
 from . import key_tokens, keys, launching, queueing, request_rates, scaling, switching, trash
+from .drift import expiring
+from .drift import plan as looking
 from .models import Application, AppRun, Replica, Rollout, State
 from .records import collecting, retention
 
@@ -45,6 +47,8 @@ def run() -> None:
     healing.attempt(key_tokens.collect)
     healing.attempt(collecting.collect)
     healing.attempt(retention.run, timezone.now())
+    healing.attempt(looking.look_all, timezone.now())
+    healing.attempt(expiring.run, timezone.now())
     healing.attempt(keys.warn, timezone.now())
     healing.attempt(trash.purge, timezone.now())
     for pk, run_name in _stopping().values_list("pk", "run_name"):
@@ -56,7 +60,7 @@ def run() -> None:
 def pending() -> list[QuerySet]:
     """Return what a round is needed for: applications that should be up, and what a lost message may have left."""
     states = Application.objects.filter(state__in=[State.CREATING, State.READY, State.DELETING])
-    return [states, _rollouts(), _stopping(), Replica.objects.all(), _counting()]
+    return [states, _rollouts(), _stopping(), Replica.objects.all(), looking.due(timezone.now()), _counting()]
 
 
 def _counting() -> QuerySet:

@@ -24,9 +24,10 @@ from resources import tcc
 from runners import owned
 
 from . import runs, second_runs, slots
-from .lifecycle import APPLIER, PLACE_REMEMBERED_S, alias_named, request_id
+from .lifecycle import APPLIER, PLACE_REMEMBERED_S, request_id
 from .models import Application, Rollout, State
 from .second_runs import WAIT_S, locked_run
+from .versions import alias_named
 
 Phase = Rollout.Phase
 SECOND_RUN = (Phase.STARTING, Phase.CANARY)  # beside the run that serves

@@ -16,7 +16,7 @@ from django.utils import timezone
 from kernel.errors import Refused
 from kernel.locking import lock_row, locked
 from models_app.models import Model
-from resources import lending, tcc
+from resources import lending, products, tcc
 
 from . import runs
 from .lifecycle import APPLIER, run_name_of
@@ -49,6 +49,7 @@ def reserve(app: Application, run: SecondRun) -> Refused | None:
     """Try what a run needs, and mark it as reserved; return the refusal where there is no room."""
     try:
         with transaction.atomic():
+            products.require(app.gpu_type, app.gpu)
             tcc.withdraw(id=resources_id(run), applier=APPLIER)  # of an earlier run
             tcc.try_(
                 id=resources_id(run), applier=APPLIER, request_type="request", tenant=app.tenant.name,
@@ -77,12 +78,24 @@ def order(app: Application, run: SecondRun, model: Model) -> None:
     runs.begin(app, run.run_name, model)
 
 
-def note_installing(run: SecondRun) -> None:
-    """Let the time of a run begin again: the packages of its model are being installed. Raises Missing."""
+def note_wait(run: SecondRun) -> None:
+    """Let the time of a run begin again: the packages of its model are being installed, or a GPU of its type is
+    taken. Raises Missing.
+    """
     with locked_run(type(run), run.pk, run_name=run.run_name) as (_app, row):
         if row is not None and row.phase == type(run).Phase.STARTING:
             row.ordered = timezone.now()
             row.save(update_fields=["ordered"])
+
+
+def held_gpus() -> list[tuple[str, int]]:
+    """Return the GPUs that the runs of applications have reserved, by the types that they have named."""
+    own = Application.objects.filter(reserved=True).exclude(gpu_type="").values_list("gpu_type", "gpu")
+    held = list(own)
+    for table in (Rollout, Replica):
+        rows = table.objects.filter(reserved=True).exclude(app__gpu_type="")
+        held += rows.values_list("app__gpu_type", "app__gpu")
+    return held
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from jobs.doctor.serializers import HolderOut
 from jobs.packages.named.serializers import EnvironmentField
+from jobs.serializers import GpuTypeField
 from kernel.errors import Refused
 from kernel.fields import NameField, StrictBool, StrictInt, StrictNumber, StrictSerializer, StrictString, TitleField
 from kernel.pages import app_address
@@ -39,6 +40,7 @@ class AppIn(StrictSerializer):
     )
     tenant = NameField(required=False)
     gpu = GpuField()
+    gpu_type = GpuTypeField()
     cpu = CpuField()
     ram = RamField()
     public = StrictBool(required=False, help_text="Public (no token required)")
@@ -279,6 +281,7 @@ class AppOut(serializers.Serializer):
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     gpu = serializers.IntegerField()
+    gpu_type = serializers.CharField(allow_blank=True, help_text="the type of its GPUs; empty: any")
     cpu = serializers.FloatField()
     ram = serializers.IntegerField()
     model_name = serializers.CharField(source="model.name")

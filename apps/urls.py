@@ -6,6 +6,7 @@ from django.urls import path
 
 from . import api, approval_api, key_api
 from .batch import api as scoring_api
+from .drift import api as drift_api
 from .records import api as records_api
 
 APP = "users/<seg:user>/apps/<seg:name>"
@@ -30,6 +31,9 @@ urlpatterns = [
     path(f"{APP}/records:dataset", records_api.AppRecordsDataset.as_view()),
     path(f"{APP}/records:export", records_api.AppRecordsExport.as_view()),
     path(f"{APP}/records/<seg:number>", records_api.AppRecord.as_view()),
+    path(f"{APP}/drift", drift_api.AppDrift.as_view()),
+    path(f"{APP}/drift/windows", drift_api.AppDriftWindows.as_view()),
+    path(f"{APP}/drift/windows/<seg:number>", drift_api.AppDriftWindow.as_view()),
     path(f"{APP}/replicas", api.AppReplicas.as_view()),
     path(f"{APP}/canary", api.AppCanary.as_view()),
     path(f"{APP}/rollout:share", api.AppShare.as_view()),

@@ -63,14 +63,9 @@ class JobRuns(owned.OwnedRuns[Job]):
 
     def _has_gpus(self, job: Job) -> bool:
         """Return whether GPUs of its type are there now: those of runs that named none are known only here."""
-        if not job.gpu_type:
-            return True
-        try:
-            runners.get().need_gpus(job.gpu_type, job.gpu * job.workers)
-        except runners.NoGpus as problem:
-            lifecycle.note_run(job.pk, job.run_name, problem.msg)
-            return False
-        return True
+        if lacking := owned.lacking_gpus(job.gpu_type, job.gpu * job.workers):
+            lifecycle.note_run(job.pk, job.run_name, lacking)
+        return not lacking
 
     def _has_packages(self, job: Job) -> bool:
         """Return whether the job's packages are installed; reconcile asks again while they are not."""

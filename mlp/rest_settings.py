@@ -37,6 +37,7 @@ REFERENCE = {
         "ReadyStateEnum": "datasets.models.State",
         "DiffLineKindEnum": ["same", "old", "new", "skip"],
         "SharedKindEnum": "accounts.sharing.serializers.SHARED_KINDS",
+        "DriftVerdictEnum": "apps.models.DriftWindow.Verdict",
         "RecordKeptEnum": ["all", "cut", "withheld", "binary", "none"],
         "MediaKindEnum": "tracking.media.index.KINDS",
         "TrashedKindEnum": ["job", "dataset", "model", "application", "workspace"],

@@ -11,10 +11,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
-from unfold.widgets import (
-    UnfoldAdminSelectWidget,
-    UnfoldAdminTextInputWidget,
-)
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from kernel.admin import LifecycleAdmin, Verb
 from kernel.admin_display import link, list_address, moment, object_url, url_of
@@ -25,6 +22,7 @@ from .models import (
     IDLE_POLICY,
     LENDING,
     Applier,
+    GpuProduct,
     Network,
     ResourceRequest,
     State,
@@ -299,6 +297,14 @@ class UsageSampleAdmin(LifecycleAdmin):
         return in_words(row)
 
 
+@admin.register(GpuProduct)
+class GpuProductAdmin(LifecycleAdmin):
+    icon = "memory"
+    list_display = ("__str__", "count")
+    search_fields = ("name",)
+    fieldsets = ((None, {"fields": (("name", "count"),)}),)
+
+
 # --- requests -----------------------------------------------------------------------------------------------------
 def owning(row: ResourceRequest) -> tuple[type[Model], str] | None:
     """Return the model and the key of the platform's object that the request is for; None for one over REST."""
@@ -347,7 +353,6 @@ class ResourceRequestAdmin(LifecycleAdmin):
     search_help_text = _("ID or owner")
     date_hierarchy = "created"
     ordering = ("-created", "id")
-    list_select_related = ("tenant",)
     show_full_result_count = False
     fieldsets = (
         (None, {"fields": (("id", "state_badge"), ("request_type", "applier"), ("owner", "belongs_to"))}),

@@ -15,10 +15,11 @@ from kernel.names import NAME
 from kernel.rest import PAGE_LIMIT
 from kernel.views import Call, ContractView, query_int, whole
 
-from . import lending, limits, tcc, tenants, usage, work
+from . import lending, limits, products, tcc, tenants, usage, work
 from .models import Tenant
 from .serializers import (
     CapacityIn,
+    GpuTypeOut,
     LimitIn,
     LimitOut,
     SettleIn,
@@ -62,6 +63,19 @@ class CancelRequest(ContractView):
     def put(self, request):
         tcc.cancel(**self.body())
         return self.answer()
+
+
+class GpuTypeList(ContractView):
+    """As measured within the last minute. Any other part of a product's name is a type, too."""
+
+    calls = {"GET": Call("List the types of GPUs that jobs, applications and workspaces may name", READ,
+                         out=GpuTypeOut, many=True)}  # fmt: skip
+
+    def get(self, request):
+        found = products.listed()
+        limit = query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        offset = query_int(request, "offset", 0, 0)
+        return Response(found[offset : offset + limit], headers={"X-Total-Count": str(len(found))})
 
 
 class TenantList(ContractView):

@@ -1,4 +1,5 @@
-"""GPUs by product: what there is of each, and what is left for jobs that name a type. Called by inventory and jobs.
+"""GPUs by product: what there is of each, and what is left for runs that name a type. Called by inventory, jobs,
+applications and workspaces.
 
 Tenants count GPUs, whatever their product, by try-confirm-cancel. A type is looked at beside that, when a job is
 admitted: it waits while the others that have GPUs leave too few of its type, and the jobs behind it go on unless they
@@ -8,7 +9,7 @@ would take what it waits for.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from django.conf import settings
 from django.db import transaction
@@ -21,6 +22,7 @@ from runners import gpu_types
 
 from .models import GpuProduct, Tenant
 
+HOLDERS: list[Callable[[], Iterable[tuple[str, int]]]] = []  # what has GPUs by type, of each kind of object
 MOST_SETS = 10  # different sets of products, of the types that are in use at the same time
 
 
@@ -95,6 +97,33 @@ def lock() -> None:
     list(GpuProduct.objects.select_for_update(no_key=True).order_by("pk"))
 
 
+def register(held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+    """Count what `held` returns as in use: types, and how many GPUs runs that have named them have."""
+    HOLDERS.append(held)
+
+
+def current() -> Stock:
+    """Return the GPUs of the platform, with those in use by the types that their runs have named."""
+    held: Counter[str] = Counter()
+    for find in HOLDERS:
+        for kind, count in find():
+            held[kind] += count
+    return stock(held)
+
+
+def require(kind: str, count: int, ahead: Mapping[str, int] | None = None) -> None:
+    """Raise NoneLeft unless so many GPUs of the type are left for a run that is being admitted, beside those `ahead`.
+
+    Locks the rows of the products where that matters, until the transaction ends; before the tenant's.
+    """
+    if not count or not (kind or ahead):
+        return
+    lock()
+    refusal = current().refusal(kind, count, ahead)
+    if refusal is not None:
+        raise refusal
+
+
 def stock(held: Mapping[str, int]) -> Stock:
     """Return the GPUs of the platform, with those in use by type."""
     totals = dict(GpuProduct.objects.values_list("name", "count"))
@@ -108,12 +137,22 @@ def offered() -> list[str]:
     return [*sorted(named), *products]
 
 
+def listed() -> list[dict]:
+    """Return what `offered` does, each with the products that it means and how many GPUs there are of these."""
+    here = stock({})
+    means = {name: sorted(here.of(name)) for name in offered()}
+    return [
+        {"name": name, "gpus": sum(here.totals[product] for product in found), "products": found}
+        for name, found in means.items()
+    ]
+
+
 def need_possible(kind: str, gpu: int, workers: int = 1) -> None:
     """Raise Refused for a type of GPUs that is not here, with those that are, and for more than there are of it."""
     if not kind:
         return
     if not gpu:
-        raise Refused("names the type of GPUs, but the job requests none", field="gpu_type")
+        raise Refused("names the type of GPUs, but no GPU is requested", field="gpu_type")
     if comes(kind):
         return
     here = stock({})

@@ -53,6 +53,12 @@ class SettleIn(StrictSerializer):
     applier = StrictChoice(choices=Applier.values)
 
 
+class GpuTypeOut(serializers.Serializer):
+    name = serializers.CharField(help_text="what `gpu_type` takes")
+    gpus = serializers.IntegerField(help_text="how many there are, in use or not")
+    products = serializers.ListField(child=serializers.CharField(), help_text="the products that the name means")
+
+
 class CapacityIn(StrictSerializer):
     cpu = StrictNumber(required=False, min_value=0, max_value=1_000_000)
     gpu = StrictInt(required=False, min_value=0, max_value=1_000_000)

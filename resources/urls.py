@@ -10,6 +10,7 @@ urlpatterns = [
     path("resource_request:try", api.TryRequest.as_view()),
     path("resource_request:confirm", api.ConfirmRequest.as_view()),
     path("resource_request:cancel", api.CancelRequest.as_view()),
+    path("gpu_types", api.GpuTypeList.as_view()),
     path("tenants", api.TenantList.as_view()),
     path("tenants/<seg:tenant>", api.TenantDetail.as_view()),
     path("tenants/<seg:tenant>/usage", api.TenantUsage.as_view()),

@@ -185,6 +185,18 @@ def stop(run_name: str, grace_s: float | None) -> bool:
     return True
 
 
+def lacking_gpus(kind: str, count: int) -> Message | None:
+    """Return why a run that names this type of GPUs has to wait; None if it has not. Those of runs that named none are
+    known only to the runner.
+    """
+    try:
+        if kind:
+            runners.get().need_gpus(kind, count)
+    except runners.NoGpus as problem:
+        return problem.msg
+    return None
+
+
 def has_processes(run_name: str) -> bool:
     """Return whether processes of a run may be left, also where its row has reported an end. Raises RunnerError."""
     return bool(run_name) and runners.get().poll(run_name).state == "running"

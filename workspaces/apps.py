@@ -25,6 +25,7 @@ class WorkspacesConfig(AppConfig):
         deregistered.connect(end_workspaces, weak=False, dispatch_uid="workspaces.end_workspaces")
         import_module("jobs.artifacts.outputs").register(import_module("workspaces.sizes").usage_of)
         import_module("resources.admission_hooks").register(lifecycle.admit)
+        import_module("resources.products").register(lifecycle.held_gpus)
 
         def close_links_of_sessions(sender, user, **_):
             guests.close_links(pk=user.pk)

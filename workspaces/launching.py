@@ -59,7 +59,9 @@ class WorkspaceRuns(owned.OwnedRuns[Workspace]):
     order = staticmethod(lifecycle.note_order)
 
     def prepare(self, workspace: Workspace) -> bool:
-        """Return whether the packages of the workspace are installed; `poll` asks again while they are not."""
+        """Return whether the packages of the workspace are installed and GPUs of its type are free; `poll` asks again
+        while they are not.
+        """
         if gone := sources.missing(workspace.user, workspace.datasets):
             self.fail(workspace.pk, Message("the dataset %(name)s is not there any more", name=gone[0]))
             return False
@@ -68,9 +70,10 @@ class WorkspaceRuns(owned.OwnedRuns[Workspace]):
         except building.Failed as problem:
             self.fail(workspace.pk, problem.reason)
             return False
-        if not ready:
-            lifecycle.note_wait(workspace, INSTALLING, again=True)
-        return ready
+        waits_for = owned.lacking_gpus(workspace.gpu_type, workspace.gpu) if ready else INSTALLING
+        if waits_for:
+            lifecycle.note_wait(workspace, waits_for, again=True)
+        return not waits_for
 
     def spec(self, workspace: Workspace) -> runners.RunSpec:
         return place.spec_of(workspace)

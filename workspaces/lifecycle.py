@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
@@ -29,7 +30,7 @@ from kernel.messages import Message
 from kernel.models import record_change, record_created
 from kernel.outcomes import Outcome
 from models_app.models import Model
-from resources import lending, tcc
+from resources import lending, products, tcc
 from resources.models import Tenant
 
 from . import policy
@@ -49,14 +50,15 @@ def request_id(pk: int) -> str:
 def create_workspace(
     *, user, name: str, title: str = "", gpu: int = 0, cpu: float = 1, ram: int = 2048, tenant: str | None = None,
     environment: str = "", datasets: tuple | list = (), job: str = "", model: str = "",
-    idle_minutes: int | None = None, hours: int | None = None, by: str,
+    idle_minutes: int | None = None, hours: int | None = None, gpu_type: str = "", by: str,
 ) -> Workspace:  # fmt: skip
     """Create the row, reserve its resources and enqueue its start; without free ones it is queued.
 
     `job` is one of the user's whose code, arguments, inputs, datasets, environment and output it opens, `model` one of
-    theirs whose files it shows. `idle_minutes` and `hours` shorten what the policy allows. Raises Refused: the name is
-    taken, no such dataset, job, model or environment, more than the tenant has, the user's files take all the disk that
-    they may. Raises Fault, with nothing stored, when the task queue is not available.
+    theirs whose files it shows. `idle_minutes` and `hours` shorten what the policy allows. `gpu_type` is one of the
+    runner's (resources.products). Raises Refused: the name is taken, no such dataset, job, model, environment or type,
+    more than the tenant has, the user's files take all the disk that they may. Raises Fault, with nothing stored, when
+    the task queue is not available.
     """
     broker.require()
     outputs.require(user.pk)
@@ -66,6 +68,7 @@ def create_workspace(
             policy.require_allowed(tenant_row)
             idle_minutes, hours = policy.narrowed(tenant_row, idle_minutes, hours)
             values: dict = {"gpu": gpu, "cpu": cpu, "ram": ram}
+            products.need_possible(gpu_type, gpu)
             tcc.never_fits(tenant_row, user.username, **values)
             source = _job(user, job) if job else None
             wanted = list(datasets) or (list(source.datasets) if source is not None else [])
@@ -76,7 +79,7 @@ def create_workspace(
             workspace = Workspace.objects.create(
                 user=user, tenant=tenant_row, name=name, title=title, datasets=sources.numbered(user, wanted),
                 job=source, model=_model(user, model) if model else None, idle_minutes=idle_minutes, hours=hours,
-                queued=timezone.now(), **values,
+                queued=timezone.now(), gpu_type=gpu_type, **values,
             )  # fmt: skip
             record_created(workspace, by=by)
             reserve(workspace)
@@ -110,6 +113,11 @@ def _model(user, name: str) -> Model:
     return model
 
 
+def held_gpus() -> QuerySet:
+    """Return the GPUs that workspaces have reserved, by the types that they have named."""
+    return Workspace.objects.filter(reserved=True).exclude(gpu_type="").values_list("gpu_type", "gpu")
+
+
 def waiting():
     """Return the queued workspaces in their order."""
     return Workspace.objects.filter(state=State.CREATING, reserved=False).order_by("queued", "pk")
@@ -130,13 +138,15 @@ def reserve(workspace: Workspace) -> None:
     """Reserve the resources of a locked workspace and enqueue its start; it stays queued while they are not free."""
     try:
         with transaction.atomic():
+            products.require(workspace.gpu_type, workspace.gpu)
             tcc.try_(
                 id=request_id(workspace.pk), applier=APPLIER, request_type="request", tenant=workspace.tenant.name,
                 owner=workspace.user.username, gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram,
             )  # fmt: skip
     except Refused as refused:
         lending.recall(refused)
-        workspace.reason = QUEUED
+        of_type = isinstance(refused, products.NoneLeft)
+        workspace.reason = Message("queued: %(reason)s", reason=refused.problem) if of_type else QUEUED
         workspace.save(update_fields=["reason"])
         return
     workspace.reserved, workspace.reason = True, ""
@@ -256,6 +266,7 @@ def require_startable(workspace: Workspace) -> None:
     """Raise for a workspace that could not be started now, as `start_workspace` does."""
     members.chosen(workspace.user, workspace.tenant.name)  # who has left the tenant uses nothing of it any more
     policy.require_allowed(workspace.tenant)
+    products.need_possible(workspace.gpu_type, workspace.gpu)
     tcc.never_fits(workspace.tenant, workspace.user.username, gpu=workspace.gpu, cpu=workspace.cpu, ram=workspace.ram)
 
 

@@ -34,6 +34,7 @@ from kernel.pages import (
 from kernel.textlog import reading
 from models_app.models import Model
 from models_app.pages import cpu_that_fits
+from resources import products
 from resources.models import Tenant
 
 from . import addresses, entering, guests, launching, lifecycle, notebooks, packages, policy, trash
@@ -78,6 +79,7 @@ def _form(request) -> dict:
         "usual_idle": usual_idle,  # of the tenant that is chosen at first
         "usual_hours": usual_hours,
         "free": {kind: tenant.left(kind) for kind in ("cpu", "gpu", "ram")},
+        "gpu_types": products.offered(),
     }
 
 
@@ -100,6 +102,7 @@ def _first_values(request, tenant: Tenant) -> dict:
         values |= {"model": model.name, "environment": model.environment}
     if job is not None:
         values |= {"job": job.name, "cpu": f"{job.cpu:g}", "gpu": job.gpu, "ram": max(job.ram, 1024)}
+        values |= {"gpu_type": job.gpu_type}
         values |= {"datasets": list(job.datasets), "environment": job.environment}
     values["name"] = free_name(Workspace.objects.filter(user=request.user), stem) if stem else ""
     return values

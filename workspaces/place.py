@@ -81,6 +81,7 @@ def spec_of(workspace: Workspace) -> RunSpec:
         log=log_path(workspace),
         cpu=workspace.cpu,
         gpu=workspace.gpu,
+        gpu_type=workspace.gpu_type,
         ram_mib=workspace.ram,
         grace_s=STOP_GRACE_S,
         log_limit=LOG_LIMIT,

@@ -7,7 +7,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.packages.named.serializers import EnvironmentField
-from jobs.serializers import StrictList
+from jobs.serializers import GpuTypeField, StrictList
 from kernel.fields import JobDatasetField, NameField, StrictInt, StrictSerializer, TitleField
 from kernel.resource_fields import CpuField, GpuField, RamField
 
@@ -20,6 +20,7 @@ class WorkspaceIn(StrictSerializer):
     title = TitleField()
     tenant = NameField(required=False)
     gpu = GpuField()
+    gpu_type = GpuTypeField()
     cpu = CpuField()
     ram = RamField()
     environment = EnvironmentField(help_text="a named environment of the tenant, torch-cpu@3 or torch-cpu")
@@ -42,6 +43,7 @@ class WorkspaceOut(serializers.Serializer):
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     gpu = serializers.IntegerField()
+    gpu_type = serializers.CharField(allow_blank=True, help_text="the type of its GPUs; empty: any")
     cpu = serializers.FloatField()
     ram = serializers.IntegerField()
     environment = serializers.CharField(allow_blank=True, help_text="its named environment; empty without one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .application import PORTS, Application, State
+from .drift import DriftCheck, DriftWindow
 from .keys import AppKey, AppKeyUse
 from .records import Feedback, Record, Recording
 from .runs import AppRun, Replica, Rollout
@@ -14,6 +15,8 @@ __all__ = [
     "AppKeyUse",
     "AppRun",
     "Application",
+    "DriftCheck",
+    "DriftWindow",
     "Feedback",
     "Record",
     "Recording",

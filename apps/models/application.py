@@ -35,6 +35,7 @@ from kernel.models import Lifecycle, refused
 from kernel.titles import Titled
 from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
+from runners import gpu_types
 
 PORTS = range(31000, 50001)
 
@@ -76,6 +77,9 @@ class Application(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     )
     name = models.CharField(_("name"), max_length=50)
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
+    gpu_type = models.CharField(  # such as a100 (runners.gpu_types); empty: any
+        _("GPU type"), max_length=gpu_types.MAX_LENGTH, blank=True, default="", db_default=""
+    )
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     public = models.BooleanField(_("public"), default=False)

@@ -28,7 +28,7 @@ MAX_SHOWN = 64 << 10  # characters of a body
 MODELS_SHOWN = 50
 
 
-def _own(request, name: str) -> Application:
+def own(request, name: str) -> Application:
     app = (
         Application.objects.filter(user=request.user, name=name, trashed=None).select_related("user", "tenant").first()
     )
@@ -41,7 +41,7 @@ def _own(request, name: str) -> Application:
 @require_GET
 def records(request, name):
     """List the records, newest first, with filters, the settings of recording, and forms for what is done with them."""
-    return _page(request, _own(request, name))
+    return _page(request, own(request, name))
 
 
 def _page(request, app: Application, problems=None, **given):
@@ -85,7 +85,7 @@ def _settings_of(recording) -> dict:
 @require_GET
 def record(request, name, number: str):
     """Show one record: its request, its answer, and what callers said of it."""
-    app = _own(request, name)
+    app = own(request, name)
     try:
         row = rows.find(app, number)
     except Missing:
@@ -111,7 +111,7 @@ def _pretty(row: Record, side: str) -> str:
 def download(request, name):
     """Send the records that match the filters as NDJSON."""
     try:
-        return api.export(rows.of(_own(request, name), request.GET), name)
+        return api.export(rows.of(own(request, name), request.GET), name)
     except Refused as refused:
         return HttpResponse(translate(refused.msg), status=403, content_type="text/plain; charset=utf-8")
 
@@ -120,7 +120,7 @@ def download(request, name):
 @require_POST
 def change(request, name):
     """Do what the button `do` says: record or stop (recording), dataset (of a time range), or delete (all records)."""
-    app = _own(request, name)
+    app = own(request, name)
     verbs = {"record": _record, "stop": _stop, "dataset": _dataset, "delete": _delete}
     verb = verbs.get(request.POST.get("do", ""))
     if verb is None:

@@ -11,13 +11,15 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Greatest
 
 from kernel import after_commit, clock
+from kernel.messages import Message
 
-from ..models import Application, Feedback, Record, Recording
+from ..models import Application, DriftCheck, DriftWindow, Feedback, Record, Recording
 from . import plan
 
 ROUND_S = 1.0  # of one round of reconcile
 MANY = 1000  # rows that one statement deletes: each may have some 100 KiB, and a statement has a time limit
 MIB = 1 << 20
+GONE = Message("the records of the reference have been deleted; choose another one")
 
 
 def run(now: datetime) -> None:
@@ -69,10 +71,12 @@ def clear(app_id: int, limit_s: float = ROUND_S) -> bool:
 
 
 def delete_all(app: Application) -> None:
-    """Delete the records of an application that are stored now, with their feedback."""
+    """Delete the records of an application that are stored now, with their feedback and what drift has kept of them."""
     last = Record.objects.filter(app=app).order_by("-pk").values_list("pk", flat=True).first() or 0
     while delete(Record.objects.filter(app=app, pk__lte=last).order_by("pk")):
         pass
     Feedback.objects.filter(app=app).delete()
     Recording.objects.filter(app=app).update(dropped=0, problem="")
+    DriftWindow.objects.filter(app=app).delete()
+    DriftCheck.objects.filter(app=app).exclude(since=None).update(profile=None, profiled=None, problem=GONE)
     after_commit.changed(app.user.username, "application", app.name)

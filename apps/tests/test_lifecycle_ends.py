@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import User
-from apps import lifecycle, trash
+from apps import lifecycle, trash, versions
 from apps.models import Application, AppRun, Replica, Rollout
 from conftest import move
 from kernel.errors import Refused
@@ -288,9 +288,9 @@ class TestRefused:
         version = ModelVersion.objects.create(registered=registered, number=1, model=adder)
         Alias.objects.create(registered=registered, name="champion", version=version)
         with pytest.raises(Refused) as refusal:
-            lifecycle.alias_named(alice, uri)
+            versions.alias_named(alice, uri)
         assert refusal.value.msg == f"follows: you have no alias {uri}"
-        assert lifecycle.alias_named(alice, "models:/churn@champion").version == version
+        assert versions.alias_named(alice, "models:/churn@champion").version == version
 
     def test_what_follows_an_alias_serves_the_model_of_its_version(self, alice, bob, adder, tasks):
         registered = RegisteredModel.objects.create(user=alice, name="churn")

@@ -54,6 +54,7 @@ def declare(command) -> None:
     parser.add_argument("--name", help=tr("name of the application: letters a to z (default: made from the model's)"))
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--gpu", type=int, metavar="N", help=tr("number of GPUs"))
+    parser.add_argument("--gpu-type", metavar="TYPE", help=tr("type of its GPUs, such as a100"))
     parser.add_argument("--cpu", type=float, metavar="N", help=tr("number of CPUs"))
     parser.add_argument("--ram", type=running.memory, metavar="SIZE", help=tr("memory: 512, 512MiB or 4GiB"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
@@ -228,7 +229,7 @@ def deploy(rest: Rest, options: argparse.Namespace, say):
     name = options.name or _app_name(options.model)
     fields = {
         each: getattr(options, each)
-        for each in ("title", "gpu", "cpu", "ram", "tenant", "public", "environment")
+        for each in ("title", "gpu", "gpu_type", "cpu", "ram", "tenant", "public", "environment")
         if getattr(options, each) is not None
     }
     numbers = _replicas(options)

@@ -135,7 +135,8 @@ class Platform:
         application, whose `url` takes requests. `fields` are those of an application, such as `cpu=1` or
         `replicas="0-4"`. Raises Failure.
         """
-        names = "title", "gpu", "cpu", "ram", "tenant", "public", "environment", "replicas", "target", "record"
+        names = "title", "gpu", "gpu_type", "cpu", "ram", "tenant", "public", "environment"
+        names += ("replicas", "target", "record")
         empty = dict.fromkeys(names)
         if fields.keys() - empty:
             raise TypeError(f"not a field of an application: {', '.join(sorted(fields.keys() - empty))}")

@@ -22,6 +22,7 @@ def declare(command) -> None:
     parser = automation.add_name(group("create", create, tr("create a workspace, and wait until it runs")), "NAME")
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--gpu", type=int, metavar="N", help=tr("number of GPUs"))
+    parser.add_argument("--gpu-type", metavar="TYPE", help=tr("type of its GPUs, such as a100"))
     parser.add_argument("--cpu", type=float, metavar="N", help=tr("number of CPUs"))
     parser.add_argument("--ram", type=running.memory, metavar="SIZE", help=tr("memory: 512, 512MiB or 4GiB"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
@@ -48,7 +49,7 @@ def declare(command) -> None:
 def create(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Create a workspace and wait until it runs. Raises Failure where it does not start."""
     names = ("name", "title", "gpu", "cpu", "ram", "tenant", "environment", "datasets", "job", "model")
-    names += ("idle_minutes", "hours")
+    names += ("gpu_type", "idle_minutes", "hours")
     fields = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     row = rest.send("POST", "workspaces", fields).json()
     if not options.detach:

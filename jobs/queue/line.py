@@ -20,11 +20,11 @@ from django.core.cache import cache
 from django.db.models import Count, F, Max, Q, Sum
 
 from jobs.artifacts import outputs
-from jobs.queue import gpus, turns
+from jobs.queue import turns
 from jobs.queue.turns import Queued, Turns
 from kernel.errors import Refused
 from kernel.messages import Message
-from resources import lending, tcc
+from resources import lending, products, tcc
 from resources.limits import OverLimit
 from resources.models import KINDS, LENDING, LIVE, ResourceRequest, Tenant, UserLimit
 from resources.products import NoneLeft, Stock
@@ -126,7 +126,7 @@ class Room:
     def stock(self) -> Stock:
         """Return the GPUs by product, with those in use."""
         if self._stock is None:
-            self._stock = gpus.stock()
+            self._stock = products.current()
             for kind, count in self._moved.items():
                 self._stock.take(kind, count)
         return self._stock

@@ -10,7 +10,7 @@ from django.core.exceptions import ImproperlyConfigured
 import runners
 from jobs import launching, lifecycle, preemption, reconcile
 from jobs.models import Job
-from jobs.queue import gpus, turns
+from jobs.queue import turns
 from jobs.queue.line import lines
 from jobs.queue.waiting import explain
 from kernel import storage
@@ -76,7 +76,7 @@ def reason(job: Job) -> str:
         ({"gpu": 1, "gpu_type": "-"}, NAMES),
         ({"gpu": 2, "gpu_type": "A100"}, "gpu_type: requested 2 × A100, but there are 1"),
         ({"gpu": 1, "workers": 2, "gpu_type": "a100"}, "gpu_type: requested 2 × a100, but there are 1"),
-        ({"gpu_type": "a100"}, "gpu_type: names the type of GPUs, but the job requests none"),
+        ({"gpu_type": "a100"}, "gpu_type: names the type of GPUs, but no GPU is requested"),
         ({"gpu": 1, "gpu_type": 5}, "gpu_type: must be a string"),
     ],
 )
@@ -170,8 +170,8 @@ def test_runs_without_a_type_count_where_there_is_no_other_gpu_for_them(create, 
     running(create(alice, "any"))
     create(alice, "first", gpu_type="a100")
     assert admitted() == ["any", "first"]
-    assert gpus.stock().left("v100") == 0
-    assert gpus.stock().left("a100") == 0
+    assert products.current().left("v100") == 0
+    assert products.current().left("a100") == 0
 
 
 @pytest.mark.parametrize(

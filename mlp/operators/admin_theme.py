@@ -45,7 +45,7 @@ GROUPS = (
         _("Resources"),
         (
             *("resources.tenant", "accounts.membership", "resources.userlimit"),
-            *("resources.resourcerequest", "resources.usagesample", "datasets.bucket"),
+            *("resources.resourcerequest", "resources.usagesample", "resources.gpuproduct", "datasets.bucket"),
         ),
     ),
     (_("People"), ("accounts.user", "accounts.token", "accounts.visit", "accounts.share")),

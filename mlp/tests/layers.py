@@ -76,7 +76,7 @@ ROOMS = {
         "log",
         "doctor",
     ),
-    "apps": ("models", "serving", "records", "batch"),
+    "apps": ("models", "serving", "records", "drift", "batch"),
     "tracking": ("metrics", "runs", "mlflow", "traces", "media", "compare"),
     "automation": ("models", "spec", "first_values", "sweeps", "pipelines", "schedules"),
 }

@@ -126,6 +126,7 @@ PAGES = [
     "/apps/calc/records",
     "/apps/calc/records?status=ok&id=x",
     "/apps/calc/records/1",
+    "/apps/calc/drift",
     "/apps/calc/score",
     "/models/net/score",
     "/apps/begins",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 from django.utils import timezone
 
-from apps.models import Application, Feedback, Record, Recording
+from apps.drift.columns import columns_of, profile_of
+from apps.drift.comparing import Rule, compare
+from apps.models import Application, DriftCheck, DriftWindow, Feedback, Record, Recording
 from jobs.models import Assessment, Project, Span, Trace
 
 
@@ -41,3 +44,16 @@ def fill_records(app: Application, words: str) -> None:
         output=json.dumps({words: words}), **kept,
     )  # fmt: skip
     Feedback.objects.create(app=app, user=app.user, request_id=words[:64], value=words, comment=words)
+    fill_drift(app, words)
+
+
+def fill_drift(app: Application, words: str) -> None:
+    """Let an application have been compared with a reference: one window with a feature of each kind."""
+    rows = [{words: number % 3, "n": number / 7, "t": f"{words} and more {number}"} for number in range(60)]
+    profile = profile_of(rows, {}, "input")
+    found = compare(profile, columns_of(rows), Rule())
+    DriftCheck.objects.create(app=app, user=app.user, on=True, dataset="digits", target=words[:100], profile=profile,
+                              problem=words, kinds={words: "skip"})  # fmt: skip
+    begin = timezone.now() - timedelta(days=2)
+    DriftWindow.objects.create(app=app, user=app.user, begin=begin, end=begin + timedelta(days=1), verdict="drift",
+                               count=60, compared=3, drifted=1, features=found)  # fmt: skip

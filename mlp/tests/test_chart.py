@@ -10,6 +10,7 @@ import yaml
 from django.conf import settings
 from kubernetes import client
 
+from mlp import cluster_settings
 from supervision import single
 from tools import chart
 
@@ -143,6 +144,10 @@ def test_the_variables_are_settings_of_the_platform():
         ("image.digest=latest", "digest"),
         ("parts.web.replicas=0", "replicas"),
         ("imagee.tag=2", "imagee"),
+        ("runs.tolerations.jobs={spot}", "jobs"),
+        ("runs.tolerations.job={spot:Never}", "tolerations"),
+        ("runs.priorityClasses.job=High", "priorityClasses"),
+        ("kueue.queues.vision=Lab", "queues"),
     ],
 )
 def test_wrong_values_are_refused(wrong, words):
@@ -172,6 +177,33 @@ def test_workspaces_have_an_address_where_they_are_given_one():
     assert ports[target["port"]["name"]] == 30013
     admitted = by_kind["NetworkPolicy", "mlp-gateways"]["ingress"][0]["ports"]
     assert {"protocol": "TCP", "port": 30013} in admitted
+
+
+@with_helm
+def test_runs_are_placed_by_values(monkeypatch):
+    chosen = [
+        "runs.tolerations.job={spot=true:NoSchedule,gpu}",
+        "runs.tolerations.all={team=ml}",
+        "runs.priorityClasses.all=batch",
+        "runs.priorityClasses.job=low",
+        "kueue.queue=lab",
+        "kueue.queues.vision=lab-vision",
+    ]
+    text = chart.rendered(*(word for value in chosen for word in ("--set", value)))
+    environment = pods(text)["mlp-worker"]["spec"]["containers"][0]["env"]
+    for each in environment:
+        if each["name"].startswith(("MLP_K8S_TOLERATIONS", "MLP_K8S_PRIORITY", "MLP_K8S_KUEUE")):
+            monkeypatch.setenv(each["name"], each["value"])
+    placing = cluster_settings.placing()
+    assert placing["tolerations"] == {
+        "all": ({"key": "team", "operator": "Equal", "value": "ml"},),
+        "job": (
+            {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+            {"key": "gpu", "operator": "Exists"},
+        ),
+    }
+    assert placing["priority_classes"] == {"all": "batch", "job": "low"}
+    assert (placing["kueue_queue"], placing["kueue_queues"]) == ("lab", {"vision": "lab-vision"})
 
 
 @with_helm

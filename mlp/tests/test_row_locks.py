@@ -55,7 +55,7 @@ LOCKLESS = {
     jobs: {"request_id", "run_name_of", "begin", "advance", "give_back", "release_run", "create_job", "adopt"},
     models_app: {"request_id", "create_model", "measured", "add_model", "announce_versions"}
     | {"require_no_version", "require_not_scoring", "require_unserved", "checked"},
-    apps: {"request_id", "create_app", "run_name_of", "alias_named", "reserve", "note_stop"} | {"require_startable"},
+    apps: {"request_id", "create_app", "run_name_of", "reserve", "note_stop"} | {"require_startable"},
     dataset_trash: {"require_free", "in_use"},
     model_trash: {"require_free"},
     app_trash: {"require_restorable"},

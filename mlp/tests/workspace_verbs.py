@@ -19,7 +19,8 @@ from .stepping_verbs import Effect
 from .trash_verbs import of_trash
 
 LOCKLESS = {
-    lifecycle: {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop", "require_startable"},
+    lifecycle: {"request_id", "create_workspace", "waiting", "admit", "reserve", "note_stop", "require_startable"}
+    | {"held_gpus"},
     trash: set(),
     guests: {"require_open", "end_all", "close_later", "close_links"},
 }

@@ -30,6 +30,15 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
+{{/* A mapping as the platform's settings have it: key=value,… */}}
+{{- define "mlp.pairs" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- join "," $pairs -}}
+{{- end }}
+
 {{/* The environment of every part. Takes (dict "root" $ "part" NAME): the part listens on all addresses itself. */}}
 {{- define "mlp.environment" -}}
 {{- $root := .root -}}
@@ -53,6 +62,24 @@ capabilities: {drop: [ALL]}
 {{- $images = append $images (printf "%s=%s" $name $image) }}
 {{- end }}
 - {name: MLP_K8S_IMAGES, value: {{ join "," $images | quote }}}
+{{- end }}
+{{- $taints := list }}
+{{- range $purpose, $listed := $root.Values.runs.tolerations }}
+{{- range $taint := $listed }}
+{{- $taints = append $taints (printf "%s:%s" $purpose $taint) }}
+{{- end }}
+{{- end }}
+{{- with $taints }}
+- {name: MLP_K8S_TOLERATIONS, value: {{ join "," . | quote }}}
+{{- end }}
+{{- with $root.Values.runs.priorityClasses }}
+- {name: MLP_K8S_PRIORITY_CLASSES, value: {{ include "mlp.pairs" . | quote }}}
+{{- end }}
+{{- with $root.Values.kueue.queue }}
+- {name: MLP_K8S_KUEUE_QUEUE, value: {{ . | quote }}}
+{{- end }}
+{{- with $root.Values.kueue.queues }}
+- {name: MLP_K8S_KUEUE_QUEUES, value: {{ include "mlp.pairs" . | quote }}}
 {{- end }}
 {{- if $root.Values.ingress.enabled }}
 - {name: MLP_K8S_INGRESS_CLASS, value: {{ $root.Values.ingress.className }}}

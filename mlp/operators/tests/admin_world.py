@@ -29,7 +29,7 @@ from models_app.models import Alias, RegisteredModel, RegistryDelivery, Registry
 from models_app.models import Model as TrainedModel
 from models_app.models import ModelVersion as Version
 from resources import limits, tcc
-from resources.models import ResourceRequest, UsageSample
+from resources.models import GpuProduct, ResourceRequest, UsageSample
 from workspaces.models import Workspace
 
 # The transitions that lead to each state from the beginning.
@@ -81,6 +81,7 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     accounts.create_service_token(user=staff, name="shipper", by="test")
     Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.0, progress=10, msg_id="one")
     UsageSample.objects.create(tenant=alice.tenant, at=job.created, owner="alice", applier="jm", cpu=1)
+    GpuProduct.objects.create(name="NVIDIA-A100-SXM4-80GB", count=2)
     limit = limits.set_limit(tenant="default", user="alice", by="test", gpu=1)
     watch(staff)
     notice = Notice.objects.create(user=alice, kind="job", name="train", event="error", reason="exit code 1")

@@ -61,6 +61,7 @@ PUT    /resource_request:confirm                                                
 PUT    /resource_request:try                                                      full
 
 # Tenants: reads; who may change them at all is another matter (docs/tenants.md).
+GET    /gpu_types                                                                 full read submit
 GET    /tenants                                                                   full read submit
 POST   /tenants                                                                   full
 GET    /tenants/{tenant}                                                          full read submit
@@ -280,6 +281,11 @@ PUT    /users/{user}/apps/{name}:restart                                        
 GET    /users/{user}/apps/{name}/recording                                        full read submit
 PUT    /users/{user}/apps/{name}/recording                                        full
 DELETE /users/{user}/apps/{name}/recording                                        full
+GET    /users/{user}/apps/{name}/drift                                            full read submit
+PUT    /users/{user}/apps/{name}/drift                                            full
+DELETE /users/{user}/apps/{name}/drift                                            full
+GET    /users/{user}/apps/{name}/drift/windows                                    full read submit
+GET    /users/{user}/apps/{name}/drift/windows/{number}                           full read submit
 GET    /users/{user}/apps/{name}/records                                          full read submit
 DELETE /users/{user}/apps/{name}/records                                          full
 GET    /users/{user}/apps/{name}/records/{number}                                 full read submit
