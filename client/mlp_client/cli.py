@@ -20,6 +20,7 @@ from . import (
     objects,
     pipelines,
     profiles,
+    rollouts,
     running,
     schedules,
     shown,
@@ -34,7 +35,7 @@ from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Tr
 
 VERBS = (
     account, running, objects, top, attach, files, datasets, checkouts, sweeps, pipelines, schedules, models,
-    workspaces, ssh, completion,
+    rollouts, workspaces, ssh, completion,
 )  # fmt: skip
 
 

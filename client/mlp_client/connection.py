@@ -53,7 +53,7 @@ class Connection(Web):
 
 
 class Rest:
-    """The REST calls of one user; paths are relative to `/api/v1/users/{user}/`."""
+    """The REST calls of one user; paths are relative to `/api/v1/users/{user}/`, with a leading slash to `/api/v1`."""
 
     def __init__(self, web: Connection, user: str = ""):
         self.web, self.user = web, user
@@ -88,9 +88,10 @@ class Rest:
         return self.user
 
     def path(self, path: str, **query) -> str:
-        """Return the address of a path of the user's; a query of None is left out."""
+        """Return the address of a path; a query of None is left out."""
         asked = urlencode({name: value for name, value in query.items() if value is not None})
-        return "/api/v1/users/{}/{}".format(quote(self.user, safe=""), path) + ("?" + asked if asked else "")
+        own = "" if path.startswith("/") else "/users/{}/".format(quote(self.user, safe=""))
+        return f"/api/v1{own}{path}" + ("?" + asked if asked else "")
 
     def get(self, path: str, **query):
         """Return the answer's JSON. Raises Failure."""
