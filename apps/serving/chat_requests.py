@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import api_errors
 import orjson
 from chat_engine import Options
 
@@ -37,9 +38,7 @@ class ApiError(Exception):
 
     def body(self) -> dict:
         """Return the body of the response."""
-        kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 504: "timeout_error"}
-        kind = kinds.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        return api_errors.content(self.status, str(self), self.param, self.code)
 
 
 @dataclass(frozen=True)
