@@ -48,13 +48,14 @@ def _beside(name: str):
     return module
 
 
-choosing, hugging_face = _beside("choosing"), _beside("hugging_face")
+choosing, hugging_face, gguf = _beside("choosing"), _beside("hugging_face"), _beside("gguf")
+LANGUAGE = ("transformers", "gguf")  # formats of language models
 NotAModel = choosing.NotAModel
 
 
 def find(folder: Path) -> tuple[str, Path]:
     """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
-    return choosing.find(folder, hugging_face)
+    return choosing.find(folder, hugging_face, gguf)
 
 
 class WrongInput(ValueError):
@@ -103,7 +104,7 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
-    if kind == "transformers":
+    if kind in LANGUAGE:
         raise NotAModel("a language model is served by chat.py")
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
     openers["mlflow"] = _mlflow
@@ -369,12 +370,12 @@ def _as_tensor(output: dict, declared: dict[str, str]) -> dict:
 def _inspection(folder: Path) -> dict:
     """Load the model and return its format, inputs and outputs. Raises as `load`."""
     kind, path = find(folder)
-    if kind != "transformers":
+    if kind not in LANGUAGE:
         loaded = load(folder)
         return {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
     try:
-        return hugging_face.inspect(path.parent)
-    except hugging_face.Unusable as problem:
+        return gguf.inspect(path) if kind == "gguf" else hugging_face.inspect(path.parent)
+    except (hugging_face.Unusable, gguf.Unusable) as problem:
         raise NotAModel(str(problem))
 
 

@@ -62,7 +62,9 @@ def test_a_body_that_is_too_large_is_refused(front, gone, alice):
     large = refused(f"{front}/alice/{gone.name}{PATH}", bearer_of(alice), b"x" * (2 << 20))
     assert large == (413, "invalid_request_error", "request_too_large", None)
     too_large_for_all = requests.post(
-        f"{front}/alice/{gone.name}{PATH}", headers={**bearer_of(alice), "Content-Length": str(1 << 30)}, timeout=LIMIT_S
+        f"{front}/alice/{gone.name}{PATH}",
+        headers={**bearer_of(alice), "Content-Length": str(1 << 30)},
+        timeout=LIMIT_S,
     )
     assert (too_large_for_all.status_code, set(too_large_for_all.json()["error"])) == (413, FORM)
 
