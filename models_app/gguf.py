@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from pathlib import Path
 
 FORMAT, SUFFIX, MAGIC = "gguf", ".gguf", b"GGUF"
@@ -17,6 +18,7 @@ POINTER = b"version https://git-lfs"
 VERSIONS = (2, 3)
 HEADER_BYTES = 512 << 20
 MOST_ENTRIES, MOST_TENSORS, MOST_SHOWN = 1 << 16, 1 << 18, 1 << 20  # the last: characters of a text that is kept
+ERROR_LEVEL, MOST_ERRORS = 4, 20  # of ggml's log
 LOADED_BYTES = 512 << 20  # of a model that the check loads; of larger ones it loads the vocabulary
 SIMPLE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
@@ -208,8 +210,31 @@ def opened(path: Path, **options):
             f"the package {problem.name} is missing: name llama-cpp-python in the model's packages (requirements.txt "
             "beside the file), or choose an environment that has it"
         ) from None
+    import jinja2
+
+    said: list[str] = []
+    opened.listener = _listener(llama_cpp, said)  # llama.cpp keeps its address only
     layers = -1 if llama_cpp.llama_supports_gpu_offload() else 0
     try:
         return llama_cpp.Llama(str(path), n_gpu_layers=layers, verbose=False, **options)
-    except ValueError as problem:  # its reasons are in the log only
-        raise Unusable(f"{path.name}: llama.cpp does not load it; its architecture may be unknown to it") from problem
+    except ValueError as problem:
+        reason = next((words for words in said if words), str(problem))
+        raise Unusable(f"{path.name}: llama.cpp does not load it ({reason[:300]})") from None
+    except jinja2.TemplateError as problem:
+        raise Unusable(f"{path.name}: its chat template is no valid one ({problem})") from None
+
+
+def _listener(llama_cpp, said: list[str]):
+    """Return what puts the first errors of llama.cpp into a list, and all into the log."""
+    import ctypes
+
+    @llama_cpp.llama_log_callback
+    def note(level, text, _given):
+        words = text.decode(errors="replace").strip()
+        if level == ERROR_LEVEL and len(said) < MOST_ERRORS:
+            said.append(words)
+        if level == ERROR_LEVEL:
+            print(words, file=sys.stderr, flush=True)
+
+    llama_cpp.llama_log_set(note, ctypes.c_void_p(0))
+    return note

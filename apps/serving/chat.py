@@ -120,6 +120,9 @@ class Chat:
         if request.dimensions is not None and not self.engine.may_have(request.dimensions):
             have = f"vectors of this model have {self.engine.dimensions} numbers and cannot be shortened to that"
             raise ApiError(f"dimensions: {have}", "dimensions", chat_requests.UNSUPPORTED)
+        most = max(1, embedding_requests.MOST_NUMBERS // self.engine.dimensions)
+        if len(request.texts) > most:
+            raise ApiError(f"input: of this model's size at most {most} vectors are in one answer", "input")
         texts = await self._in_turn(self._texts, request.texts)
         await _unless_gone(receive, self._embedded(scope, request, texts, sending))
 

@@ -74,8 +74,10 @@ def document(application, prefix: str) -> dict:
     else:
         paths[TEXT] = {"post": _operation("createCompletion", "Continue a text", _body("prompt", STRING))}
     if engine.chats:
-        messages = {"type": "array", "minItems": 1, "items": _message()}
+        messages = {"type": "array", "minItems": 1, "items": _message(bool(engine.tools))}
         body = _body("messages", messages)
+        body["properties"] |= _of_tools() if engine.tools else {}
+        body["properties"] |= {"response_format": _form()} if engine.constrains else {}
         paths["/v1/chat/completions"] = {"post": _operation("createChatCompletion", "Answer messages", body)}
     error = {"type": "object", "required": ["error"], "properties": {"error": {"type": "object"}}}
     return {
@@ -105,9 +107,30 @@ def _texts() -> dict:
     return {"type": "object", "required": ["input"], "properties": fields}
 
 
-def _message() -> dict:
-    role = {"enum": ["system", "developer", "user", "assistant"]}
+def _message(tools: bool) -> dict:
+    role = {"enum": ["system", "developer", "user", "assistant", *["tool"] * tools]}
     return {"type": "object", "required": ["role", "content"], "properties": {"role": role, "content": STRING}}
+
+
+def _of_tools() -> dict:
+    """Return the fields by which a model gets tools."""
+    function = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": STRING, "description": STRING, "parameters": {"type": "object"}},
+    }
+    tool = {"type": "object", "required": ["type", "function"], "properties": {"type": {"const": "function"}}}
+    tool["properties"] |= {"function": function}
+    named = {"type": "object", "required": ["type", "function"]}
+    choice = {"oneOf": [{"enum": ["none", "auto", "required"]}, named]}
+    tools = {"type": "array", "items": tool, "maxItems": 128}
+    return {"tools": tools, "tool_choice": choice, "parallel_tool_calls": {"type": "boolean"}}
+
+
+def _form() -> dict:
+    kinds = {"enum": ["text", "json_object", "json_schema"]}
+    described = {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}}
+    return {"type": "object", "required": ["type"], "properties": {"type": kinds, "json_schema": described}}
 
 
 def _body(name: str, schema: dict) -> dict:

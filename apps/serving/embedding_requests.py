@@ -13,6 +13,7 @@ KNOWN = {"input", "model", "encoding_format", "dimensions", "user"}
 BODY_BYTES = 8 << 20
 MOST_TEXTS = 2048
 MOST_TOKENS = 1 << 20  # of all texts of a request
+MOST_NUMBERS = 1 << 22  # of all vectors of an answer
 FORMATS = ("float", "base64")
 MOST_DIMENSIONS = 1 << 31
 

@@ -64,6 +64,12 @@ def test_bodies_are_bounded(application):
     assert ask(application, PATH, {"input": "ab"}, X_App_Body="9")[0] == 413
 
 
+def test_an_answer_has_so_many_numbers_at_most(application):
+    application.engine.dimensions = 1 << 21
+    status, [body] = ask(application, PATH, {"input": ["a", "b", "c"]})
+    assert (status, body["error"]["param"], "at most 2 vectors" in body["error"]["message"]) == (400, "input", True)
+
+
 def test_it_counts_for_the_key_and_in_the_usage(application):
     status, [body] = ask(application, PATH, {"input": ["abc", "de"]}, X_App_Key="k1")
     assert (status, body["usage"]) == (200, {"prompt_tokens": 5, "total_tokens": 5})

@@ -6,11 +6,16 @@ The packages are installed apart, see test_language_frameworks.py. The models ar
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 
 import pytest
+from django.conf import settings
 
 from apps import keys
+from jobs.environment import REPORT_DIR
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 from models_app.tests.gguf_files import CONTEXT, STRING, values, write, write_parts
@@ -175,6 +180,24 @@ def test_calls_and_json_follow_their_schema(folders, tmp_path):
     assert (seen["after"], seen["refused"]) == (3, "response_format")
 
 
+def test_the_example_of_lora_writes_a_model_that_loads(tmp_path):
+    environment = {
+        "PATH": os.defpath,
+        "PYTHONPATH": str(REPORT_DIR),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = [PYTHON, str(settings.BASE_DIR / "examples" / "lora" / "train.py"), "--epochs", "2"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stderr[-2000:]
+    first, second = (float(line.split()[3]) for line in done.stdout.splitlines() if line.startswith("epoch  "))
+    assert second < first, done.stdout
+    code, words = check(tmp_path / "ckpt" / "model", tmp_path / "out")
+    assert code == 0, words
+    pinned = (tmp_path / "ckpt" / "model" / "requirements.txt").read_text().split()
+    assert set(pinned) <= {*(settings.BASE_DIR / "requirements-frameworks.txt").read_text().split()}
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_a_gguf_file_is_checked_and_served(tmp_path, several):
     folder = tmp_path / "model"
@@ -200,9 +223,9 @@ def test_a_gguf_file_that_llama_cpp_does_not_load_is_refused(tmp_path):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_gguf_file_becomes_an_application(as_alice, alice, home, until, ready, front, settings):
+def test_a_gguf_file_becomes_an_application(as_alice, alice, home, until, ready, front, monkeypatch):
     """With a Python of runs that has llama-cpp-python: to build it for the model would take too long here."""
-    settings.RUN_PYTHON = PYTHON
+    monkeypatch.setattr(settings, "RUN_PYTHON", PYTHON)
     home.mkdir(parents=True, exist_ok=True)
     write(home / "tiny.gguf")
     Tenant.objects.update(ram=8192)

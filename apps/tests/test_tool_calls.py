@@ -7,6 +7,7 @@ import json
 import pytest
 
 from .language_process import Writer, ask, serving
+from .test_openapi import require_valid
 
 __all__ = ["serving"]
 
@@ -171,6 +172,20 @@ def test_what_the_model_cannot_do_is_refused_by_its_field(answered):
     for fields in ({"tools": TOOLS, "tool_choice": "required"}, {"response_format": {"type": "json_object"}}):
         status, body, _engine = answered("hey", able=False, **fields)
         assert (status, "llguidance" in body["error"]["message"]) == (400, True)
+
+
+def test_its_description_has_tools_where_the_model_has_them(serving):
+    document, engine = serving("chat_pages").document, Writer("")
+    application = serving("chat").Chat(engine, "lm")
+    require_valid(document(application, ""))
+
+    def fields() -> set:
+        body = document(application, "")["paths"][CHAT]["post"]["requestBody"]
+        return {*body["content"]["application/json"]["schema"]["properties"]} & {"tools", "response_format"}
+
+    assert fields() == {"tools", "response_format"}
+    engine.tools, engine.constrains = "", False
+    assert fields() == set()
 
 
 def test_the_form_of_calls_is_known_by_the_chat_template(serving):
