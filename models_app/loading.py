@@ -4,8 +4,8 @@ As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` l
 OUT_FOLDER/inspection.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may
 execute any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
-Which file is the model says choosing.py; mlmodel.py and pyfunc.py open those in MLflow's format, hugging_face.py checks
-language models, which another program serves (apps/serving/chat.py). Tensors are dicts of the Open Inference Protocol:
+Which file is the model says choosing.py; mlmodel.py and pyfunc.py open those in MLflow's format, hugging_face.py and
+gguf.py check language models, which apps/serving/chat.py serves. Tensors are dicts of the Open Inference Protocol:
 name, datatype, shape, data (a numpy array).
 
 Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
@@ -48,9 +48,8 @@ def _beside(name: str):
     return module
 
 
-choosing, hugging_face, gguf = _beside("choosing"), _beside("hugging_face"), _beside("gguf")
-LANGUAGE = ("transformers", "gguf")  # formats of language models
-NotAModel = choosing.NotAModel
+choosing, hugging_face, gguf = map(_beside, ("choosing", "hugging_face", "gguf"))
+NotAModel, LANGUAGE = choosing.NotAModel, ("transformers", "gguf")  # formats of language models
 
 
 def find(folder: Path) -> tuple[str, Path]:

@@ -131,8 +131,6 @@ def variables() -> dict[str, str]:
     data = (TEMPLATES / "data.conf.tmpl").exists()
     prefix = "realip_" if settings.TRUSTED_PROXIES else ""
     most = settings.CONNECTIONS_PER_ADDRESS
-    crowded = f"too many requests from your address at the same time: {most} may be open "
-    crowded += "(MLP_CONNECTIONS_PER_ADDRESS); try again later"
     values = {
         "root": str(settings.MLP_ROOT),
         "spool": str(storage.spool_dir()),
@@ -176,12 +174,12 @@ def variables() -> dict[str, str]:
         "hidden_from_applications": " ".join(f"proxy_hide_header {name};" for name in OF_THE_HOST),
         "hidden_from_workspaces": " ".join(f"proxy_hide_header {name};" for name in OF_WORKSPACES),
         "connection_limit": f"limit_conn addresses {most};" if most else "",
-        "crowded": crowded,
+        "crowded": crowded(),
         "limited": limited("en"),
         "limited_in_chinese": limited("zh-hans"),
         "spent": spent("en"),
         "spent_in_chinese": spent("zh-hans"),
-        **openai_errors(crowded),
+        **openai_errors(),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
@@ -305,13 +303,21 @@ def spent(language: str) -> str:
         }
 
 
-def openai_errors(crowded: str) -> dict[str, str]:
+def crowded() -> str:
+    """Return what a client with too many connections is answered."""
+    return (
+        f"too many requests from your address at the same time: {settings.CONNECTIONS_PER_ADDRESS} may be open "
+        "(MLP_CONNECTIONS_PER_ADDRESS); try again later"
+    )
+
+
+def openai_errors() -> dict[str, str]:
     """Return what the application gateway itself answers to clients of OpenAI's API, as JSON in nginx's quotes."""
     unreadable = "the request is not valid HTTP, or its address or headers are too long"
     errors = {
         "unreadable": (400, unreadable, None),
         "large": (413, "body: too large, at most 64 MiB", api_errors.CODES[413]),
-        "crowded": (429, crowded, api_errors.CODES[429]),
+        "crowded": (429, crowded(), api_errors.CODES[429]),
         "limited": (429, "$app_limited", "$app_limit_code"),
         "fault": (503, "the platform is starting, try again later", api_errors.CODES[503]),
         "nothing": (404, "there is no application at this address", api_errors.CODES[404]),

@@ -66,7 +66,7 @@ class Constraint:
         return scores.masked_fill(~torch.from_numpy(possible).to(scores.device), float("-inf"))
 
     def follow(self, token: int) -> None:
-        """Go on by the token that was chosen."""
+        """Take the token that was chosen."""
         if not self.is_complete():
             self.matcher.consume_token(token)
             self._require_none_wrong()
