@@ -125,7 +125,9 @@ def takes_messages(app: Application) -> bool:
 
 def makes_embeddings(app: Application) -> bool:
     """Return whether a language model makes vectors of texts, and no texts."""
-    return app.model.is_language_model and inputs_of(app.model.signature)[0]["name"] == "input"
+    outputs = app.model.signature.get("outputs") if isinstance(app.model.signature, dict) else None
+    first = outputs[0] if isinstance(outputs, list) and outputs and isinstance(outputs[0], dict) else {}
+    return app.model.is_language_model and first.get("name") == "embedding"
 
 
 def chat(app: Application, fields: Mapping[str, str], user_pk: int) -> PredictResponse:

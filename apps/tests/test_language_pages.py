@@ -27,9 +27,9 @@ def alice_client(alice):
     return visitor(alice)
 
 
-def speaks(app, takes: str) -> None:
+def speaks(app, takes: str, gives: str = "text") -> None:
     spec = {"name": takes, "datatype": "BYTES", "shape": [-1]}
-    signature = {"inputs": [spec], "outputs": [{**spec, "name": "text"}]}
+    signature = {"inputs": [spec], "outputs": [{**spec, "name": gives}]}
     Model.objects.filter(pk=app.model_id).update(format="transformers", signature=signature)
     type(app).objects.filter(pk=app.pk).update(served_as="lm")
 
@@ -57,7 +57,7 @@ def test_without_a_template_the_text_is_continued(alice_client, spoken):
 
 
 def test_an_embedding_model_has_a_form_for_a_text(alice_client, spoken):
-    speaks(spoken, "input")
+    speaks(spoken, "input", "embedding")
     page = alice_client.get(f"/apps/{spoken.name}")
     words = visible_text(page)
     assert ("client.embeddings.create" in words, "Temperature" in words) == (True, False)
