@@ -7,6 +7,7 @@ verified without it. Source: ggml's docs/gguf.md and ggml-common.h.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
@@ -214,9 +215,11 @@ def opened(path: Path, **options):
 
     said: list[str] = []
     opened.listener = _listener(llama_cpp, said)  # llama.cpp keeps its address only
-    layers = -1 if llama_cpp.llama_supports_gpu_offload() else 0
+    threads = int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    options |= {"n_threads": threads, "n_threads_batch": threads}
+    options["n_gpu_layers"] = -1 if llama_cpp.llama_supports_gpu_offload() else 0
     try:
-        return llama_cpp.Llama(str(path), n_gpu_layers=layers, verbose=False, **options)
+        return llama_cpp.Llama(str(path), verbose=False, **options)
     except ValueError as problem:
         reason = next((words for words in said if words), str(problem))
         raise Unusable(f"{path.name}: llama.cpp does not load it ({reason[:300]})") from None

@@ -25,9 +25,7 @@ class LlamaCppEngine:
     def __init__(self, path: Path, gguf):
         about, path = gguf.verify(path), gguf.parts_of(path)[0]
         self.context = min(about["context"] or UNKNOWN_CONTEXT, MOST_CONTEXT)
-        threads = len(os.sched_getaffinity(0))
-        options = {"n_threads": threads, "n_threads_batch": threads, "n_batch": BATCH, "n_ubatch": BATCH}
-        self.llama = gguf.opened(path, n_ctx=self.context, **options)
+        self.llama = gguf.opened(path, n_ctx=self.context, n_batch=BATCH, n_ubatch=BATCH)
         import llama_cpp
 
         self.library = llama_cpp
