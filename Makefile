@@ -109,7 +109,7 @@ frameworks: venv-dev
 	echo "$$shared" >$$($(MLP_FRAMEWORKS) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth
 	@$(MLP_FRAMEWORKS) -m pip install -q -r requirements-frameworks.txt
 	@exec $(VENV)/python -m pytest jobs/tests/test_frameworks.py tracking/mlflow/tests/test_snippets.py \
-		apps/tests/test_language_frameworks.py
+		apps/tests/test_language_frameworks.py apps/tests/test_language_engines.py
 
 sbom: venv-dev
 	@exec $(VENV)/python tools/sbom.py

@@ -36,6 +36,7 @@ from .models import Application, State
 from .places import Place, Target, place_of
 from .records import feedback as caller_feedback
 from .records import plan
+from .serving import api_errors
 
 OWN_SITE = ("", "none", "same-origin", "same-site")
 CSP = "default-src 'none'; style-src 'self'"
@@ -211,7 +212,7 @@ def refusal(request: HttpRequest) -> HttpResponse:
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if "text/html" not in request.headers.get("Accept", ""):
-        return JsonResponse({"error": message, "msg": message}, status=status, headers=headers)
+        return JsonResponse(_error(request, status, message), status=status, headers=headers)
     starting = app is not None and (app.asleep or app.state == State.CREATING)
     context = {"code": status, "message": message, "app": app, "starting": starting}
     response = render(request, "apps/refusal.html", context, status=status)
@@ -316,7 +317,14 @@ def preflight(request: HttpRequest) -> HttpResponse:
     if headers is not None:
         return HttpResponse(status=204, headers=headers)
     message = _("Pages of this origin may not call the application: its owner lists the origins that may.")
-    return JsonResponse({"error": message, "msg": message}, status=403, headers={"Vary": "Origin"})
+    return JsonResponse(_error(request, 403, message), status=403, headers={"Vary": "Origin"})
+
+
+def _error(request: HttpRequest, status: int, message: str) -> dict:
+    """Return the body of a refusal, in the form of OpenAI's API where its clients read it (nginx knows the address)."""
+    if request.headers.get("X-App-Openai"):
+        return api_errors.content(status, message, code=api_errors.CODES.get(status))
+    return {"error": message, "msg": message}
 
 
 def _origins(request: HttpRequest) -> list[str]:

@@ -161,7 +161,7 @@ def application(request, name):
     row = _own(request, name)
     if row.trashed is not None:
         return shown_in_trash(request, row, unrestorable=why_not(lambda: trash.require_restorable(row)))
-    if row.model.is_language_model and chat_stream.is_asked(request):
+    if row.model.is_language_model and not playground.makes_embeddings(row) and chat_stream.is_asked(request):
         return chat_stream.respond(request, row)
     problems, tried = _tried(request, row)
     own = row.reading is None
@@ -213,6 +213,7 @@ def _tried(request, row: Application) -> tuple[Problems, dict]:
         "input": request.POST.get("input", "" if speaks else example.json),
         "chat": {**first, **request.POST.dict()} if speaks else {},
         "messages_taken": speaks and playground.takes_messages(row),
+        "embeds": playground.makes_embeddings(row),
         "python_input": example.python,
         "shell_input": _shell(example.json),
         "most_sent": playground.MAX_SENT,

@@ -123,6 +123,13 @@ def takes_messages(app: Application) -> bool:
     return inputs_of(app.model.signature)[0]["name"] == "messages"
 
 
+def makes_embeddings(app: Application) -> bool:
+    """Return whether a language model makes vectors of texts, and no texts."""
+    outputs = app.model.signature.get("outputs") if isinstance(app.model.signature, dict) else None
+    first = outputs[0] if isinstance(outputs, list) and outputs and isinstance(outputs[0], dict) else {}
+    return app.model.is_language_model and first.get("name") == "embedding"
+
+
 def chat(app: Application, fields: Mapping[str, str], user_pk: int) -> PredictResponse:
     """Send a message to a language model, one request at a time for each user, and return its answer.
 
@@ -140,13 +147,17 @@ def chat_request(app: Application, fields: Mapping[str, str], **more) -> tuple[s
     if not text:
         raise Refused("must not be empty", field="input")
     request = {"model": app.served_name, **_chosen(fields), **more}
-    if takes_messages(app):
+    if makes_embeddings(app):
+        request = {"model": app.served_name, "input": text}
+    elif takes_messages(app):
         system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
         request["messages"] = [*system, {"role": "user", "content": text}]
     else:
         request["prompt"] = text
     body = json.dumps(request).encode()
     _require_short(body)
+    if makes_embeddings(app):
+        return "/v1/embeddings", body
     return "/v1/chat/completions" if takes_messages(app) else "/v1/completions", body
 
 
@@ -214,12 +225,14 @@ def _post(app: Application, path: str, body: bytes, read: Reading) -> PredictRes
 
 
 def said(data: bytes) -> tuple[str, tuple]:
-    """Return the text of a language model's answer, or the message of its error; anything else unchanged."""
+    """Return a language model's text or vector, or the message of its error; anything else unchanged."""
     text = data.decode(errors="replace")
     try:
         reply = sanitize.read_json(text)
         if "error" in reply:
             said = reply["error"]["message"]
+        elif "data" in reply:
+            said = json.dumps(reply["data"][0]["embedding"])
         else:
             choice = reply["choices"][0]
             said = choice["message"]["content"] if "message" in choice else choice["text"]

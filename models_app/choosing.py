@@ -2,7 +2,8 @@
 
 The file that is the model: `predictor.py`, else the file named model.*, else the only file of a known format; those
 nearest to the top first. A folder with an MLmodel file is a model in MLflow's format (mlmodel.py), one with Hugging
-Face's config.json a language model (hugging_face.py).
+Face's config.json a language model (hugging_face.py). A GGUF file is one, too, of which several parts are one file
+(gguf.py); beside safetensors it is the same model once more and does not count.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 FORMATS = {
     ".pt": "torchscript", ".pt2": "torch.export", ".onnx": "onnx", ".skops": "skops", ".joblib": "joblib",
-    ".pkl": "joblib",
+    ".pkl": "joblib", ".gguf": "gguf",
 }  # fmt: skip
 MODULES = {  # of MLflow's python_function, its `loader_module`: the flavours that mlmodel.py opens without mlflow
     "mlflow.sklearn": "sklearn", "mlflow.xgboost": "xgboost", "mlflow.onnx": "onnx", "mlflow.pytorch": "pytorch",
@@ -23,14 +24,18 @@ class NotAModel(Exception):
     """The folder has no model that can be loaded; the message says why."""
 
 
-def find(folder: Path, hugging_face) -> tuple[str, Path]:
+def find(folder: Path, hugging_face, gguf) -> tuple[str, Path]:
     """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     files.sort(key=lambda path: (len(path.relative_to(folder).parts), str(path)))
     for path in files:
         if path.name in NAMED:
             return NAMED[path.name], path
-    known = [path for path in files if path.suffix in FORMATS]
+    parts = [path for path in files if path.suffix == gguf.SUFFIX]
+    further = set(parts) - set(gguf.first_parts(parts))
+    if any(path.suffix == ".safetensors" for path in files):
+        further = set(parts)
+    known = [path for path in files if path.suffix in FORMATS and path not in further]
     called = [path for path in known if path.stem == "model"]
     language = None if called else _language_model(files, known, hugging_face)
     if language is not None:

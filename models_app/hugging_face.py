@@ -1,4 +1,5 @@
-"""Language models in Hugging Face's format: config.json, a tokenizer and weights in safetensors. No Django.
+"""Language models in Hugging Face's format: config.json, a tokenizer and weights in safetensors. No Django. What
+embedding models have besides is in embedding.py.
 
 Imported by loading.py and apps/serving, which are runs, too. Nothing of the folder is executed: `trust_remote_code`
 stays off, `auto_map` and pickled weights are refused, and nothing is fetched. The package transformers is one of the
@@ -7,6 +8,7 @@ model's own (requirements.txt beside it, or a named environment); what the files
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 FORMAT, CONFIG, ADAPTER = "transformers", "config.json", "adapter_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-OTHER_WEIGHTS = (".h5", ".msgpack", ".gguf")
+OTHER_WEIGHTS = (".h5", ".msgpack")
 CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of the names of architectures that continue a text
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 MAY_NAME_CODE = (CONFIG, "tokenizer_config.json", "generation_config.json")
@@ -27,6 +29,17 @@ NAMES_SHOWN = 3
 
 class Unusable(Exception):
     """The folder is no language model that can be served; the message says why."""
+
+
+def _beside(name: str):
+    """Import a module that is beside this file, which need not be on the path."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).absolute().with_name(f"{name}.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+embedding = _beside("embedding")
 
 
 def config_of(files: list[Path]) -> Path | None:
@@ -66,13 +79,26 @@ def verify(folder: Path) -> None:
             )
         if any("/" in str(content.get(key)) for key in ("attn_implementation", "_attn_implementation")):
             raise Unusable(f"{name}: attn_implementation names code to download, which is never executed")
-    if not any(name.endswith(CAUSAL) for name in architectures):
+    embeds = embedding.is_one(folder, config)
+    if not embeds and not any(name.endswith(CAUSAL) for name in architectures):
         raise Unusable(
-            f"{CONFIG}: {', '.join(architectures)[:200]} is no causal language model (…ForCausalLM or …LMHeadModel), "
-            "the one kind of this format that is served"
+            f"{CONFIG}: {', '.join(architectures)[:200]} is no causal language model (…ForCausalLM or …LMHeadModel) "
+            "and no encoder of texts (…Model or …ForMaskedLM), the kinds of this format that are served"
         )
+    if embeds:
+        if config.get("is_encoder_decoder"):
+            raise Unusable(f"{CONFIG}: is_encoder_decoder: embeddings are computed by an encoder alone")
+        try:
+            embedding.modules_of(folder)
+        except embedding.Unreadable as problem:
+            raise Unusable(str(problem)) from None
     _verify_weights(folder)
     _verify_tokenizer(folder)
+
+
+def makes_embeddings(folder: Path) -> bool:
+    """Return whether a folder that `verify` has passed is an embedding model."""
+    return embedding.is_one(folder, _json(folder / CONFIG))
 
 
 def _verify_weights(folder: Path) -> None:
@@ -172,6 +198,9 @@ def inspect(folder: Path) -> dict:
     what the libraries raise.
     """
     small = sum(path.stat().st_size for path in folder.glob("*.safetensors")) <= LOADED_BYTES
+    verify(folder)
+    if makes_embeddings(folder):
+        return _inspect_embeddings(folder, small)
     model, tokenizer = opened(folder, weights=small)
     if small:
         import torch
@@ -185,9 +214,31 @@ def inspect(folder: Path) -> dict:
     return {"format": FORMAT, "inputs": [{"name": takes, **spec}], "outputs": [{"name": "text", **spec}]}
 
 
-def opened(folder: Path, device: str = "cpu", *, weights: bool = True) -> tuple:
-    """Return the model on the device, without `weights` on the meta device, and its tokenizer. Raises Unusable, and
-    what the libraries raise.
+def _inspect_embeddings(folder: Path, small: bool) -> dict:
+    """Check an embedding model, by computing a vector where its weights are `small`. Raises as `inspect`."""
+    model, _tokenizer = opened(folder, weights=small, embeds=True)
+    width = -1
+    if small:
+        import torch
+
+        modules, ids = embedding.modules_of(folder), torch.zeros((1, 1), dtype=torch.long)
+        with torch.inference_mode():
+            hidden = getattr(model(input_ids=ids), "last_hidden_state", None)
+            if hidden is None:
+                raise Unusable(f"{CONFIG}: a model of this architecture has no vectors of tokens")
+            vectors = embedding.pooled(hidden.float(), torch.ones_like(ids), modules.pooling)
+            for layer in embedding.layers_of(modules, "cpu"):
+                vectors = layer(vectors)
+        width = vectors.shape[1]
+    else:
+        _compare(folder, model)
+    takes, gives = {"name": "input", "datatype": "BYTES", "shape": [-1]}, {"name": "embedding", "datatype": "FP32"}
+    return {"format": FORMAT, "inputs": [takes], "outputs": [{**gives, "shape": [-1, width]}]}
+
+
+def opened(folder: Path, device: str = "cpu", *, weights: bool = True, embeds: bool = False) -> tuple:
+    """Return the model on the device, without `weights` on the meta device, and its tokenizer; `embeds`: without its
+    head. Raises Unusable, and what the libraries raise.
     """
     verify(folder)
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -201,17 +252,19 @@ def opened(folder: Path, device: str = "cpu", *, weights: bool = True) -> tuple:
         ) from None
     local = {"local_files_only": True, "trust_remote_code": False}
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **local)
+    kind = transformers.AutoModel if embeds else transformers.AutoModelForCausalLM
     if weights:
-        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+        model, report = kind.from_pretrained(
             str(folder), dtype="auto", use_safetensors=True, output_loading_info=True, **local
         )
-        if missing := sorted(report["missing_keys"]):  # else they would be random numbers
+        missing = sorted(name for name in report["missing_keys"] if not (embeds and name.startswith("pooler.")))
+        if missing:  # else they would be random numbers; the pooler of BERT computes nothing that is used
             raise Unusable(f"the weights do not have {', '.join(missing[:NAMES_SHOWN])}")
         model = model.to(device)
     else:
         config = transformers.AutoConfig.from_pretrained(str(folder), **local)
         with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            model = kind.from_config(config, trust_remote_code=False)
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
         raise Unusable(f"the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
@@ -225,6 +278,8 @@ def _compare(folder: Path, model) -> None:
     stored = {}
     for path in folder.glob("*.safetensors"):
         stored |= {name: list(entry.get("shape", [])) for name, entry in _header(path).items()}
+    head = f"{model.base_model_prefix}."  # of which a model without its head has no names
+    stored |= {name.removeprefix(head): shape for name, shape in stored.items()}
     both = [(name, list(value.shape)) for name, value in model.state_dict().items() if name in stored]
     if not both:
         raise Unusable(f"the weights are not those of the architecture that {CONFIG} names")

@@ -31,7 +31,7 @@ from . import lifecycle, packages
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
-LOADER_FILES = ("loading.py", "choosing.py", "hugging_face.py", "mlmodel.py", "pyfunc.py")
+LOADER_FILES = ("loading.py", "choosing.py", "hugging_face.py", "embedding.py", "gguf.py", "mlmodel.py", "pyfunc.py")
 MODEL, LOADING, WORK = "/model", "/opt/mlp/loading.py", "/workspace"
 LOADERS = tuple(Mount(PROGRAM.with_name(name), f"/opt/mlp/{name}") for name in LOADER_FILES)
 LOOK_AGAIN_MS, COPY_AGAIN_MS = 300, 1000

@@ -24,7 +24,7 @@ from jobs.artifacts.finished import finished_job
 from jobs.code import capture
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages.named import locating, references
-from kernel import after_commit, broker, copying, disk, trash
+from kernel import after_commit, broker, copying, disk, sanitize, trash
 from kernel.database import violated
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, lock_row, locked
@@ -41,6 +41,7 @@ from .models import Model, State
 APPLIER = "mm"
 CANCELLED = Message("cancelled: its version was deleted")
 STEADY = (State.READY, State.ERROR)
+ABOUT_TEXTS, ABOUT_COUNTS = ("architecture", "quantization"), ("context", "parts")  # of a language model
 
 
 def request_id(pk: int) -> str:
@@ -214,9 +215,20 @@ def complete(pk: int, result: dict, by: str, requirements: str = "") -> None:
         model.reason, model.format = "", str(result.get("format", ""))[:20]
         model.requirements = requirements
         model.signature = {key: result[key] for key in ("inputs", "outputs") if isinstance(result.get(key), list)}
+        if about := _about(result.get("about")):
+            model.signature["about"] = about
         model.save()
         tcc.confirm(id=request_id(model.pk), applier=APPLIER)
         announce_versions(model)
+
+
+def _about(given) -> dict:
+    """Return what the check says of a language model, as far as it can be: it may be the word of the model's author."""
+    given = given if isinstance(given, dict) else {}
+    texts = {key: given[key] for key in ABOUT_TEXTS if type(given.get(key)) is str and 0 < len(given[key]) <= 60}
+    counts = {key: given[key] for key in ABOUT_COUNTS if type(given.get(key)) is int and 0 < given[key] < 1 << 53}
+    template = {"chat_template": True} if given.get("chat_template") is True else {}
+    return {key: sanitize.text(text) for key, text in texts.items()} | counts | template
 
 
 def fail(pk: int, reason: str, by: str, outcome: str = "") -> None:

@@ -4,8 +4,8 @@ As a program, in a run of its own: `python loading.py MODEL_FOLDER OUT_FOLDER` l
 OUT_FOLDER/inspection.json; exit 0 only when it loads. Imported by apps/serving, which is such a run too. Loading may
 execute any code of the model's author (a pickle, a predictor.py): never load a model in a process of the platform.
 
-Which file is the model says choosing.py; mlmodel.py and pyfunc.py open those in MLflow's format, hugging_face.py checks
-language models, which another program serves (apps/serving/chat.py). Tensors are dicts of the Open Inference Protocol:
+Which file is the model says choosing.py; mlmodel.py and pyfunc.py open those in MLflow's format, hugging_face.py and
+gguf.py check language models, which apps/serving/chat.py serves. Tensors are dicts of the Open Inference Protocol:
 name, datatype, shape, data (a numpy array).
 
 Inputs and outputs are those that the file declares; where it does not, `signature.json` beside it, or among the extra
@@ -48,13 +48,13 @@ def _beside(name: str):
     return module
 
 
-choosing, hugging_face = _beside("choosing"), _beside("hugging_face")
-NotAModel = choosing.NotAModel
+choosing, hugging_face, gguf = map(_beside, ("choosing", "hugging_face", "gguf"))
+NotAModel, LANGUAGE = choosing.NotAModel, ("transformers", "gguf")  # formats of language models
 
 
 def find(folder: Path) -> tuple[str, Path]:
     """Return (format, file) of the model in a folder. Raises NotAModel, which names the candidates."""
-    return choosing.find(folder, hugging_face)
+    return choosing.find(folder, hugging_face, gguf)
 
 
 class WrongInput(ValueError):
@@ -103,7 +103,7 @@ class Loaded:
 def load(folder: Path) -> Loaded:
     """Load the model in a folder. Raises NotAModel, and whatever the libraries and the model's code raise."""
     kind, path = find(Path(folder))
-    if kind == "transformers":
+    if kind in LANGUAGE:
         raise NotAModel("a language model is served by chat.py")
     openers = {"torchscript": _torchscript, "torch.export": _exported, "onnx": _onnx, "predictor": _predictor}
     openers["mlflow"] = _mlflow
@@ -369,12 +369,12 @@ def _as_tensor(output: dict, declared: dict[str, str]) -> dict:
 def _inspection(folder: Path) -> dict:
     """Load the model and return its format, inputs and outputs. Raises as `load`."""
     kind, path = find(folder)
-    if kind != "transformers":
+    if kind not in LANGUAGE:
         loaded = load(folder)
         return {"format": loaded.format, "inputs": loaded.inputs, "outputs": loaded.outputs}
     try:
-        return hugging_face.inspect(path.parent)
-    except hugging_face.Unusable as problem:
+        return gguf.inspect(path) if kind == "gguf" else hugging_face.inspect(path.parent)
+    except (hugging_face.Unusable, gguf.Unusable) as problem:
         raise NotAModel(str(problem))
 
 

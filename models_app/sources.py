@@ -5,6 +5,7 @@ Whether a suggestion loads is decided by the load check (see launching), which s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import PurePosixPath
@@ -14,9 +15,10 @@ from jobs.models import State as JobState
 from kernel import storage
 from kernel.copying import PLATFORM_FOLDERS
 
-SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl")  # of the formats that loading.py opens
+SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl", ".gguf")  # of the formats that loading.py opens
 PREDICTOR = "predictor.py"
 CONFIG, WEIGHTS = "config.json", ".safetensors"  # of a language model, together in a folder
+PART = re.compile(r".+-(\d{5})-of-\d{5}\.gguf")  # of a language model in several files, in one folder
 FILES_LOOKED_AT = 2000
 JOBS_LOOKED_AT = 20
 MAX = 50
@@ -38,6 +40,10 @@ def of_files(paths: Iterable[str], base: str) -> list[str]:
             folder = "" if str(place.parent) == "." else f"/{place.parent}"
             src = f"{base}{folder}" if folder or base != "home" else f"home/{path}"
             ranked.append((0, len(place.parts), path, src))
+        elif part := PART.fullmatch(place.name):
+            if int(part[1]) == 1 and (base != "home" or place.parent.name):
+                folder = f"/{place.parent}" if place.parent.name else ""
+                ranked.append((1, len(place.parts), path, f"{base}{folder}"))
         elif place.suffix in SUFFIXES:
             rank = 1 if place.stem == "model" else 2 if "best" in place.stem else 3
             ranked.append((rank, len(place.parts), path, f"{base}/{path}"))

@@ -29,6 +29,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     limited, limited_in_chinese  the response to a caller beyond a limit of an application
     spent, spent_in_chinese  the response to a key that has used its tokens of the day
     crowded                  the response to a client with too many connections
+    openai_…                 such responses in the form of OpenAI's API
     gzip                     compresses text; not for files of users, whose ETags and ranges are those of their bytes
     shield                   add_header directives of each response that nginx itself gives as the gateway
     shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
@@ -39,6 +40,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -51,6 +53,7 @@ from django.utils.translation import gettext as _
 
 from accounts.throttle import gateway_key
 from apps.callers import EXPOSED
+from apps.serving import api_errors
 from datasets.webdav.gate import internal_key
 from kernel import storage
 from kernel.sockets import BACKLOG, Address
@@ -171,12 +174,12 @@ def variables() -> dict[str, str]:
         "hidden_from_applications": " ".join(f"proxy_hide_header {name};" for name in OF_THE_HOST),
         "hidden_from_workspaces": " ".join(f"proxy_hide_header {name};" for name in OF_WORKSPACES),
         "connection_limit": f"limit_conn addresses {most};" if most else "",
-        "crowded": f"too many requests from your address at the same time: {most} may be open "
-        "(MLP_CONNECTIONS_PER_ADDRESS); try again later",
+        "crowded": crowded(),
         "limited": limited("en"),
         "limited_in_chinese": limited("zh-hans"),
         "spent": spent("en"),
         "spent_in_chinese": spent("zh-hans"),
+        **openai_errors(),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
@@ -298,6 +301,31 @@ def spent(language: str) -> str:
         return _("The key has used its tokens of the day; the next day begins at 00:00 UTC, in %(seconds)s s.") % {
             "seconds": "$app_wait"
         }
+
+
+def crowded() -> str:
+    """Return what a client with too many connections is answered."""
+    return (
+        f"too many requests from your address at the same time: {settings.CONNECTIONS_PER_ADDRESS} may be open "
+        "(MLP_CONNECTIONS_PER_ADDRESS); try again later"
+    )
+
+
+def openai_errors() -> dict[str, str]:
+    """Return what the application gateway itself answers to clients of OpenAI's API, as JSON in nginx's quotes."""
+    unreadable = "the request is not valid HTTP, or its address or headers are too long"
+    errors = {
+        "unreadable": (400, unreadable, None),
+        "large": (413, "body: too large, at most 64 MiB", api_errors.CODES[413]),
+        "crowded": (429, crowded(), api_errors.CODES[429]),
+        "limited": (429, "$app_limited", "$app_limit_code"),
+        "fault": (503, "the platform is starting, try again later", api_errors.CODES[503]),
+        "nothing": (404, "there is no application at this address", api_errors.CODES[404]),
+    }
+    return {
+        f"openai_{name}": json.dumps(api_errors.content(status, message, code=code))
+        for name, (status, message, code) in errors.items()
+    }
 
 
 def fill(template: str, values: dict[str, str]) -> str:

@@ -88,6 +88,8 @@ class Scorer:
             if INFER.fullmatch(path):  # by whatever name the model had there
                 return f"/v2/models/{self.application.name}/infer"
             return path if path.rstrip("/") == "/invocations" else "/predict"
+        if self.application.engine.embeds:
+            return "/v1/embeddings"
         return "/v1/chat/completions" if b'"messages"' in body else "/v1/completions"
 
     async def score(self, source: Source, rows: list[Row]) -> list[tuple[Row, object, str]]:

@@ -23,12 +23,14 @@ from functools import partial
 from pathlib import Path
 
 import chat_requests
+import embedding_requests
 import orjson
 from allowance import Late, in_time, most_bytes, too_large
 from chat_answers import Answer
-from chat_engine import Engine, Options, Piece, WrongPrompt
-from chat_pages import EVENTS, description, pages
-from chat_requests import ApiError, Request
+from chat_engine import Embedder, Engine, Options, Piece, WrongPrompt
+from chat_fields import ApiError
+from chat_pages import EMBEDDINGS, EVENTS, description, pages, posts
+from chat_requests import Request
 from listening import Gone, serve
 from packing import unpacked
 from request_counter import Traffic
@@ -37,13 +39,12 @@ from values import BadRequest
 
 BODY_BYTES = 1 << 20  # of a request: more than any context takes
 MAX_REQUESTS = 32  # that are being answered or wait
-POSTS = {"/v1/chat/completions": True, "/v1/completions": False}
 
 
 class Chat:
     """The ASGI application of a language model."""
 
-    def __init__(self, engine: Engine, name: str, also: tuple[str, ...] = ()):
+    def __init__(self, engine: Engine | Embedder, name: str, also: tuple[str, ...] = ()):
         self.engine, self.name, self.also = engine, name, also
         self.began = int(time.time())
         self.requests = 0
@@ -63,6 +64,8 @@ class Chat:
             return
         except Late as problem:
             await sending.fail(ApiError(str(problem), status=504))
+        except WrongPrompt as problem:  # found only while the answer is computed
+            await sending.fail(ApiError(str(problem)))
         except BadRequest as problem:
             await sending.fail(ApiError(str(problem), status=problem.status))
         except ApiError as problem:
@@ -75,14 +78,15 @@ class Chat:
 
     async def _route(self, scope, receive, sending: Sending) -> None:
         method, path = scope["method"], scope["path"].rstrip("/")
-        if path in POSTS and method == "POST":
-            return await self._complete(scope, receive, sending, POSTS[path])
+        computed = posts(self.engine)
+        if path in computed and method == "POST":
+            return await self._answer(path, scope, receive, sending)
         prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1")
         page = pages(self, prefix).get(path)
         if page is not None and method in ("GET", "HEAD"):  # the server leaves the body of a HEAD out
             return await sending.whole(200, page)
-        if path in POSTS or page is not None:
-            allowed = "POST" if path in POSTS else "GET, HEAD"
+        if path in computed or page is not None:
+            allowed = "POST" if path in computed else "GET, HEAD"
             problem = ApiError(f"{path or '/'} takes {allowed}, not {method}", status=405)
             problem.headers = [(b"allow", allowed.encode())]
             raise problem
@@ -93,32 +97,95 @@ class Chat:
     def _no_model(self, name: str) -> ApiError:
         return ApiError(f"there is no model {name[:100]} here; this is {self.name}", "model", "model_not_found", 404)
 
-    async def _complete(self, scope, receive, sending: Sending, chat: bool) -> None:
+    async def _answer(self, path: str, scope, receive, sending: Sending) -> None:
         if self.requests >= MAX_REQUESTS:
             raise ApiError("too many requests at once; try again", code="rate_limit_exceeded", status=429)
         self.requests += 1
         try:
-            body = await self._body(scope, receive)
-            request = await asyncio.to_thread(chat_requests.read, body, chat=chat)
-            if request.model is not None and request.model not in (self.name, *self.also):
-                raise self._no_model(request.model)
-            tokens = await self._encoded(request)
-            await _unless_gone(receive, self._answered(scope, request, tokens, sending))
+            if path == EMBEDDINGS:
+                await self._embed(scope, receive, sending)
+            else:
+                await self._complete(scope, receive, sending, chat=path == "/v1/chat/completions")
         finally:
             self.requests -= 1
 
-    async def _answered(self, scope, request: Request, tokens: list[int], sending: Sending) -> None:
-        options = request.options(request.most or self.engine.context - len(tokens))
-        answer = Answer(request, self.name, len(tokens), options.most)
+    def _require_model(self, name: str | None) -> None:
+        if name is not None and name not in (self.name, *self.also):
+            raise self._no_model(name)
+
+    async def _embed(self, scope, receive, sending: Sending) -> None:
+        body = await self._body(scope, receive, embedding_requests.BODY_BYTES)
+        request = await asyncio.to_thread(embedding_requests.read, body)
+        self._require_model(request.model)
+        if request.dimensions is not None and not self.engine.may_have(request.dimensions):
+            have = f"vectors of this model have {self.engine.dimensions} numbers and cannot be shortened to that"
+            raise ApiError(f"dimensions: {have}", "dimensions", chat_requests.UNSUPPORTED)
+        most = max(1, embedding_requests.MOST_NUMBERS // self.engine.dimensions)
+        if len(request.texts) > most:
+            raise ApiError(f"input: of this model's size at most {most} vectors are in one answer", "input")
+        texts = await self._in_turn(self._texts, request.texts)
+        await _unless_gone(receive, self._embedded(scope, request, texts, sending))
+
+    def _texts(self, texts: list[str] | list[list[int]]) -> list[list[int]]:
+        """Return the tokens of each text. Raises ApiError."""
+        encode, tokens = self.engine.encode if isinstance(texts[0], str) else self.engine.encode_tokens, []
+        for at, text in enumerate(texts):
+            try:
+                tokens.append(encode(text))
+            except WrongPrompt as problem:
+                raise ApiError(f"input[{at}]: {problem}", "input")
+            if len(tokens[-1]) > self.engine.context:
+                said = f"has {len(tokens[-1])} tokens, this model takes {self.engine.context}"
+                raise ApiError(f"input[{at}]: {said}", "input", "context_length_exceeded")
+        if sum(map(len, tokens)) > embedding_requests.MOST_TOKENS:
+            most = embedding_requests.MOST_TOKENS
+            raise ApiError(f"input: has more than {most} tokens together; send several requests", "input")
+        return tokens
+
+    async def _embedded(self, scope, request: embedding_requests.Request, texts: list, sending: Sending) -> None:
+        count, cancelled = sum(map(len, texts)), threading.Event()
+        await self.slots.acquire()
+        computing = asyncio.get_running_loop().run_in_executor(self.threads, self.engine.embed, texts, cancelled)
+        computing.add_done_callback(lambda done: (self.slots.release(), done.exception()))
+        try:
+            vectors = await asyncio.shield(computing)
+        finally:
+            cancelled.set()
+        self.tokens.add(scope, count, 0)
+        if request.dimensions is not None:
+            vectors = embedding_requests.shortened(vectors, request.dimensions)
+        body = await asyncio.to_thread(embedding_requests.answer, request, self.name, vectors, count)
+        await sending.whole(200, body)
+
+    async def _complete(self, scope, receive, sending: Sending, chat: bool) -> None:
+        body, able = await self._body(scope, receive), self.engine
+        can = {"tools": bool(able.tools), "constrains": able.constrains}
+        request = await asyncio.to_thread(chat_requests.read, body, chat=chat, **can)
+        self._require_model(request.model)
+        tokens = await self._encoded(request)
+        constraint = None
+        if request.schema is not None:
+            try:
+                constraint = await self._in_turn(able.constraint, request.schema)
+            except WrongPrompt as problem:
+                name = "tools" if request.tools is not None else "response_format"
+                raise ApiError(f"{name}: the JSON schema cannot be followed ({problem})", name)
+        options = request.options(request.most or able.context - len(tokens), constraint)
+        await _unless_gone(receive, self._answered(scope, request, tokens, options, sending))
+
+    async def _answered(self, scope, request: Request, tokens: list[int], options: Options, sending: Sending) -> None:
+        answer = Answer(request, self.name, len(tokens), options.most, self.engine.tools)
         async with contextlib.aclosing(self._pieces(tokens, options)) as pieces:
             async for piece in pieces:
                 if request.stream and not sending.begun:
                     await sending.begin(EVENTS, answer.first())
                 before = answer.tokens
-                text = answer.take(piece)
+                text, calls = answer.take(piece)
                 self._count(scope, answer, before)
                 if request.stream and text:
                     await sending.event(answer.chunk(text))
+                for event in answer.called(calls) if request.stream else ():
+                    await sending.event(event)
                 if answer.finish:
                     break
         if not request.stream:
@@ -143,9 +210,12 @@ class Chat:
         if request.chat and not self.engine.chats:
             raise ApiError("this model has no chat template; use /v1/completions", name, "chat_template_missing")
         encode = self.engine.encode_tokens if isinstance(request.prompt, list) else self.engine.encode
-        encode = self.engine.encode_messages if request.chat else encode
-        try:  # a request whose time is over goes on in the thread, and the next one waits for that
-            tokens = await asyncio.get_running_loop().run_in_executor(self.encoder, encode, request.prompt)
+        given = [request.prompt]
+        if request.chat:
+            encode = self.engine.encode_messages
+            given += [request.tools.listed, bool(request.tools.forced)] if request.tools else []
+        try:
+            tokens = await self._in_turn(encode, *given)
         except WrongPrompt as problem:
             raise ApiError(f"{name}: {problem}", name)
         wanted = len(tokens) + (request.most or 1)
@@ -155,6 +225,12 @@ class Chat:
                 f"{len(tokens)} of the prompt, {request.most or 1} of the answer", name, "context_length_exceeded",
             )  # fmt: skip
         return tokens
+
+    async def _in_turn(self, work: Callable, *given):
+        """Return what is computed in the one thread that uses the tokenizer. A request whose time is over goes on
+        there, and the next one waits for that.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self.encoder, work, *given)
 
     async def _pieces(self, tokens: list[int], options: Options) -> AsyncIterator[Piece]:
         """Yield the pieces of an answer once it is its turn. The engine is free for the next when its thread ends."""
@@ -185,13 +261,17 @@ class Chat:
     def warm_up(self) -> None:
         """Compute a token once, since the first takes longer. A model that fails is served all the same."""
         try:
-            self.engine.generate(self.engine.encode("a"), Options(1, 0), lambda piece: None, threading.Event())
+            tokens = self.engine.encode("a")
+            if self.engine.embeds:
+                self.engine.embed([tokens], threading.Event())
+            else:
+                self.engine.generate(tokens, Options(1, 0), lambda piece: None, threading.Event())
         except Exception as problem:
             print(f"not warmed up: {type(problem).__name__}: {problem}", flush=True)
 
-    async def _body(self, scope, receive) -> bytes:
+    async def _body(self, scope, receive, limit: int = BODY_BYTES) -> bytes:
         """Return the request's body, unpacked."""
-        body, most = bytearray(), most_bytes(scope, BODY_BYTES)
+        body, most = bytearray(), most_bytes(scope, limit)
         coding = b",".join(value for name, value in scope["headers"] if name == b"content-encoding")
         while True:
             message = await receive()
@@ -264,15 +344,26 @@ class Sending:
         await self.send({"type": "http.response.body", "body": body, "more_body": not last})
 
 
-def open_engine(folder: Path) -> Engine:
+def open_engine(folder: Path) -> Engine | Embedder:
     """Load the model with the engine for its format."""
     path = Path(os.environ["MLP_LOADING"])
     spec = importlib.util.spec_from_file_location("loading", path)
     loading = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loading)
+    kind, path = loading.find(folder)
+    if kind == "gguf":
+        from chat_llama_cpp import LlamaCppEngine
+
+        return LlamaCppEngine(path, loading.gguf)
+    place = path.parent
+    loading.hugging_face.verify(place)
+    if loading.hugging_face.makes_embeddings(place):
+        from embedding_transformers import EmbeddingEngine
+
+        return EmbeddingEngine(place, loading.hugging_face)
     from chat_transformers import TransformersEngine
 
-    return TransformersEngine(loading.find(folder)[1].parent, loading.hugging_face)
+    return TransformersEngine(place, loading.hugging_face)
 
 
 def prepared(opened: Callable[[Path], Engine], folder: Path, name: str, also: tuple[str, ...]) -> tuple[Chat, str]:

@@ -26,6 +26,7 @@ class Options:
     temperature: float = 1.0
     top_p: float = 1.0
     seed: int | None = None
+    constraint: object | None = None  # what Engine.constraint has returned
 
 
 @dataclass(frozen=True)
@@ -39,26 +40,60 @@ class Piece:
 
 class Engine(Protocol):
     """Computes answers. `context`: tokens of prompt and answer together; `parallel`: answers that may be computed at
-    the same time; `chats`: the model has a template for messages.
+    the same time; `chats`: the model has a template for messages; `tools`: the form in which it calls tools
+    (tool_calls.py), empty where it calls none; `constrains`: answers can be made to follow a JSON schema.
     """
 
     format: str
     context: int
     parallel: int
     chats: bool
+    tools: str
+    constrains: bool
+    embeds = False
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt. Raises WrongPrompt."""
 
-    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
-        """Return the tokens of messages (role, content) by the model's template. Raises WrongPrompt."""
+    def encode_messages(self, messages: list[dict], tools: tuple[dict, ...] = (), calling: bool = False) -> list[int]:
+        """Return the tokens of messages by the model's template, with the tools that it may call; `calling`: its answer
+        is the JSON of a call. Raises WrongPrompt.
+        """
 
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent. Raises WrongPrompt where the model does not have one."""
+
+    def constraint(self, schema: dict) -> object:
+        """Return what makes one answer follow a JSON schema. Raises WrongPrompt for one that cannot be followed."""
 
     def generate(
         self, tokens: list[int], options: Options, emit: Callable[[Piece], None], cancelled: threading.Event
     ) -> None:
         """Continue the prompt: emit its pieces, the last with `finish`. Called in a thread; ends soon after `cancelled`
+        is set.
+        """
+
+
+class Embedder(Protocol):
+    """Computes embeddings. `context`: tokens of a text; `dimensions`: numbers in a vector."""
+
+    format: str
+    context: int
+    parallel: int
+    dimensions: int
+    embeds = True
+    chats = False
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text. Raises WrongPrompt."""
+
+    def encode_tokens(self, tokens: list[int]) -> list[int]:
+        """Return tokens that a caller sent. Raises WrongPrompt where the model does not have one."""
+
+    def may_have(self, dimensions: int) -> bool:
+        """Return whether vectors may be shortened to so many numbers."""
+
+    def embed(self, texts: list[list[int]], cancelled: threading.Event):
+        """Return a numpy array with a vector for each list of tokens. Called in a thread; ends soon after `cancelled`
         is set.
         """

@@ -7,6 +7,7 @@ import os
 from openapi import KEY_TEXT
 
 EVENTS = b"text/event-stream"
+CHAT, TEXT, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 PUBLIC = "MLP_APP_PUBLIC"  # in the environment: no key is needed
 STRING, NUMBER, WHOLE = {"type": "string"}, {"type": "number"}, {"type": "integer", "minimum": 1}
 ERRORS = {
@@ -23,8 +24,15 @@ ERRORS = {
 
 def description(engine) -> str:
     """Return in words what the application answers."""
-    chat = "/v1/chat/completions and " if engine.chats else ""
-    return f"a language model answers {chat}/v1/completions, and has no embeddings, tools or other endpoints"
+    if engine.embeds:
+        return f"an embedding model answers {EMBEDDINGS}, and has no completions or other endpoints"
+    chat = f"{CHAT} and " if engine.chats else ""
+    return f"a language model answers {chat}{TEXT}, and has no embeddings or other endpoints"
+
+
+def posts(engine) -> list[str]:
+    """Return the addresses at which something is computed."""
+    return [EMBEDDINGS] if engine.embeds else [CHAT, TEXT]
 
 
 def pages(application, prefix: str) -> dict[str, object]:
@@ -33,7 +41,7 @@ def pages(application, prefix: str) -> dict[str, object]:
     models = [_model(one, application) for one in (name, *application.also)]
     metadata = {"name": name, "versions": ["1"], "platform": engine.format, "inputs": [], "outputs": []}
     ready = {"live": True, "ready": True}
-    about = {"model": {**metadata, "context": engine.context, "chat": engine.chats}, "paths": _paths(engine.chats)}
+    about = {"model": {**metadata, "context": engine.context, "chat": engine.chats}, "paths": _paths(engine)}
     of_models = {f"/v1/models/{model['id']}": model for model in models}
     of_v2 = {f"/v2/models/{one}": metadata for one in (name, *application.also)}
     return {
@@ -51,8 +59,8 @@ def _model(name: str, application) -> dict:
     return {**about, "max_model_len": application.engine.context}
 
 
-def _paths(chats: bool) -> list[str]:
-    return ["/v1/models", *["/v1/chat/completions"] * chats, "/v1/completions", "/openapi.json"]
+def _paths(engine) -> list[str]:
+    return ["/v1/models", *(path for path in posts(engine) if path != CHAT or engine.chats), "/openapi.json"]
 
 
 def document(application, prefix: str) -> dict:
@@ -60,11 +68,16 @@ def document(application, prefix: str) -> dict:
     engine, callers = application.engine, [{"bearer": []}, {"key": []}]
     paths = {
         "/v1/models": {"get": _operation("listModels", "The models: this one, under each of its names", None)},
-        "/v1/completions": {"post": _operation("createCompletion", "Continue a text", _body("prompt", STRING))},
     }
+    if engine.embeds:
+        paths[EMBEDDINGS] = {"post": _operation("createEmbedding", "Make vectors of texts", _texts())}
+    else:
+        paths[TEXT] = {"post": _operation("createCompletion", "Continue a text", _body("prompt", STRING))}
     if engine.chats:
-        messages = {"type": "array", "minItems": 1, "items": _message()}
+        messages = {"type": "array", "minItems": 1, "items": _message(bool(engine.tools))}
         body = _body("messages", messages)
+        body["properties"] |= _of_tools() if engine.tools else {}
+        body["properties"] |= {"response_format": _form()} if engine.constrains else {}
         paths["/v1/chat/completions"] = {"post": _operation("createChatCompletion", "Answer messages", body)}
     error = {"type": "object", "required": ["error"], "properties": {"error": {"type": "object"}}}
     return {
@@ -86,9 +99,38 @@ def document(application, prefix: str) -> dict:
     }
 
 
-def _message() -> dict:
-    role = {"enum": ["system", "developer", "user", "assistant"]}
+def _texts() -> dict:
+    text = {**STRING, "minLength": 1}
+    texts = {"oneOf": [text, {"type": "array", "items": text, "minItems": 1, "maxItems": 2048}]}
+    kinds = {"enum": ["float", "base64"]}
+    fields = {"input": texts, "model": STRING, "encoding_format": kinds, "dimensions": WHOLE, "user": STRING}
+    return {"type": "object", "required": ["input"], "properties": fields}
+
+
+def _message(tools: bool) -> dict:
+    role = {"enum": ["system", "developer", "user", "assistant", *["tool"] * tools]}
     return {"type": "object", "required": ["role", "content"], "properties": {"role": role, "content": STRING}}
+
+
+def _of_tools() -> dict:
+    """Return the fields by which a model gets tools."""
+    function = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": STRING, "description": STRING, "parameters": {"type": "object"}},
+    }
+    tool = {"type": "object", "required": ["type", "function"], "properties": {"type": {"const": "function"}}}
+    tool["properties"] |= {"function": function}
+    named = {"type": "object", "required": ["type", "function"]}
+    choice = {"oneOf": [{"enum": ["none", "auto", "required"]}, named]}
+    tools = {"type": "array", "items": tool, "maxItems": 128}
+    return {"tools": tools, "tool_choice": choice, "parallel_tool_calls": {"type": "boolean"}}
+
+
+def _form() -> dict:
+    kinds = {"enum": ["text", "json_object", "json_schema"]}
+    described = {"type": "object", "required": ["schema"], "properties": {"schema": {"type": "object"}}}
+    return {"type": "object", "required": ["type"], "properties": {"type": kinds, "json_schema": described}}
 
 
 def _body(name: str, schema: dict) -> dict:

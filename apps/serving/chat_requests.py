@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import orjson
 from chat_engine import Options
+from chat_fields import ApiError, read_bool, read_number, read_object, read_text, read_whole
+from chat_tools import Tools, calls_of, schema_of, tools_of
 
 COMMON = {"model", "temperature", "top_p", "max_tokens", "seed", "stop", "stream", "stream_options"}
 OF_CHAT = COMMON | {"messages", "max_completion_tokens"}
@@ -22,24 +23,17 @@ NEUTRAL = {  # values with which a field asks for nothing
     "modalities": (["text"],),
 }  # fmt: skip
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+OF_TOOLS, OF_SCHEMA = {"tools", "tool_choice", "parallel_tool_calls"}, {"response_format"}
+UNSUPPORTED, UNIMPLEMENTED = "unsupported_parameter", "is not supported by this model's server"
+WITHOUT_LIBRARY = "it needs the package llguidance among those of a model by transformers whose tokenizer that knows"
+REASONS = {
+    "tools": "the chat template of this model has none, or calls in a form that is not read here",
+    "tool_choice": "there are no tools that this model can call",
+    "response_format": f"JSON cannot be guaranteed: {WITHOUT_LIBRARY}",
+}
 MAX_STOPS, MAX_STOP = 4, 1000
 COMPLETION_TOKENS = 16  # of /v1/completions, where max_tokens is not given
 MAX_SEED = 2**63
-
-
-class ApiError(Exception):
-    """A refusal, or a failure, in the API's form."""
-
-    def __init__(self, message: str, param: str | None = None, code: str | None = None, status: int = 400):
-        super().__init__(message)
-        self.status, self.param, self.code = status, param, code
-        self.headers = [(b"retry-after", b"1")] if status in (429, 503) else []
-
-    def body(self) -> dict:
-        """Return the body of the response."""
-        kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 504: "timeout_error"}
-        kind = kinds.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
 
 
 @dataclass(frozen=True)
@@ -56,43 +50,52 @@ class Request:
     stops: tuple[str, ...]
     stream: bool
     with_usage: bool
+    tools: Tools | None = None
+    schema: dict | None = None
 
-    def options(self, most: int) -> Options:
-        """Return what an engine needs to know, with at most so many tokens."""
-        return Options(most, self.temperature, self.top_p, self.seed)
+    def options(self, most: int, constraint: object | None = None) -> Options:
+        """Return what an engine needs to know, with at most so many tokens, and what it has made of `schema`."""
+        return Options(most, self.temperature, self.top_p, self.seed, constraint)
 
 
-def read(body: bytes, *, chat: bool) -> Request:
-    """Return a request. Raises ApiError, which names the field."""
-    try:
-        given = orjson.loads(body)
-    except ValueError as problem:
-        raise ApiError(f"the body is no valid JSON ({problem})")
-    if not isinstance(given, dict):
-        raise ApiError("the body must be a JSON object")
-    given = {name: value for name, value in given.items() if value is not None}
-    _refuse_others(given, OF_CHAT if chat else OF_TEXT)
-    stream = _bool(given, "stream")
+def read(body: bytes, *, chat: bool, tools: bool = False, constrains: bool = False) -> Request:
+    """Return a request; `tools`: the model can call some, `constrains`: an answer can be made to follow a JSON schema.
+    Raises ApiError, which names the field.
+    """
+    given = read_object(body)
+    more = (OF_TOOLS if chat and tools else set()) | (OF_SCHEMA if chat and constrains else set())
+    _refuse_others(given, (OF_CHAT if chat else OF_TEXT) | more)
+    stream = read_bool(given, "stream")
+    called = tools_of(given) if more >= OF_TOOLS else None
+    schema = schema_of(given) if more >= OF_SCHEMA else None
+    if called is not None and called.forced and not constrains:
+        raise ApiError(f"tool_choice: a call cannot be required: {WITHOUT_LIBRARY}", "tool_choice", UNSUPPORTED)
+    if called is not None and schema is not None:
+        raise ApiError("response_format: is not supported together with tools", "response_format", UNSUPPORTED)
     return Request(
         chat=chat,
-        model=_text(given, "model"),
-        prompt=_messages(given) if chat else _prompt(given),
+        model=read_text(given, "model"),
+        prompt=_messages(given, tools) if chat else _prompt(given),
         most=_most(given, chat),
-        temperature=_number(given, "temperature", 1, 2),
-        top_p=_number(given, "top_p", 1, 1),
-        seed=_whole(given, "seed", -MAX_SEED, MAX_SEED - 1),
+        temperature=read_number(given, "temperature", 1, 2),
+        top_p=read_number(given, "top_p", 1, 1),
+        seed=read_whole(given, "seed", -MAX_SEED, MAX_SEED - 1),
         stops=_stops(given),
         stream=stream,
         with_usage=_usage_of(given, stream),
+        tools=called,
+        schema=schema if called is None else called.schema(),
     )
 
 
 def _refuse_others(given: dict, known: set[str]) -> None:
     for name, value in given.items():
+        if name in known:
+            continue
         if name in NEUTRAL:
             if not any(type(value) is type(one) and value == one for one in _also_float(NEUTRAL[name])):
-                raise ApiError(f"{name[:60]}: is not supported by this model's server", name, "unsupported_parameter")
-        elif name not in known and name not in IGNORED:
+                raise ApiError(f"{name}: {REASONS.get(name, UNIMPLEMENTED)}", name, UNSUPPORTED)
+        elif name not in IGNORED:
             raise ApiError(f"{name[:60]}: is no field that this server knows", name[:60], "unknown_parameter")
 
 
@@ -100,22 +103,29 @@ def _also_float(values: tuple) -> list:
     return [*values, *(float(value) for value in values if type(value) is int)]
 
 
-def _messages(given: dict) -> list[dict[str, str]]:
+def _messages(given: dict, tools: bool) -> list[dict]:
     messages = given.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages: must be a list with at least one message", "messages")
-    return [_message(f"messages[{at}]", message) for at, message in enumerate(messages)]
+    return [_message(f"messages[{at}]", message, tools) for at, message in enumerate(messages)]
 
 
-def _message(where: str, given) -> dict[str, str]:
+def _message(where: str, given, tools: bool) -> dict:
     if not isinstance(given, dict):
         raise ApiError(f"{where}: must be an object with role and content", where)
-    role = given.get("role")
-    if not isinstance(role, str) or role not in ROLES:
-        raise ApiError(f"{where}.role: must be one of {', '.join(ROLES)}", f"{where}.role")
-    if name := next((name for name in ("tool_calls", "function_call", "audio") if given.get(name)), ""):
-        raise ApiError(f"{where}.{name}: is not supported by this model's server", f"{where}.{name}")
-    return {"role": ROLES[role], "content": _content(f"{where}.content", given.get("content"))}
+    role, roles = given.get("role"), ROLES | ({"tool": "tool"} if tools else {})
+    if not isinstance(role, str) or role not in roles:
+        raise ApiError(f"{where}.role: must be one of {', '.join(roles)}", f"{where}.role")
+    unknown = ("function_call", "audio") if tools and role == "assistant" else ("tool_calls", "function_call", "audio")
+    if name := next((name for name in unknown if given.get(name)), ""):
+        raise ApiError(f"{where}.{name}: {UNIMPLEMENTED}", f"{where}.{name}")
+    message = {"role": roles[role]}
+    if given.get("tool_calls"):
+        message["tool_calls"] = calls_of(f"{where}.tool_calls", given["tool_calls"])
+    if role == "tool":
+        message["tool_call_id"] = read_text(given, "tool_call_id") or ""
+    content = "" if "tool_calls" in message and given.get("content") is None else given.get("content")
+    return message | {"content": content if content == "" else _content(f"{where}.content", content)}
 
 
 def _content(where: str, given) -> str:
@@ -135,7 +145,7 @@ def _prompt(given: dict) -> str | list[int]:
     prompt = given.get("prompt")
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         if len(prompt) > 1:
-            raise ApiError("prompt: one prompt in each request is supported", "prompt", "unsupported_parameter")
+            raise ApiError("prompt: one prompt in each request is supported", "prompt", UNSUPPORTED)
         prompt = prompt[0]
     tokens = isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt)
     if not isinstance(prompt, str) and not tokens:
@@ -145,7 +155,7 @@ def _prompt(given: dict) -> str | list[int]:
 
 def _most(given: dict, chat: bool) -> int | None:
     name = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
-    most = _whole(given, name, 1, 1 << 31)
+    most = read_whole(given, name, 1, 1 << 31)
     return most if most is not None or chat else COMPLETION_TOKENS
 
 
@@ -166,34 +176,4 @@ def _usage_of(given: dict, stream: bool) -> bool:
         raise ApiError("stream_options: is for requests with stream", "stream_options")
     if other := set(options) - {"include_usage", "include_obfuscation"}:
         raise ApiError(f"stream_options: {min(other)[:60]} is not supported", "stream_options")
-    return _bool(options, "include_usage", "stream_options.")
-
-
-def _bool(given: dict, name: str, within: str = "") -> bool:
-    value = given.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise ApiError(f"{within}{name}: must be true or false", within + name)
-    return bool(value)
-
-
-def _text(given: dict, name: str) -> str | None:
-    value = given.get(name)
-    if value is not None and not isinstance(value, str):
-        raise ApiError(f"{name}: must be a text", name)
-    return value
-
-
-def _number(given: dict, name: str, default: float, most: float) -> float:
-    value = given.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise ApiError(f"{name}: must be a number from 0 to {most}", name)
-    return float(value)
-
-
-def _whole(given: dict, name: str, least: int, most: int) -> int | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    if type(value) is not int or not least <= value <= most:
-        raise ApiError(f"{name}: must be a whole number, at least {least}", name)
-    return value
+    return read_bool(options, "include_usage", "stream_options.")

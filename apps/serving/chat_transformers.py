@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from chat_constraints import Constraint, constraints_for
 from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
+from tool_calls import BEGIN, HERMES, form_of
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
 LONGEST_CHARACTER = 4  # tokens; what is no character after so many becomes none any more
@@ -17,7 +19,7 @@ LEAST_TEMPERATURE = 0.01  # below, logits would overflow
 class TransformersEngine:
     """A model in memory, on the GPU if there is one (see chat_engine.Engine)."""
 
-    format, parallel = "transformers", 1
+    format, parallel, embeds = "transformers", 1, False
 
     def __init__(self, folder: Path, hugging_face):
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -28,20 +30,36 @@ class TransformersEngine:
         ends = self.model.generation_config.eos_token_id
         ends = [ends] if isinstance(ends, int) else list(ends or [])
         self.ends = sorted({*ends, *filter(lambda end: end is not None, [self.tokenizer.eos_token_id])})
+        self.tools = form_of(self._template_with_tools()) if self.chats else ""
+        self.constraints = constraints_for(self.tokenizer, self.vocabulary, self.ends) if self.chats else None
+        self.constrains = self.constraints is not None
+
+    def _template_with_tools(self) -> str:
+        try:
+            return self.tokenizer.get_chat_template(tools=[{}])
+        except ValueError:  # several, and none of them is for all
+            return ""
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a prompt; the empty one is the token with which texts begin."""
         return self._some(self.tokenizer.encode(text))
 
-    def encode_messages(self, messages: list[dict[str, str]]) -> list[int]:
+    def encode_messages(self, messages: list[dict], tools: tuple[dict, ...] = (), calling: bool = False) -> list[int]:
         """Return the tokens of messages by the tokenizer's template, which may refuse some, such as a system prompt."""
         import jinja2
 
         try:
-            text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            text = self.tokenizer.apply_chat_template(
+                messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
+            )
         except (jinja2.TemplateError, TypeError, ValueError) as problem:
             raise WrongPrompt(f"the chat template of the model does not take them ({problem})") from None
+        text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""  # the answer goes on behind it
         return self._some(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def constraint(self, schema: dict) -> Constraint:
+        """Return what makes one answer follow a JSON schema."""
+        return self.constraints.following(schema)
 
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent."""
@@ -69,15 +87,22 @@ class TransformersEngine:
         prompt = torch.tensor([tokens], dtype=torch.long, device=self.device)
         pieces = Pieces(self.tokenizer, emit)
 
-        def is_cancelled(ids, scores, **_rest):
-            return torch.full((ids.shape[0],), cancelled.is_set(), dtype=torch.bool, device=ids.device)
+        constraint = options.constraint
+
+        def is_over(ids, scores, **_rest):
+            if constraint is not None:
+                constraint.follow(int(ids[0, -1]))
+            over = cancelled.is_set() or (constraint is not None and constraint.is_complete())
+            return torch.full((ids.shape[0],), over, dtype=torch.bool, device=ids.device)
 
         with torch.inference_mode():
             self.model.generate(
                 input_ids=prompt, attention_mask=torch.ones_like(prompt), generation_config=self._config(options),
-                streamer=pieces, stopping_criteria=[is_cancelled],
+                streamer=pieces, stopping_criteria=[is_over],
+                logits_processor=[constraint.mask] if constraint is not None else [],
             )  # fmt: skip
-        pieces.finish(STOP if pieces.last in self.ends else LENGTH)
+        complete = constraint is not None and constraint.is_complete()
+        pieces.finish(STOP if complete or pieces.last in self.ends else LENGTH)
 
     def _config(self, options: Options):
         """Return how to choose tokens. Of the model's own defaults only the tokens that end a text count."""

@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import api_errors
 import bodies
 import described
 import numpy as np
@@ -115,6 +116,9 @@ class Application:
             return 405, body, [(b"allow", allowed.encode())]
         if path.startswith("/v2/models/"):
             return 404, orjson.dumps({"error": f"there is no such model here; this is {self.name}"}), []
+        if path.startswith("/v1/"):  # whose callers read errors in the form of OpenAI's API
+            words = f"there is no {path} here: {self.name} is no language model"
+            return 404, orjson.dumps(api_errors.content(404, words, code="unknown_url")), []
         return 404, orjson.dumps({"error": f"no such address {path}"}), []
 
     def _read(self, path: str, base: str):

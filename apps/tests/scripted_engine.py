@@ -23,7 +23,8 @@ from listening import serve
 class ScriptedEngine:
     """Repeats; see above."""
 
-    format, context, parallel = "scripted", 200, 1
+    format, context, parallel, embeds = "scripted", 200, 1, False
+    tools, constrains = "", False
 
     def __init__(self, folder: Path):
         self.chats = not (folder / "no-template").exists()

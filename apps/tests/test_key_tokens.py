@@ -139,10 +139,11 @@ def test_beyond_its_tokens_of_the_day_a_key_is_refused_until_the_next(front, tal
     answer = ask(front, talk, key)
     wait = int(answer.headers["Retry-After"])
     assert (answer.status_code, 0 < wait <= 86_400) == (429, True)
-    assert answer.json()["error"] == (
+    assert answer.json()["error"]["code"] == "insufficient_quota"
+    assert answer.json()["error"]["message"] == (
         f"The key has used its tokens of the day; the next day begins at 00:00 UTC, in {wait} s."
     )
-    assert "密钥" in ask(front, talk, key, headers={"Accept-Language": "zh-CN"}).json()["error"]
+    assert "密钥" in ask(front, talk, key, headers={"Accept-Language": "zh-CN"}).json()["error"]["message"]
     assert ask(front, talk, other).status_code == 200, "17 of 18: it may take more than is left"
     assert ask(front, talk, "", headers=bearer_of(alice)).status_code == 200
     keys.collect()

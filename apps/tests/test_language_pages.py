@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from apps import playground
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 from models_app.models import Model
 
@@ -26,9 +27,9 @@ def alice_client(alice):
     return visitor(alice)
 
 
-def speaks(app, takes: str) -> None:
+def speaks(app, takes: str, gives: str = "text") -> None:
     spec = {"name": takes, "datatype": "BYTES", "shape": [-1]}
-    signature = {"inputs": [spec], "outputs": [{**spec, "name": "text"}]}
+    signature = {"inputs": [spec], "outputs": [{**spec, "name": gives}]}
     Model.objects.filter(pk=app.model_id).update(format="transformers", signature=signature)
     type(app).objects.filter(pk=app.pk).update(served_as="lm")
 
@@ -53,6 +54,20 @@ def test_without_a_template_the_text_is_continued(alice_client, spoken):
     assert ("Text to continue" in words, "System prompt" in words) == (True, False)
     assert "client.completions.create" in words
     assert "hey" in visible_text(alice_client.post(address, {"input": "hey"})).partition("after ")[2]
+
+
+def test_an_embedding_model_has_a_form_for_a_text(alice_client, spoken):
+    speaks(spoken, "input", "embedding")
+    page = alice_client.get(f"/apps/{spoken.name}")
+    words = visible_text(page)
+    assert ("client.embeddings.create" in words, "Temperature" in words) == (True, False)
+    assert "data-streams" not in page.content.decode()
+    answer = visible_text(alice_client.post(f"/apps/{spoken.name}", {"input": "hey"}))
+    assert "there is no /v1/embeddings here" in answer, "the request goes there; the scripted model has none"
+
+
+def test_the_vector_of_an_embedding_is_shown():
+    assert playground.said(b'{"data": [{"embedding": [0.5, 1.0]}]}') == ("[0.5, 1.0]", ())
 
 
 def test_refusals_are_shown(alice_client, address, spoken):

@@ -48,6 +48,8 @@ ROOMS = {
     "models_app": (
         "models",
         "choosing",
+        "embedding",
+        "gguf",
         "hugging_face",
         "loading",
         "mlmodel",
@@ -85,7 +87,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"choosing", "hugging_face", "pyfunc"}
+    | {"choosing", "embedding", "gguf", "hugging_face", "pyfunc"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"reported_metrics", "keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}

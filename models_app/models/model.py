@@ -24,7 +24,7 @@ from kernel.titles import Titled
 from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
 
-LANGUAGE_MODEL = "transformers"  # the format, as the load check names it
+LANGUAGE_MODELS = ("transformers", "gguf")  # the formats, as the load check names them
 
 
 class State(models.TextChoices):
@@ -89,7 +89,7 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     @property
     def is_language_model(self) -> bool:
         """Return whether its applications speak the protocol of OpenAI's API (apps/serving/chat.py)."""
-        return self.format == LANGUAGE_MODEL
+        return self.format in LANGUAGE_MODELS
 
     @property
     def shown_requirements(self) -> str:

@@ -74,9 +74,9 @@ def test_pickled_weights_alone_are_refused(folder, name):
 
 
 def test_weights_of_other_kinds_are_refused(folder):
-    (folder / "model.safetensors").rename(folder / "model.gguf")
-    assert refusal(folder).startswith("model.gguf: weights of this kind are not loaded")
-    (folder / "model.gguf").rename(folder / "weights.safetensors")
+    (folder / "model.safetensors").rename(folder / "model.h5")
+    assert refusal(folder).startswith("model.h5: weights of this kind are not loaded")
+    (folder / "model.h5").rename(folder / "weights.safetensors")
     assert refusal(folder).startswith("weights.safetensors: weights must be called model.safetensors")
     (folder / "weights.safetensors").unlink()
     assert refusal(folder) == "there are no weights; model.safetensors is missing"
@@ -105,7 +105,7 @@ def test_code_to_download_is_refused(folder):
     "architectures", [["BertForSequenceClassification"], ["T5ForConditionalGeneration"], ["CLIPModel"]]
 )
 def test_other_kinds_of_models_are_refused(folder, architectures):
-    write(folder, "config.json", {**CONFIG, "architectures": architectures})
+    write(folder, "config.json", {**CONFIG, "architectures": architectures, "vision_config": {"model_type": "x"}})
     assert f"{architectures[0]} is no causal language model" in refusal(folder)
 
 

@@ -60,11 +60,14 @@ def test_more_requests_from_one_address_than_the_limit_are_refused(gateway):
         handshake = {"Upgrade": "websocket", "Connection": "Upgrade"}
         live = requests.get(f"{gateway.url}/ws/live", headers=handshake, timeout=LIMIT_S)
         app = requests.get(f"http://127.0.0.1:{gateway.app_port}/alice/net/", timeout=LIMIT_S)
+        chat = requests.get(f"http://127.0.0.1:{gateway.app_port}/alice/net/v1/models", timeout=LIMIT_S)
         assert requests.get(f"{gateway.url}/healthz/nginx", timeout=LIMIT_S).ok, "its supervisor still sees it"
     for refusal in (*refusals, put, live):
         assert (refusal.status_code, refusal.json()) == (503, {"msg": MSG}), refusal.url
         assert refusal.headers["Retry-After"] == "2"
     assert (app.status_code, app.json()["msg"]) == (503, MSG)
+    assert (chat.status_code, chat.json()["error"]["message"]) == (429, MSG), "clients of OpenAI's API read this"
+    assert (chat.json()["error"]["type"], chat.headers["Retry-After"]) == ("rate_limit_error", "2")
 
 
 def test_a_body_that_is_too_large_is_refused_in_the_form_of_its_endpoint(gateway):

@@ -1,0 +1,85 @@
+"""Answers that follow a JSON schema: at each step only tokens are possible that continue it, by the library llguidance,
+which is one of the model's own packages.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import torch
+from chat_engine import WrongPrompt
+
+# Some models write white space without end where it is allowed.
+STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def constraints_for(tokenizer, vocabulary: int, ends: list[int]) -> Constraints | None:
+    """Return what constrains answers of a model, None where its packages or its tokenizer do not allow it."""
+    try:
+        return Constraints(tokenizer, vocabulary, ends)
+    except ImportError:
+        return None
+    except Exception as problem:  # it knows the usual kinds of tokenizers only
+        print(f"answers cannot be made to follow a JSON schema: {type(problem).__name__}: {problem}", flush=True)
+        return None
+
+
+class Constraints:
+    """The tokens of a model as llguidance knows them."""
+
+    def __init__(self, tokenizer, vocabulary: int, ends: list[int]):
+        import llguidance.hf
+
+        self.library, self.vocabulary = llguidance, vocabulary
+        self.tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=ends or None)
+
+    def following(self, schema: dict) -> Constraint:
+        """Return the constraint of one answer. Raises WrongPrompt for a schema that cannot be followed."""
+        try:
+            grammar = self.library.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=STYLE)
+        except (ValueError, RecursionError) as problem:
+            raise WrongPrompt(_short(problem)) from None
+        matcher = self.library.LLMatcher(self.tokens, grammar, log_level=0)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # whether there is a first token at all
+        if matcher.is_error():
+            raise WrongPrompt(_short(matcher.get_error()))
+        return Constraint(matcher, self.vocabulary)
+
+
+class Constraint:
+    """Where one answer is in its schema; in transformers' forms of a processor of logits and of a criterion to stop."""
+
+    def __init__(self, matcher, vocabulary: int):
+        self.matcher, self.vocabulary = matcher, vocabulary
+
+    def mask(self, _ids, scores):
+        """Return the scores, of which those of impossible tokens are the least."""
+        if self.is_complete():
+            return scores
+        bits = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
+        self._require_none_wrong()
+        possible = np.zeros(scores.shape[-1], bool)
+        known = np.unpackbits(bits, bitorder="little")[: scores.shape[-1]]
+        possible[: len(known)] = known
+        return scores.masked_fill(~torch.from_numpy(possible).to(scores.device), float("-inf"))
+
+    def follow(self, token: int) -> None:
+        """Take the token that was chosen."""
+        if not self.is_complete():
+            self.matcher.consume_token(token)
+            self._require_none_wrong()
+
+    def is_complete(self) -> bool:
+        """Return whether nothing can follow."""
+        return self.matcher.is_stopped()
+
+    def _require_none_wrong(self) -> None:
+        if self.matcher.is_error():
+            raise WrongPrompt(f"the JSON schema cannot be followed further: {_short(self.matcher.get_error())}")
+
+
+def _short(problem: object) -> str:
+    """Return what the library says, without the state of its parser."""
+    return str(problem).strip().partition("\n")[0][:500]

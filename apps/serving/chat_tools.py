@@ -1,0 +1,130 @@
+"""What a chat request says of tools and of the form of the answer: the fields tools, tool_choice, response_format, and
+the calls and results among its messages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+from chat_fields import ApiError
+
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+MOST_TOOLS = 128
+MOST_SCHEMA = 1 << 17  # characters
+ANY_OBJECT = {"type": "object"}
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of a request. `forced`: those of which the answer must be a call; `one`: one call at most."""
+
+    listed: tuple[dict, ...]
+    forced: tuple[str, ...] = ()
+    one: bool = False
+    names: frozenset[str] = field(default=frozenset())
+
+    def schema(self) -> dict | None:
+        """Return the JSON schema of a call, None where the answer may be a text."""
+        functions = [tool["function"] for tool in self.listed]
+        calls = [
+            {
+                "type": "object",
+                "properties": {"name": {"const": one["name"]}, "arguments": one.get("parameters") or ANY_OBJECT},
+                "required": ["name", "arguments"],
+                "additionalProperties": False,
+            }
+            for one in functions
+            if one["name"] in self.forced
+        ]
+        if not calls:
+            return None
+        return calls[0] if len(calls) == 1 else {"anyOf": calls}
+
+
+def tools_of(given: dict) -> Tools | None:
+    """Return the tools that the model may call, None without any. Raises ApiError."""
+    listed, choice = given.get("tools", []), given.get("tool_choice", "auto")
+    if not isinstance(listed, list) or len(listed) > MOST_TOOLS:
+        raise ApiError(f"tools: must be a list of at most {MOST_TOOLS} tools", "tools")
+    listed = tuple(_tool(f"tools[{at}]", tool) for at, tool in enumerate(listed))
+    names = [tool["function"]["name"] for tool in listed]
+    if len(set(names)) < len(names):
+        raise ApiError("tools: two have the same name", "tools")
+    forced = _forced(choice, names)
+    one = given.get("parallel_tool_calls", True)
+    if not isinstance(one, bool):
+        raise ApiError("parallel_tool_calls: must be true or false", "parallel_tool_calls")
+    return Tools(listed, forced, not one, frozenset(names)) if listed and choice != "none" else None
+
+
+def _tool(where: str, given) -> dict:
+    function = given.get("function") if isinstance(given, dict) and given.get("type") == "function" else None
+    if not isinstance(function, dict):
+        raise ApiError(f"{where}: must be of the type function, with a function", "tools")
+    name = function.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ApiError(f"{where}.function.name: must have letters, digits, _, . and - only, at most 64", "tools")
+    if not isinstance(function.get("description") or "", str):
+        raise ApiError(f"{where}.function.description: must be a text", "tools")
+    if not isinstance(function.get("parameters") or {}, dict):
+        raise ApiError(f"{where}.function.parameters: must be a JSON schema", "tools")
+    kept = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
+    return {"type": "function", "function": kept}
+
+
+def _forced(choice, names: list[str]) -> tuple[str, ...]:
+    if choice in ("auto", "none"):
+        return ()
+    if choice == "required":
+        if not names:
+            raise ApiError("tool_choice: required needs tools", "tool_choice")
+        return tuple(names)
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str) or name not in names:
+        raise ApiError("tool_choice: must be none, auto, required, or name a function of tools", "tool_choice")
+    return (name,)
+
+
+def schema_of(given: dict) -> dict | None:
+    """Return the JSON schema that the answer must follow, None where it may be any text. Raises ApiError."""
+    form = given.get("response_format", {"type": "text"})
+    kind = form.get("type") if isinstance(form, dict) else None
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return ANY_OBJECT
+    if kind != "json_schema":
+        raise ApiError("response_format: its type must be text, json_object or json_schema", "response_format")
+    described = form.get("json_schema")
+    schema = described.get("schema") if isinstance(described, dict) else None
+    if not isinstance(schema, dict):
+        raise ApiError("response_format: json_schema.schema must be a JSON schema", "response_format")
+    if len(json.dumps(schema)) > MOST_SCHEMA:
+        raise ApiError(f"response_format: a schema has at most {MOST_SCHEMA} characters", "response_format")
+    return schema
+
+
+def calls_of(where: str, given) -> list[dict]:
+    """Return the calls in a message of the assistant, with their arguments as objects, as templates have them. Raises
+    ApiError.
+    """
+    if not isinstance(given, list):
+        raise ApiError(f"{where}: must be a list of calls", where)
+    return [_call(f"{where}[{at}]", call) for at, call in enumerate(given)]
+
+
+def _call(where: str, given) -> dict:
+    function = given.get("function") if isinstance(given, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ApiError(f"{where}: must have a function with a name", where)
+    try:
+        arguments = json.loads(function.get("arguments") or "{}")
+    except (ValueError, TypeError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ApiError(f"{where}.function.arguments: must be a JSON object, as a text", where)
+    called = {"name": function["name"], "arguments": arguments}
+    return {"id": str(given.get("id") or ""), "type": "function", "function": called}
