@@ -31,7 +31,11 @@ GUARDS = {
         f"resources/tests/test_{name}.py"
         for name in ("tcc", "tcc_edges", "tcc_tenants", "limits", "lending", "tenants")
     ],
-    "datasets.lifecycle": ["datasets/tests/test_lifecycle.py", "datasets/tests/test_meanwhile.py", ROW_LOCKS, VERBS],
+    "datasets.lifecycle": [
+        *(f"datasets/tests/test_{name}.py" for name in ("lifecycle", "meanwhile", "copies", "dataset_versions")),
+        ROW_LOCKS,
+        VERBS,
+    ],
     "jobs.auth": ["jobs/tests/test_auth.py"],
     "jobs.lifecycle": [
         *(
@@ -51,7 +55,12 @@ GUARDS = {
         ROW_LOCKS,
         VERBS,
     ],
-    "aiops.lifecycle": ["aiops/tests/test_lifecycle.py", ROW_LOCKS, VERBS],
+    "aiops.lifecycle": [
+        *(f"aiops/tests/test_{name}.py" for name in ("lifecycle", "own_control", "own_trainings")),
+        "aiops/training/tests/test_training_queue.py",
+        ROW_LOCKS,
+        VERBS,
+    ],
 }
 
 
