@@ -59,7 +59,7 @@ class WorkloadDrain:
             subjects.EXPLANATIONS: Route(self.explanations, "", BATCH, LINGER_S),
             subjects.KNOWN_VERDICTS: Route(self.known_verdicts),
         }
-        self.news = Calm(POLL_QUIET_S)  # feedback and models, which messages report
+        self.news = Calm(POLL_QUIET_S)  # feedback, models and new texts, which messages report
         self.ticks = ((1.0, self.poll, self.is_poll_due), (LOOK_EVERY_S, self.look))
 
     @property
@@ -303,6 +303,7 @@ class WorkloadDrain:
         return self._learn(self.platform, items, from_feedback=True)
 
     def _learn(self, model: KnownModel, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
+        self.news.stir()  # the templates may have to be grouped again
         verdicts = [
             (item.masked_log, item.anomaly_level, item.log, None if from_feedback else item.opnilog_confidence)
             for item in items

@@ -249,6 +249,9 @@ def test_a_message_of_labels_or_models_makes_the_next_look_due():
     service.model_update(b'{"status": "training"}')
     assert service.is_poll_due()
     calm()
+    service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
+    assert service.is_poll_due()
+    calm()
     service.active.yes = False
     assert service.is_poll_due()
 
