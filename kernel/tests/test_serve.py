@@ -297,7 +297,9 @@ def test_ticks_meet_at_the_multiples_of_their_period(took, pauses, monkeypatch):
     loop, slept = Stopped(), []
     host = serve_module._Host([])
     host.client = SimpleNamespace(is_connected=True)
-    monkeypatch.setattr(serve_module.asyncio, "sleep", sleep)
+    # For this module only: the connection to NATS sleeps in another thread.
+    only = SimpleNamespace(get_running_loop=asyncio.get_running_loop, sleep=sleep)
+    monkeypatch.setattr(serve_module, "asyncio", only)
     with contextlib.closing(loop), pytest.raises(asyncio.CancelledError):
         loop.run_until_complete(host.tick(SimpleNamespace(name="clock"), 1.0, work))
     host.end_threads()
