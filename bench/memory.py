@@ -1,7 +1,7 @@
 """The memory and the processor time of every part of a platform, each with its children, from /proc.
 
 `python bench/memory.py ROOT [SECONDS]` prints what the platform on that root, which runs and is left alone meanwhile,
-takes of one core, in how many processes, and of the memory: each part, `up` and supervisord.
+takes of one core, how often it wakes, in how many processes, and of the memory: each part, `up` and supervisord.
 """
 
 from __future__ import annotations
@@ -105,14 +105,26 @@ def everything(root: Path) -> dict[Path, str]:
     return found
 
 
-def idle(root: Path, seconds: float) -> Counter[str]:
-    """Return the part of a core that each part takes, in percent."""
-    before = {process: precise(process) for process in everything(root)}
+def wakes(process: Path) -> int:
+    """Return how often the threads that a process has have waited: each wait ends with a wake-up."""
+    count = 0
+    for thread in process.glob("task/*/status"):
+        with contextlib.suppress(OSError, IndexError):
+            count += int(thread.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return count
+
+
+def idle(root: Path, seconds: float) -> tuple[Counter[str], Counter[str]]:
+    """Return the part of a core that each part takes, in percent, and its wake-ups a second."""
+    before = {process: (precise(process), wakes(process)) for process in everything(root)}
     time.sleep(seconds)
     used: Counter[str] = Counter()
+    woken: Counter[str] = Counter()
     for process, part in everything(root).items():
-        used[part] += 100 * max(0.0, precise(process) - before.get(process, 0.0)) / seconds
-    return used
+        spent, waits = before.get(process, (0.0, 0))
+        used[part] += 100 * max(0.0, precise(process) - spent) / seconds
+        woken[part] += max(0, wakes(process) - waits) / seconds
+    return used, woken
 
 
 def memory(root: Path) -> dict[str, Counter[str]]:
@@ -130,13 +142,13 @@ def memory(root: Path) -> dict[str, Counter[str]]:
 
 def main() -> None:
     root, seconds = Path(sys.argv[1]).resolve(), float(sys.argv[2]) if sys.argv[2:] else 120.0
-    shares, sizes = idle(root, seconds), memory(root)
+    (shares, woken), sizes = idle(root, seconds), memory(root)
     sizes["all"] = sum(sizes.values(), Counter())
-    shares["all"] = sum(shares.values())
-    print(f"{'part':12} processes    PSS MiB   anonymous   % of a core")
+    shares["all"], woken["all"] = sum(shares.values()), sum(woken.values())
+    print(f"{'part':12} processes    PSS MiB   anonymous   % of a core   wake-ups/s")
     for part, size in sorted(sizes.items(), key=lambda row: row[1]["Pss"]):
         pss, alone = size["Pss"] / 1024, size["Pss_Anon"] / 1024
-        print(f"{part:12} {size['processes']:9} {pss:10.1f} {alone:11.1f} {shares[part]:13.3f}")
+        print(f"{part:12} {size['processes']:9} {pss:10.1f} {alone:11.1f} {shares[part]:13.3f} {woken[part]:12.2f}")
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ Messages = Sequence[tuple[str, bytes]]
 RETRY_S = 1.0
 DRAIN_S = 2.0
 STIRRED_S = 10.0  # for which Calm has each look taken after a change
-QUIET_S = 30.0  # between two looks while no change is reported
+QUIET_S = 30.0  # between two looks while no change is reported, unless a service asks for others
 # Messages waiting for one subject's handler: here and in the client. When full, the newest is dropped and logged.
 WAITING, WAITING_BYTES = 4096, 32 << 20
 BEHIND, BEHIND_BYTES = 65536, 64 << 20
@@ -72,7 +72,8 @@ class Calm:
     change, since the message may be there before the change can be seen, and now and then, since it may be lost.
     """
 
-    def __init__(self):
+    def __init__(self, quiet_s: float = QUIET_S):
+        self.quiet_s = quiet_s
         self.stirred, self.looked = time.monotonic(), float("-inf")
 
     def stir(self) -> None:
@@ -82,7 +83,7 @@ class Calm:
     def is_due(self) -> bool:
         """Return whether to look now."""
         now = time.monotonic()
-        due = now - self.stirred < STIRRED_S or now - self.looked >= QUIET_S
+        due = now - self.stirred < STIRRED_S or now - self.looked >= self.quiet_s
         if due:
             self.looked = now
         return due
@@ -215,10 +216,15 @@ class _Host:
             await self.run(service, keyvalue.subject(bucket, key), changed)
 
     async def tick(self, service, seconds: float, work: Callable, is_due: Callable[[], bool] = lambda: True) -> None:
+        """Call `work` at the multiples of `seconds` on the loop's clock, so that ticks of one period, and of multiples
+        of it, wake an idle process together; after each call it rests at least as long as that has taken.
+        """
+        now = asyncio.get_running_loop().time
         while True:
+            begun = now()
             if self.client.is_connected and is_due():
                 await self.publish(await self.run(service, getattr(work, "__name__", "tick"), work))
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(max(seconds - now() % seconds, now() - begun))
 
 
 async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:

@@ -40,10 +40,15 @@ def _check(link: psycopg.Connection) -> None:
     """Raise psycopg.Error when the connection was lost. Asks the server only where something has come from it: the end
     of a session is reported, and keepalives end the connection to a lost machine.
     """
+    if _has_news(link):
+        link.execute("SELECT 1")
+
+
+def _has_news(link: psycopg.Connection) -> bool:
+    """Return whether something has come from the server. Raises psycopg.Error when the connection is closed here."""
     looked = select.poll()  # unlike select(), for descriptors of any number
     looked.register(link.pgconn.socket, select.POLLIN)
-    if looked.poll(0):
-        link.execute("SELECT 1")
+    return bool(looked.poll(0))
 
 
 def _number(name: str) -> int:
@@ -106,6 +111,14 @@ class Holder:
             log.warning("%s: the lock is not available or was lost: %s", self.name, problem)
             self.release()
         return self.link is not None
+
+    def is_undisturbed(self) -> bool:
+        """Return whether this process holds the lock and the server has reported nothing since. Waits for nothing."""
+        link = self.link  # another thread may release it meanwhile
+        try:
+            return link is not None and not _has_news(link)
+        except psycopg.Error:
+            return False
 
     def release(self) -> None:
         if self.link is not None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from . import forking
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_TIMERSLACK = 1, 29
 SHORT_LIFE_S = 10
 MAX_DELAY_S = 5.0
 LEFTOVER_GRACE_S = {"database": 10.0}  # it ends its sessions in order; others have nothing left to do
@@ -59,6 +59,8 @@ def become(folder: Path) -> None:
         os.environ |= spec["environment"]
         forking.run_python(spec["command"])
     else:
+        if spec["late_ms"]:
+            allow_late_timers(spec["late_ms"])
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ignored by Python, which the program would inherit
         os.execve(spec["command"][0], spec["command"], environment(spec))
 
@@ -78,6 +80,13 @@ def environment(spec: dict) -> dict[str, str]:
 def die_with_parent(number: int) -> None:
     """Have the kernel send this signal when the parent dies, even by SIGKILL. Survives an exec, but not a fork."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+def allow_late_timers(milliseconds: int) -> None:
+    """Let the kernel fire the timers of this process, and of what it starts, up to so late: those that are due at
+    nearly the same time wake it once. Input wakes it as before. Survives an exec.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_TIMERSLACK, 1_000_000 * milliseconds, 0, 0, 0)
 
 
 def take_turn(folder: Path) -> None:
@@ -110,8 +119,9 @@ def leftovers(*folders: Path) -> Iterator[tuple[Path, int]]:
         with contextlib.suppress(FileNotFoundError):  # never configured, never started
             spec = read_spec(folder)
             parts[spec["cwd"]] = folder, spec, group_of(folder)
+    own = str(os.getpid())
     for entry in os.listdir("/proc") if parts else []:
-        if not entry.isdigit() or int(entry) == os.getpid():
+        if not entry.isdigit() or entry == own:
             continue
         with contextlib.suppress(OSError):
             folder, spec, group = parts.get(os.readlink(f"/proc/{entry}/cwd"), NOT_OURS)

@@ -333,6 +333,7 @@ def nats() -> Part:
         "servers",
         ready=check_nats,
         ports=(nats_address(),),
+        late_ms=2,  # less than a report takes: idle it has many timers, each of which wakes several threads
         plain=True,
         configure=functools.partial(configure_nats, conf),
     )
@@ -395,6 +396,5 @@ def check_nats() -> None:
         hello = nats_jwt.platform().hello(info.get("nonce", ""))
         stream.write(b"CONNECT %s\r\nPING\r\n" % json.dumps(hello).encode())
         stream.flush()
-        answer = stream.readline().strip()
-        if answer != b"PONG":
+        if (answer := stream.readline().strip()) != b"PONG":
             raise RuntimeError(answer.decode(errors="replace"))

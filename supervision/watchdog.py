@@ -72,8 +72,11 @@ class Watchdog:
 def _is_stopped(pid: int, pidfd: int) -> bool:
     """Return whether the process is stopped; one that has ended, whose number another one may have, is not."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            state = file.read().rpartition(b")")[2].split(maxsplit=1)[0]
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)  # a file object costs three times as much
+        try:
+            state = os.read(descriptor, 512).rpartition(b")")[2].split(maxsplit=1)[0]
+        finally:
+            os.close(descriptor)
     except (OSError, IndexError):
         return False
     return state == STOPPED and launch.pid_of(pidfd) == pid

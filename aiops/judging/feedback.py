@@ -86,6 +86,7 @@ def record(documents: Sequence[dict], level: str, user: User) -> list[Feedback]:
         _publish(texts, level)
     else:
         _mark(texts.values(), level)
+        _send([b""])  # the cache reads it from the database
     return rows
 
 
@@ -107,10 +108,14 @@ def _publish(texts: dict, level: str) -> None:
     for (_namespace, masked), document in texts.items():
         known = {name: document[name] for name in FIELDS if document.get(name)}
         judged.append(payloads.Payload(**known, masked_log=masked, anomaly_level=level, inference_model=subjects.DRAIN))
+    _send(payloads.batches(judged))
+
+
+def _send(bodies: Iterable[bytes]) -> None:
     try:
-        bus.send([(subjects.FEEDBACK, data) for data in payloads.batches(judged)])
+        bus.send([(subjects.FEEDBACK, data) for data in bodies])
     except Fault as problem:
-        log.warning("feedback on %s texts is stored and will apply later: %s", len(judged), problem.msg)
+        log.warning("feedback is stored and will apply later: %s", problem.msg)
 
 
 def settle() -> None:
@@ -167,7 +172,7 @@ def heal() -> None:
 
 def newest(after: datetime | None) -> tuple:
     """Return how much feedback was given after that time, or at all, and when the last: the same while nothing is new.
-    Asked every second, so it is a statement that the server has planned.
+    Asked every few seconds, so it is a statement that the server has planned.
     """
     connection.ensure_connection()
     (counted,) = execute_prepared(NEWEST, [after or datetime.min.replace(tzinfo=UTC)])

@@ -174,8 +174,12 @@ class LogStore(ABC):
         """
         return {}
 
+    def is_upkeep_due(self) -> bool:
+        """Return whether `upkeep` has anything to do. Asked every few seconds."""
+        return False
+
     def upkeep(self) -> None:
-        """Do what keeps the store fast. May take minutes; called every few seconds, never twice at a time."""
+        """Do what keeps the store fast. May take minutes; called while it is due, never twice at a time."""
         return None
 
     @abstractmethod

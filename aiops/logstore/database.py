@@ -234,6 +234,9 @@ class DatabaseStore(LogStore):
         return shares.remove(megabytes)
 
     @reachable(UNAVAILABLE)
+    def is_upkeep_due(self) -> bool:
+        return partitions.is_due()
+
     def upkeep(self) -> None:
         """Close the newest partition when it is due, and index the text of closed ones. May take minutes."""
         partitions.keep()

@@ -61,12 +61,26 @@ def _bounds(text: str) -> tuple[int | None, int | None]:
     return None if first == "MINVALUE" else int(first), None if last == "MAXVALUE" else int(last)
 
 
+def is_due() -> bool:
+    """Return whether `keep` would close the newest partition, or a closed one has no index yet."""
+    parts = listed()
+    return _is_closing_due(parts, int(time.time() * 1000), DAY_MS) or any(map(_lacks_index, parts))
+
+
+def _is_closing_due(parts: list[Partition], now: int, day_ms: int) -> bool:
+    newest, most = parts[0], max(SEALED_BYTES, sum(part.bytes for part in parts) // MAX)
+    return bool(newest.bytes) and (newest.bytes >= most or now >= (newest.since or 0) + day_ms)
+
+
+def _lacks_index(partition: Partition) -> bool:
+    return partition.until is not None and not partition.indexed
+
+
 def keep(day_ms: int = DAY_MS) -> bool:
     """Close the newest partition if it is large or old enough, and begin another; return whether it was."""
     parts = listed()
     newest, now = parts[0], int(time.time() * 1000)
-    most = max(SEALED_BYTES, sum(part.bytes for part in parts) // MAX)
-    if not newest.bytes or (newest.bytes < most and now < (newest.since or 0) + day_ms):
+    if not _is_closing_due(parts, now, day_ms):
         return False
     try:
         with transaction.atomic(), connection.cursor() as cursor:
@@ -101,7 +115,7 @@ def build_indexes() -> int:
     """
     built = 0
     for partition in listed():
-        if partition.until is not None and not partition.indexed and has_trigrams():
+        if _lacks_index(partition) and has_trigrams():
             _build(partition)
             built += 1
     return built

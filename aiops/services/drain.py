@@ -18,7 +18,7 @@ from aiops.judging.template_cache import Learned, TemplateCache
 from aiops.wire import payloads, subjects
 from kernel.database import reachable
 from kernel.errors import Fault
-from kernel.serve import Reply, Route
+from kernel.serve import Calm, Reply, Route
 from kernel.singleton import Holder
 from opnilog.usual_values import UsualValues
 
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 LINGER_S = 0.02
 BATCH = 64
 SAVE_EVERY_S = 60
+POLL_QUIET_S = 5.0  # how late feedback is learned whose message was lost
 MAX_ANSWER = 4 << 20  # characters of texts and templates in an answer about known verdicts
 OVERLAP = timedelta(minutes=1)  # feedback may be committed later than feedback with a later time
 
@@ -58,7 +59,8 @@ class WorkloadDrain:
             subjects.EXPLANATIONS: Route(self.explanations, "", BATCH, LINGER_S),
             subjects.KNOWN_VERDICTS: Route(self.known_verdicts),
         }
-        self.ticks = ((1.0, self.poll), (LOOK_EVERY_S, self.look))
+        self.news = Calm(POLL_QUIET_S)  # feedback, models and new texts, which messages report
+        self.ticks = ((1.0, self.poll, self.is_poll_due), (LOOK_EVERY_S, self.look))
 
     @property
     def cache(self) -> TemplateCache:
@@ -100,6 +102,10 @@ class WorkloadDrain:
             if model.changed and time.monotonic() - model.saved > SAVE_EVERY_S and self._is_there(model):
                 model.save()
         return messages
+
+    def is_poll_due(self) -> bool:
+        """Return whether there may be something to do. No message reports the version of a tenant's own model."""
+        return not self.loaded or bool(self.own) or not self.active.is_undisturbed() or self.news.is_due()
 
     def _is_there(self, model: KnownModel) -> bool:
         """Return whether the model is still somebody's. Asked before it is saved, which would bring it back where its
@@ -284,8 +290,11 @@ class WorkloadDrain:
         return result
 
     def feedback(self, data: bytes) -> list[tuple[str, bytes]]:
-        """Learn a user's feedback on masked texts, which overrides the model's verdicts from now on."""
+        """Learn an administrator's feedback on masked texts, which overrides the model's verdicts from now on. `poll`
+        learns that of users, soon after an empty message.
+        """
         items = [item for item in payloads.decode(data) if item.masked_log and item.anomaly_level]
+        self.news.stir()
         if not self.loaded:
             return []
         own = [item for item in items if own_models.model_of(item.cluster_id, item.namespace_name, self.owners)]
@@ -294,6 +303,7 @@ class WorkloadDrain:
         return self._learn(self.platform, items, from_feedback=True)
 
     def _learn(self, model: KnownModel, items: list, *, from_feedback: bool = False) -> list[tuple[str, bytes]]:
+        self.news.stir()  # the templates may have to be grouped again
         verdicts = [
             (item.masked_log, item.anomaly_level, item.log, None if from_feedback else item.opnilog_confidence)
             for item in items
@@ -325,6 +335,7 @@ class WorkloadDrain:
     def model_update(self, data: bytes) -> list[tuple[str, bytes]]:
         """Drop the cached verdicts when a new model serves or the model is reset; not when a training starts."""
         update = base.read_json(data)
+        self.news.stir()
         self.platform.follow()
         new = "bucket" in update or update.get("status") == subjects.STATUS_RESET
         return self._forget(update.get("status") or "") if new else []

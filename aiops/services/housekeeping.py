@@ -108,8 +108,17 @@ class Housekeeping:
             log.warning("lines that nobody can judge could not be counted: %s", problem)
 
     def upkeep(self) -> None:
-        """Let the store order its tables, beside everything else: an index may take minutes."""
-        if self.active.hold() and not (self.keeper and self.keeper.is_alive()):
+        """Let the store order its tables, beside everything else: an index may take minutes. Most times there is
+        nothing to do, which does not need a thread with a new connection to find out.
+        """
+        if not self.active.hold() or (self.keeper and self.keeper.is_alive()):
+            return
+        try:
+            due = logstore.get().is_upkeep_due()
+        except Fault as problem:
+            log.warning("the log store could not be kept in order: %s", problem.msg)
+            return
+        if due:
             self.keeper = threading.Thread(target=_upkeep, name="log store", daemon=True)
             self.keeper.start()
 

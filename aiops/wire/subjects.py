@@ -139,7 +139,8 @@ SUBJECTS = {
                 note="our own: lines that a tenant's own model judges"),
         Subject(OWN_MODEL_VERDICTS, "inference", "drain", "", f"{LIST} with `tenant` and `model_version`",
                 note="our own: their verdicts; the active replica alone learns"),
-        Subject(FEEDBACK, "pages, REST", "drain", "", LIST, note="our own: an administrator's label for a masked text"),
+        Subject(FEEDBACK, "pages, REST", "drain", "", LIST,
+                note="our own: an administrator's label for a masked text; empty: a user has given labels"),
         Subject(
             KNOWN_VERDICTS, "log intake", "drain", "", "`[[cluster,namespace,deployment,[text,…],[lines,…]],…]`",
             reply="`[null or [null or [level,template,number,confidence,unexpected,limits],…],…]`; a "

@@ -34,3 +34,10 @@ def test_a_look_is_due_after_each_change_and_now_and_then(monkeypatch):
     assert looks(calm, clock, 2 * quiet) == [*range(lively), lively - 1 + quiet]
     calm.stir()
     assert looks(calm, clock, lively + 5) == [*range(lively)]
+
+
+def test_a_service_may_ask_for_more_looks(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(serve, "time", clock)
+    lively = int(serve.STIRRED_S)
+    assert looks(Calm(quiet_s=5), clock, lively + 12) == [*range(lively), lively + 4, lively + 9]

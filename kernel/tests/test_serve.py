@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import nkeys
 import pytest
 
 from kernel import bus, keyvalue
+from kernel import serve as serve_module
 from kernel.serve import Reply, Route
 from kernel.tests.nats_tools import LIMIT_S, Peer, Served, until
 from mlp.tests.servers import begin, free_port, wait_for_port
@@ -267,6 +271,39 @@ def test_a_change_that_a_lost_connection_may_have_missed_is_told(tmp_path, setti
             until(lambda: service.calls)
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize(("took", "pauses"), [(0.25, [0.25, 0.75, 0.75]), (0.75, [0.75, 0.75, 0.75])])
+def test_ticks_meet_at_the_multiples_of_their_period(took, pauses, monkeypatch):
+    """Unless one takes longer than half of it: then it rests for as long."""
+
+    class Stopped(asyncio.SelectorEventLoop):
+        """Stands in for the clock, which goes only by the work and by the pauses."""
+
+        now = 8.5
+
+        def time(self) -> float:
+            return self.now
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        loop.now += seconds
+        if len(slept) == len(pauses):
+            raise asyncio.CancelledError
+
+    def work() -> None:
+        loop.now += took
+
+    loop, slept = Stopped(), []
+    host = serve_module._Host([])
+    host.client = SimpleNamespace(is_connected=True)
+    # For this module only: the connection to NATS sleeps in another thread.
+    only = SimpleNamespace(get_running_loop=asyncio.get_running_loop, sleep=sleep)
+    monkeypatch.setattr(serve_module, "asyncio", only)
+    with contextlib.closing(loop), pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(host.tick(SimpleNamespace(name="clock"), 1.0, work))
+    host.end_threads()
+    assert slept == pauses
 
 
 def test_a_tick_that_has_nothing_to_do_is_not_called(peer):

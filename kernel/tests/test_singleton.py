@@ -80,6 +80,16 @@ class TestHolder:
         assert "nobody there" in caplog.text
         assert first.hold()
 
+    def test_an_undisturbed_holder_has_the_lock_and_heard_nothing(self, holders):
+        first, second = holders
+        assert not first.is_undisturbed()
+        assert [first.hold(), second.hold()] == [True, False]
+        assert [first.is_undisturbed(), second.is_undisturbed()] == [True, False]
+        cut(first.link)
+        until(lambda: not first.is_undisturbed())
+        first.link.close()
+        assert not first.is_undisturbed()
+
     def test_processes_without_the_lock_keep_no_connection(self, holders):
         first, second = holders
         assert first.hold()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 
 import pytest
 
 from mlp.tests.patience import LIMIT_S
+from supervision import servers
+from supervision.part import Part
 from supervision.waiting import Waiting
 
 LONG_S = 10 * LIMIT_S
@@ -64,3 +67,14 @@ def test_a_signal_ends_the_wait_also_when_it_came_before():
         assert waiting.wait(LONG_S) is False
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_part_may_allow_its_timers_to_be_late(tmp_path):
+    """So that many of them wake it once. NATS does."""
+    assert servers.nats().late_ms > 0
+    for late_ms, shown in ((2, "2000000"), (0, "50000")):
+        part = Part("late", ["/bin/cat", "/proc/self/timerslack_ns"], "servers", cwd=tmp_path, late_ms=late_ms)
+        part.prepare(None)
+        begin = f"from pathlib import Path; from supervision import launch; launch.become(Path({str(part.folder)!r}))"
+        done = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == shown

@@ -49,6 +49,21 @@ def closed(store: DatabaseStore) -> None:
     store.upkeep()
 
 
+def test_upkeep_is_due_for_a_partition_to_close_or_to_index(store, monkeypatch):
+    now = int(time.time() * 1000)
+    store.upkeep()
+    assert not store.is_upkeep_due()
+    store.append([line(1, now)])
+    assert not store.is_upkeep_due()
+    monkeypatch.setattr(partitions, "DAY_MS", -DAY_MS)
+    assert store.is_upkeep_due()
+    monkeypatch.undo()
+    assert partitions.keep(day_ms=-DAY_MS)
+    assert store.is_upkeep_due()
+    store.upkeep()
+    assert not store.is_upkeep_due()
+
+
 def filled(store: DatabaseStore, days: int = 4, lines: int = 50) -> int:
     """Store lines in as many closed partitions, and as many in the newest; return the time of the first, in ms."""
     begin = max(int(time.time() * 1000), partitions.listed()[0].since) + 1000  # later than what other tests closed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -40,6 +41,9 @@ class Active:
         self.yes = yes
 
     def hold(self) -> bool:
+        return self.yes
+
+    def is_undisturbed(self) -> bool:
         return self.yes
 
     def release(self) -> None:
@@ -229,6 +233,27 @@ def test_a_replica_that_lost_the_lock_is_passive():
     service.active.yes = False
     service.poll()
     assert service.judge([GOLDEN]) == service.learn([judged]) == service.feedback(judged) == []
+
+
+def test_a_message_of_labels_or_models_makes_the_next_look_due():
+    service = drain()
+
+    def calm() -> None:
+        service.news.stirred, service.news.looked = float("-inf"), time.monotonic() + 3600
+
+    calm()
+    assert not service.is_poll_due()
+    service.feedback(b"")
+    assert service.is_poll_due()
+    calm()
+    service.model_update(b'{"status": "training"}')
+    assert service.is_poll_due()
+    calm()
+    service.learn([payloads.encode([payload(masked_log="connected to <ip>", anomaly_level="Normal")])])
+    assert service.is_poll_due()
+    calm()
+    service.active.yes = False
+    assert service.is_poll_due()
 
 
 def test_a_users_label_overrides_the_models_verdict():

@@ -12,7 +12,7 @@ from aiops.judging import feedback, watching
 from aiops.models import Feedback, WatchedWorkload
 from aiops.services.drain import WorkloadDrain
 from aiops.services.preprocess import Preprocessing
-from aiops.wire import kv, payloads
+from aiops.wire import kv, payloads, subjects
 from conftest import Api
 from mlp.tests.page_world import visible_text, visitor
 
@@ -76,6 +76,12 @@ def test_a_users_label_is_for_the_own_lines_and_no_training(as_alice, lines, dra
     ]  # fmt: skip
     assert feedback.labels() == {}
     assert list(feedback.examples()) == []
+
+
+def test_drain_is_notified_of_a_users_label(as_alice, lines, peer):
+    peer.listen(subjects.FEEDBACK)
+    ok(as_alice, "post", "aiops/feedback", {"id": "a", "level": "Normal"}, 201)
+    assert peer.wait(subjects.FEEDBACK) == [b""]
 
 
 def test_a_users_label_has_precedence_over_one_for_all_lines(as_alice, as_bob, as_staff, lines, drain, tasks):
