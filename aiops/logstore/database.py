@@ -237,6 +237,7 @@ class DatabaseStore(LogStore):
     def is_upkeep_due(self) -> bool:
         return partitions.is_due()
 
+    @reachable(UNAVAILABLE)
     def upkeep(self) -> None:
         """Close the newest partition when it is due, and index the text of closed ones. May take minutes."""
         partitions.keep()

@@ -1,5 +1,5 @@
-"""Which rounds of `manage.py reconcile` are whole: while nothing is under way, one in three minutes. What is due at
-a time is found in each.
+"""Which rounds of `manage.py reconcile` are whole: while nothing is under way, one in a minute. What is due at a time
+is found in each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from automation.models import Schedule
 from datasets.models import Dataset
 from jobs.models import Job
 from kernel.singleton import Held, only_one
-from mlp.management.commands.reconcile import QUIET_ROUNDS, QUIET_ROUNDS_OF_CLUSTER, Look, Rounds
+from mlp.management.commands.reconcile import QUIET_ROUNDS, Look, Rounds
 from mlp.operators.tests.admin_world import put, put_schedule
 from models_app.models import Model
 from resources import tcc
@@ -54,14 +54,6 @@ QUIET = [False] * (QUIET_ROUNDS - 1)
 
 def test_an_idle_platform_has_few_whole_rounds(played):
     assert played(Rounds(), 1 + 2 * QUIET_ROUNDS) == [True, *QUIET, True, *QUIET, True]
-
-
-def test_the_capacity_of_a_cluster_is_measured_each_minute(settings):
-    settings.MLP_RUNNER = "kubernetes"
-    rounds = Rounds()
-    settings.MLP_RUNNER = "local"  # which has no runs, as the cluster
-    whole = [rounds.is_whole(changed=False, under_way=False) for _ in range(1 + QUIET_ROUNDS_OF_CLUSTER)]
-    assert whole == [True, *[False] * (QUIET_ROUNDS_OF_CLUSTER - 1), True]
 
 
 def test_every_round_is_whole_while_a_job_is_under_way(played, alice):

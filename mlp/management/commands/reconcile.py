@@ -15,7 +15,6 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 
-from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections, connection
 from django.db.models import QuerySet
@@ -54,9 +53,7 @@ STEPS = (
 )
 # In every round in which something of theirs is due; what the others have to do makes the round whole.
 OFTEN = {automation.reconcile, resources.reconcile, accounts.reconcile}
-# Of so many rounds one is whole while nothing is under way: what is done for its age has time. The capacity of a
-# cluster changes by itself, and is measured each minute.
-QUIET_ROUNDS, QUIET_ROUNDS_OF_CLUSTER = 90, 30
+QUIET_ROUNDS = 30  # of which one is whole, while nothing is under way: what is done for its age has time
 WORKERS = {"default": "worker", "gpu": "worker-gpu"}
 
 
@@ -89,14 +86,13 @@ class Rounds:
     """Says which rounds are whole. While nothing is under way most of them are not, which spares an idle machine."""
 
     def __init__(self):
-        self.quiet = QUIET_ROUNDS if settings.MLP_RUNNER == "local" else QUIET_ROUNDS_OF_CLUSTER
-        self.skipped = self.quiet  # the first one is whole
+        self.skipped = QUIET_ROUNDS  # the first one is whole
 
     def is_whole(self, changed: bool, under_way: bool) -> bool:
         """Return whether all steps take part in the next round. `changed`: the runner has reported something;
         `under_way`: there is an object whose lost message should be found soon.
         """
-        if changed or under_way or self.skipped >= self.quiet - 1 or runners.get().names():
+        if changed or under_way or self.skipped >= QUIET_ROUNDS - 1 or runners.get().names():
             self.skipped = 0
             return True
         self.skipped += 1
