@@ -231,7 +231,6 @@ def test_links_are_skipped_with_a_line_or_followed_on_request(client, tmp_path, 
     assert sorted(path.name for path in service.path("alice", "b").rglob("*")) == ["link", "x", "y"]
 
 
-@pytest.mark.long
 def test_replace_deletes_the_dataset_and_uploads_it_again(client, tmp_path, tree, alice_data, service, alice, tasks):
     one, two = many(tmp_path / "one", 2, 10), many(tmp_path / "two", 3, 10)
     client.run("upload", one, "--name", "photos", "--title", "Photos #1")
