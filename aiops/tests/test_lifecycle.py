@@ -117,6 +117,39 @@ class TestRuns:
         assert lifecycle.order_run(run.pk + 5, 1) is None
         assert fresh(run).run_name == ""
 
+    def test_what_waits_for_resources_is_admitted_once_and_enqueued(self, tasks):
+        """A training that has ended, or has its resources, is not."""
+        waits, ended, there = (new_run(uuid=str(uuid.uuid4())) for _ in range(3))
+        lifecycle.fail(ended.pk, "x", by="test")
+        lifecycle.order_run(there.pk, 1)
+        tasks.queue.clear()
+        lifecycle.admit()
+        lifecycle.admit()
+        assert [(each.actor_name, each.queue_name, tuple(each.args)) for each in tasks.queue] == [
+            ("aiops.train", "gpu", (waits.pk,))
+        ]
+        assert [fresh(run).reserved for run in (waits, ended, there)] == [True, False, True]
+
+    def test_without_room_nothing_is_admitted(self, tasks):
+        new_run(uuid=str(uuid.uuid4()))
+        tasks.queue.clear()
+        Tenant.objects.filter(name="default").update(cpu_inuse=8, ram_inuse=16000)
+        lifecycle.admit()
+        assert tasks.queue == []
+
+    def test_a_training_of_a_tenant_begins_once_and_never_after_its_end(self, tasks):
+        red, blue = (
+            lifecycle.create_own(tenant=Tenant.objects.create(name=name, log_model=True), by="anna")
+            for name in ("red", "blue")
+        )
+        assert (red.by, red.queued, fresh(red).heartbeat is None) == ("anna", True, False)
+        lifecycle.leave_queue(red.pk, {"first": 1}, WORKLOADS)
+        lifecycle.leave_queue(red.pk, {"second": 2}, {})
+        assert (fresh(red).queued, fresh(red).payload, fresh(red).workloads) == (False, {"first": 1}, WORKLOADS)
+        lifecycle.fail(blue.pk, "x", by="test")
+        lifecycle.leave_queue(blue.pk, {"first": 1}, WORKLOADS)
+        assert fresh(blue).payload != {"first": 1}
+
     def test_one_gpu_is_reserved_until_the_run_is_gone(self, run):
         Tenant.objects.filter(name="default").update(gpu=1)
         ordered = lifecycle.order_run(run.pk, 1)

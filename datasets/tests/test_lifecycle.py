@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.models import User
-from datasets import lifecycle, reconcile
+from datasets import copies, lifecycle, reconcile
 from datasets.models import Dataset, Lock
 from kernel import storage
 from kernel.models import StateChange
@@ -300,3 +301,44 @@ class TestOwnDatasetOnly:
         lifecycle.recount(row.pk)
         lifecycle.recount(row.pk + 1)
         assert Dataset.objects.get().stored == stored
+
+    def test_a_name_in_the_trash_is_refused_as_such_and_only_the_own_counts(self, as_alice, alice, bob, create):
+        for owner in (alice, bob):
+            Dataset.objects.create(user=owner, tenant=owner.tenant, name="mine", size=0, state="ready")
+        Dataset.objects.filter(user=bob).update(trashed=timezone.now())
+        body = {"name": "mine", "size": 1}
+        assert as_alice.refused("post", URL, body) == "name: you already have a dataset named mine"
+        Dataset.objects.filter(user=alice).update(trashed=timezone.now())
+        assert as_alice.refused("post", URL, body) == "name: you already have a dataset named mine; it is in the trash"
+
+    def test_what_a_desktop_has_left_is_removed_once_all_bytes_are_there(self, create, beat):
+        create()
+        store("abc")
+        left = storage.dataset_dir("alice", "digits") / ".DS_Store"
+        left.write_bytes(b"\x00\x00\x00\x01Bud1" + b"\x00" * 80)
+        assert beat("ready", 100).status_code == 200
+        assert not left.exists()
+        row = Dataset.objects.get()
+        assert (row.state, row.stored) == ("ready", 3)
+        assert ".DS_Store" in row.reason
+
+    def test_a_copy_reports_on_what_is_being_copied_only(self, create, alice):
+        create()
+        row = Dataset.objects.create(
+            user=alice, tenant=alice.tenant, name="clean", size=5, stored=5, src="home/x", state="ready"
+        )
+        lifecycle.note_wait(row.pk, copies.TURN)
+        lifecycle.declare_again(row.pk, 7)
+        uploaded = Dataset.objects.get(name="digits")
+        lifecycle.declare_again(uploaded.pk, 7)
+        assert {each.name: (each.size, each.reason) for each in Dataset.objects.all()} == {
+            "clean": (5, ""),
+            "digits": (3, ""),
+        }
+
+    def test_the_end_of_a_dataset_that_becomes_a_version_says_so(self, alice):
+        row = Dataset.objects.create(user=alice, tenant=alice.tenant, name="new", size=0, state="ready")
+        with transaction.atomic():
+            lifecycle.give_away(Dataset.objects.select_for_update().get(pk=row.pk), copies.TURN, "alice")
+        change = StateChange.objects.get(object_id=row.pk, kind="dataset", transition="erase")
+        assert (str(change.reason), change.by) == (str(copies.TURN), "alice")
