@@ -106,6 +106,7 @@ def through(front: str, app: Application, user, values: list) -> list:
     return answer.json()["outputs"][0]["data"]
 
 
+@pytest.mark.long
 def test_with_a_named_environment_it_answers_through_the_gateway_and_names_the_package_that_is_gone(
     as_alice, alice, deploy, ready, until, needy, settings, front, wheels
 ):

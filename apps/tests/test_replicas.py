@@ -124,6 +124,7 @@ def held_resources() -> float:
     return float(Tenant.objects.get(name="default").cpu_inuse)
 
 
+@pytest.mark.long
 def test_a_request_goes_to_the_replica_with_least_in_work(serve, calls, until):
     app = serve(2, min=2, max=2, target=1)
     ask = calls(app)

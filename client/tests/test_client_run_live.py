@@ -108,6 +108,7 @@ def test_a_notebook_in_a_folder_is_sent_with_the_place_of_its_modules(client):
     assert "is not JSON" in client.refused("run", "lab/broken.ipynb", code=4)
 
 
+@pytest.mark.long
 def test_the_exit_code_is_that_of_the_job(client):
     write(client.here, {"fail.py": "import sys; print('so far'); sys.exit(7)"})
     done = client.run("run", "fail.py", code=7)

@@ -251,6 +251,7 @@ def test_requirements_of_mlflow_count_where_a_package_is_missing(
     assert "needs the Python package colours" in model.reason
 
 
+@pytest.mark.long
 def test_an_installation_that_was_killed_is_not_used_and_goes_on(uploaded, make_model, tasks, settled, installations):
     uploaded("net/predictor.py", NEEDY)
     uploaded("net/requirements.txt", "colours==1.0\n")

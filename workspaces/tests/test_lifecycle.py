@@ -128,6 +128,7 @@ def test_a_limit_of_hours_stops_one_that_is_busy(service, create, settle, until,
     assert "2 h" in str(translate(row.reason))
 
 
+@pytest.mark.long
 def test_a_tenants_policy_counts_for_those_that_run(service, create, settle, until, as_alice, as_staff, alice, visitor,
                                                     settings):  # fmt: skip
     settings.WORKSPACE_IDLE_MINUTES = 60

@@ -149,6 +149,7 @@ def test_a_workload_that_ends_has_no_silent_templates(shop, what):
     assert found() == []
 
 
+@pytest.mark.long
 def test_lines_that_come_late_or_again_change_nothing(shop):
     usual(range(30))
     go(10)
