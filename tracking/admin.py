@@ -3,3 +3,4 @@
 from __future__ import annotations
 
 from .runs import admin  # noqa: F401 (registers projects and saved views)
+from .traces import admin as trace_admin  # noqa: F401 (registers traces)

@@ -12,7 +12,7 @@ GROUPS = (
         _("Work"),
         (
             *("jobs.job", "jobs.project", "jobs.view", "jobs.snapshot", "jobs.metrics", "jobs.failurerule"),
-            *("datasets.dataset", "models_app.model", "apps.application"),
+            *("jobs.trace", "datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
     (
