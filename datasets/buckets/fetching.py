@@ -19,6 +19,7 @@ from .store import Entry, Store
 
 AT_ONCE = 8
 WAITING = 4 * AT_ONCE  # pieces that are asked for: a bucket may have a million objects
+LISTED_AT_ONCE = 1000  # as S3 answers
 SAID_EVERY_S = 1.0
 
 
@@ -49,12 +50,12 @@ def copy_to(
     left_out: Callable[[str], object],
 ) -> None:  # fmt: skip
     """Write the objects of a source, at most so many, to a folder. `reserve` is called with their bytes before,
-    `written` with those written so far, `left_out` with the path of each that cannot be a file. Raises Refused,
-    DiskFull, OSError, and what the functions raise.
+    `written` with those written so far, also while they are listed, `left_out` with the path of each that cannot be a
+    file. Raises Refused, DiskFull, OSError, and what the functions raise.
     """
     name, path = rows.parse(src)
     store = Store(rows.find(user, name))
-    entries = listed(store, path, most, left_out)
+    entries = listed(store, path, most, left_out, lambda: written(0))
     total = sum(entry.size for entry in entries)
     if not total:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
@@ -64,12 +65,18 @@ def copy_to(
     fetch(store, entries, folder, top, written)
 
 
-def listed(store: Store, path: str, most: int, left_out: Callable[[str], object]) -> list[Entry]:
-    """Return the objects below a path that can be files. Raises Refused where there are too many, or too deep ones."""
+def listed(
+    store: Store, path: str, most: int, left_out: Callable[[str], object], goes_on: Callable[[], object]
+) -> list[Entry]:
+    """Return the objects below a path that can be files. `goes_on` is called now and then, and what it raises ends it.
+    Raises Refused where there are too many, or too deep ones.
+    """
     entries: dict[str, Entry] = {}
-    for entry in store.list(path):
+    for number, entry in enumerate(store.list(path)):
         if len(entries) >= most:
             raise Refused("must have at most %(limit)s files", field="src", limit=most)
+        if number % LISTED_AT_ONCE == 0:
+            goes_on()
         entries[entry.path] = entry
     folders = {parent for each in entries for parent in _parents(each)}
     for each in list(entries):
@@ -115,14 +122,16 @@ class Work:
 
 def fetch(store: Store, entries: list[Entry], folder: Path, top: str, written: Callable[[int], object]) -> None:
     """Write objects to files, named by their paths below `top`. Their bytes are on the disk at the end."""
-    files = {entry.path: folder / (entry.path.removeprefix(f"{top}/") if top else entry.path) for entry in entries}
-    for file in files.values():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
     work, pool, running = Work(), ThreadPoolExecutor(AT_ONCE), set[Future[None]]()
     try:
         for entry, start, end in store.pieces(entries):
-            running.add(pool.submit(work.write, store.read(entry, start, end), files[entry.path], start))
+            file = folder / (entry.path.removeprefix(f"{top}/") if top else entry.path)
+            if start == 0:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch()
+            if start == end:
+                continue
+            running.add(pool.submit(work.write, store.read(entry, start, end), file, start))
             while len(running) >= WAITING:
                 _settle(running)
                 written(work.bytes)
