@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -21,6 +22,7 @@ AT_ONCE = 8
 WAITING = 4 * AT_ONCE  # pieces that are asked for: a bucket may have a million objects
 LISTED_AT_ONCE = 1000  # as S3 answers
 SAID_EVERY_S = 1.0
+ALLOWED_EVERY_S = 10.0  # a copy may take hours, and a bucket be taken from its user meanwhile
 
 
 def check(user, src: str) -> int:
@@ -54,15 +56,23 @@ def copy_to(
     file. Raises Refused, DiskFull, OSError, and what the functions raise.
     """
     name, path = rows.parse(src)
-    store = Store(rows.find(user, name))
-    entries = listed(store, path, most, left_out, lambda: written(0))
+    store, asked = Store(rows.find(user, name)), time.monotonic()
+
+    def goes_on(size: int) -> None:
+        nonlocal asked
+        if time.monotonic() - asked >= ALLOWED_EVERY_S:
+            rows.find(user, name)
+            asked = time.monotonic()
+        written(size)
+
+    entries = listed(store, path, most, left_out, lambda: goes_on(0))
     total = sum(entry.size for entry in entries)
     if not total:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     disk.require(total)
     reserve(total)
     top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
-    fetch(store, entries, folder, top, written)
+    fetch(store, entries, folder, top, goes_on)
 
 
 def listed(
@@ -80,17 +90,17 @@ def listed(
         entries[entry.path] = entry
     folders = {parent for each in entries for parent in _parents(each)}
     for each in list(entries):
+        if each in folders or not each:  # an object that marks a folder is none; one with bytes cannot be beside it
+            marker = entries.pop(each)
+            if marker.size:
+                left_out(each)
+            continue
         if each.count("/") - path.count("/") > storage.LEVELS:
             raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
         try:
             names.file_path(each)
         except Refused:
             left_out(entries.pop(each).path)
-            continue
-        if each in folders:  # an object that marks a folder is none; one with bytes cannot be beside it
-            marker = entries.pop(each)
-            if marker.size:
-                left_out(each)
     return [entries[each] for each in sorted(entries)]
 
 

@@ -11,7 +11,10 @@ import importlib
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
+
+from django.conf import settings
 
 from kernel import sanitize, storage
 from kernel.environment import without
@@ -24,6 +27,7 @@ from . import rows
 SILENCE = {"connect_timeout": timedelta(seconds=10), "read_timeout": timedelta(seconds=60)}
 PIECE = SILENCE | {"timeout": timedelta(minutes=5)}  # for one request
 WHOLE = SILENCE | {"timeout": timedelta(hours=12)}
+TRIED = SILENCE | {"timeout": timedelta(seconds=10)}  # a page waits for it
 PAUSES = {"init_backoff": timedelta(seconds=1), "base": 3}  # each up to three times the last: a server may restart
 RETRIES = {"max_retries": 8, "retry_timeout": timedelta(minutes=3), "backoff": PAUSES}
 LISTED = {"max_retries": 5, "retry_timeout": timedelta(minutes=1)}  # S3 answers 503 where it is asked too often
@@ -33,9 +37,10 @@ CHUNK_BYTES = 1 << 20
 NOT_PARTIAL = "non-partial response"
 # By object_store, which lists no folder with such a key.
 NO_PATH = re.compile(r'Path "(.+?)"(?:: | contained empty path segment)', re.DOTALL)
+CAUSE = re.compile(r"InvalidCertificate\(\s*(\w+)|kind: (ConnectionRefused|ConnectionReset|TimedOut)")
 ERROR = re.compile(r"<Error>.*?<Code>(.+?)</Code>(?:.*?<Message>(.+?)</Message>)?.*", re.DOTALL)  # an answer of S3
-# What the environment may say for the copies of backups, and each bucket would take: another server, no signature, an
-# encryption key that is sent along. Neither is said of a bucket.
+# The library takes these from AWS_ variables, which the platform may have for its backups: no signature, or an
+# encryption key, which would be sent to the servers of all buckets.
 ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False,
          "server_side_encryption": "AES256"}  # fmt: skip
 AWS = "https://s3.{region}.amazonaws.com"
@@ -76,7 +81,7 @@ class Store:
             endpoint=endpoint,
             aws_endpoint_url_s3=endpoint,  # else that of the environment comes first
             virtual_hosted_style_request=row.virtual_hosted,
-            client_options={**options, "allow_http": endpoint.startswith("http://")},
+            client_options={**options, **_trust(), "allow_http": endpoint.startswith("http://")},
             retry_config=retries,
             **self._signing(),
         )
@@ -95,7 +100,7 @@ class Store:
     def test(self) -> None:
         """Ask for the first objects."""
         with self._told():
-            next(iter(self.api.list(self._client(PIECE, SOON))), None)
+            next(iter(self.api.list(self._client(TRIED, SOON))), None)
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the objects below the path, or the one at it; without a path all, by name within each answer."""
@@ -170,11 +175,18 @@ class Store:
             ) from problem
 
 
+def _trust() -> dict:
+    """Return what a client trusts beside the public authorities: that of MLP_TLS_CA. Raises OSError."""
+    return {"root_certificate": Path(settings.TLS.ca).read_text()} if settings.TLS.ca else {}
+
+
 def _words(problem: Exception) -> str:
     """Return the reason without the details of the library, which fill pages, and of an answer in S3's XML only what it
     says: others of its fields name the access key.
     """
-    said = ERROR.sub(_said, str(problem).partition("\n\nDebug source")[0])
+    said, _separator, details = str(problem).partition("\n\nDebug source")
+    cause = CAUSE.search(details)
+    said = ERROR.sub(_said, said) + (f" ({cause[1] or cause[2]})" if cause else "")
     return storage.shown(sanitize.text(" ".join(said.split())))[:WORDS]
 
 

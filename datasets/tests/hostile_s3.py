@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,7 +11,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 CONTENT = b"0123456789"
 OBJECT = {"ETag": '"tag"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
-LIST = """<ListBucketResult><Name>kept</Name><Prefix>{0}</Prefix><IsTruncated>false</IsTruncated><Contents>
+LIST = """<ListBucketResult><Name>kept</Name><Prefix>{0}</Prefix><IsTruncated>false</IsTruncated>
+<Contents><Key>{0}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><Size>0</Size></Contents><Contents>
 <Key>{0}a</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>"tag"</ETag><Size>10</Size></Contents>
 </ListBucketResult>"""
 REFUSAL = (
@@ -86,9 +88,11 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Server]:
+def running(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
     """Yield the server while it runs."""
     with Server() as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:

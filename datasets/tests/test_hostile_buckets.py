@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from datasets.models import Bucket
 from datasets.tests import hostile_s3
 from datasets.tests.test_buckets import copied, files_of
 from kernel import storage
+from supervision.tests.certificates import Authority
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT = {"connect_timeout": timedelta(seconds=1), "read_timeout": timedelta(seconds=0.2)}
@@ -97,3 +99,42 @@ def test_a_copy_is_cancelled_while_the_bucket_is_listed(as_alice, alice, bucket,
     row = copied(as_alice, tasks, "s3/photos/whole")
     assert (row["state"], row["reason"]) == ("error", "cancelled")
     assert list(storage.dataset_dir("alice", "cats").parent.iterdir()) == []
+
+
+def test_a_copy_ends_when_the_bucket_is_taken_from_its_user(as_alice, bucket, tasks, monkeypatch):
+    monkeypatch.setattr(fetching, "ALLOWED_EVERY_S", 0.0)
+    pieces = store.Store.pieces
+
+    def then_take(self, entries):
+        yield from pieces(self, entries)
+        rows.change(bucket, by="root", everybody=False)
+
+    monkeypatch.setattr(store.Store, "pieces", then_take)
+    row = copied(as_alice, tasks, "s3/photos/whole")
+    assert row["state"] == "error"
+    assert "there is no bucket named photos that you may read" in row["reason"]
+    assert list(storage.dataset_dir("alice", "cats").parent.iterdir()) == []
+
+
+def test_a_server_with_a_certificate_of_an_authority_of_its_own(as_alice, bucket, tasks, tmp_path, settings):
+    """Which is trusted where MLP_TLS_CA names it, and else named as what is wrong."""
+    authority, chain = Authority(tmp_path), tmp_path / "chain.pem"
+    certificate, key, _serial = authority.issue()
+    chain.write_bytes(certificate + key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    with hostile_s3.running(context) as server:
+        endpoint = server.address.replace("http:", "https:")
+        rows.change(bucket, by="root", endpoint=endpoint, everybody=True)
+        refused = copied(as_alice, tasks, "s3/photos/whole")
+        assert (refused["state"], refused["reason"][-16:]) == ("error", " (UnknownIssuer)")
+        settings.TLS = settings.TLS._replace(ca=authority.path)
+        assert copied(as_alice, tasks, "s3/photos/whole", "dogs")["state"] == "ready"
+
+
+def test_the_mark_of_a_folder_is_no_file(as_alice, bucket, tasks):
+    """Consoles write an empty object at `whole/` for a folder, also for the one below which everything is read."""
+    assert copied(as_alice, tasks, "s3/photos/whole")["reason"] == ""
+    rows.change(bucket, by="root", prefix="whole", everybody=True)
+    row = copied(as_alice, tasks, "s3/photos", "dogs")
+    assert (row["state"], row["reason"], files_of("dogs")) == ("ready", "", {"a": hostile_s3.CONTENT})
