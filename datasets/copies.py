@@ -132,8 +132,9 @@ def copy(pk: int, follow: bool = True) -> None:
             else:
                 lifecycle.note_wait(pk, TURN)
     if ended:
-        waiting = Dataset.objects.filter(state=State.CREATING).exclude(src="").order_by("pk")
-        for other in waiting.values_list("pk", flat=True)[:AT_ONCE]:
+        waiting = Dataset.objects.filter(state=State.CREATING).exclude(src="")
+        firsts = waiting.order_by("user", "pk").distinct("user").values_list("pk", flat=True)  # of each user
+        for other in sorted(firsts)[:AT_ONCE]:
             after_commit.enqueue("datasets.copy", other, False, queue="files")
 
 

@@ -44,8 +44,8 @@ def read() -> Tls:
     key = _file("MLP_TLS_KEY", "its private key in PEM format, without a passphrase")
     ca = _file(
         "MLP_TLS_CA",
-        "certificates in PEM format of an authority of your own, which jobs, and installations of packages, trust in "
-        "addition to the public ones",
+        "certificates in PEM format of an authority of your own, which jobs, installations of packages, and copies "
+        "from buckets, trust in addition to the public ones",
     )
     oldest = TLS.choice("MLP_TLS_MIN_VERSION", "1.2", ["1.2", "1.3"], help="the oldest version of TLS that is accepted")
     ports = [

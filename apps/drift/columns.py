@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -144,11 +145,23 @@ def _profile(name: str, column: Column, chosen: str, side: str) -> dict:
         odd = len(column.values) - len(numbers)  # texts among numbers
         return found | {"missing": column.missing + odd, "numbers": numbers}
     if kind == CATEGORY:
-        counts = counts_of(column)
-        kept = dict(counts.most_common(MAX_CATEGORIES))
-        rest = counts.total() - sum(kept.values())
-        return found | {"counts": kept | ({OTHER: rest} if rest else {})}
+        return found | {"counts": _kept(column)}
     if kind == TEXT:
         words = dict.fromkeys(word for word, _count in words_of(column).most_common(MAX_VOCABULARY))
         return found | {"numbers": sorted(float(len(str(value))) for value in column.values), "words": list(words)}
     return found
+
+
+def _kept(column: Column) -> dict[str, int]:
+    """Return how often each category comes; of too many the most frequent ones, and all others together.
+
+    Which these are is said by one half of the values, how often they come by the other: some are frequent by chance,
+    and would seem to be rarer in every window.
+    """
+    counts = counts_of(column)
+    if len(counts) <= MAX_CATEGORIES:
+        return dict(counts)
+    values = random.Random(0).sample(column.values, len(column.values))
+    first, second = (counts_of(column._replace(values=values[at::2])) for at in (0, 1))
+    kept = {name: second[name] for name, _count in first.most_common(MAX_CATEGORIES)}
+    return kept | {OTHER: second.total() - sum(kept.values())}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from .columns import CATEGORY, OTHER, SKIPPED, TEXT, Column, counts_of, numbers_of, words_of
@@ -33,11 +33,12 @@ class Rule(NamedTuple):
 
 
 def compare(
-    profile: Sequence[Mapping], columns: Mapping[str, Column], rule: Rule, optional: bool = False
-) -> list[dict]:
+    profile: Sequence[Mapping], columns: Mapping[str, Column], rule: Rule, optional: bool = False,
+    expected: Collection[str] = (),
+) -> list[dict]:  # fmt: skip
     """Return one object for each feature of the reference, as JSON has it, the most drifted first.
 
-    `optional`: a feature that no row has is not compared, instead of being missing.
+    `optional`: a feature that no row has is not compared, instead of being missing, unless it is `expected`.
     """
     found = []
     for reference in profile:
@@ -46,7 +47,7 @@ def compare(
         shown = {"name": name, "side": reference["side"], "kind": reference["kind"], "why": reference["why"]}
         if reference["kind"] == SKIPPED or not rows:
             found.append(shown | {"kind": SKIPPED})
-        elif optional and not column.values:
+        elif optional and name not in expected and not column.values:
             found.append(shown | {"kind": SKIPPED, "why": ABSENT})
         else:
             found.append(shown | _compared(reference, column, rule))

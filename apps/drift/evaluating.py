@@ -7,9 +7,11 @@ under the row's lock: a task that is killed is repeated, and two at once have th
 from __future__ import annotations
 
 import time
+from collections import Counter
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Max
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -118,7 +120,7 @@ def _profile(row: DriftCheck) -> list[dict]:
 def _next_window(row: DriftCheck) -> bool:
     """Compare the next window that has ended and has records; return whether there was one."""
     last_end = _end_of(row, timezone.now() - plan.LATER) - row.length
-    first = row.compared_to or last_end - plan.BACK
+    first = _set_back(row, last_end) or last_end - plan.BACK
     found = Record.objects.filter(app=row.app_id, at__gte=first, at__lt=last_end).order_by("at", "pk")
     at = found.values_list("at", flat=True).first()
     if at is None:
@@ -127,8 +129,22 @@ def _next_window(row: DriftCheck) -> bool:
         return False
     end = _end_of(row, at)
     begin = end - row.length
-    sample = reading.of_records(row.app, begin, end, reading.fixed_of(row.app))
+    sample = reading.of_records(row.app, begin, end, reading.fixed_of(row.app), row.profile)
     return _settle(row, _compared(row, begin, end, sample))
+
+
+def _set_back(row: DriftCheck, last_end: datetime) -> datetime | None:
+    """Return how far the check has come; what a clock that was ahead has compared of the future is compared again."""
+    if row.compared_to is not None and row.compared_to > last_end + row.length:
+        windows = DriftWindow.objects.filter(app=row.app_id)
+        with transaction.atomic():
+            current = lock_row(DriftCheck, pk=row.pk)
+            if current is not None and current.changes == row.changes and current.compared_to == row.compared_to:
+                windows.filter(end__gt=last_end).delete()
+                current.compared_to = windows.aggregate(end=Max("end"))["end"]
+                current.save(update_fields=["compared_to"])
+                row.compared_to = current.compared_to
+    return row.compared_to
 
 
 def _compared(row: DriftCheck, begin: datetime, end: datetime, sample: Sample) -> DriftWindow:
@@ -140,10 +156,11 @@ def _compared(row: DriftCheck, begin: datetime, end: datetime, sample: Sample) -
     if reading.of_unread(sample) is not None:
         window.verdict = Verdict.UNREAD
         return window
-    rule, found = Rule(row.alpha, row.distance), []
+    rule, found, before = Rule(row.alpha, row.distance), [], _compared_before(row, begin)
     for side, rows in (("input", sample.inputs), ("output", sample.outputs)):
         profile = _matched([each for each in row.profile if each["side"] == side], rows)
-        found += compare(profile, columns_of(rows, [each["name"] for each in profile]), rule, bool(row.dataset))
+        columns = columns_of(rows, [each["name"] for each in profile])
+        found += compare(profile, columns, rule, bool(row.dataset), before[side])
     window.features = sorted(found, key=lambda each: (not each["drifted"], each.get("q", 2.0)))
     window.compared = sum("p" in each for each in found)
     window.drifted = sum(each["drifted"] for each in found)
@@ -152,12 +169,20 @@ def _compared(row: DriftCheck, begin: datetime, end: datetime, sample: Sample) -
     return window
 
 
+def _compared_before(row: DriftCheck, begin: datetime) -> dict[str, set[str]]:
+    """Return the features of each side that the last window before had: these are missed when no request has them."""
+    earlier = DriftWindow.objects.filter(app=row.app_id, begin__lt=begin, compared__gt=0).order_by("-begin")
+    features = earlier.values_list("features", flat=True).first() or []
+    return {side: {each["name"] for each in features if each["side"] == side and "p" in each}
+            for side in ("input", "output")}  # fmt: skip
+
+
 def _matched(profile: list[dict], rows: list[Row]) -> list[dict]:
     """Return the features of the reference with the names that they have in the rows. The answer's column of a dataset
     has none of its own, and where a request has a tensor in place of a table, its values are in the order of the
     columns.
     """
-    here = list(rows[0]) if rows else []
+    here = list(Counter(map(tuple, rows)).most_common(1)[0][0]) if rows else []
     own = {each["name"] for each in profile}
     if (own == {""} and here) or (len(here) == len(profile) and not own & set(here)):
         return [{**each, "name": name} for each, name in zip(profile, here, strict=False)]

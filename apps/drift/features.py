@@ -2,7 +2,8 @@
 
 Known are the forms that applications take and give: named values and lists, lists of rows, the Open Inference Protocol
 (`inputs`, `outputs`), MLflow (`dataframe_split`, `dataframe_records`, `instances`, `predictions`), chats, CSV. Whatever
-a body has, a row has at most MAX_FEATURES values, and a body MAX_ROWS rows.
+a body has, a row has at most MAX_FEATURES values, and a body MAX_ROWS rows; those that are compared are fewer
+(reading.Chosen).
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import io
 import math
 from collections.abc import Iterator
 
-MAX_FEATURES, MAX_ROWS, MAX_DEPTH = 100, 200, 6
+from kernel import sanitize
+
+MAX_FEATURES, MAX_ROWS, MAX_DEPTH = 1000, 200, 6
 MAX_NAME, MAX_TEXT, MAX_TEXTS = 100, 2000, 20_000  # characters; of all texts of a row
 MAX_CLASSES = 1000  # probabilities of one answer
 OFF_BY = 1e-3  # of the sum of probabilities
@@ -43,7 +46,12 @@ def rows_of(body, fixed: frozenset[str] = frozenset()) -> list[Row]:
 
 def rows_of_csv(text: str, names: list[str] | None = None) -> Iterator[Row]:
     """Yield the rows of a table of text, whose first line has the names unless they are given. Raises csv.Error."""
-    return rows_of_table(csv.reader(io.StringIO(text)), names)
+    return rows_of_table(csv.reader(io.StringIO(text), delimiter=delimiter_of(text.lstrip().partition("\n")[0])), names)
+
+
+def delimiter_of(line: str) -> str:
+    """Return what is between the cells of a table's first line: programs of many countries write semicolons."""
+    return max(",;\t", key=line.count)
 
 
 def rows_of_table(lines: Iterator[list[str]], names: list[str] | None = None) -> Iterator[Row]:
@@ -98,11 +106,11 @@ def _row(values: dict) -> Row:
     for name, value in values.items():
         if len(row) >= MAX_FEATURES:
             break
-        _add(row, str(name)[:MAX_NAME], value, 0)
+        _add(row, sanitize.text(str(name)[:MAX_NAME]), value, 0)
     left = MAX_TEXTS
     for name, each in row.items():
         if isinstance(each, str):
-            row[name] = each[:left]
+            row[name] = sanitize.text(each[:left])
             left -= len(row[name])
     return row
 
@@ -112,7 +120,7 @@ def _add(row: Row, name: str, value, depth: int) -> None:
         return
     if isinstance(value, dict):
         for key, each in value.items():
-            _add(row, f"{name}.{key}", each, depth + 1)
+            _add(row, f"{name}.{sanitize.text(key)}", each, depth + 1)
     elif isinstance(value, list):
         if value and isinstance(value[-1], dict):  # the messages of a chat, the choices of an answer
             _add(row, name, value[-1], depth + 1)

@@ -23,7 +23,7 @@ from .serializers import DriftIn
 WINDOWS_SHOWN, DATASETS_SHOWN = 60, 200
 SHOWN_AT = "%Y-%m-%dT%H:%M"
 KINDS = {
-    columns.NUMERIC: gettext_lazy("number"), columns.CATEGORY: gettext_lazy("category"),
+    columns.NUMERIC: gettext_lazy("numeric"), columns.CATEGORY: gettext_lazy("category"),
     columns.TEXT: gettext_lazy("text"), columns.SKIPPED: gettext_lazy("not compared"),
 }  # fmt: skip
 WHY = {

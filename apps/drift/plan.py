@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.db.models import Q
 from django.utils import timezone
 
 from datasets import sources
@@ -23,6 +24,7 @@ REFERENCE = ("dataset", "target", "since", "until", "kinds")  # what is changed 
 MAX_LEAST, MAX_KINDS = 100_000, 200
 LATER = timedelta(minutes=2)  # after a window's end: until then its last records are stored
 BACK = timedelta(days=7)  # windows of the past that are compared when it is turned on
+FURTHEST = timedelta(hours=25)  # to which one is put off
 LEASE = timedelta(minutes=10)  # of a task: another one is sent if it has not ended
 
 
@@ -77,8 +79,9 @@ def look_all(now: datetime) -> None:
 
 
 def due(now: datetime):
-    """Return the checks for which a task is to be sent."""
-    return DriftCheck.objects.filter(on=True, next_look__lte=now, app__trashed=None)
+    """Return the checks for which a task is to be sent, also those that a clock put off which was ahead."""
+    late = Q(next_look__lte=now) | Q(next_look__gt=now + FURTHEST)
+    return DriftCheck.objects.filter(late, on=True, app__trashed=None)
 
 
 def _take(row: DriftCheck, given: dict) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import random
 import time
 from collections.abc import Iterable, Iterator
@@ -26,12 +27,13 @@ from . import features
 from .features import Row
 
 SAMPLE = 2000  # rows of a reference, and of a window
+COMPARED = 100  # features of the inputs, and of the outputs
 MOST_ROWS, MOST_BYTES, MOST_S = 2_000_000, 1 << 30, 60.0  # that are read of a dataset
 MOST_KEYS = 500_000  # records among which those of a sample are drawn
 RECORDS_S = 30.0  # for which records of a window are read
 PAGE = 50  # records that are read at once, each with up to 128 KiB
 MAX_LINE = 1 << 20
-TABLES, LINES = {".csv": ",", ".tsv": "\t"}, (".ndjson", ".jsonl")
+TABLES, LINES = {".csv": "", ".tsv": "\t"}, (".ndjson", ".jsonl")
 RECORD = {"id", "input", "output", "status", "path"}  # what a line of exported records has
 
 
@@ -63,6 +65,25 @@ class Reservoir:
         return [row for _at, row in sorted(self.kept, key=lambda each: each[0])]
 
 
+class Chosen:
+    """Takes from rows the features that are compared: those of these names, or, for a reference, the first that come.
+
+    The keys of JSON objects have no order: of two requests with many features the first ones may be others.
+    """
+
+    def __init__(self, names: Iterable[str] | None = None):
+        self.is_new, self.names = names is None, set(names or ())
+
+    def __call__(self, row: Row) -> Row:
+        if self.is_new and len(self.names) < COMPARED:
+            self.names.update(itertools.islice((name for name in row if name not in self.names),
+                                               COMPARED - len(self.names)))  # fmt: skip
+        found = {name: value for name, value in row.items() if name in self.names}
+        if found or self.is_new:
+            return found
+        return dict(itertools.islice(row.items(), COMPARED))  # these may be matched by their order
+
+
 # --- datasets -----------------------------------------------------------------------------------------------------
 def of_dataset(folder: Path, target: str, fixed: frozenset[str]) -> Sample:
     """Return a sample of the rows of a dataset's files: CSV, TSV and NDJSON. `target` is the column that has what the
@@ -70,16 +91,16 @@ def of_dataset(folder: Path, target: str, fixed: frozenset[str]) -> Sample:
 
     Raises Refused where there are no such rows.
     """
-    inputs, outputs = Reservoir(SAMPLE), Reservoir(SAMPLE)
+    inputs, outputs, chosen, answers = Reservoir(SAMPLE), Reservoir(SAMPLE), Chosen(), Chosen()
     end, count, seen = time.monotonic() + MOST_S, 0, set()  # type: float, int, set[str]
     for given, answered in _pairs(folder, fixed, seen):
         count += 1
         for row in given:
             if target and target in row:
                 outputs.add({"": row.pop(target)})
-            inputs.add(row)
+            inputs.add(chosen(row))
         for row in answered:
-            outputs.add(row)
+            outputs.add(answers(row))
         if count >= MOST_ROWS or time.monotonic() > end:
             break
     if not inputs.seen:
@@ -110,23 +131,33 @@ def _pairs(folder: Path, fixed: frozenset[str], seen: set[str]) -> Iterator[tupl
             lines = _bounded(file, left)
             try:
                 if ending in TABLES:
-                    text = (line.decode("utf-8-sig" if at == 0 else "utf-8") for at, line in enumerate(lines))
-                    for row in features.rows_of_table(csv.reader(text, delimiter=TABLES[ending])):
-                        yield [row], []
+                    yield from (([row], []) for row in _of_table(lines, TABLES[ending]))
                 else:
                     yield from _of_lines(lines, fixed)
             except (csv.Error, UnicodeDecodeError):
-                continue  # what was read until then counts
+                raise Refused("the file %(file)s is not UTF-8, or has a cell or a line that is too long",
+                              field="dataset", file=storage.shown(relative))  # fmt: skip
             left -= file.tell()
         if left <= 0:
             return
 
 
 def _bounded(file: io.BufferedIOBase, most: int) -> Iterator[bytes]:
-    """Yield the lines of a file up to so many bytes; none behind one that is too long."""
-    while most > 0 and (line := file.readline(MAX_LINE + 1)) and len(line) <= MAX_LINE:
+    """Yield the lines of a file up to so many bytes. Raises csv.Error for one that is too long."""
+    while most > 0 and (line := file.readline(MAX_LINE + 1)):
+        if len(line) > MAX_LINE:
+            raise csv.Error
         most -= len(line)
         yield line
+
+
+def _of_table(lines: Iterator[bytes], delimiter: str) -> Iterator[Row]:
+    """Yield the rows of a table, whose first line says what is between its cells where that is not known. Raises
+    csv.Error, UnicodeDecodeError.
+    """
+    first = next((text for line in lines if (text := line.decode("utf-8-sig")).strip()), "")
+    text = itertools.chain([first], (line.decode() for line in lines))
+    yield from features.rows_of_table(csv.reader(text, delimiter=delimiter or features.delimiter_of(first)))
 
 
 def _of_lines(lines: Iterable[bytes], fixed: frozenset[str]) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -155,23 +186,29 @@ def within(app_id: int, begin: datetime, end: datetime) -> QuerySet[Record]:
     return Record.objects.filter(app=app_id, at__gte=begin, at__lt=end, status__lt=400)
 
 
-def of_records(app: Application, begin: datetime, end: datetime, fixed: frozenset[str]) -> Sample:
-    """Return a sample of the records of a time range, `end` not included."""
+def of_records(
+    app: Application, begin: datetime, end: datetime, fixed: frozenset[str], profile: list[dict] | None = None
+) -> Sample:
+    """Return a sample of the records of a time range, `end` not included, with the features of a profile."""
     keys = list(within(app.pk, begin, end).order_by("-at", "-pk").values_list("pk", flat=True)[:MOST_KEYS])
     count, draw = len(keys), random.Random(f"{app.pk} {begin}")
     if count > SAMPLE:
         keys = draw.sample(keys, SAMPLE)
     keys.sort()
     inputs, outputs = Reservoir(SAMPLE), Reservoir(SAMPLE)
+    chosen, answers = (
+        Chosen(None if profile is None else [each["name"] for each in profile if each["side"] == side])
+        for side in ("input", "output")
+    )
     limit, unread = time.monotonic() + RECORDS_S, 0
     for at in range(0, len(keys), PAGE):
         for record in Record.objects.filter(pk__in=keys[at : at + PAGE]).order_by("pk"):
             given, answered = _of_side(record, "input", fixed), _of_side(record, "output", frozenset())
             unread += not given and not answered
             for row in given:
-                inputs.add(row)
+                inputs.add(chosen(row))
             for row in answered:
-                outputs.add(row)
+                outputs.add(answers(row))
         if time.monotonic() > limit:
             break
     return Sample(inputs.rows, outputs.rows, count, unread)

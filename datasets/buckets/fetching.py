@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -19,7 +20,9 @@ from .store import Entry, Store
 
 AT_ONCE = 8
 WAITING = 4 * AT_ONCE  # pieces that are asked for: a bucket may have a million objects
+LISTED_AT_ONCE = 1000  # as S3 answers
 SAID_EVERY_S = 1.0
+ALLOWED_EVERY_S = 10.0  # a copy may take hours, and a bucket be taken from its user meanwhile
 
 
 def check(user, src: str) -> int:
@@ -49,41 +52,55 @@ def copy_to(
     left_out: Callable[[str], object],
 ) -> None:  # fmt: skip
     """Write the objects of a source, at most so many, to a folder. `reserve` is called with their bytes before,
-    `written` with those written so far, `left_out` with the path of each that cannot be a file. Raises Refused,
-    DiskFull, OSError, and what the functions raise.
+    `written` with those written so far, also while they are listed, `left_out` with the path of each that cannot be a
+    file. Raises Refused, DiskFull, OSError, and what the functions raise.
     """
     name, path = rows.parse(src)
-    store = Store(rows.find(user, name))
-    entries = listed(store, path, most, left_out)
+    store, asked = Store(rows.find(user, name)), time.monotonic()
+
+    def goes_on(size: int) -> None:
+        nonlocal asked
+        if time.monotonic() - asked >= ALLOWED_EVERY_S:
+            rows.find(user, name)
+            asked = time.monotonic()
+        written(size)
+
+    entries = listed(store, path, most, left_out, lambda: goes_on(0))
     total = sum(entry.size for entry in entries)
     if not total:
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     disk.require(total)
     reserve(total)
     top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
-    fetch(store, entries, folder, top, written)
+    fetch(store, entries, folder, top, goes_on)
 
 
-def listed(store: Store, path: str, most: int, left_out: Callable[[str], object]) -> list[Entry]:
-    """Return the objects below a path that can be files. Raises Refused where there are too many, or too deep ones."""
+def listed(
+    store: Store, path: str, most: int, left_out: Callable[[str], object], goes_on: Callable[[], object]
+) -> list[Entry]:
+    """Return the objects below a path that can be files. `goes_on` is called now and then, and what it raises ends it.
+    Raises Refused where there are too many, or too deep ones.
+    """
     entries: dict[str, Entry] = {}
-    for entry in store.list(path):
+    for number, entry in enumerate(store.list(path)):
         if len(entries) >= most:
             raise Refused("must have at most %(limit)s files", field="src", limit=most)
+        if number % LISTED_AT_ONCE == 0:
+            goes_on()
         entries[entry.path] = entry
     folders = {parent for each in entries for parent in _parents(each)}
     for each in list(entries):
+        if each in folders or not each:  # an object that marks a folder is none; one with bytes cannot be beside it
+            marker = entries.pop(each)
+            if marker.size:
+                left_out(each)
+            continue
         if each.count("/") - path.count("/") > storage.LEVELS:
             raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
         try:
             names.file_path(each)
         except Refused:
             left_out(entries.pop(each).path)
-            continue
-        if each in folders:  # an object that marks a folder is none; one with bytes cannot be beside it
-            marker = entries.pop(each)
-            if marker.size:
-                left_out(each)
     return [entries[each] for each in sorted(entries)]
 
 
@@ -115,14 +132,16 @@ class Work:
 
 def fetch(store: Store, entries: list[Entry], folder: Path, top: str, written: Callable[[int], object]) -> None:
     """Write objects to files, named by their paths below `top`. Their bytes are on the disk at the end."""
-    files = {entry.path: folder / (entry.path.removeprefix(f"{top}/") if top else entry.path) for entry in entries}
-    for file in files.values():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
     work, pool, running = Work(), ThreadPoolExecutor(AT_ONCE), set[Future[None]]()
     try:
         for entry, start, end in store.pieces(entries):
-            running.add(pool.submit(work.write, store.read(entry, start, end), files[entry.path], start))
+            file = folder / (entry.path.removeprefix(f"{top}/") if top else entry.path)
+            if start == 0:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.touch()
+            if start == end:
+                continue
+            running.add(pool.submit(work.write, store.read(entry, start, end), file, start))
             while len(running) >= WAITING:
                 _settle(running)
                 written(work.bytes)

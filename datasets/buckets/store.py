@@ -6,12 +6,17 @@ obstore signs, repeats and times out the requests. It is imported with the first
 from __future__ import annotations
 
 import contextlib
+import html
 import importlib
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import NamedTuple
 
+from django.conf import settings
+
+from kernel import sanitize, storage
 from kernel.environment import without
 from kernel.errors import Refused
 from kernel.messages import Message
@@ -19,15 +24,25 @@ from kernel.messages import Message
 from ..models import Bucket
 from . import rows
 
-CONNECT = {"connect_timeout": timedelta(seconds=10)}
-PIECE = CONNECT | {"timeout": timedelta(minutes=5)}  # for one request
-WHOLE = CONNECT | {"timeout": timedelta(hours=12)}
-RETRIES = {"max_retries": 8, "retry_timeout": timedelta(minutes=3)}
+SILENCE = {"connect_timeout": timedelta(seconds=10), "read_timeout": timedelta(seconds=60)}
+PIECE = SILENCE | {"timeout": timedelta(minutes=5)}  # for one request
+WHOLE = SILENCE | {"timeout": timedelta(hours=12)}
+TRIED = SILENCE | {"timeout": timedelta(seconds=10)}  # a page waits for it
+PAUSES = {"init_backoff": timedelta(seconds=1), "base": 3}  # each up to three times the last: a server may restart
+RETRIES = {"max_retries": 8, "retry_timeout": timedelta(minutes=3), "backoff": PAUSES}
+LISTED = {"max_retries": 5, "retry_timeout": timedelta(minutes=1)}  # S3 answers 503 where it is asked too often
 SOON = {"max_retries": 2, "retry_timeout": timedelta(seconds=20)}  # so that a wrong address is told soon
 PIECE_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 20
 NOT_PARTIAL = "non-partial response"
-NO_PATH = re.compile('Error parsing Path "(.+?)": ')  # by object_store, which lists no folder with such a key
+# By object_store, which lists no folder with such a key.
+NO_PATH = re.compile(r'Path "(.+?)"(?:: | contained empty path segment)', re.DOTALL)
+CAUSE = re.compile(r"InvalidCertificate\(\s*(\w+)|kind: (ConnectionRefused|ConnectionReset|TimedOut)")
+ERROR = re.compile(r"<Error>.*?<Code>(.+?)</Code>(?:.*?<Message>(.+?)</Message>)?.*", re.DOTALL)  # an answer of S3
+# The library takes these from AWS_ variables, which the platform may have for its backups: no signature, or an
+# encryption key, which would be sent to the servers of all buckets.
+ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False,
+         "server_side_encryption": "AES256"}  # fmt: skip
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
 CHANGED = Message("the object %(path)s changed while it was being copied")
@@ -51,7 +66,7 @@ class Store:
         self.api = importlib.import_module("obstore")
         self.problem = importlib.import_module("obstore.exceptions").BaseError
         with self._told():
-            self.listing, self.reading = self._client(PIECE, SOON), self._client(PIECE, RETRIES)
+            self.listing, self.reading = self._client(PIECE, LISTED), self._client(PIECE, RETRIES)
 
     def _client(self, options: dict, retries: dict):
         row = self.row
@@ -64,8 +79,9 @@ class Store:
             prefix=row.prefix or None,
             region=row.region,
             endpoint=endpoint,
+            aws_endpoint_url_s3=endpoint,  # else that of the environment comes first
             virtual_hosted_style_request=row.virtual_hosted,
-            client_options={**options, "allow_http": endpoint.startswith("http://")},
+            client_options={**options, **_trust(), "allow_http": endpoint.startswith("http://")},
             retry_config=retries,
             **self._signing(),
         )
@@ -75,16 +91,16 @@ class Store:
         of another bucket may be.
         """
         if self.row.signing == Bucket.Signing.NONE:
-            return {"skip_signature": True}
+            return {**ALONE, "skip_signature": True}
         if self.row.signing == Bucket.Signing.PLATFORM:
             return {}
         keys = {"access_key_id": self.row.access_key, "secret_access_key": rows.secret_of(self.row)}
-        return {"credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
+        return {**ALONE, "credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
 
     def test(self) -> None:
         """Ask for the first objects."""
         with self._told():
-            next(iter(self.api.list(self.listing)), None)
+            next(iter(self.api.list(self._client(TRIED, SOON))), None)
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the objects below the path, or the one at it; without a path all, by name within each answer."""
@@ -100,7 +116,7 @@ class Store:
 
     def pieces(self, entries: Iterable[Entry]) -> Iterator[tuple[Entry, int, int]]:
         """Yield (object, start, end) of what is asked for by one request: PIECE_BYTES of an object, all of it where the
-        server sends no parts. Empty objects have none.
+        server sends no parts. Of an empty object nothing is asked for: it has one piece without bytes.
         """
         in_parts = None
         for entry in entries:
@@ -108,7 +124,7 @@ class Store:
             if entry.size > PIECE_BYTES:
                 in_parts = self._sends_parts(entry) if in_parts is None else in_parts
                 most = PIECE_BYTES if in_parts else entry.size
-            for start in range(0, entry.size, most):
+            for start in range(0, entry.size or 1, most):
                 yield entry, start, min(start + most, entry.size)
 
     def _sends_parts(self, entry: Entry) -> bool:
@@ -131,6 +147,8 @@ class Store:
             now = self._entry(answer.meta)
             for chunk in answer.stream(min_chunk_size=CHUNK_BYTES) if now == entry else ():
                 left -= len(chunk)
+                if left < 0:  # more than was announced, and maybe without an end
+                    break
                 yield bytes(chunk)
         if left:
             raise Refused(CHANGED, field="src", path=entry.path)
@@ -150,13 +168,27 @@ class Store:
             if odd := NO_PATH.search(str(problem)):
                 raise Refused(
                     "the bucket %(name)s has the key %(key)s, which cannot be a path; name a folder without it",
-                    field="src", name=self.row.name, key=odd[1],
+                    field="src", name=self.row.name, key=storage.shown(odd[1]),
                 ) from problem  # fmt: skip
             raise Refused(
                 "the bucket %(name)s: %(problem)s", field="src", name=self.row.name, problem=_words(problem)
             ) from problem
 
 
+def _trust() -> dict:
+    """Return what a client trusts beside the public authorities: that of MLP_TLS_CA. Raises OSError."""
+    return {"root_certificate": Path(settings.TLS.ca).read_text()} if settings.TLS.ca else {}
+
+
 def _words(problem: Exception) -> str:
-    """Return the reason without the details of the library, which fill pages."""
-    return " ".join(str(problem).partition("\n\nDebug source")[0].split())[:WORDS]
+    """Return the reason without the details of the library, which fill pages, and of an answer in S3's XML only what it
+    says: others of its fields name the access key.
+    """
+    said, _separator, details = str(problem).partition("\n\nDebug source")
+    cause = CAUSE.search(details)
+    said = ERROR.sub(_said, said) + (f" ({cause[1] or cause[2]})" if cause else "")
+    return storage.shown(sanitize.text(" ".join(said.split())))[:WORDS]
+
+
+def _said(answer: re.Match) -> str:
+    return ": ".join(html.unescape(part) for part in answer.groups() if part)

@@ -9,7 +9,7 @@ from obstore.store import S3Store
 
 from accounts.tenancy import members
 from datasets import copies, lifecycle
-from datasets.buckets import rows
+from datasets.buckets import rows, store
 from datasets.buckets.store import Entry, Store
 from datasets.models import Bucket
 from kernel import storage
@@ -94,7 +94,8 @@ def test_a_single_object_and_a_whole_bucket_below_its_folder(as_alice, bucket, o
         ({"endpoint": "http://127.0.0.1:9"}, "s3/photos/a", "the bucket photos: "),
     ],
 )
-def test_what_the_server_refuses_is_the_reason(as_alice, bucket, tasks, change, src, problem):
+def test_what_the_server_refuses_is_the_reason(as_alice, bucket, tasks, monkeypatch, change, src, problem):
+    monkeypatch.setattr(store, "LISTED", store.SOON)
     rows.change(bucket, by="root", everybody=True, **change)
     row = copied(as_alice, tasks, src)
     assert row["state"] == "error"

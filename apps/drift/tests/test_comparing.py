@@ -141,6 +141,20 @@ def test_large_samples_do_not_make_small_differences_drift():
     assert found["n"]["distance"] < 0.1
 
 
+def test_many_categories_do_not_drift_by_chance():
+    """The most frequent ones of a sample are partly so by chance, and would be rarer in each of the windows."""
+    draw = random.Random(4)
+    profile = profile_of([{"zip": f"z{draw.randrange(200)}"} for _ in range(2000)], {}, "input")
+    assert len(profile[0]["counts"]) == 51
+
+    def drifted(first: int) -> int:
+        windows = ([{"zip": f"z{draw.randrange(first, 200)}"} for _ in range(300)] for _window in range(20))
+        return sum(compare(profile, columns_of(rows, ["zip"]), Rule())[0]["drifted"] for rows in windows)
+
+    assert drifted(0) <= 2
+    assert drifted(-400) == 20  # most of them are new
+
+
 def test_what_the_figures_say():
     before = [{"n": float(number % 100) + 0.5, "c": "ab"[number % 2]} for number in range(400)]
     now = [{"n": float(number % 100) + 100.5, "c": "ac"[number % 2]} for number in range(400)]
