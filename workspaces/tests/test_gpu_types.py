@@ -11,12 +11,15 @@ from apps import lifecycle as apps
 from apps import queueing, second_runs
 from apps.models import Application, Rollout
 from apps.tests.conftest import adder
+from datasets.models import Dataset
 from jobs.models import Job
+from jobs.notebooks.tests.books import book
 from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from resources import inventory, products
 from runners.gpus import Device
-from workspaces import launching, lifecycle, place
+from workspaces import launching, lifecycle, notebooks, place
 from workspaces.models import Workspace
 
 __all__ = ["adder"]
@@ -59,6 +62,22 @@ def test_runs_get_nodes_or_devices_of_the_type(as_alice, alice):
     assert app_launching.spec_of(app).gpu_type == "a100"
     assert place.spec_of(lab).gpu_type == "v100"
     assert products.current().left("a100") == products.current().left("v100") == 0
+
+
+def test_jobs_that_they_start_have_the_type_too(as_alice, alice, home):
+    as_alice.call("post", "users/alice/workspaces", LAB | {"gpu": 1, "gpu_type": "v100"})
+    lab = Workspace.objects.get()
+    folder = notebooks.home_of(lab)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.ipynb").write_text(book("print(1)"))
+    notebooks.submit(lab, "train.ipynb", [], by="alice")
+    put(Dataset, alice, "digits", "ready")
+    as_alice.call("post", "users/alice/apps", APP | {"gpu": 1, "gpu_type": "a100"})
+    scoring = {"dataset": "digits", "output": "scores", "gpu": 1, "gpu_type": "a100", "cpu": 0.1}
+    assert as_alice.call("post", "users/alice/apps/calc:score", scoring).status_code == 201
+    assert dict(Job.objects.values_list("name", "gpu_type")) == {"train": "v100", "scores": "a100"}
+    page = visitor(alice).get("/apps/calc/score").text
+    assert '<option value="a100" selected>' in " ".join(page.split())
 
 
 def test_what_finds_no_gpu_of_its_type_waits_and_holds_nothing(as_alice, alice, home):
