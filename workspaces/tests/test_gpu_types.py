@@ -44,10 +44,12 @@ def test_a_type_is_refused_with_the_words_of_jobs(as_alice, calls, body):
         ({"gpu": 2, "gpu_type": "a100"}, "gpu_type: requested 2 × a100, but there are 1"),
         ({"gpu_type": "a100"}, "gpu_type: names the type of GPUs, but no GPU is requested"),
         ({"gpu": 1, "gpu_type": 5}, "gpu_type: must be a string"),
+        ({"gpu": 1, "gpu_type": "\u202ea100"}, "gpu_type: must be valid text"),
+        ({"gpu": 1, "gpu_type": "a100\tx"}, "gpu_type: must be valid text"),
     ):
         answer = as_alice.call("post", f"users/alice/{calls}", body | fields)
         assert (answer.status_code, answer.json()["msg"]) == (403, words)
-    answer = as_alice.call("post", f"users/alice/{calls}", body | {"gpu": 1, "gpu_type": "A100"})
+    answer = as_alice.call("post", f"users/alice/{calls}", body | {"gpu": 1, "gpu_type": " A100\n"})
     assert (answer.status_code, answer.json()["gpu_type"]) == (201, "A100")
     page = visitor(User.objects.get(username="alice"))
     name = body["name"]
