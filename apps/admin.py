@@ -56,7 +56,7 @@ class ApplicationAdmin(OwnedAdmin):
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "model_link"), "reason_text")}),
         (_("Rollout"), {"fields": (("alias_link", "may_restart"), "rollout_link")}),
-        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"))}),
+        (_("Resources"), {"fields": (("asked", "gpu_type", "reserved"), ("tenant_link", "request_link"))}),
         (
             _("Run"),
             {

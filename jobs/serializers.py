@@ -115,6 +115,12 @@ class GpuTypeField(StrictString):
             help_text="the type of its GPUs: a name that the platform offers, or part of a product's such as a100",
         )  # fmt: skip
 
+    def to_internal_value(self, data):
+        kind = super().to_internal_value(data).strip()
+        if not (kind.isascii() and kind.isprintable()):  # as products' names are
+            raise Invalid("must be valid text")
+        return kind
+
 
 class JobIn(RegistryIn, CodeIn):
     name = NameField()

@@ -217,14 +217,15 @@ class _Host:
 
     async def tick(self, service, seconds: float, work: Callable, is_due: Callable[[], bool] = lambda: True) -> None:
         """Call `work` at the multiples of `seconds` on the loop's clock, so that ticks of one period, and of multiples
-        of it, wake an idle process together; after each call it rests at least as long as that has taken.
+        of it, wake an idle process together. After each call it rests at least as long as that has taken, but never
+        longer than the period: one that waited for a busy service is not late twice.
         """
         now = asyncio.get_running_loop().time
         while True:
             begun = now()
             if self.client.is_connected and is_due():
                 await self.publish(await self.run(service, getattr(work, "__name__", "tick"), work))
-            await asyncio.sleep(max(seconds - now() % seconds, now() - begun))
+            await asyncio.sleep(max(seconds - now() % seconds, min(seconds, now() - begun)))
 
 
 async def serve(services: Sequence, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:

@@ -47,7 +47,7 @@ class WorkspaceAdmin(OwnedAdmin):
     list_select_related = ("user", "tenant")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "environment"), "reason_text")}),
-        (_("Resources"), {"fields": (("asked", "reserved"), ("tenant_link", "request_link"), "size_text")}),
+        (_("Resources"), {"fields": (("asked", "gpu_type", "reserved"), ("tenant_link", "request_link"), "size_text")}),
         (_("Run"), {"fields": (("attempt", "run_name"), ("ordered", "address"), ("active", "busy"))}),
         (_("When"), {"fields": (("created", "ready_since"), ("idle_minutes", "hours"), ("stops", "trashed"))}),
         (_("Guests"), {"fields": ("guests_text",)}),

@@ -61,8 +61,8 @@ def submit(workspace: Workspace, entry: str, args: list[str], *, by: str) -> Job
             user=user, by=by, name=free_name(Job.objects.filter(user=user), stem, "notebook"), entry=entry,
             title=re.sub(f"[{names.CONTROLS}]", " ", title)[: names.MAX_TITLE].strip(), args=args,
             snapshot=snapshot_code.record(user, code), tenant=workspace.tenant.name, cpu=workspace.cpu,
-            gpu=workspace.gpu, ram=workspace.ram, datasets=workspace.datasets, environment=workspace.environment,
-            find_requirements=not workspace.environment,
+            gpu=workspace.gpu, gpu_type=workspace.gpu_type, ram=workspace.ram, datasets=workspace.datasets,
+            environment=workspace.environment, find_requirements=not workspace.environment,
         )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ MAX_LOOKED_AT = 100  # workloads with the most anomalies, of which the first wit
 SETTLED = timedelta(seconds=30)  # a template's first line has its verdict by then, and so a workload
 SAMPLES, SAMPLE = 5, 300  # lines in an alert, characters of each
 LOOKS_A_WINDOW = 60  # how often a rule is checked within its time window, at most
+UNEVEN_S = 1.0  # by which two checks may follow each other sooner than planned: a rule that was due then is not late
 
 
 def check(now: datetime) -> int:
@@ -66,7 +67,7 @@ def _settle(seen: AlertRule, now: datetime, finding: Finding | None, samples: li
             return False
         rule.owner = seen.owner
         rule.checked = max(rule.checked, now - SETTLED)
-        rule.next_check = now + timedelta(seconds=rule.window_s / LOOKS_A_WINDOW)
+        rule.next_check = now + timedelta(seconds=rule.window_s / LOOKS_A_WINDOW - UNEVEN_S)
         if finding is not None:
             rule.last_fired = now
             _notify(rule, now, finding, samples)

@@ -12,6 +12,7 @@ from datasets.models import State as DatasetState
 from jobs.models import Job
 from kernel.pages import free_name, problems_of, read_form
 from models_app.models import Model
+from resources import products
 
 from ..models import Application
 from . import scoring
@@ -28,7 +29,8 @@ def of_application(request, name):
     app = rows.select_related("model__user", "model__environment_version").first()
     if app is None:
         raise Http404
-    return _page(request, app, scoring.of_application(app), {"cpu": f"{app.cpu:g}", "gpu": app.gpu, "ram": app.ram})
+    first = {"cpu": f"{app.cpu:g}", "gpu": app.gpu, "gpu_type": app.gpu_type, "ram": app.ram}
+    return _page(request, app, scoring.of_application(app), first)
 
 
 @login_required
@@ -61,6 +63,7 @@ def _page(request, target: Application | Model, of_target: dict, first: dict):
         "model": of_target["model"],
         "datasets": list(ready.values_list("name", flat=True)[:DATASETS_SHOWN]),
         "form": {**first, "output": output, "dataset": request.GET.get("dataset", ""), **request.POST.dict()},
+        "gpu_types": products.offered(),
         "problems": problems,
         "jobs": Job.objects.filter(scoring__model=of_target["model"]).select_related("scoring").order_by("-pk")[:10],
     }

@@ -45,7 +45,7 @@ LIVE = ("creating", "running")
 
 def create(
     *, user, model: Model, dataset: str, output: str, name: str = "", tenant: str | None = None, gpu: int = 0,
-    cpu: float = 1, ram: int = 1024, retries: int = 0, environment: str = "", by: str,
+    cpu: float = 1, ram: int = 1024, retries: int = 0, environment: str = "", gpu_type: str = "", by: str,
 ) -> Job:  # fmt: skip
     """Score a dataset with a model in a job, whose results become the dataset `output`.
 
@@ -77,7 +77,7 @@ def create(
         members.hold(user, tenant)
         return jobs.create_job(
             user=user, name=name, entry=ENTRY, snapshot=snapshot_code.record(user, code), datasets=[dataset],
-            tenant=tenant, gpu=gpu, cpu=cpu, ram=ram, retries=retries, within=enter, by=by, **chosen,
+            tenant=tenant, gpu=gpu, gpu_type=gpu_type, cpu=cpu, ram=ram, retries=retries, within=enter, by=by, **chosen,
         )  # fmt: skip
 
 

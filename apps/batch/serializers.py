@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobs.packages.named.serializers import EnvironmentField
+from jobs.serializers import GpuTypeField
 from kernel.fields import DatasetNameField, JobDatasetField, NameField, StrictInt, StrictSerializer
 from kernel.resource_fields import CpuField, GpuField, RamField
 
@@ -13,6 +14,7 @@ class ScoringIn(StrictSerializer):
     name = NameField(required=False, help_text="the job's; without it the one of the output")
     tenant = NameField(required=False)
     gpu = GpuField()
+    gpu_type = GpuTypeField()
     cpu = CpuField()
     ram = RamField()
     retries = StrictInt(required=False, min_value=0, max_value=10)

@@ -146,8 +146,11 @@ def test_the_variables_are_settings_of_the_platform():
         ("imagee.tag=2", "imagee"),
         ("runs.tolerations.jobs={spot}", "jobs"),
         ("runs.tolerations.job={spot:Never}", "tolerations"),
+        ("runs.tolerations.job={spot-=true}", "tolerations"),  # as the platform's setting would
+        ("runs.tolerations.job={team/a/b}", "tolerations"),
         ("runs.priorityClasses.job=High", "priorityClasses"),
         ("kueue.queues.vision=Lab", "queues"),
+        ("kueue.queues.lab-1=lab", "lab-1"),  # not the name of a tenant
     ],
 )
 def test_wrong_values_are_refused(wrong, words):
@@ -204,6 +207,30 @@ def test_runs_are_placed_by_values(monkeypatch):
     }
     assert placing["priority_classes"] == {"all": "batch", "job": "low"}
     assert (placing["kueue_queue"], placing["kueue_queues"]) == ("lab", {"vision": "lab-vision"})
+
+
+@with_helm
+def test_settings_replace_variables_of_the_chart():
+    """A variable twice is refused where the API server applies. Earlier releases had these as settings only."""
+    given = {
+        "MLP_K8S_PRIORITY_CLASSES": "all=low",
+        "MLP_URL": "https://a",
+        "MLP_SECRET_KEY": "x",
+        "MLP_LOG_LEVEL": "DEBUG",
+    }
+    words = ["runs.priorityClasses.all=batch", *(f"settings.{name}={value}" for name, value in given.items())]
+    text = chart.rendered(*(word for value in words for word in ("--set", value)))
+    plain = {each["name"] for each in pods()["mlp-worker"]["spec"]["containers"][0]["env"]}
+    environment = pods(text)["mlp-worker"]["spec"]["containers"][0]["env"]
+    names = [each["name"] for each in environment]
+    assert sorted(names) == sorted(plain | given.keys())
+    assert given.items() <= {each["name"]: each.get("value") for each in environment}.items()
+
+
+@with_helm
+def test_values_of_an_earlier_release_may_be_reused():
+    """With `helm upgrade --reuse-values` those of this release are missing."""
+    assert chart.rendered("--set", "runs=null", "--set", "kueue=null") == chart.rendered()
 
 
 @with_helm

@@ -11,12 +11,15 @@ from apps import lifecycle as apps
 from apps import queueing, second_runs
 from apps.models import Application, Rollout
 from apps.tests.conftest import adder
+from datasets.models import Dataset
 from jobs.models import Job
+from jobs.notebooks.tests.books import book
 from kernel import storage
+from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visitor
 from resources import inventory, products
 from runners.gpus import Device
-from workspaces import launching, lifecycle, place
+from workspaces import launching, lifecycle, notebooks, place
 from workspaces.models import Workspace
 
 __all__ = ["adder"]
@@ -41,10 +44,12 @@ def test_a_type_is_refused_with_the_words_of_jobs(as_alice, calls, body):
         ({"gpu": 2, "gpu_type": "a100"}, "gpu_type: requested 2 × a100, but there are 1"),
         ({"gpu_type": "a100"}, "gpu_type: names the type of GPUs, but no GPU is requested"),
         ({"gpu": 1, "gpu_type": 5}, "gpu_type: must be a string"),
+        ({"gpu": 1, "gpu_type": "\u202ea100"}, "gpu_type: must be valid text"),
+        ({"gpu": 1, "gpu_type": "a100\tx"}, "gpu_type: must be valid text"),
     ):
         answer = as_alice.call("post", f"users/alice/{calls}", body | fields)
         assert (answer.status_code, answer.json()["msg"]) == (403, words)
-    answer = as_alice.call("post", f"users/alice/{calls}", body | {"gpu": 1, "gpu_type": "A100"})
+    answer = as_alice.call("post", f"users/alice/{calls}", body | {"gpu": 1, "gpu_type": " A100\n"})
     assert (answer.status_code, answer.json()["gpu_type"]) == (201, "A100")
     page = visitor(User.objects.get(username="alice"))
     name = body["name"]
@@ -59,6 +64,22 @@ def test_runs_get_nodes_or_devices_of_the_type(as_alice, alice):
     assert app_launching.spec_of(app).gpu_type == "a100"
     assert place.spec_of(lab).gpu_type == "v100"
     assert products.current().left("a100") == products.current().left("v100") == 0
+
+
+def test_jobs_that_they_start_have_the_type_too(as_alice, alice, home):
+    as_alice.call("post", "users/alice/workspaces", LAB | {"gpu": 1, "gpu_type": "v100"})
+    lab = Workspace.objects.get()
+    folder = notebooks.home_of(lab)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.ipynb").write_text(book("print(1)"))
+    notebooks.submit(lab, "train.ipynb", [], by="alice")
+    put(Dataset, alice, "digits", "ready")
+    as_alice.call("post", "users/alice/apps", APP | {"gpu": 1, "gpu_type": "a100"})
+    scoring = {"dataset": "digits", "output": "scores", "gpu": 1, "gpu_type": "a100", "cpu": 0.1}
+    assert as_alice.call("post", "users/alice/apps/calc:score", scoring).status_code == 201
+    assert dict(Job.objects.values_list("name", "gpu_type")) == {"train": "v100", "scores": "a100"}
+    page = visitor(alice).get("/apps/calc/score").text
+    assert '<option value="a100" selected>' in " ".join(page.split())
 
 
 def test_what_finds_no_gpu_of_its_type_waits_and_holds_nothing(as_alice, alice, home):

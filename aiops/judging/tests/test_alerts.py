@@ -142,6 +142,14 @@ def test_alerts_repeat_after_the_cooldown(rule, world):
     assert [alerts.check(NOW + timedelta(seconds=after)) for after in (0, 5, 12)] == [1, 0, 1]
 
 
+def test_a_rule_is_checked_with_each_round_that_is_due_by_its_window(rule, world):
+    """Also where a round comes some milliseconds sooner after the last than 15 s."""
+    rule("rate", window_s=900)
+    assert alerts.check(NOW) == 0
+    world("rate")
+    assert [alerts.check(NOW + timedelta(seconds=after)) for after in (5, 14.98)] == [0, 1]
+
+
 def test_one_silence_is_reported_once(rule, world):
     world("missing")
     rule("missing", quiet_s=10)

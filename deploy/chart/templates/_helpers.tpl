@@ -39,8 +39,21 @@ capabilities: {drop: [ALL]}
 {{- join "," $pairs -}}
 {{- end }}
 
-{{/* The environment of every part. Takes (dict "root" $ "part" NAME): the part listens on all addresses itself. */}}
+{{/* The environment of every part, in which `settings` replace the chart's own variables: a name twice is refused by
+server-side apply. Takes (dict "root" $ "part" NAME): the part listens on all addresses itself. */}}
 {{- define "mlp.environment" -}}
+{{- $own := include "mlp.variables" . -}}
+{{- range $name, $value := .root.Values.settings -}}
+{{- $own = regexReplaceAll (printf "(?m)^- (\\{name: %s, .*|name: %s\n.*)\n?" $name $name) $own "" -}}
+{{- end -}}
+{{- trimSuffix "\n" $own }}
+{{- range $name, $value := .root.Values.settings }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* The variables of a part that come from the other values. Takes what mlp.environment takes. */}}
+{{- define "mlp.variables" -}}
 {{- $root := .root -}}
 {{- $here := .part -}}
 - {name: MLP_ROOT, value: /mlp}
@@ -64,7 +77,7 @@ capabilities: {drop: [ALL]}
 - {name: MLP_K8S_IMAGES, value: {{ join "," $images | quote }}}
 {{- end }}
 {{- $taints := list }}
-{{- range $purpose, $listed := $root.Values.runs.tolerations }}
+{{- range $purpose, $listed := ($root.Values.runs).tolerations }}
 {{- range $taint := $listed }}
 {{- $taints = append $taints (printf "%s:%s" $purpose $taint) }}
 {{- end }}
@@ -72,13 +85,13 @@ capabilities: {drop: [ALL]}
 {{- with $taints }}
 - {name: MLP_K8S_TOLERATIONS, value: {{ join "," . | quote }}}
 {{- end }}
-{{- with $root.Values.runs.priorityClasses }}
+{{- with ($root.Values.runs).priorityClasses }}
 - {name: MLP_K8S_PRIORITY_CLASSES, value: {{ include "mlp.pairs" . | quote }}}
 {{- end }}
-{{- with $root.Values.kueue.queue }}
+{{- with ($root.Values.kueue).queue }}
 - {name: MLP_K8S_KUEUE_QUEUE, value: {{ . | quote }}}
 {{- end }}
-{{- with $root.Values.kueue.queues }}
+{{- with ($root.Values.kueue).queues }}
 - {name: MLP_K8S_KUEUE_QUEUES, value: {{ include "mlp.pairs" . | quote }}}
 {{- end }}
 {{- if $root.Values.ingress.enabled }}
@@ -103,9 +116,6 @@ capabilities: {drop: [ALL]}
 {{- range $variable, $key := dict "MLP_SECRET_KEY" "secret-key" "MLP_ADMIN_PASSWORD" "admin-password" "MLP_METRICS_TOKEN" "metrics-token" "DATABASE_URL" "database-url" "REDIS_URL" "redis-url" "NATS_URL" "nats-url" }}
 - name: {{ $variable }}
   valueFrom: {secretKeyRef: {name: {{ include "mlp.secret" $root }}, key: {{ $key }}}}
-{{- end }}
-{{- range $name, $value := $root.Values.settings }}
-- {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}
 
