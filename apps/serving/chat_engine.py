@@ -14,6 +14,10 @@ from typing import Protocol
 STOP, LENGTH = "stop", "length"  # why an answer has ended
 
 
+# What a chat template raises, beside jinja2's errors, for messages that it is not made for.
+TEMPLATE_PROBLEMS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+
+
 class WrongPrompt(ValueError):
     """The prompt is not one that the model takes; the message says why."""
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
+from chat_engine import LENGTH, STOP, TEMPLATE_PROBLEMS, Options, Piece, WrongPrompt
 from tool_calls import BEGIN, HERMES, form_of
 
 MOST_CONTEXT = 8192  # tokens: the memory for all of them is taken at the start
@@ -59,8 +59,8 @@ class LlamaCppEngine:
 
         try:
             text = self.formatter(messages=messages, tools=list(tools) or None).prompt
-        except (jinja2.TemplateError, TypeError, ValueError) as problem:
-            raise WrongPrompt(f"the chat template of the model does not take them ({problem})") from None
+        except (jinja2.TemplateError, *TEMPLATE_PROBLEMS) as problem:
+            raise WrongPrompt(f"the chat template of the model does not take them ({str(problem)[:300]})") from None
         text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""
         return self.llama.tokenize(text.encode(errors="replace"), add_bos=False, special=True) or self.encode("")
 

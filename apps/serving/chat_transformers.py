@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from chat_constraints import Constraint, constraints_for
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
+from chat_engine import LENGTH, STOP, TEMPLATE_PROBLEMS, Options, Piece, WrongPrompt
 from tool_calls import BEGIN, HERMES, form_of
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
@@ -52,9 +52,10 @@ class TransformersEngine:
             text = self.tokenizer.apply_chat_template(
                 messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as problem:
-            raise WrongPrompt(f"the chat template of the model does not take them ({problem})") from None
+        except (jinja2.TemplateError, *TEMPLATE_PROBLEMS) as problem:
+            raise WrongPrompt(f"the chat template of the model does not take them ({str(problem)[:300]})") from None
         text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""  # the answer goes on behind it
+        text = text.encode(errors="replace").decode()  # half a surrogate pair, of the arguments of a call
         return self._some(self.tokenizer.encode(text, add_special_tokens=False))
 
     def constraint(self, schema: dict) -> Constraint:

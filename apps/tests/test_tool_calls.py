@@ -75,6 +75,33 @@ def test_what_is_no_call_of_an_offered_tool_stays_text(answered, text):
     assert "tool_calls" not in choice["message"]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_arguments_are_valid_json_or_the_text_is_no_call(answered, number):
+    text = f'<tool_call>{{"name": "weather", "arguments": {{"city": {number}}}}}</tool_call>'
+    _status, body, _engine = answered(text, tools=TOOLS)
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": text}
+
+
+def test_half_a_surrogate_pair_stays_escaped(answered):
+    call = PARIS.replace("Paris, été", r"\ud800é")
+    for stream in (False, True):
+        status, body, _engine = answered(call, tools=TOOLS, stream=stream)
+        choices = [event["choices"][0] for event in (body if stream else [body])]
+        [given] = [call for one in choices for call in one.get("delta", one.get("message")).get("tool_calls", [])]
+        assert (status, given["function"]["arguments"]) == (200, r'{"city": "\ud800\u00e9"}')
+
+
+def test_schemas_that_a_call_must_follow_are_bounded(answered):
+    deep: dict = {}
+    for _ in range(400):
+        deep = {"properties": {"a": deep}}
+    for schema in ({"enum": ["x" * 200_000]}, deep):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+        status, body, _engine = answered("{}", tools=tools, tool_choice="required")
+        assert (status, body["error"]["param"]) == (400, "tools")
+        assert answered("hey", tools=tools)[0] == 200, "it is a text for the model only"
+
+
 def test_a_stream_has_each_call_in_one_piece(answered):
     _status, events, _engine = answered(f"Hm <b>. {PARIS}{NOW}", tools=TOOLS, stream=True)
     deltas = [event["choices"][0]["delta"] for event in events]
@@ -111,6 +138,20 @@ def test_a_required_call_is_made_to_follow_its_schema(answered):
     assert (body["choices"][0]["finish_reason"], body["choices"][0]["message"]["content"]) == ("length", call[:9])
     _status, body, engine = answered(PARIS, tools=TOOLS, tool_choice="none")
     assert (body["choices"][0]["message"]["content"], engine.seen[1:]) == (PARIS, [(), False])
+
+
+def test_references_of_a_schema_lead_to_the_same_place_in_that_of_a_call(answered):
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "default": {"$ref": "#"}}}
+    schema = {"$defs": {"node": node}, "$ref": "#/$defs/node", "enum": [{"$ref": "#/x"}]}
+    one = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    _status, _body, engine = answered("{}", tools=[one], tool_choice="required")
+    inner = engine.schema["properties"]["arguments"]
+    assert (inner["$ref"], inner["enum"]) == ("#/properties/arguments/$defs/node", [{"$ref": "#/x"}])
+    assert inner["$defs"]["node"]["properties"]["default"] == {"$ref": "#/properties/arguments"}
+    _status, _body, engine = answered("{}", tools=[*TOOLS, one], tool_choice="required")
+    inner = engine.schema["anyOf"][2]["properties"]["arguments"]
+    assert inner["$ref"] == "#/anyOf/2/properties/arguments/$defs/node"
+    assert engine.seen[1][2]["function"]["parameters"] == schema, "the template has it as it was"
 
 
 def test_calls_and_results_among_the_messages_reach_the_template(answered):
