@@ -123,14 +123,14 @@ def schema_of(given: dict) -> dict | None:
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None
-    if kind == "json_object":
-        return ANY_OBJECT
-    if kind != "json_schema":
+    if kind not in ("json_object", "json_schema"):
         raise ApiError("response_format: its type must be text, json_object or json_schema", "response_format")
-    described = form.get("json_schema")
+    described, place = (form, "") if kind == "json_object" else (form.get("json_schema"), "json_schema.")
     schema = described.get("schema") if isinstance(described, dict) else None
+    if kind == "json_object" and schema is None:
+        return ANY_OBJECT
     if not isinstance(schema, dict):
-        raise ApiError("response_format: json_schema.schema must be a JSON schema", "response_format")
+        raise ApiError(f"response_format: {place}schema must be a JSON schema", "response_format")
     _require_short(schema, "response_format")
     return schema
 

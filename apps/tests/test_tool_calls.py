@@ -173,6 +173,8 @@ def test_the_form_of_the_answer_is_guaranteed_or_refused(answered):
     described = {"type": "json_schema", "json_schema": {"name": "w", "schema": WEATHER, "strict": True}}
     assert answered("{}", response_format=described)[2].schema == WEATHER
     assert answered("{}", response_format={"type": "json_object"})[2].schema == {"type": "object"}
+    with_schema = {"type": "json_object", "schema": WEATHER}  # as llama.cpp's server and others have it
+    assert answered("{}", response_format=with_schema)[2].schema == WEATHER
     assert answered("{}", response_format={"type": "text"})[2].schema is None
     nonsense = {"type": "json_schema", "json_schema": {"name": "w", "schema": {"type": "nonsense"}}}
     large = {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 200_000]}}}
@@ -182,6 +184,7 @@ def test_the_form_of_the_answer_is_guaranteed_or_refused(answered):
         {"type": "xml"},
         {"type": "json_schema"},
         {"type": "json_schema", "json_schema": 1},
+        {"type": "json_object", "schema": 1},
         7,
     ):
         status, body, _engine = answered("{}", response_format=wrong)
@@ -227,6 +230,24 @@ def test_its_description_has_tools_where_the_model_has_them(serving):
     assert fields() == {"tools", "response_format"}
     engine.tools, engine.constrains = "", False
     assert fields() == set()
+
+
+def test_a_chat_template_is_bounded_and_what_it_raises_is_a_refusal(serving):
+    engine = serving("chat_engine")
+
+    def endless() -> str:
+        while True:
+            pass
+
+    with pytest.raises(engine.WrongPrompt, match="has not ended within 0.05 s"):
+        engine.rendered(endless, 0.05)
+    assert engine.rendered(lambda: "text", 0.05) == "text"
+    def deep() -> str:
+        return deep()
+
+    for wrong in (lambda: 1 // 0, lambda: [][1], lambda: {}["a"], lambda: "".nothing, deep):
+        with pytest.raises(engine.WrongPrompt, match="does not take them"):
+            engine.rendered(wrong)
 
 
 def test_the_form_of_calls_is_known_by_the_chat_template(serving):
