@@ -18,7 +18,10 @@ PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")  # as llama.cpp's gguf-split
 POINTER = b"version https://git-lfs"
 VERSIONS = (2, 3)
 HEADER_BYTES = 512 << 20
-MOST_ENTRIES, MOST_TENSORS, MOST_SHOWN = 1 << 16, 1 << 18, 1 << 20  # the last: characters of a text that is kept
+MOST_ENTRIES, MOST_TENSORS = 1 << 16, 1 << 18
+MOST_WORDS = 1 << 21  # texts in all lists of a header: several times the largest vocabulary with its merges
+MOST_SHOWN, MOST_KEPT = 1 << 20, 16 << 20  # bytes of a text that is kept, and of all texts together
+SHORTEST = 8  # bytes of a text, or of a list in a list
 ERROR_LEVEL, MOST_ERRORS = 4, 20  # of ggml's log
 LOADED_BYTES = 512 << 20  # of a model that the check loads; of larger ones it loads the vocabulary
 SIMPLE = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -72,6 +75,7 @@ class Header:
 
     def __init__(self, path: Path):
         self.path, self.values, self.tensors, self.end = path, {}, 0, 0
+        self.kept = self.words = 0  # bytes of texts, texts in lists
         self.size = path.stat().st_size
         with path.open("rb") as self.file:
             try:
@@ -103,7 +107,7 @@ class Header:
 
     def _tensor(self) -> int:
         """Read the description of a tensor; return the byte behind its data, counted from where they begin."""
-        self._text()
+        self._skip_text()
         dimensions = self._number("I")
         if dimensions > 8:
             raise Unusable(f"{self.path.name}: a tensor has {dimensions} dimensions")
@@ -119,15 +123,22 @@ class Header:
         return struct.unpack(f"<{kind}", self.file.read(size))[0]
 
     def _text(self) -> str:
+        """Return a text, empty where it is longer than any that matters here."""
         length = self._number("Q")
         self._require_room(length)
-        if length > MOST_SHOWN:
+        if length > MOST_SHOWN or self.kept + length > MOST_KEPT:
             self.file.seek(length, 1)
             return ""
+        self.kept += length
         text = self.file.read(length)
         if len(text) < length:
             raise struct.error
         return text.decode(errors="replace")
+
+    def _skip_text(self) -> None:
+        length = self._number("Q")
+        self._require_room(length)
+        self.file.seek(length, 1)
 
     def _require_room(self, length: int) -> None:
         if self.file.tell() + length > min(self.size, HEADER_BYTES):
@@ -147,9 +158,15 @@ class Header:
             self._require_room(size)
             self.file.seek(size, 1)
             return None
-        self._require_room(count)
+        self._require_room(count * SHORTEST)
+        self.words += count
+        if self.words > MOST_WORDS:
+            raise Unusable(f"{self.path.name}: has more than {MOST_WORDS} texts in its header")
         for _ in range(count):
-            self._value(kind, depth + 1)
+            if kind == STRING:
+                self._skip_text()
+            else:
+                self._value(kind, depth + 1)
         return None
 
 
@@ -173,7 +190,12 @@ def verify(path: Path) -> dict:
         )
     count = values.get("split.count", 1)
     if count not in (0, len(parts)):
-        raise Unusable(f"{path.name}: is one of {count} parts, which must keep the names that gguf-split gives")
+        raise Unusable(
+            f"{path.name}: is one of {str(count)[:20]} parts, which must keep the names that gguf-split gives"
+        )
+    for at, header in enumerate(headers if len(parts) > 1 else ()):
+        if header.values.get("split.no", at) != at:
+            raise Unusable(f"{parts[at].name}: is another part of a model than its name says")
     if not any(header.tensors for header in headers):
         raise Unusable(f"{path.name}: has no tensors")
     context, quantization = values.get(f"{kind}.context_length"), values.get("general.file_type")

@@ -130,6 +130,9 @@ class Chat:
         """Return the tokens of each text. Raises ApiError."""
         encode, tokens = self.engine.encode if isinstance(texts[0], str) else self.engine.encode_tokens, []
         for at, text in enumerate(texts):
+            if len(text) > embedding_requests.LONGEST_TOKEN * self.engine.context:  # it would keep others waiting
+                said = f"has {len(text)} characters, this model takes {self.engine.context} tokens"
+                raise ApiError(f"input[{at}]: {said}", "input", "context_length_exceeded")
             try:
                 tokens.append(encode(text))
             except WrongPrompt as problem:

@@ -11,6 +11,7 @@ import torch
 from chat_engine import WrongPrompt
 
 # Some models write white space without end where it is allowed.
+OPTIONS = "x-guidance"  # with which a schema could turn the guarantee off
 STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -37,7 +38,8 @@ class Constraints:
     def following(self, schema: dict) -> Constraint:
         """Return the constraint of one answer. Raises WrongPrompt for a schema that cannot be followed."""
         try:
-            grammar = self.library.LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=STYLE)
+            known = json.dumps({name: one for name, one in schema.items() if name != OPTIONS})
+            grammar = self.library.LLMatcher.grammar_from_json_schema(known, overrides=STYLE)
         except (ValueError, RecursionError) as problem:
             raise WrongPrompt(_short(problem)) from None
         matcher = self.library.LLMatcher(self.tokens, grammar, log_level=0)

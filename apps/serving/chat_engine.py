@@ -6,6 +6,8 @@ and streams is the server's, so that each engine means the same.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +16,56 @@ from typing import Protocol
 STOP, LENGTH = "stop", "length"  # why an answer has ended
 
 
+# What a chat template raises, beside jinja2's errors, for messages that it is not made for.
+TEMPLATE_PROBLEMS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+TEMPLATE_S = 10
+
+
 class WrongPrompt(ValueError):
     """The prompt is not one that the model takes; the message says why."""
+
+
+class Endless(BaseException):
+    """Raised in a chat template that takes too long; no Exception, so that nothing on the way takes it for its own."""
+
+
+def rendered(render: Callable[[], str], seconds: float = TEMPLATE_S) -> str:
+    """Return what a chat template makes of messages, by `render`. Raises WrongPrompt where it refuses them, or takes
+    longer than so many seconds: it is the word of the model's author, and the requests of others wait for it.
+    """
+    import jinja2
+
+    thread, lock, over = threading.get_ident(), threading.Lock(), threading.Event()
+
+    def interrupt() -> None:
+        with lock:
+            if not over.is_set():
+                _raise_in(thread, ctypes.py_object(Endless))
+
+    def end() -> None:
+        with lock:
+            over.set()
+            _raise_in(thread, None)
+        timer.cancel()
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    try:
+        with contextlib.suppress(RuntimeError):  # the model has all threads that the run may have
+            timer.start()
+        try:
+            return render()
+        finally:
+            end()
+    except Endless:
+        end()
+        raise WrongPrompt(f"the chat template of the model has not ended within {seconds} s") from None
+    except (jinja2.TemplateError, *TEMPLATE_PROBLEMS) as problem:
+        raise WrongPrompt(f"the chat template of the model does not take them ({str(problem)[:300]})") from None
+
+
+def _raise_in(thread: int, kind) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), kind)
 
 
 @dataclass(frozen=True)

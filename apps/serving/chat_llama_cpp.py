@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
+from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, rendered
 from tool_calls import BEGIN, HERMES, form_of
 
 MOST_CONTEXT = 8192  # tokens: the memory for all of them is taken at the start
@@ -55,12 +55,7 @@ class LlamaCppEngine:
 
     def encode_messages(self, messages: list[dict], tools: tuple[dict, ...] = (), calling: bool = False) -> list[int]:
         """Return the tokens of messages by the model's template, which may refuse some."""
-        import jinja2
-
-        try:
-            text = self.formatter(messages=messages, tools=list(tools) or None).prompt
-        except (jinja2.TemplateError, TypeError, ValueError) as problem:
-            raise WrongPrompt(f"the chat template of the model does not take them ({problem})") from None
+        text = rendered(lambda: self.formatter(messages=messages, tools=list(tools) or None).prompt)
         text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""
         return self.llama.tokenize(text.encode(errors="replace"), add_bos=False, special=True) or self.encode("")
 

@@ -14,6 +14,8 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MOST_TOOLS = 128
 MOST_SCHEMA = 1 << 17  # characters
 ANY_OBJECT = {"type": "object"}
+VALUES = ("const", "default", "enum", "examples")  # what is no schema itself
+BY_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 
 
 @dataclass(frozen=True)
@@ -26,21 +28,46 @@ class Tools:
     names: frozenset[str] = field(default=frozenset())
 
     def schema(self) -> dict | None:
-        """Return the JSON schema of a call, None where the answer may be a text."""
-        functions = [tool["function"] for tool in self.listed]
-        calls = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": one["name"]}, "arguments": one.get("parameters") or ANY_OBJECT},
-                "required": ["name", "arguments"],
-                "additionalProperties": False,
-            }
-            for one in functions
-            if one["name"] in self.forced
-        ]
-        if not calls:
-            return None
-        return calls[0] if len(calls) == 1 else {"anyOf": calls}
+        """Return the JSON schema of a call, None where the answer may be a text. Raises ApiError."""
+        functions = [tool["function"] for tool in self.listed if tool["function"]["name"] in self.forced]
+        try:
+            return self._schema(functions)
+        except RecursionError:
+            raise ApiError("tools: a schema is nested too deeply", "tools") from None
+
+    def _schema(self, functions: list[dict]) -> dict | None:
+        if len(functions) == 1:
+            return _call_of(functions[0], "#")
+        return {"anyOf": [_call_of(one, f"#/anyOf/{at}") for at, one in enumerate(functions)]} if functions else None
+
+
+def _call_of(function: dict, where: str) -> dict:
+    """Return the JSON schema of a call of a function; `where` is its place in the whole schema."""
+    arguments = _moved(function.get("parameters") or ANY_OBJECT, f"{where}/properties/arguments")
+    return {
+        "type": "object",
+        "properties": {"name": {"const": function["name"]}, "arguments": arguments},
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+
+
+def _moved(schema, where: str, names: bool = False):
+    """Return a JSON schema as a part of another one: its references to itself begin at its place there. `names`: it is
+    an object of schemas by names.
+    """
+    if isinstance(schema, list):
+        return [_moved(one, where) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {
+        name: one if name in VALUES and not names else _moved(one, where, not names and name in BY_NAMES)
+        for name, one in schema.items()
+    }
+    reference = None if names else schema.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        moved["$ref"] = where + reference[1:]
+    return moved
 
 
 def tools_of(given: dict) -> Tools | None:
@@ -53,6 +80,8 @@ def tools_of(given: dict) -> Tools | None:
     if len(set(names)) < len(names):
         raise ApiError("tools: two have the same name", "tools")
     forced = _forced(choice, names)
+    if forced:
+        _require_short([tool for tool in listed if tool["function"]["name"] in forced], "tools")
     one = given.get("parallel_tool_calls", True)
     if not isinstance(one, bool):
         raise ApiError("parallel_tool_calls: must be true or false", "parallel_tool_calls")
@@ -94,17 +123,26 @@ def schema_of(given: dict) -> dict | None:
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None
-    if kind == "json_object":
-        return ANY_OBJECT
-    if kind != "json_schema":
+    if kind not in ("json_object", "json_schema"):
         raise ApiError("response_format: its type must be text, json_object or json_schema", "response_format")
-    described = form.get("json_schema")
+    described, place = (form, "") if kind == "json_object" else (form.get("json_schema"), "json_schema.")
     schema = described.get("schema") if isinstance(described, dict) else None
+    if kind == "json_object" and schema is None:
+        return ANY_OBJECT
     if not isinstance(schema, dict):
-        raise ApiError("response_format: json_schema.schema must be a JSON schema", "response_format")
-    if len(json.dumps(schema)) > MOST_SCHEMA:
-        raise ApiError(f"response_format: a schema has at most {MOST_SCHEMA} characters", "response_format")
+        raise ApiError(f"response_format: {place}schema must be a JSON schema", "response_format")
+    _require_short(schema, "response_format")
     return schema
+
+
+def _require_short(schema, name: str) -> None:
+    """Raise ApiError for a schema that nobody would follow to its end."""
+    try:
+        length = len(json.dumps(schema))
+    except RecursionError:
+        raise ApiError(f"{name}: a schema is nested too deeply", name) from None
+    if length > MOST_SCHEMA:
+        raise ApiError(f"{name}: schemas have at most {MOST_SCHEMA} characters together", name)
 
 
 def calls_of(where: str, given) -> list[dict]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from chat_constraints import Constraint, constraints_for
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt
+from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, rendered
 from tool_calls import BEGIN, HERMES, form_of
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
@@ -46,15 +46,10 @@ class TransformersEngine:
 
     def encode_messages(self, messages: list[dict], tools: tuple[dict, ...] = (), calling: bool = False) -> list[int]:
         """Return the tokens of messages by the tokenizer's template, which may refuse some, such as a system prompt."""
-        import jinja2
-
-        try:
-            text = self.tokenizer.apply_chat_template(
-                messages, tools=list(tools) or None, tokenize=False, add_generation_prompt=True
-            )
-        except (jinja2.TemplateError, TypeError, ValueError) as problem:
-            raise WrongPrompt(f"the chat template of the model does not take them ({problem})") from None
+        given = {"tools": list(tools) or None, "tokenize": False, "add_generation_prompt": True}
+        text = rendered(lambda: self.tokenizer.apply_chat_template(messages, **given))
         text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""  # the answer goes on behind it
+        text = text.encode(errors="replace").decode()  # half a surrogate pair, of the arguments of a call
         return self._some(self.tokenizer.encode(text, add_special_tokens=False))
 
     def constraint(self, schema: dict) -> Constraint:

@@ -16,6 +16,7 @@ MOST_TOKENS = 1 << 20  # of all texts of a request
 MOST_NUMBERS = 1 << 22  # of all vectors of an answer
 FORMATS = ("float", "base64")
 MOST_DIMENSIONS = 1 << 31
+LONGEST_TOKEN = 256  # characters on average: a text of more could not have as few tokens as the model takes
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,11 @@ def shortened(vectors: np.ndarray, dimensions: int) -> np.ndarray:
 
 
 def answer(request: Request, model: str, vectors: np.ndarray, tokens: int) -> bytes:
-    """Return the body of an answer; `vectors` is an array of 32-bit floats with a row for each text."""
+    """Return the body of an answer; `vectors` is an array of 32-bit floats with a row for each text. Raises ApiError
+    where the model has computed what is no number: JSON has none, and clients would take it for one.
+    """
+    if not np.isfinite(vectors).all():
+        raise ApiError("the model failed: a vector has NaN or infinite numbers", status=500)
     rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors] if request.packed else vectors
     content = {
         "object": "list",

@@ -133,13 +133,15 @@ def _without(value, fields: frozenset[str]):
 
 
 def _without_in(text: str, fields: frozenset[str]) -> str:
-    """Return a text, masked where it is JSON itself, such as the arguments of a call that a language model makes."""
-    if text.lstrip()[:1] not in ("{", "["):
+    """Return a text, masked where it is JSON itself, such as the arguments of a call that a language model makes, or
+    has a field in a part of it that is.
+    """
+    if "{" not in text and "[" not in text:
         return text
     try:
         value = _read(text, fields)
-    except json.JSONDecodeError:  # several lines of it, or a part
-        return MASKED if any(f'"{name}"' in text for name in fields) else text
+    except json.JSONDecodeError:  # several lines of it, a part, or something around it, such as <tool_call>
+        return MASKED if any(re.search(rf'"{re.escape(name)}\\*"', text) for name in fields) else text
     except ValueError:
         return MASKED
     found = _without(value, fields)
@@ -182,6 +184,7 @@ class Events:
     def __init__(self) -> None:
         self.whole: dict = {}
         self.texts: list[str] = []
+        self.calls: list[dict] = []
         self.size = self.kept = 0
         self.chat, self.finish, self.complete = False, None, True
 
@@ -201,16 +204,21 @@ class Events:
         for choice in event.get("choices") or []:
             self.chat = self.chat or "delta" in choice
             text = (choice["delta"].get("content") if "delta" in choice else choice["text"]) or ""
+            calls = (choice["delta"].get("tool_calls") if "delta" in choice else None) or []
             self.finish = choice.get("finish_reason") or self.finish
-            if self.kept + len(text) > CAPTURED:
+            size = len(text) + sum(len(orjson.dumps(call)) for call in calls)
+            if self.kept + size > CAPTURED:
                 self.complete = False
             else:
                 self.texts.append(text)
-                self.kept += len(text)
+                self.calls += [{name: each for name, each in call.items() if name != "index"} for call in calls]
+                self.kept += size
 
     def body(self, type: str, coding: str = "") -> Body:
         """Return the answer until now as JSON."""
         text = "".join(self.texts)
         said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        if self.calls:
+            said["message"] |= {"content": text or None, "tool_calls": self.calls}
         answer = {**self.whole, "choices": [{"index": 0, **said, "finish_reason": self.finish}], "stream": True}
         return Body(orjson.dumps(answer), self.complete, self.size, type, coding)

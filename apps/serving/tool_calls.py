@@ -124,7 +124,20 @@ class Reader:
                 arguments = json.loads(arguments)
         if not isinstance(name, str) or name not in self.names or not isinstance(arguments, dict):
             return None
-        return Call(name, json.dumps(arguments, ensure_ascii=False))
+        try:
+            return Call(name, _written(arguments))
+        except (ValueError, RecursionError):  # NaN and infinity, which Python reads, and JSON does not have
+            return None
+
+
+def _written(arguments: dict) -> str:
+    """Return arguments as JSON. Raises ValueError for numbers that JSON does not have."""
+    text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which stays escaped
+        return json.dumps(arguments, allow_nan=False)
+    return text
 
 
 def _is_within_text(text: str) -> bool:

@@ -70,6 +70,12 @@ def test_an_answer_has_so_many_numbers_at_most(application):
     assert (status, body["error"]["param"], "at most 2 vectors" in body["error"]["message"]) == (400, "input", True)
 
 
+def test_a_text_that_is_far_too_long_is_not_made_tokens_first(application):
+    application.engine.encode = None
+    status, [body] = ask(application, PATH, {"input": "x" * (20 * 256 + 1)})
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+
+
 def test_it_counts_for_the_key_and_in_the_usage(application):
     status, [body] = ask(application, PATH, {"input": ["abc", "de"]}, X_App_Key="k1")
     assert (status, body["usage"]) == (200, {"prompt_tokens": 5, "total_tokens": 5})
@@ -86,3 +92,11 @@ def test_its_description_is_valid(application, serving):
     document = serving("chat_pages").document(application, "")
     require_valid(document)
     assert set(document["paths"]) == {"/v1/models", PATH}
+
+
+def test_vectors_that_are_no_numbers_are_a_failure(application):
+    for number in (float("nan"), float("inf")):
+        application.engine.embed = lambda texts, cancelled, number=number: np.array([[1, number]], np.float32)
+        for kind in ("float", "base64"):
+            status, [body] = ask(application, PATH, {"input": "a", "encoding_format": kind})
+            assert (status, body["error"]["type"]) == (500, "server_error")

@@ -75,6 +75,33 @@ def test_what_is_no_call_of_an_offered_tool_stays_text(answered, text):
     assert "tool_calls" not in choice["message"]
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_arguments_are_valid_json_or_the_text_is_no_call(answered, number):
+    text = f'<tool_call>{{"name": "weather", "arguments": {{"city": {number}}}}}</tool_call>'
+    _status, body, _engine = answered(text, tools=TOOLS)
+    assert body["choices"][0]["message"] == {"role": "assistant", "content": text}
+
+
+def test_half_a_surrogate_pair_stays_escaped(answered):
+    call = PARIS.replace("Paris, été", r"\ud800é")
+    for stream in (False, True):
+        status, body, _engine = answered(call, tools=TOOLS, stream=stream)
+        choices = [event["choices"][0] for event in (body if stream else [body])]
+        [given] = [call for one in choices for call in one.get("delta", one.get("message")).get("tool_calls", [])]
+        assert (status, given["function"]["arguments"]) == (200, r'{"city": "\ud800\u00e9"}')
+
+
+def test_schemas_that_a_call_must_follow_are_bounded(answered):
+    deep: dict = {}
+    for _ in range(400):
+        deep = {"properties": {"a": deep}}
+    for schema in ({"enum": ["x" * 200_000]}, deep):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+        status, body, _engine = answered("{}", tools=tools, tool_choice="required")
+        assert (status, body["error"]["param"]) == (400, "tools")
+        assert answered("hey", tools=tools)[0] == 200, "it is a text for the model only"
+
+
 def test_a_stream_has_each_call_in_one_piece(answered):
     _status, events, _engine = answered(f"Hm <b>. {PARIS}{NOW}", tools=TOOLS, stream=True)
     deltas = [event["choices"][0]["delta"] for event in events]
@@ -113,6 +140,20 @@ def test_a_required_call_is_made_to_follow_its_schema(answered):
     assert (body["choices"][0]["message"]["content"], engine.seen[1:]) == (PARIS, [(), False])
 
 
+def test_references_of_a_schema_lead_to_the_same_place_in_that_of_a_call(answered):
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}, "default": {"$ref": "#"}}}
+    schema = {"$defs": {"node": node}, "$ref": "#/$defs/node", "enum": [{"$ref": "#/x"}]}
+    one = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    _status, _body, engine = answered("{}", tools=[one], tool_choice="required")
+    inner = engine.schema["properties"]["arguments"]
+    assert (inner["$ref"], inner["enum"]) == ("#/properties/arguments/$defs/node", [{"$ref": "#/x"}])
+    assert inner["$defs"]["node"]["properties"]["default"] == {"$ref": "#/properties/arguments"}
+    _status, _body, engine = answered("{}", tools=[*TOOLS, one], tool_choice="required")
+    inner = engine.schema["anyOf"][2]["properties"]["arguments"]
+    assert inner["$ref"] == "#/anyOf/2/properties/arguments/$defs/node"
+    assert engine.seen[1][2]["function"]["parameters"] == schema, "the template has it as it was"
+
+
 def test_calls_and_results_among_the_messages_reach_the_template(answered):
     call = {"id": "c1", "type": "function", "function": {"name": "time", "arguments": '{"zone": "UTC"}'}}
     messages = [
@@ -132,6 +173,8 @@ def test_the_form_of_the_answer_is_guaranteed_or_refused(answered):
     described = {"type": "json_schema", "json_schema": {"name": "w", "schema": WEATHER, "strict": True}}
     assert answered("{}", response_format=described)[2].schema == WEATHER
     assert answered("{}", response_format={"type": "json_object"})[2].schema == {"type": "object"}
+    with_schema = {"type": "json_object", "schema": WEATHER}  # as llama.cpp's server and others have it
+    assert answered("{}", response_format=with_schema)[2].schema == WEATHER
     assert answered("{}", response_format={"type": "text"})[2].schema is None
     nonsense = {"type": "json_schema", "json_schema": {"name": "w", "schema": {"type": "nonsense"}}}
     large = {"type": "json_schema", "json_schema": {"schema": {"enum": ["x" * 200_000]}}}
@@ -141,6 +184,7 @@ def test_the_form_of_the_answer_is_guaranteed_or_refused(answered):
         {"type": "xml"},
         {"type": "json_schema"},
         {"type": "json_schema", "json_schema": 1},
+        {"type": "json_object", "schema": 1},
         7,
     ):
         status, body, _engine = answered("{}", response_format=wrong)
@@ -186,6 +230,24 @@ def test_its_description_has_tools_where_the_model_has_them(serving):
     assert fields() == {"tools", "response_format"}
     engine.tools, engine.constrains = "", False
     assert fields() == set()
+
+
+def test_a_chat_template_is_bounded_and_what_it_raises_is_a_refusal(serving):
+    engine = serving("chat_engine")
+
+    def endless() -> str:
+        while True:
+            pass
+
+    with pytest.raises(engine.WrongPrompt, match="has not ended within"):
+        engine.rendered(endless, 0.05)
+    assert engine.rendered(lambda: "text", 0.05) == "text"
+    def deep() -> str:
+        return deep()
+
+    for wrong in (lambda: 1 // 0, lambda: [][1], lambda: {}["a"], lambda: "".nothing, deep):
+        with pytest.raises(engine.WrongPrompt, match="does not take them"):
+            engine.rendered(wrong)
 
 
 def test_the_form_of_calls_is_known_by_the_chat_template(serving):

@@ -5,6 +5,7 @@ apps/tests/test_language_frameworks.py.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import struct
 import zlib
@@ -17,7 +18,7 @@ from models_app.loading import NotAModel, find, gguf
 from models_app.models import Model
 from models_app.sources import of_files
 
-from .gguf_files import STRING, U32, values, write, write_parts
+from .gguf_files import ARRAY, STRING, U32, values, write, write_parts
 from .test_hugging_face import made
 
 
@@ -39,6 +40,10 @@ def test_parts_are_one_model(tmp_path):
     first, second = write_parts(tmp_path)
     assert find(tmp_path) == ("gguf", first)
     assert gguf.verify(first)["parts"] == 2
+    mine = second.read_bytes()
+    second.write_bytes(first.read_bytes())
+    assert refusal(first) == f"{second.name}: is another part of a model than its name says"
+    second.write_bytes(mine)
     second.unlink()
     assert refusal(first) == f"{second.name}: is missing; all 2 parts of the model must be in one folder"
     first.rename(tmp_path / "whole.gguf")
@@ -96,6 +101,19 @@ def test_a_damaged_header_is_refused_or_read(tmp_path):
         path.write_bytes(damaged)
         with contextlib.suppress(gguf.Unusable):
             gguf.verify(path)
+
+
+def test_what_a_header_may_cost_is_bounded(tmp_path, monkeypatch):
+    path = tmp_path / "many.gguf"
+    key = struct.pack("<Q", 1) + b"k"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key + struct.pack("<IIQ", ARRAY, STRING, 60 << 20))
+    os.truncate(path, 500 << 20)  # so many empty texts, which take no place on the disk
+    assert "many.gguf: has more than 2097152 texts in its header" in refusal(path)
+    monkeypatch.setattr(gguf, "MOST_KEPT", 1000)
+    texts = {f"general.note{at}": (STRING, "x" * 400) for at in range(9)}
+    header = gguf.Header(write(path, texts))
+    assert sum(map(len, header.values.values())) <= 1000
+    assert len(refusal(write(path, values(**{"split.count": (STRING, "x" * 100_000)})))) < 200
 
 
 def test_it_is_proposed_as_a_file_or_with_its_parts_as_a_folder():

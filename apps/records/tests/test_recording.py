@@ -166,6 +166,27 @@ def test_a_stream_is_recorded_as_one_answer(ask, listed, record):
     assert listed()[0]["output"]["choices"][0]["message"]["content"] == "***"
 
 
+def test_calls_of_tools_in_a_stream_are_recorded_and_masked(ask, listed, record):
+    record(mask=["email"])
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"email": "SECRET", "x": 1}'}}
+    events = [event(delta={"role": "assistant", "content": ""}), event(delta={"tool_calls": [{"index": 0, **call}]}),
+              event(delta={}, finish_reason="tool_calls"), b"data: [DONE]\n\n"]  # fmt: skip
+    ask({"messages": []}, events, kind="text/event-stream", path="/v1/chat/completions")
+    [choice] = listed()[0]["output"]["choices"]
+    call["function"]["arguments"] = '{"email": "***", "x": 1}'
+    assert choice["message"] == {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+@pytest.mark.parametrize("text", [
+    '<tool_call>\n{"name": "f", "arguments": {"email": "SECRET", "x"', 'Sure: ```json\n{"email": "SECRET"}\n```',
+    'He wrote {\\"email\\": \\"SECRET\\"}', 'of [{"name": "email", "value": "SECRET"}] I know',
+])  # fmt: skip
+def test_a_field_within_a_text_around_it_is_masked(ask, listed, record, text):
+    record(mask=["email"])
+    ask({"messages": [{"role": "user", "content": text}, {"role": "user", "content": 'the "email" field'}]})
+    assert [one["content"] for one in listed()[0]["input"]["messages"]] == ["***", 'the "email" field']
+
+
 def test_a_stream_is_passed_on_piece_by_piece_and_recorded_before_its_end(ask, record):
     record()
     pieces = [event(delta={"content": word}) for word in "abc"]
