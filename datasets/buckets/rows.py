@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
+from accounts.models import SUBMITTING
 from kernel import names, sealing
 from kernel.database import violated
 from kernel.environment import without
@@ -98,7 +99,8 @@ def _require_address(endpoint: str) -> None:
 
 def usable(user) -> QuerySet[Bucket]:
     """Return the buckets whose files this user may copy, by name."""
-    allowed = Q(everybody=True) | Q(tenants__memberships__user=user)
+    # A viewer of a tenant submits nothing to it, and takes nothing from it.
+    allowed = Q(everybody=True) | Q(tenants__memberships__user=user, tenants__memberships__role__in=SUBMITTING)
     return Bucket.objects.filter(pk__in=Bucket.objects.filter(allowed).values("pk")).order_by("name")
 
 

@@ -125,6 +125,8 @@ def test_only_members_of_its_tenants_read_a_bucket(as_alice, as_bob, bucket, obj
     assert as_bob.call("get", "users/bob/buckets").json() == []
     refused = as_bob.refused("post", "users/bob/datasets", {"name": "cats", "src": "s3/photos/train"})
     assert "there is no bucket named photos that you may read" in refused
+    members.put(tenant="team", user="alice", role="viewer", by="root")
+    assert as_alice.call("get", "users/alice/buckets").json() == []
     members.put(tenant="team", user="alice", role="member", by="root")
     answer = as_alice.call("get", "users/alice/buckets")
     assert [row["name"] for row in answer.json()] == ["photos"]
