@@ -242,6 +242,7 @@ def test_a_chat_template_is_bounded_and_what_it_raises_is_a_refusal(serving):
     with pytest.raises(engine.WrongPrompt, match="has not ended within"):
         engine.rendered(endless, 0.05)
     assert engine.rendered(lambda: "text", 0.05) == "text"
+
     def deep() -> str:
         return deep()
 
