@@ -83,7 +83,8 @@ class Point(BaseModel):
     x: int
     kind: str
 schema = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 99},
-          "kind": {"enum": ["a", "b"]}}, "required": ["x", "kind"], "additionalProperties": False}
+          "kind": {"$ref": "#/$defs/kind"}}, "required": ["x", "kind"], "additionalProperties": False,
+          "$defs": {"kind": {"enum": ["a", "b"]}}}
 tools = [{"type": "function", "function": {"name": "move", "parameters": schema}}]
 named = {"type": "function", "function": {"name": "move"}}
 def ask(**more):
