@@ -75,7 +75,7 @@ class DiffOut(serializers.Serializer):
     files = FileDiffOut(many=True)
     args = DiffLineOut(many=True)
     env = ValueDiffOut(many=True)
-    packages = ValueDiffOut(many=True)
+    packages = ValueDiffOut(many=True, help_text="once both jobs have recorded theirs")
 
 
 class CheckoutIn(StrictSerializer):

@@ -24,14 +24,15 @@ CONTEXT = 3
 
 def between(one: Job, two: Job) -> dict:
     """Return {settings, files, args, env, packages} with what differs. A file is {path, change, lines, note}."""
-    packages = [(capture.environment_of(job) or {}).get("packages", {}) for job in (one, two)]
+    recorded = [capture.environment_of(job) for job in (one, two)]
+    packages = [environment["packages"] for environment in recorded if environment]
     env = [masking.masked(job.shown_env) for job in (one, two)]
     return {
         "settings": _values(*({"script": job.entry, "runtime": job.runtime, "image": job.image} for job in (one, two))),
         "files": _files(one, two),
         "args": _arguments(one, two),
         "env": _values(*env, one.env, two.env),
-        "packages": _values(*packages),
+        "packages": _values(*packages) if len(packages) == 2 else [],  # of a job that has not started none are known
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.models import Share
-from jobs.models import Job
+from jobs.models import Capture, Job
 from mlp.tests.page_world import EVIL, markup, visible_text, visitor
 from snapshots import store
 
@@ -60,6 +60,19 @@ def test_rest_gives_what_was_kept(as_alice, as_bob, two, until):
     assert as_alice.refused("get", "users/alice/jobs/fit/code/archive?format=rar").startswith("format:")
     for path in ("code", "code/archive", "code/files/train.py", "code/diff?with=other"):
         as_bob.refused("get", f"users/alice/jobs/fit/{path}")
+
+
+def test_packages_are_compared_once_both_jobs_have_recorded_theirs(as_alice, two):
+    recorded = {"fit": {"click": "8.1", "numpy": "2.1"}, "other": {"numpy": "2.3"}}
+    found = []
+    for name, packages in recorded.items():
+        job = Job.objects.get(name=name)
+        environment = {"attempt": job.attempt, "packages": packages}
+        Capture.objects.update_or_create(job=job, defaults={"environment": environment})
+        found.append(as_alice.call("get", "users/alice/jobs/fit/code/diff?with=other").json()["packages"])
+    assert found == [[], [
+        {"name": "click", "old": "8.1", "new": None}, {"name": "numpy", "old": "2.1", "new": "2.3"},
+    ]]  # fmt: skip
 
 
 def test_rest_gives_what_differs(as_alice, two):
