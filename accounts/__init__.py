@@ -1,1 +1,1 @@
-"""Users, their lifecycle and their tokens: the User-manager (contract 2)."""
+"""Users, their lifecycle and their tokens: the User-manager."""

@@ -1,4 +1,4 @@
-"""The User-manager's REST calls (contract 2), one class for each path."""
+"""The User-manager's REST calls, one class for each path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses of the pages of sign-in, accounts and shares (contract 7). Included by mlp.visitors.page_urls."""
+"""The addresses of the pages of sign-in, accounts and shares. Included by mlp.visitors.page_urls."""
 
 from __future__ import annotations
 

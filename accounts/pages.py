@@ -1,4 +1,4 @@
-"""The pages of registration, log-in, log-out and a user's own account (contract 7)."""
+"""The pages of registration, log-in, log-out and a user's own account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request and response bodies of the User-manager's REST calls (contract 2)."""
+"""Request and response bodies of the User-manager's REST calls."""
 
 from __future__ import annotations
 

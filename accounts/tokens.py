@@ -111,7 +111,7 @@ def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | No
 
 
 def user_holder(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
-    """Return the holder of a valid user token, else None; service tokens do not authenticate a user (contract 1)."""
+    """Return the holder of a valid user token, else None; service tokens do not authenticate a user."""
     holder = lookup(text, narrow=narrow, address=address)
     return holder if holder is not None and holder.kind == Token.Kind.USER else None
 

@@ -1,4 +1,4 @@
-"""The addresses of the pages of logs and what was found in them (contract 7). Included by mlp.visitors.page_urls."""
+"""The addresses of the pages of logs and what was found in them. Included by mlp.visitors.page_urls."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The APP-manager and the APP-Gateway: models deployed behind one entrance (contract 6)."""
+"""The APP-manager and the APP-Gateway: models deployed behind one entrance."""

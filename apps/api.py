@@ -1,4 +1,4 @@
-"""The REST calls of the APP-manager (contract 6), one class for each path."""
+"""The REST calls of the APP-manager, one class for each path."""
 
 from __future__ import annotations
 

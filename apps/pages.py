@@ -1,4 +1,4 @@
-"""The pages of applications: the list with its form, and one application with log and playground (contract 7)."""
+"""The pages of applications: the list with its form, and one application with log and playground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The request and response bodies of the APP-manager (contract 6)."""
+"""The request and response bodies of the APP-manager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The addresses of the pages of sweeps, pipelines and schedules (contract 7). Included by mlp.visitors.page_urls."""
+"""The addresses of the pages of sweeps, pipelines and schedules. Included by mlp.visitors.page_urls."""
 
 from __future__ import annotations
 

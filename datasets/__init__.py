@@ -1,1 +1,1 @@
-"""Datasets and the data service: the Data-manager (contract 3)."""
+"""Datasets and the data service: the Data-manager."""

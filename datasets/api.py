@@ -1,4 +1,4 @@
-"""The data manager's REST calls (contract 3), one class for each path."""
+"""The data manager's REST calls, one class for each path."""
 
 from __future__ import annotations
 

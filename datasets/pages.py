@@ -1,4 +1,4 @@
-"""Datasets in the browser: the list with its form, one dataset, the data client (contract 7)."""
+"""Datasets in the browser: the list with its form, one dataset, the data client."""
 
 from __future__ import annotations
 

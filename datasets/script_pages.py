@@ -1,4 +1,4 @@
-"""Scripts in the browser: the files of the user's `.home`, a form to upload more, and an editor (contract 7)."""
+"""Scripts in the browser: the files of the user's `.home`, a form to upload more, and an editor."""
 
 from __future__ import annotations
 

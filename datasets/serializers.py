@@ -1,4 +1,4 @@
-"""What the data manager's REST calls accept and answer (contract 3)."""
+"""What the data manager's REST calls accept and answer."""
 
 from __future__ import annotations
 

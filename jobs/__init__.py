@@ -1,1 +1,1 @@
-"""Training jobs and their metrics: the Job-manager and the Metrics-manager (contract 4)."""
+"""Training jobs and their metrics: the Job-manager and the Metrics-manager."""

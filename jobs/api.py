@@ -1,4 +1,4 @@
-"""The Job-manager's REST calls (contract 4), one class for each path; the Metrics-manager's are in tracking."""
+"""The Job-manager's REST calls, one class for each path; the Metrics-manager's are in tracking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job token: it may report the heartbeat and the metrics of its one job, until the job ends (contract 1)."""
+"""The job token: it may report the heartbeat and the metrics of its one job, until the job ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, folders and environment of a job's script (contract 4); nothing of the server's own environment."""
+"""The command, folders and environment of a job's script; nothing of the server's own environment."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One file of a job's output in the browser: a preview, a notebook, the image itself, or an HTML page in a sandbox
-(contract 7).
+"""One file of a job's output in the browser: a preview, a notebook, the image itself, or an HTML page in a sandbox.
 
 The scripts of an HTML page (of plotly or evidently, say) run in an origin of its own, without cookies, storage or a
 network: they can neither act as the visitor nor send anything. It is shown in a frame of the file's page only, so that

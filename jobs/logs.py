@@ -29,7 +29,7 @@ from kernel.slots import FOLLOWED_LOGS, Slot
 from . import environment
 from .models import Job
 
-CHUNK = 16 << 20  # bytes of one answer (contract 11)
+CHUNK = 16 << 20  # bytes of one answer
 PIECE = 64 << 10  # bytes read at once while following
 LOOK_EVERY_S = 0.25
 ASK_EVERY_S = 1.0  # how often the database is asked whether the job has ended

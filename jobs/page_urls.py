@@ -1,4 +1,4 @@
-"""The addresses of the pages of a job; its media are tracking's (contract 7). Included by mlp.visitors.page_urls."""
+"""The addresses of the pages of a job; its media are tracking's. Included by mlp.visitors.page_urls."""
 
 from __future__ import annotations
 

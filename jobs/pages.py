@@ -1,4 +1,4 @@
-"""Jobs in the browser: the list with the submit form, and one job with its metrics, log and output (contract 7)."""
+"""Jobs in the browser: the list with the submit form, and one job with its metrics, log and output."""
 
 from __future__ import annotations
 

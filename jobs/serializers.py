@@ -1,4 +1,4 @@
-"""What the Job-manager's REST calls accept and answer (contract 4)."""
+"""What the Job-manager's REST calls accept and answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict serializer fields: a JSON number is not a string, true is not 1, an unknown field is refused (contract 1)."""
+"""Strict serializer fields: a JSON number is not a string, true is not 1, an unknown field is refused."""
 
 from __future__ import annotations
 

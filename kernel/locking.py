@@ -35,7 +35,7 @@ DELETING = "deleting"  # the last state of every object that has one
 
 
 class Missing(Refused):
-    """The object does not exist or is not the caller's: both get the same answer (contract 1)."""
+    """The object does not exist or is not the caller's: both get the same answer."""
 
     def __init__(self, kind: str):
         super().__init__("no such %(kind)s", field=kind, kind=word(kind))

@@ -31,7 +31,7 @@ def is_api(path: str) -> bool:
 
 
 class ApiErrors:
-    """Ensures that `/api/v1` answers 200, 201, 304, 403 or 503 only, each refusal with a `msg` (contract 1).
+    """Ensures that `/api/v1` answers 200, 201, 304, 403 or 503 only, each refusal with a `msg`.
 
     DRF's handler covers what its views raise; this covers the rest: middleware, URL resolving, bad hosts, bodies that
     are too large, bugs outside of a view.

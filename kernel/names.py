@@ -1,4 +1,4 @@
-"""The value patterns of the contract (section 1), one function each. Used by serializers, pages and the data service.
+"""The value patterns of REST, one function each. Used by serializers, pages and the data service.
 
 Each returns the value, or raises Refused naming the field.
 """

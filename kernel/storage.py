@@ -1,4 +1,4 @@
-"""The layout of the storage root (contract 9), and safe ways to access it. Used by every app; holds no lock."""
+"""The layout of the storage root, and safe ways to access it. Used by every app; holds no lock."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def dataset_mount_dir(user: str, dataset: str, number: int) -> Path:
 
 
 def home_dir(user: str) -> Path:
-    """Return the folder of the user's scripts and initial models; created on demand, since it always exists (contract
-    3).
-    """
+    """Return the folder of the user's scripts and initial models; created on demand, since it always exists."""
     path = root() / "datasets" / user / ".home"
     path.mkdir(parents=True, exist_ok=True)
     return path

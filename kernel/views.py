@@ -1,4 +1,4 @@
-"""The base of every REST view: authentication, the owner of the object, the body, the answer (contract 1).
+"""The base of every REST view: authentication, the owner of the object, the body, the answer.
 
 A view declares `calls`: for each method its effect, its body, its answer and its status. The same declaration parses
 the request and documents it (kernel.schema), so the reference cannot drift from the code.
@@ -79,7 +79,7 @@ class Call:
 class ContractView(APIView):
     calls: dict[str, Call] = {}
     kind = "user"
-    internal = False  # only administrators and service tokens (▣ in the contract)
+    internal = False  # only administrators and service tokens
     accepted = frozenset({"user"})  # kinds of token; staff's own and service tokens join when `internal`
     reads_nan = False  # whether NaN, Infinity and -Infinity in its body are numbers (kernel.rest)
     security: tuple[str, ...] = ("bearer", "session")  # for the reference, as are the patterns of the path's segments
@@ -137,9 +137,7 @@ class ContractView(APIView):
                 raise Refused("is required", field=parameter)
 
     def _check_body(self, request) -> None:
-        """Validate the body before anything is looked up: a wrong type is reported before a missing object (contract
-        11).
-        """
+        """Validate the body before anything is looked up: a wrong type is reported before a missing object."""
         if request.method.upper() not in self.calls or self.call.one_or_many or self.call.ignores_body:
             return
         if self.call.body is not None:

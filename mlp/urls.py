@@ -17,7 +17,7 @@ from tracking.traces import intake as traces
 
 
 def unknown(request, path=""):
-    """Answer unknown paths below /api/v1 with the error format of all REST calls (contract 1). Raises Refused."""
+    """Answer unknown paths below /api/v1 with the error format of all REST calls. Raises Refused."""
     raise Refused("%(path)s does not exist", field="path", path=request.path)
 
 

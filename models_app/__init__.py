@@ -1,1 +1,1 @@
-"""The Model-manager: trained models, from a job's output or an upload, checked before they serve (contract 5)."""
+"""The Model-manager: trained models, from a job's output or an upload, checked before they serve."""

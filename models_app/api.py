@@ -1,4 +1,4 @@
-"""The REST calls of the Model-manager (contract 5), one class for each path."""
+"""The REST calls of the Model-manager, one class for each path."""
 
 from __future__ import annotations
 

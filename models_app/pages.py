@@ -1,4 +1,4 @@
-"""The pages of models: the list with the form that creates one, and one model with its lineage (contract 7)."""
+"""The pages of models: the list with the form that creates one, and one model with its lineage."""
 
 from __future__ import annotations
 

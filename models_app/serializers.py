@@ -1,4 +1,4 @@
-"""The request and response bodies of the Model-manager (contract 5)."""
+"""The request and response bodies of the Model-manager."""
 
 from __future__ import annotations
 

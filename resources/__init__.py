@@ -1,1 +1,1 @@
-"""Tenants and try-confirm-cancel: the Resource-manager (contract 8)."""
+"""Tenants and try-confirm-cancel: the Resource-manager."""

@@ -1,4 +1,4 @@
-"""The resource manager's REST calls (contract 8): a thin shell over resources.tcc, tenants, limits and work."""
+"""The resource manager's REST calls: a thin shell over resources.tcc, tenants, limits and work."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Network(models.TextChoices):
 
 
 class Tenant(RetentionPolicy, LogPolicy, InteractivePolicy, RolloutPolicy, RecordPolicy, Amounts):
-    """A group of users with its own resources. At first there is only `default`, with every user (contract 8)."""
+    """A group of users with its own resources. At first there is only `default`, with every user."""
 
     class Source(models.TextChoices):
         DISCOVERED = "discovered", _("discovered")

@@ -1,4 +1,4 @@
-"""The usage page: the tenant's capacity, what is in use, and what the user holds of it (contract 7)."""
+"""The usage page: the tenant's capacity, what is in use, and what the user holds of it."""
 
 from __future__ import annotations
 

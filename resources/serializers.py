@@ -1,4 +1,4 @@
-"""What the resource manager's REST calls accept and answer (contract 8)."""
+"""What the resource manager's REST calls accept and answer."""
 
 from __future__ import annotations
 

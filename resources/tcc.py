@@ -1,4 +1,4 @@
-"""Try, confirm, cancel: the only way to change what a tenant has in use (contract 8). All are idempotent.
+"""Try, confirm, cancel: the only way to change what a tenant has in use. All are idempotent.
 docs/resources.md explains why it is safe.
 
 Called by the managers inside the transaction of their own object, and by the REST calls, which are a thin shell.

@@ -20,7 +20,7 @@ from . import lending, tcc
 from .models import KINDS, LIVE, ResourceRequest, Tenant
 from .units import amounts, kinds_of, with_unit, zero
 
-DEFAULT = "default"  # has every user who is in no other (contract 8)
+DEFAULT = "default"  # has every user who is in no other
 
 
 def create(*, name: str, by: str, **capacity) -> Tenant:

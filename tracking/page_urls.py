@@ -1,4 +1,4 @@
-"""The addresses of the pages of runs, projects and comparisons (contract 7). Included by mlp.visitors.page_urls."""
+"""The addresses of the pages of runs, projects and comparisons. Included by mlp.visitors.page_urls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every (state, verb) pair of a user (contract 2)."""
+"""Every (state, verb) pair of a user."""
 
 from __future__ import annotations
 

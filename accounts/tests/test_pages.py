@@ -1,4 +1,4 @@
-"""Registration, login, logout and the account page in the browser (contract 7)."""
+"""Registration, login, logout and the account page in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Registration, deactivation, the token and /api/v1/auth over REST (contract 2)."""
+"""Registration, deactivation, the token and /api/v1/auth over REST."""
 
 from __future__ import annotations
 

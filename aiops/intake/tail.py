@@ -25,7 +25,7 @@ FILTERS = ("level", "q", "cluster", "namespace", "deployment", "template")
 MAX_LINES = 50  # of each message
 MESSAGES_A_S, AT_ONCE = 8, 4
 TEXT = 500  # characters of each line
-USER = re.compile(r"[a-z]{1,50}")  # a namespace that may be a user's (contract 1)
+USER = re.compile(r"[a-z]{1,50}")  # a namespace that may be a user's
 SENT = (
     "log_type",
     "_id",

@@ -1,4 +1,4 @@
-"""The pages of applications: list, form, one application with its log, test requests (contract 7)."""
+"""The pages of applications: list, form, one application with its log, test requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life cycle of applications through REST, as real runs (contract 6)."""
+"""The life cycle of applications through REST, as real runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application gateway: real nginx, platform and applications (contract 6)."""
+"""The application gateway: real nginx, platform and applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applications created and deleted concurrently: no port is shared and all resources are released (contract 6)."""
+"""Applications created and deleted concurrently: no port is shared and all resources are released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelines in the browser: the list with its form, one pipeline with its graph and runs, one run (contract 7)."""
+"""Pipelines in the browser: the list with its form, one pipeline with its graph and runs, one run."""
 
 from __future__ import annotations
 

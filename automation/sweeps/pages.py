@@ -1,4 +1,4 @@
-"""Sweeps in the browser: the list with its form, and one sweep with its plots and trials (contract 7)."""
+"""Sweeps in the browser: the list with its form, and one sweep with its plots and trials."""
 
 from __future__ import annotations
 

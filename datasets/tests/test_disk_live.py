@@ -1,4 +1,4 @@
-"""Uploads to a full disk and to folders that disappear: a clear error, and no data is lost (contract 3)."""
+"""Uploads to a full disk and to folders that disappear: a clear error, and no data is lost."""
 
 from __future__ import annotations
 

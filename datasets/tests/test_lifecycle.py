@@ -1,4 +1,4 @@
-"""A dataset's life cycle through REST (contract 3). The data service itself is in test_webdav*.py."""
+"""A dataset's life cycle through REST. The data service itself is in test_webdav*.py."""
 
 from __future__ import annotations
 

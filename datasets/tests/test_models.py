@@ -1,4 +1,4 @@
-"""Every (state, verb) pair of a dataset (contract 3)."""
+"""Every (state, verb) pair of a dataset."""
 
 from __future__ import annotations
 

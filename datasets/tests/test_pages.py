@@ -1,4 +1,4 @@
-"""Datasets, scripts and the data client in the browser (contract 7)."""
+"""Datasets, scripts and the data client in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data service through real nginx and gunicorn: what clients of `/data/…` rely on (contract 3, 11)."""
+"""The data service through real nginx and gunicorn: what clients of `/data/…` rely on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Uploads in flight: what they will store is reserved, and hours of one large file count as activity of its dataset
-(contract 3).
+"""Uploads in flight: what they will store is reserved, and hours of one large file count as activity of its dataset.
 
 nginx calls the application when a body begins and when it is complete, not in between, and closes a connection on which
 nothing has come for two minutes. So each upload that nginx asks about is recorded in Valkey with its connection and its

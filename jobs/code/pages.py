@@ -1,4 +1,4 @@
-"""The Code tab of a job: its files, what it ran with, a comparison with another job (contract 7)."""
+"""The Code tab of a job: its files, what it ran with, a comparison with another job."""
 
 from __future__ import annotations
 

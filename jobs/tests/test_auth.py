@@ -1,4 +1,4 @@
-"""The token of a job: what it opens, for how long, and that no other text does (contract 1)."""
+"""The token of a job: what it opens, for how long, and that no other text does."""
 
 from __future__ import annotations
 

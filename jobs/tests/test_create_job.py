@@ -1,4 +1,4 @@
-"""POST …/jobs: accepted and refused requests (contract 4)."""
+"""POST …/jobs: accepted and refused requests."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from resources.models import ResourceRequest, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
-BACKOFF_S = [2, 10, 30, 60, 120, 300, 300]  # seconds, contract 4
+BACKOFF_S = [2, 10, 30, 60, 120, 300, 300]  # seconds
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A job's log over REST: by offset, followed to its end, never through a link (contract 4, 11)."""
+"""A job's log over REST: by offset, followed to its end, never through a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every (state, verb) pair of a job (contract 4: no other transition for any caller)."""
+"""Every (state, verb) pair of a job: no other transition is possible for any caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in the browser: the list, the submit form, one job (contract 7)."""
+"""Jobs in the browser: the list, the submit form, one job."""
 
 from __future__ import annotations
 

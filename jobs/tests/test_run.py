@@ -1,4 +1,4 @@
-"""The life cycle of a job on the real local runner (contract 4)."""
+"""The life cycle of a job on the real local runner."""
 
 from __future__ import annotations
 

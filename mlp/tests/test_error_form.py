@@ -1,4 +1,4 @@
-"""One error form for everything below /api/v1, whatever raises it (contract 1)."""
+"""One error form for everything below /api/v1, whatever raises it."""
 
 from __future__ import annotations
 

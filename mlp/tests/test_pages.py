@@ -1,4 +1,4 @@
-"""Rules for every page: access, scripts, cost; and the index (contract 7)."""
+"""Rules for every page: access, scripts, cost; and the index."""
 
 from __future__ import annotations
 

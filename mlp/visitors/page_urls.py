@@ -1,4 +1,4 @@
-"""The URLs of the pages (contract 7): those of each app, and those that belong to none. Included by mlp.urls."""
+"""The URLs of the pages: those of each app, and those that belong to none. Included by mlp.urls."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ SEEN_FOR_S = 365 * 86400
 @never_cache
 @require_GET
 def index(request):
-    """Show the username, the API token, and job metrics that are updated live (contract 7)."""
+    """Show the username, the API token, and job metrics that are updated live."""
     jobs = Job.kept.filter(user=request.user)
     by_state = states.counted(jobs)
     count = {

@@ -1,4 +1,4 @@
-"""The pages of models: list, form, one model with its lineage and notes (contract 7)."""
+"""The pages of models: list, form, one model with its lineage and notes."""
 
 from __future__ import annotations
 

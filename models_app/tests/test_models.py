@@ -1,4 +1,4 @@
-"""The life cycle of models through REST, with real load checks (contract 5)."""
+"""The life cycle of models through REST, with real load checks."""
 
 from __future__ import annotations
 

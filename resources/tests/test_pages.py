@@ -1,4 +1,4 @@
-"""The usage page (contract 7)."""
+"""The usage page."""
 
 from __future__ import annotations
 

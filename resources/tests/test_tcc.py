@@ -1,4 +1,4 @@
-"""Try-confirm-cancel over REST (contract 8). Edge cases are in test_tcc_edges.py, the model-based test in
+"""Try-confirm-cancel over REST. Edge cases are in test_tcc_edges.py, the model-based test in
 test_model.py."""
 
 from __future__ import annotations

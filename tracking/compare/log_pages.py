@@ -1,4 +1,4 @@
-"""The diff of two runs' logs (contract 7)."""
+"""The diff of two runs' logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Media of several runs side by side, at one step for all of them (contract 7)."""
+"""Media of several runs side by side, at one step for all of them."""
 
 from __future__ import annotations
 

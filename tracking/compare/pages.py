@@ -1,4 +1,4 @@
-"""Several jobs side by side, as a page and as CSV. Part of the jobs' pages (contract 7)."""
+"""Several jobs side by side, as a page and as CSV. Part of the jobs' pages."""
 
 from __future__ import annotations
 

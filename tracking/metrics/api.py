@@ -1,4 +1,4 @@
-"""The Metrics-manager's REST calls (contract 4). Live metrics come by the websocket in tracking.metrics.consumers."""
+"""The Metrics-manager's REST calls. Live metrics come by the websocket in tracking.metrics.consumers."""
 
 from __future__ import annotations
 

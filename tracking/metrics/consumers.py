@@ -1,4 +1,4 @@
-"""The live half of the Metrics-manager: history first, then each new row, in order, none twice (contract 4)."""
+"""The live half of the Metrics-manager: history first, then each new row, in order, none twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics from Kafka, for scripts written for it: one topic's messages are forwarded to JetStream (contract 4).
+"""Metrics from Kafka, for scripts written for it: one topic's messages are forwarded to JetStream.
 
 A message is one JobMetrics object that names its `user` and `name`. Its position in the topic is its id, so a message
 read twice counts once; the offset is committed only after JetStream has the message. Run by `manage.py kafka`, which is

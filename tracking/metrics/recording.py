@@ -1,4 +1,4 @@
-"""The Metrics-manager: the only writer of metrics (contract 4). Called by ingest and journal.
+"""The Metrics-manager: the only writer of metrics. Called by ingest and journal.
 
 A report is taken when it was sent while its job ran and its metrics were open (until `finish`, or until the row whose
 progress is 100 or -1). The time of sending is JetStream's: a message there has been acknowledged to its sender, so it

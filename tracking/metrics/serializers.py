@@ -1,4 +1,4 @@
-"""What the Metrics-manager's REST calls, its NATS subjects and its Kafka topic accept and answer (contract 4)."""
+"""What the Metrics-manager's REST calls, its NATS subjects and its Kafka topic accept and answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all runs, with the form that submits a job (contract 7)."""
+"""The page of all runs, with the form that submits a job."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_at_first_there_is_no_status(opni):
 
 
 def test_unset_statistics_are_null(opni):
-    """Issue 1622 and bug 18: values have the types that the contract declares."""
+    """As in Opni's issue 1622: values have the types that the contract declares."""
     opni("put", "model/current_status", {"status": "completed", "statistics": {}})
     assert set(opni("get", "model/status").json()["statistics"].values()) == {"0", 0, ""}
     opni("put", "model/current_status", {"status": "completed"})

@@ -1,4 +1,4 @@
-"""Metrics over Kafka: from a real broker, through JetStream, stored once (contract 4)."""
+"""Metrics over Kafka: from a real broker, through JetStream, stored once."""
 
 from __future__ import annotations
 

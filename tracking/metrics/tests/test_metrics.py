@@ -1,4 +1,4 @@
-"""Metrics: over REST and NATS, through JetStream, into the database, to the websocket (contract 4)."""
+"""Metrics: over REST and NATS, through JetStream, into the database, to the websocket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's own NATS connection: limited to its subjects, and to the life of its token (contract 11)."""
+"""A job's own NATS connection: limited to its subjects, and to the life of its token."""
 
 from __future__ import annotations
 
