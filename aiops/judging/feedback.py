@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT = timedelta(seconds=10)  # a line that is older has its verdict written
 LATE = timedelta(seconds=60)
+SENT_S = 1  # how long a label waits for the bus: DRAIN finds it in the database without the message, too
 SETTLED_AT_ONCE = 2000
 NEWEST = "SELECT count(*), max(at) FROM aiops_feedback WHERE at > %s"
 LEVELS = (subjects.NORMAL, subjects.ANOMALY)
