@@ -157,7 +157,7 @@ SECRET_KEY = access.text(
     "MLP_SECRET_KEY",
     shown="random, kept in `{root}/secret-key`",
     help="the key that tokens and sessions are derived from; a new key revokes all of them. The secrets of webhooks of "
-    "the registry are encrypted with it, and have to be set again after a change",
+    "the registry and the keys of buckets are encrypted with it, and have to be set again after a change",
 ) or secret(MLP_ROOT, "secret-key", 64)
 ADMIN_PASSWORD = access.text(
     "MLP_ADMIN_PASSWORD",

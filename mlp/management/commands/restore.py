@@ -56,5 +56,5 @@ class Command(BaseCommand):
         if not report["secret"]:
             self.stderr.write(
                 "MLP_SECRET_KEY is not that of the backup: tokens and sessions are revoked, and secrets of webhooks "
-                "have to be set again. Give the old one before the first start to keep them."
+                "and keys of buckets have to be set again. Give the old one before the first start to keep them."
             )
