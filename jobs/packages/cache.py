@@ -67,8 +67,8 @@ def take_back(environment: Environment, base: str) -> None:
         return
     if base and settings.PACKAGES_CACHE_MIB and _trim(place, settings.PACKAGES_CACHE_MIB << 20):
         kept.parent.mkdir(parents=True, exist_ok=True)
-        os.utime(place)  # the time of its last use
-        with contextlib.suppress(OSError):  # that of another installation is there already
+        with contextlib.suppress(OSError):  # another caller has moved it, or that of another installation is there
+            os.utime(place)  # the time of its last use
             os.rename(place, kept)
     storage.remove(place)
 

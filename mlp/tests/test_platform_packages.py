@@ -13,7 +13,14 @@ from mlp.tests.test_requirements import EXTRAS
 
 pytestmark = pytest.mark.long
 
-OF_RUNS = ("apps/serving/", "jobs/notebooks/program/", "jobs/report/", "workspaces/program/", "runners/shim/")
+OF_RUNS = (
+    "apps/batch/program/",
+    "apps/serving/",
+    "jobs/notebooks/program/",
+    "jobs/report/",
+    "workspaces/program/",
+    "runners/shim/",
+)
 LOADERS = ("models_app/loading.py", "models_app/mlmodel.py", "models_app/hugging_face.py", "models_app/pyfunc.py")
 IMPORTS = """
 import django
