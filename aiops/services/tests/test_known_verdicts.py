@@ -34,10 +34,10 @@ def heard(peer):
 
 @pytest.fixture
 def judging(heard, served):
-    """Return `judging(payload, …)`: DRAIN serves, watches a workload, and has learned these verdicts of the model."""
+    """Return `judging(payload, …, watched=…)`: DRAIN serves, watches workloads, and has learned these verdicts."""
 
-    def start(*items: payloads.Payload):
-        kv.put_parameters("u", WATCHED)
+    def start(*items: payloads.Payload, watched: dict = WATCHED):
+        kv.put_parameters("u", watched)
         service = drain()
         served(service)
         for item in items:
@@ -102,7 +102,9 @@ def test_lines_of_workloads_that_are_not_watched_have_no_verdict_and_are_not_ask
 def test_lines_of_a_workload_that_is_watched_from_now_on_have_verdicts(judging, heard, monkeypatch):
     judging(scored("connected to 10.0.0.1"))
     assert send("connected to 10.0.0.2", deployment="other")[0].level == ""
-    update = {"workloads": {"c1": {"shop": ["web", "other"]}}, "status_type": "update"}
+    watched = {"c1": {"shop": ["web", "other"]}}
+    kv.put_parameters("u", watched)  # which is read now and then, too
+    update = {"workloads": watched, "status_type": "update"}
     heard.publish("model_workload_parameters", json.dumps(update).encode())
     clock = known.time.monotonic() + known.UNWATCHED_S
     monkeypatch.setattr(known, "time", SimpleNamespace(monotonic=lambda: clock))
@@ -133,8 +135,7 @@ def test_a_users_label_counts(judging, heard, alice, administrator):
     User.objects.filter(pk=alice.pk).update(is_staff=administrator, is_superuser=administrator)
     alice.refresh_from_db()
     own = {"cluster": "local", "namespace": alice.username, "deployment": "web"}
-    service = judging(scored("connected to 10.0.0.1"))
-    service.workloads.watched.add(("local", alice.username, "web"))
+    service = judging(scored("connected to 10.0.0.1"), watched={**WATCHED, "local": {alice.username: ["web"]}})
     [before] = send("connected to 10.0.0.5", **own)
     assert before.level == "Normal"
     labelled = {"_id": before.line_id, "log": before.log, "namespace_name": alice.username, "cluster_id": "local"}
