@@ -314,7 +314,9 @@ def test_the_processes_of_a_job_come_with_it_and_go_with_it(alice_page, alice, t
     alice_page.goto("/jobs/fit")
     region = alice_page.locator("[data-region=processes]")
     expect(region.locator("*")).to_have_count(0)
-    runners.get().start(spec(tmp_path, "import time; time.sleep(600)", owner=alice.pk))
+    runner = runners.get()
+    command = [runner.python, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    runner.start(spec(tmp_path, "", command=command, owner=alice.pk))
 
     def start() -> None:
         Job.objects.filter(pk=job.pk).update(state="running", run_name="job-1-1", started=timezone.now())
@@ -324,7 +326,7 @@ def test_the_processes_of_a_job_come_with_it_and_go_with_it(alice_page, alice, t
     expect(region.locator("td code")).to_contain_text("time.sleep(600)", timeout=LIVE_MS)
     with alice_page.expect_response("**/jobs/fit/processes"):  # again, as its script asks for it
         alice_page.evaluate("document.body.dispatchEvent(new Event('processes'))")
-    assert runners.get().stop_all(0) == []
+    assert runner.stop_all(0) == []
     in_another_thread(lambda: lifecycle.fail(job.pk, "killed", "test"))
     expect(region.locator("*")).to_have_count(0, timeout=LIVE_MS)
     assert browser_errors == []
