@@ -1,6 +1,7 @@
 """The files in which processes count (meters): read by `/metrics`, and kept small.
 
-A file of a process that has ended is added to `{type}_ended.db` and removed: else its counts would be missing, which
+Each process has a random name and holds a lock while it lives: a process id says nothing to the processes of other
+containers and machines, which count in the same folder. A file of a process that has ended is added to `{type}_ended.db` and removed: else its counts would be missing, which
 Prometheus would take for a reset, or there would be more files with each restart. A kill at any moment counts nothing
 twice: what is to be removed is written down before the sum takes its place, with the sum's inode.
 """
@@ -11,6 +12,8 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
+import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,6 +24,32 @@ from prometheus_client.multiprocess import MultiProcessCollector
 ENDED = "ended"
 JOURNAL = "folding.json"
 ADDED = ("counter", "histogram", "summary")
+LOCK = ".alive"
+
+
+class Identity:
+    """The name of this process in those of its files, {type}_{name}.db: another one after a fork. prometheus-client asks
+    before each count, and once before all: then nothing is counted yet.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.name = ""
+        self.process: int | None = None
+        self.lock: int | None = None
+
+    def __call__(self) -> str:
+        if self.process is None:
+            self.process = 0
+        elif self.process != os.getpid():
+            if self.lock is not None:
+                os.close(self.lock)  # of the process that has forked this one, which keeps it
+            self.name = secrets.token_hex(8)
+            self.lock = os.open(self.folder / f"{self.name}{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with contextlib.suppress(OSError):  # a storage without locks
+                fcntl.flock(self.lock, fcntl.LOCK_EX)
+            self.process = os.getpid()
+        return self.name
 
 
 def collect(folder: Path) -> Iterable[Metric]:
@@ -33,12 +62,13 @@ def collect(folder: Path) -> Iterable[Metric]:
         for path in ended:
             if path.name.startswith("gauge_"):  # what an ended process has open is closed
                 path.unlink(missing_ok=True)
+            path.with_name(f"{path.stem.rpartition('_')[2]}{LOCK}").unlink(missing_ok=True)
         return MultiProcessCollector.merge([str(path) for path in folder.glob("*.db")])
 
 
 def clear(folder: Path) -> None:
     """Remove all counts. None of the processes runs."""
-    for path in (*folder.glob("*.db"), folder / JOURNAL):
+    for path in (*folder.glob("*.db"), *folder.glob(f"*{LOCK}"), folder / JOURNAL):
         path.unlink(missing_ok=True)
 
 
@@ -53,15 +83,21 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_alive(path: Path) -> bool:
-    """Return whether the file is of a process that exists, or is a sum."""
+    """Return whether the file is of a process that exists, or is a sum. Where the storage has no locks all are."""
     process = path.stem.rpartition("_")[2]
-    if not process.isdigit():
+    if process == ENDED:
         return True
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        descriptor = os.open(path.with_name(f"{process}{LOCK}"), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
-    return state not in {"Z", "X"}  # ended, and nobody has asked for its status yet
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _fold(folder: Path, kind: str, ended: list[Path]) -> None:
@@ -73,7 +109,7 @@ def _fold(folder: Path, kind: str, ended: list[Path]) -> None:
     draft.unlink(missing_ok=True)
     sums: dict[str, float] = {}
     for path in (total, *ended):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, ValueError, struct.error):  # cut by a crash of the machine
             for key, value, _timestamp, _position in MmapedDict.read_all_values_from_file(str(path)):
                 sums[key] = sums.get(key, 0.0) + value
     store = MmapedDict(str(draft))

@@ -1,8 +1,8 @@
 """The counters that the platform's processes keep while they work; `/metrics` joins them (operations.monitoring).
 
-Each process counts into files of its own, {root}/run/metrics/{type}_{pid}.db, which prometheus-client maps into memory:
-counting costs microseconds, no process waits for another, and a kill loses nothing. What a dead process has counted is
-kept by `files`.
+Each process counts into files of its own below {root}/run/metrics, which prometheus-client maps into memory: counting
+costs microseconds, no process waits for another, and a kill loses nothing. `files` names them, and keeps what a dead
+process has counted.
 
 What can be asked for when Prometheus scrapes, such as how many jobs wait, is not counted here.
 
@@ -21,11 +21,12 @@ from time import perf_counter
 from django.conf import settings
 from prometheus_client import Counter, Gauge, Histogram, Summary, values
 
+from . import files
+
 FOLDER = settings.MLP_ROOT / "run" / "metrics"
 FOLDER.mkdir(mode=0o700, parents=True, exist_ok=True)
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(FOLDER)  # read by the library when a process opens its files
-if not values.ValueClass._multiprocess:  # another library has imported it before this module
-    values.ValueClass = values.MultiProcessValue()
+values.ValueClass = values.MultiProcessValue(files.Identity(FOLDER))
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "MKCOL", "MOVE", "COPY", "LOCK"}
 REQUEST_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)

@@ -96,7 +96,7 @@ server-side apply. Takes (dict "root" $ "part" NAME): the part listens on all ad
 {{- end }}
 {{- if $root.Values.ingress.enabled }}
 - {name: MLP_K8S_INGRESS_CLASS, value: {{ $root.Values.ingress.className }}}
-- {name: MLP_K8S_INGRESS_HOST, value: {{ (urlParse $root.Values.appUrl).host }}}
+- {name: MLP_K8S_INGRESS_HOST, value: {{ (urlParse $root.Values.appUrl).hostname }}}
 - {name: MLP_K8S_INGRESS_GATEWAY, value: "mlp-app-gateway:30002"}
 {{- end }}
 - {name: MLP_URL, value: {{ $root.Values.url | quote }}}

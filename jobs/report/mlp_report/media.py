@@ -106,7 +106,7 @@ class Media:
         path = os.path.join(folder, *relative.split("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if not os.path.exists(path):
-            draft = os.path.join(folder, kind, f".{os.getpid()}.{threading.get_ident()}.part")
+            draft = os.path.join(folder, kind, f".{os.urandom(8).hex()}.part")
             with open(draft, "wb") as file:
                 file.write(data)
             os.replace(draft, path)

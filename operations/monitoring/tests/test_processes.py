@@ -16,9 +16,12 @@ from mlp.tests.tiers import later
 
 # A process that counts in the folder of its argument, says so, and waits for its end.
 COUNTS = """
-import os, sys
+import os, pathlib, sys
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
-from prometheus_client import Counter, Gauge, Histogram
+sys.path.insert(0, sys.argv[3])
+from prometheus_client import Counter, Gauge, Histogram, values
+from kernel.telemetry import files
+values.ValueClass = values.MultiProcessValue(files.Identity(pathlib.Path(sys.argv[1])))
 count = Counter("done", "Done.", ("kind",), registry=None)
 open_ = Gauge("open", "Open.", ("kind",), registry=None, multiprocess_mode="livesum")
 took = Histogram("took_seconds", "Took.", ("kind",), registry=None, buckets=(1, 10))
@@ -34,8 +37,8 @@ sys.stdin.read()
 class Counting:
     """A process that has counted `times`, and runs until it is killed."""
 
-    def __init__(self, folder: Path, times: int):
-        command = [sys.executable, "-c", COUNTS, str(folder), str(times)]
+    def __init__(self, folder: Path, times: int, prefix: tuple[str, ...] = ()):
+        command = [*prefix, sys.executable, "-c", COUNTS, str(folder), str(times), str(settings.BASE_DIR)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"counted\n"
 
@@ -50,8 +53,8 @@ class Counting:
 def start(tmp_path):
     started: list[Counting] = []
 
-    def begin(times: int) -> Counting:
-        started.append(Counting(tmp_path, times))
+    def begin(times: int, *prefix: str) -> Counting:
+        started.append(Counting(tmp_path, times, prefix))
         return started[-1]
 
     yield begin
@@ -89,11 +92,27 @@ def test_what_a_killed_process_has_counted_is_kept_and_its_files_are_removed(tmp
         name: value for name, value in before.items() if name != "open"
     }
     assert after["open"] == 2  # what it had open is closed
-    assert not list(tmp_path.glob(f"*_{first.process.pid}.db"))
+    assert len(list(tmp_path.glob("counter_*.db"))) == len(list(tmp_path.glob("*.alive"))) + 1 == 2
     start(5).kill()
     assert totals(tmp_path)["done_total"] == 12
     assert totals(tmp_path)["done_total"] == 12
     assert len(list(tmp_path.glob("counter_*.db"))) == 2  # of the one that lives, and the sum
+
+
+def test_processes_of_several_containers_have_the_same_process_id(tmp_path, start):
+    """Each is the first process of a container, and none sees the others'."""
+    alone = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    first, _second = start(3, *alone), start(4, *alone)
+    assert totals(tmp_path)["done_total"] == 7
+    first.kill()
+    start(5, *alone)
+    assert totals(tmp_path)["done_total"] == totals(tmp_path)["done_total"] == 12
+
+
+def test_files_that_a_crash_has_cut_are_left_out(tmp_path, start):
+    start(3)
+    (tmp_path / "counter_1.db").write_bytes(b"\x40\0\0\0\0\0\0\0\x08\0\0\0\xf0\xf0\xf0" + bytes(100))
+    assert totals(tmp_path)["done_total"] == 3
 
 
 # Ends the process at the given change of a file, before or after it, while it joins the counts of ended processes.
