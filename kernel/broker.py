@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 import threading
 import time
 from contextlib import suppress
@@ -14,7 +15,7 @@ from django.db import close_old_connections
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
 
-from . import valkey
+from . import probes, valkey
 from .errors import Fault
 from .telemetry import meters, tracing
 
@@ -80,6 +81,7 @@ class Consumer(dramatiq.Consumer):
         self.notices.subscribe(channel)
 
     def __next__(self):
+        self.broker.show()
         unfinished = self.looks.outstanding_message_count and not self.delays
         busy = unfinished or self.broker.ending.is_set()
         self.looks.timeout = BUSY_LOOK_MS if busy else 0
@@ -122,8 +124,13 @@ class Broker(RedisBroker):
         super().__init__(**options)
 
     def consume(self, queue_name, prefetch=1, timeout=5000):
+        self.show()  # while Valkey is away, too: another process would not reach it either
         looks = super().consume(queue_name, prefetch, timeout)
         return Consumer(self, looks, self._channel(queue_name), queue_name in self.delay_queues)
+
+    def show(self) -> None:
+        """Show to a probe that this worker looks for messages, however busy it is."""
+        probes.alive(os.environ.get("MLP_PART", ""))
 
     def enqueue(self, message, *, delay=None):
         enqueued = super().enqueue(message, delay=delay)

@@ -5,24 +5,16 @@ from __future__ import annotations
 import logging
 import time
 
-from django.conf import settings
 from redis.exceptions import RedisError
 
 from .broker import broker
+from .probes import alive
 
 log = logging.getLogger(__name__)
 
 KEY = "mlp:beat:{part}"
 EVERY_S = 5.0  # three within the time after which /healthz calls a part silent
 TTL_S = 60
-
-
-def alive(part: str) -> None:
-    """Show to probes of this machine that this process lives, also while another replica does the work."""
-    if settings.INSTANCE_DIR is not None:
-        folder = settings.INSTANCE_DIR / "alive"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / part).touch()
 
 
 def beat(part: str) -> None:

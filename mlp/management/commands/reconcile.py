@@ -30,7 +30,7 @@ import resources.reconcile
 import runners
 import tracking.reconcile
 import workspaces.reconcile
-from kernel import after_commit, clock, healing, heartbeats
+from kernel import after_commit, clock, healing, heartbeats, probes
 from kernel.singleton import Held, only_one
 from kernel.telemetry import meters
 
@@ -136,7 +136,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: (stop.set(), pause.changed.set()))
         with contextlib.ExitStack() as stack:
-            lock = stack.enter_context(only_one("reconcile", stop.is_set, partial(heartbeats.alive, "reconcile")))
+            lock = stack.enter_context(only_one("reconcile", stop.is_set, partial(probes.alive, "reconcile")))
             if lock is None:
                 return
             stack.enter_context(runners.get().watch(pause.changed.set, pause.ended.append))

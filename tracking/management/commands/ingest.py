@@ -9,7 +9,7 @@ from functools import partial
 
 from django.core.management.base import BaseCommand
 
-from kernel import heartbeats
+from kernel import probes
 from kernel.singleton import Held, only_one
 from tracking.metrics import ingest
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         asked = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: asked.set())
-        with only_one("ingest", asked.is_set, partial(heartbeats.alive, "ingest")) as lock:
+        with only_one("ingest", asked.is_set, partial(probes.alive, "ingest")) as lock:
             if lock is not None:
                 asyncio.run(self._run(lock, asked))
 

@@ -9,7 +9,7 @@ from functools import partial
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from kernel import heartbeats
+from kernel import probes
 from kernel.singleton import only_one
 from tracking.metrics import kafka_source
 
@@ -24,6 +24,6 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        with only_one("kafka", stop.is_set, partial(heartbeats.alive, "kafka")) as lock:
+        with only_one("kafka", stop.is_set, partial(probes.alive, "kafka")) as lock:
             if lock is not None:
                 kafka_source.run(stop, lock.check)
