@@ -13,7 +13,7 @@ from .project import Project, View
 from .reporting import ProgressSource
 from .submission import Runtime
 from .summary import RunMetric, RunParam, Source
-from .traces import Assessment, Span, Trace
+from .traces import Assessment, Span, Trace, TraceLink
 from .tracked import COLOURS, Origin
 
 __all__ = [
@@ -21,5 +21,5 @@ __all__ = [
     "ComparedRun", "Comparison", "Diagnosis", "EnvironmentVersion", "EvaluationDataset", "EvaluationRecord",
     "FailureRule", "Job", "LoggedModel", "Metrics", "ModelUse", "NamedEnvironment", "Origin", "ProgressSource",
     "Project", "RunInput", "RunMetric", "RunParam", "Runtime", "Scorer", "ScorerVersion", "Snapshot", "Source",
-    "Span", "State", "Trace", "Value", "VersionState", "View", "Where", "new_nonce",
+    "Span", "State", "Trace", "TraceLink", "Value", "VersionState", "View", "Where", "new_nonce",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from tracking.runs.filters.attributes import tag_value
 from . import assessments, lookup
 from .mlflow_shown import NAME, STATES
 from .recording import PREFIX
-from .rows import require_small
+from .rows import of_run, require_small
 
 KINDS = {
     "attribute": "attribute", "attributes": "attribute", "attr": "attribute", "trace": "attribute",
@@ -128,6 +128,9 @@ def _condition(term: Term) -> Q:
         return Q(pk__in=Trace.objects.annotate(compared=NUMBERS[term.name]).filter(found).values("pk"))
     if term.name in ("status", "state"):
         return run_filter.text(F("status"), term._replace(values=tuple(_status(text) for text in term.values)))
+    if term.name == "run_id" and term.operator in ("=", "!=", "in"):
+        found = of_run(*term.texts())
+        return ~found if term.negative or term.operator == "!=" else found
     if term.name not in TEXTS:
         raise WrongField(f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {_known()}")
     return run_filter.text(TEXTS[term.name], term)
