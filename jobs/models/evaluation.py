@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .project import Project
 
@@ -46,7 +47,7 @@ class EvaluationDataset(models.Model):
     projects = models.ManyToManyField(Project, related_name="evaluation_datasets", verbose_name=_("projects"))
     tags = models.JSONField(_("tags"), default=dict, blank=True)
     schema = models.JSONField(_("schema"), null=True, blank=True)
-    records_kept = models.PositiveIntegerField(_("records"), default=0)
+    records_kept = models.PositiveIntegerField(pgettext_lazy("evaluation", "records"), default=0)
     digest = models.CharField(_("digest"), max_length=8)
     created_by = models.CharField(_("created by"), max_length=255, blank=True, default="")
     changed_by = models.CharField(_("changed by"), max_length=255, blank=True, default="")
@@ -91,8 +92,8 @@ class EvaluationRecord(models.Model):
 
     class Meta:
         db_table = "evaluation_record"
-        verbose_name = _("record")
-        verbose_name_plural = _("records")
+        verbose_name = pgettext_lazy("evaluation", "record")
+        verbose_name_plural = pgettext_lazy("evaluation", "records")
         constraints = [models.UniqueConstraint(fields=["dataset", "input_hash"], name="inputs_once_per_dataset")]
         indexes = [models.Index(fields=["dataset", "id"], name="record_of_dataset")]
 

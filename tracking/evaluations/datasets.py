@@ -142,7 +142,7 @@ def merged_tags(known: dict, tags: dict) -> dict:
 
 
 def associate(row: EvaluationDataset, projects: list[Project]) -> None:
-    """Associate a dataset with projects, too. Raises Missing, Refused."""
+    """Add a dataset to projects. Raises Missing, Refused."""
     with changing(row) as dataset:
         dataset.projects.add(*projects)
         if dataset.projects.count() > MAX_PROJECTS:

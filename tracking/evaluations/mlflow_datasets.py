@@ -172,8 +172,8 @@ def set_tags(call: Call, dataset: str) -> dict:
 
 @effect(DESTROY)
 @for_jobs
-def delete_tag(call: Call, dataset: str, key: str) -> dict:
-    datasets.set_tags(lookup.find(call, dataset, write=True), {key: None})
+def delete_tag(call: Call, dataset: str, tag: str) -> dict:
+    datasets.set_tags(lookup.find(call, dataset, write=True), {tag: None})
     return {}
 
 
@@ -256,7 +256,7 @@ ROUTES_3: Routes = {
     "datasets/search": {"POST": find, "GET": find},
     "datasets/<str:dataset>": {"GET": get, "DELETE": delete},
     "datasets/<str:dataset>/tags": {"PATCH": set_tags},
-    "datasets/<str:dataset>/tags/<path:key>": {"DELETE": delete_tag},
+    "datasets/<str:dataset>/tags/<path:tag>": {"DELETE": delete_tag},
     "datasets/<str:dataset>/experiment-ids": {"GET": experiments},
     "datasets/<str:dataset>/add-experiments": {"POST": add_experiments},
     "datasets/<str:dataset>/remove-experiments": {"POST": remove_experiments},

@@ -114,7 +114,7 @@ def new(one: Given, at: datetime) -> EvaluationRecord:
 
 
 def merge(row: EvaluationRecord, one: Given, at: datetime) -> EvaluationRecord:
-    """Merge a record with the same inputs into a row: outputs are replaced, expectations and tags are added."""
+    """Add a record with the same inputs to a row: outputs are replaced, expectations and tags are added."""
     if "outputs" in one.has:
         row.outputs = None if one.outputs is None else text_of(one.outputs)
     if one.expectations:
