@@ -37,7 +37,7 @@ OWN = {
     "POST registered-models/create", "POST registered-models/search", "GET registered-models/search",
     "POST model-versions/search", "GET model-versions/search", "POST webhooks", "GET webhooks", "GET workspaces",
     "POST workspaces", "POST runs/search", "POST traces/search", "GET traces/batchGet", "POST traces/batchGetInfos",
-    "POST datasets/search", "GET datasets/search", "GET scorers/online-configs",
+    "POST datasets/search", "GET datasets/search", "GET scorers/online-configs", "POST traces/metrics",
 }  # fmt: skip
 # Calls that read an object by the id of its run or experiment, which a share allows.
 READS = {
@@ -46,7 +46,7 @@ READS = {
     "POST traces/batchGetInfos", "POST traces/search", "GET traces/<str:trace>",
     "GET traces/<str:trace>/assessments/<str:key>", "GET datasets/<str:dataset>", "GET datasets/<str:dataset>/records",
     "GET datasets/<str:dataset>/experiment-ids", "POST datasets/search", "GET datasets/search", "GET scorers/get",
-    "GET scorers/list", "GET scorers/versions",
+    "GET scorers/list", "GET scorers/versions", "POST traces/metrics",
 }  # fmt: skip
 FILES = {
     "GET artifacts/list", "GET get-artifact", "GET mlflow-artifacts/artifacts",
@@ -65,7 +65,9 @@ FIELDS = {
     "datasets": [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}"}}], "version": "1",
     "alias": "champion", "stage": "Archived", "source": "s3://bucket/2", "description": "mine",
     "assessment": {"assessment_name": "a", "feedback": {"value": 1}},
-    "serialized_scorer": "{}", "records": '[{"inputs": {"q": 1}}]', "dataset_record_ids": ["dr-1"],
+    "view_type": "TRACES", "metric_name": "trace_count", "aggregations": [{"aggregation_type": "COUNT"}],
+    "dimensions": ["trace_name"], "serialized_scorer": "{}",
+    "records": '[{"inputs": {"q": 1}}]', "dataset_record_ids": ["dr-1"],
     "url": "https://example.com/hook", "events": [{"entity": "MODEL_VERSION", "action": "CREATED"}],
 }  # fmt: skip
 

@@ -93,7 +93,6 @@ def get(call: Call, dataset: str) -> dict:
 
 
 @effect(DESTROY)
-@for_jobs
 def delete(call: Call, dataset: str) -> dict:
     """Delete a dataset with its records; as on MLflow's servers, one that does not exist is no error."""
     try:
@@ -244,7 +243,6 @@ def _after(token: str) -> int:
 
 
 @effect(DESTROY)
-@for_jobs
 def delete_records(call: Call, dataset: str) -> dict:
     row = lookup.find(call, dataset, write=True)
     keys = call.fields.texts("dataset_record_ids")

@@ -43,28 +43,39 @@ def register(call: Call) -> dict:
     if not name.strip():
         raise WrongField("Scorer name cannot be empty or contain only whitespace.")
     text = call.fields.text("serialized_scorer", required=True, most=MAX_SERIALIZED)
+    row = store(project, name, text)
+    return {
+        "version": row.number, "scorer_id": row.scorer.key, "experiment_id": str(project.pk), "name": name,
+        "serialized_scorer": text, "creation_time": milliseconds(row.created),
+    }  # fmt: skip
+
+
+def store(project: Project, name: str, text: str, number: int | None = None) -> ScorerVersion:
+    """Store a version of a scorer, the next one unless its number is given; one of this number that is there already
+    is not changed. Raises WrongField.
+    """
     try:
         sanitize.check_count(text)
-        valid = isinstance(json.loads(text), dict)
+        valid = isinstance(json.loads(text), dict) and not sanitize.UNSTORABLE.search(text)
     except (ValueError, RecursionError):
         valid = False
-    if not valid:
-        raise WrongField("serialized_scorer must be valid JSON, an object")
+    if not valid or len(text) > MAX_SERIALIZED:
+        raise WrongField(f"serialized_scorer must be valid JSON, an object of at most {MAX_SERIALIZED} characters")
     with transaction.atomic():
         if Scorer.objects.filter(project=project).exclude(name=name).count() >= MAX_SCORERS:
             raise WrongField(f"a project has at most {MAX_SCORERS} scorers")
         Scorer.objects.bulk_create([Scorer(user_id=project.user_id, project=project, name=name)], ignore_conflicts=True)
         scorer = lock_row(Scorer, project_id=project.pk, name=name)
+        if scorer is None:
+            raise WrongField(f"the scorer '{name}' is being deleted; try again")
         versions = ScorerVersion.objects.filter(scorer=scorer)
+        there = None if number is None else versions.filter(number=number).select_related("scorer").first()
+        if there is not None:
+            return there
         if versions.count() >= MAX_VERSIONS:
             raise WrongField(f"a scorer has at most {MAX_VERSIONS} versions")
-        number = (versions.aggregate(last=Max("number"))["last"] or 0) + 1
-        row = ScorerVersion.objects.create(user_id=project.user_id, scorer=scorer, number=number, serialized=text)
-    answer = shown(row)
-    return {
-        "version": number, "scorer_id": scorer.key, "experiment_id": str(project.pk), "name": name,
-        "serialized_scorer": text, "creation_time": answer["creation_time"],
-    }  # fmt: skip
+        number = number or (versions.aggregate(last=Max("number"))["last"] or 0) + 1
+        return ScorerVersion.objects.create(user_id=project.user_id, scorer=scorer, number=number, serialized=text)
 
 
 def _project(call: Call, *, write: bool = False) -> Project:

@@ -209,10 +209,10 @@ def run(request, name: str):
     for row in page.object_list:
         row.shown = row.columns(new.scorers)
     context = {
-        "job": job, "evaluation": new, "summaries": results.summaries(new, old), "page": page, "show": show,
+        "job": job, "evaluation": new, "summaries": results.summaries(new), "page": page, "show": show,
         "base": base, "others": results.evaluations(_others(job))[:RUNS],
         "shows": [(value, word) for value, word in VERDICTS.items() if old is not None or value == "error"],
-        "left": new.total - len(new.rows),
+        "left": new.total - len(new.rows), "alone": sum(row.before is None for row in new.rows) if old else 0,
     }  # fmt: skip
     return render(request, "tracking/evaluation_run.html", context)
 

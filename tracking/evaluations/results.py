@@ -86,16 +86,11 @@ class Summary:
     mean: float | None = None
     texts: list[tuple[str, int]] = field(default_factory=list)
     errors: int = 0
-    before: Summary | None = None
+    compared: int = 0  # rows in which both evaluations have a number; the three below are of these only
+    before: float | None = None  # their mean in the evaluation compared with
+    difference: float | None = None  # how much higher it is here
     improved: int = 0
     regressed: int = 0
-
-    @property
-    def difference(self) -> float | None:
-        """Return how much higher the mean is than that of the evaluation compared with."""
-        if self.before is None or self.mean is None or self.before.mean is None:
-            return None
-        return self.mean - self.before.mean
 
 
 @dataclass
@@ -192,13 +187,12 @@ def verdict(new: Cell, old: Cell | None) -> Verdict:
     return Verdict.SAME if (new.shown, new.error) == (old.shown, old.error) else Verdict.CHANGED
 
 
-def summaries(new: Evaluation, old: Evaluation | None = None) -> list[Summary]:
-    """Return what each scorer says of all rows."""
-    before = {one.name: one for one in summaries(old)} if old else {}
+def summaries(new: Evaluation) -> list[Summary]:
+    """Return what each scorer says of all rows, and how the rows that are compared differ."""
     made = []
     for name in new.scorers:
         cells = [row.cells[name] for row in new.rows if name in row.cells]
-        one = Summary(name, len(cells), errors=sum(bool(cell.error) for cell in cells), before=before.get(name))
+        one = Summary(name, len(cells), errors=sum(bool(cell.error) for cell in cells))
         one.improved = sum(cell.verdict == Verdict.IMPROVED for cell in cells)
         one.regressed = sum(cell.verdict == Verdict.REGRESSED for cell in cells)
         values = [cell for cell in cells if not cell.error]
@@ -207,5 +201,19 @@ def summaries(new: Evaluation, old: Evaluation | None = None) -> list[Summary]:
             one.mean = sum(numbers) / len(numbers)
         else:
             one.texts = Counter(cell.shown for cell in values).most_common(5)
+        _compare_means(one, cells)
         made.append(one)
     return made
+
+
+def _compare_means(one: Summary, cells: list[Cell]) -> None:
+    """Set how the means differ over the rows that both evaluations have: those of other rows would mislead."""
+    pairs = [
+        (cell.number, cell.before.number)
+        for cell in cells
+        if cell.before is not None and cell.number is not None and cell.before.number is not None
+    ]
+    one.compared = len(pairs)
+    if pairs:
+        one.before = sum(before for _, before in pairs) / len(pairs)
+        one.difference = sum(number for number, _ in pairs) / len(pairs) - one.before

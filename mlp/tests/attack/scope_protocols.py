@@ -55,6 +55,7 @@ GET    traces/get                                           full read submit
 GET    traces/batchGet                                      full read submit
 POST   traces/batchGetInfos                                 full read submit
 POST   traces/search                                        full read submit
+POST   traces/metrics                                       full read submit
 POST   traces/delete-traces                                 full
 POST   traces/link-prompts                                  full submit
 POST   traces/link-to-run                                   full submit

@@ -9,10 +9,12 @@ os.environ["MLFLOW_ENABLE_ASYNC_TRACE_LOGGING"] = "false"
 
 import mlflow
 import pandas
+from mlflow.entities.trace_metrics import AggregationType, MetricAggregation, MetricViewType
 from mlflow.exceptions import MlflowException
 from mlflow.genai import datasets
 from mlflow.genai.judges import make_judge
 from mlflow.genai.scorers import Guidelines, delete_scorer, get_scorer, list_scorers, scorer
+from mlflow.tracking._tracking_service.utils import _get_store
 
 QUESTIONS = ("capital of China? 北京", "capital of France?", "capital of Peru?")
 
@@ -126,9 +128,21 @@ def evaluate() -> None:
         assert len(mlflow.search_traces(run_id=run.run_id, return_type="list")) == 3
 
 
+def count_traces(experiment: str) -> None:
+    mean = MetricAggregation(aggregation_type=AggregationType.AVG)
+    half = MetricAggregation(aggregation_type=AggregationType.PERCENTILE, percentile_value=50)
+    points = _get_store().query_trace_metrics(
+        experiment_ids=[experiment], view_type=MetricViewType.ASSESSMENTS, metric_name="assessment_value",
+        aggregations=[mean, half], dimensions=["assessment_name"],
+    )  # fmt: skip
+    values = {point.dimensions["assessment_name"]: point.values for point in points}
+    assert values["exact"] == {"AVG": 5 / 6, "P50.0": 1}, values
+
+
 if __name__ == "__main__":
     chosen = mlflow.set_experiment("capitals").experiment_id
     keep_datasets(chosen)
     keep_scorers(chosen)
     evaluate()
+    count_traces(chosen)
     print("done")

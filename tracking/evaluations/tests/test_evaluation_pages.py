@@ -120,7 +120,7 @@ def test_an_evaluation_is_shown_beside_another(alice, runs):
     assert "elsewhere" not in shown
     assert "Regressed" not in shown
     both = page(client, "/evaluations/runs/new?base=old")
-    for text in ("compared with", "Regressed", "+0.1667", "answer of old"):
+    for text in ("compared with", "Regressed", "+0.5", "answer of old", "1 row has no counterpart"):
         assert text in both, text
     regressed = page(client, "/evaluations/runs/new?base=old&show=regressed")
     assert "since a" in regressed
@@ -139,10 +139,11 @@ def test_what_has_improved_and_what_has_not(runs):
         "a": {"ok": "regressed", "n": "improved", "w": "changed"}, "b": {"ok": "improved", "n": "only", "w": "same"},
         "c": {"ok": None},
     }  # fmt: skip
-    n, ok, w = results.summaries(new, old)
-    assert (n.mean, n.errors, n.before.mean, n.difference, n.improved) == (1.5, 1, 1.5, 0, 1)
+    n, ok, w = results.summaries(new)
+    assert (n.mean, n.errors, n.compared, n.before, n.difference, n.improved) == (1.5, 1, 1, 1, 0.5, 1)
     assert (ok.count, round(ok.mean, 4), ok.improved, ok.regressed) == (3, 0.6667, 1, 1)
-    assert (w.mean, sorted(w.texts)) == (None, [("y", 1), ("z", 1)])
+    assert (ok.compared, ok.before, ok.difference) == (2, 0.5, 0)  # without the row that the older one has not
+    assert (w.mean, sorted(w.texts), w.difference) == (None, [("y", 1), ("z", 1)], None)
 
 
 def test_rows_that_are_not_read_are_said(alice, runs, monkeypatch):

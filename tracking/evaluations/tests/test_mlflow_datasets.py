@@ -138,6 +138,12 @@ def test_large_records_come_in_pages_that_fit(mlflow3, key, monkeypatch):
         assert mlflow3.refused("get", f"datasets/{key}/records", page_token=token) == "INVALID_PARAMETER_VALUE"
 
 
+def test_a_record_of_ten_megabytes_comes_back(mlflow3, key):
+    text = "words and more 北京 " * 450_000
+    assert merge(mlflow3, key, {"inputs": {"text": text}}, {"inputs": {"n": 1}}) == (2, 0)
+    assert [one["inputs"].get("text") == text for one in read(mlflow3, key)] == [True, False]
+
+
 def test_limits_are_kept(mlflow3, key, alice, monkeypatch):
     monkeypatch.setattr(datasets, "MAX_KEPT", 2)
     monkeypatch.setattr(datasets, "MAX_DATASETS", 1)
