@@ -28,6 +28,7 @@ MAX_PROJECTS = 100  # of one dataset
 MAX_TAGS, MAX_TAG, MAX_KEY = 100, 5000, 255
 ROOM = 32 << 20  # characters of the records that are read or written by one statement
 ROWS = 500  # of one statement
+MANY = 5000  # records that one statement deletes
 CHANGED = ("outputs", "expectations", "tags", "size", "changed_by", "changed")
 
 
@@ -156,10 +157,15 @@ def dissociate(row: EvaluationDataset, keys: list[int]) -> None:
 
 
 def delete(row: EvaluationDataset) -> None:
-    """Delete a dataset with its records; one that is gone already is no error."""
+    """Delete a dataset with its records, some in each statement, which has a time limit; one that is gone already is no
+    error.
+    """
     with transaction.atomic():
         if lock_row(EvaluationDataset, pk=row.pk) is None:
             return
+        rows = EvaluationRecord.objects.filter(dataset=row.pk).order_by("pk").values_list("pk", "size")
+        for group in records.groups(list(rows), 8 * ROOM, MANY):
+            EvaluationRecord.objects.filter(pk__in=group).delete()
         EvaluationDataset.objects.filter(pk=row.pk).delete()
     _notify(row)
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.paginator import Paginator
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Left
 from django.http import Http404, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -17,7 +18,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from accounts.sharing import access
 from accounts.sharing.access import shareable
-from jobs.models import EvaluationDataset, EvaluationRecord, Job, Project, Scorer, State
+from jobs.models import EvaluationDataset, EvaluationRecord, Job, Project, Scorer, ScorerVersion, State
 from kernel.pages import Listing, attempt, page_of
 from tracking.traces import lookup as traces
 
@@ -58,10 +59,19 @@ def evaluations(request):
     rows = rows.filter(Q(name__icontains=query) | Q(key=query)) if query else rows
     context = {
         "listing": LISTING, "page": page_of(request, rows), "project": project, "q": query, "filtered": bool(query),
-        "scorers": scorers.annotate(count=Count("versions"), last=Max("versions__created")).order_by("-pk")[:SCORERS],
+        "scorers": _with_definitions(scorers).order_by("-pk")[:SCORERS],
         "runs": results.evaluations(runs)[:RUNS],
     }  # fmt: skip
     return render(request, "tracking/evaluations.html", context)
+
+
+def _with_definitions(scorers: QuerySet[Scorer]) -> QuerySet[Scorer]:
+    """Return scorers with the number of their versions, and when the last one was registered and its definition."""
+    last = ScorerVersion.objects.filter(scorer=OuterRef("pk")).order_by("-number")
+    return scorers.annotate(
+        count=Count("versions"), last=Max("versions__created"),
+        definition=Subquery(last.annotate(begin=Left("serialized", MAX_SHOWN + 1)).values("begin")[:1]),
+    )  # fmt: skip
 
 
 def _project(request) -> Project | None:

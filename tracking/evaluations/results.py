@@ -22,6 +22,7 @@ from tracking.traces import assessments
 from tracking.traces.rows import of_run
 
 SOURCE_RUN = "mlflow.assessment.sourceRunId"  # in the metadata of an assessment
+BY_SCORER = "mlflow.trace.sourceScorer"  # a tag of a trace of a scorer itself, which is no row
 RUN_TYPE, EVALUATION = "mlflow.runType", "genai_evaluate"  # a tag of a run
 MAX_ROWS = 2000  # of an evaluation that are read
 MAX_SAID = 50_000  # assessments of an evaluation that are read
@@ -111,6 +112,7 @@ def read(job: Job) -> Evaluation:
     """Return the evaluation of a run."""
     run = job.run_id.hex
     found = Trace.objects.filter(of_run(run), user=job.user_id, project=job.project_id)
+    found = found.exclude(tags__has_key=BY_SCORER)
     keys = list(found.order_by("started_ns", "pk").values_list("pk", flat=True)[: MAX_ROWS + 1])
     traces = Trace.objects.filter(pk__in=keys[:MAX_ROWS]).defer("tags", "metadata").order_by("started_ns", "pk")
     rows = {trace.pk: Row(trace) for trace in traces}

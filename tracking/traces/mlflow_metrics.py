@@ -45,9 +45,9 @@ from tracking.mlflow.searching import project_keys
 from tracking.runs.filters.attributes import tag_value
 
 from . import lookup
-from .mlflow_search import AS_NUMBER, STATUSES
+from .mlflow_search import AS_NUMBER, STATUSES, of_runs
 from .mlflow_shown import EPOCH, STATES
-from .rows import in_time
+from .rows import SOURCE_RUN, in_time
 
 RESULTS, MAX_RESULTS = 1000, 1000
 MAX_DIMENSIONS, MAX_AGGREGATIONS, MAX_FILTERS = 5, 10, 20
@@ -245,6 +245,8 @@ def _condition(term: Term) -> Q:
     first, _dot, rest = term.name.partition(".")
     if term.kind == "trace" and first in ("tag", "metadata") and rest:
         field = "tags" if first == "tag" else "metadata"
+        if (field, rest) == ("metadata", SOURCE_RUN) and term.operator == "=":
+            return of_runs(term)
         return Q(**{f"{field}__has_key": rest}) & run_filter.text(tag_value(rest, field), term)
     known = {"trace": ("status",), "span": ("name", "status", "type"), "assessment": ("name", "type")}[term.kind]
     if term.name not in known:

@@ -62,6 +62,10 @@ def evaluated(owner, project: Project, name: str, said: dict[str, dict]) -> Job:
 @pytest.fixture
 def runs(alice, vision):
     old = evaluated(alice, vision, "old", {"a": {"ok": True, "n": 1, "w": "x"}, "b": {"ok": False, "n": 2, "w": "y"}})
+    made = {"user": alice, "project": vision, "key": uuid.uuid4().hex, "request": "of a judge itself"}
+    Trace.objects.create(
+        **made, metadata={"mlflow.sourceRun": old.run_id.hex}, tags={"mlflow.trace.sourceScorer": "ok"}
+    )
     new = evaluated(
         alice, vision, "new",
         {"a": {"ok": False, "n": 1.5, "w": "z"}, "b": {"ok": "yes", "n": None, "w": "y"}, "c": {"ok": True}},
@@ -97,7 +101,7 @@ def test_a_dataset_is_shown_searched_sent_and_deleted(alice, bob, qa):
 
 def test_who_reads_the_project_sees_its_evaluations(alice, bob, vision, qa, runs):
     Scorer.objects.create(user=alice, project=vision, name=EVIL)
-    ScorerVersion.objects.create(user=alice, scorer=Scorer.objects.get(), number=1, serialized="{}")
+    ScorerVersion.objects.create(user=alice, scorer=Scorer.objects.get(), number=1, serialized="return 7")
     client = visitor(bob)
     places = [f"/u/alice/evaluations/datasets/{qa.key}", f"/u/alice/evaluations/datasets/{qa.key}/export.ndjson",
               "/u/alice/evaluations?project=vision", "/u/alice/evaluations/runs/new?base=old"]  # fmt: skip
@@ -108,6 +112,7 @@ def test_who_reads_the_project_sees_its_evaluations(alice, bob, vision, qa, runs
     assert client.get(f"/evaluations/datasets/{qa.key}").headers["Location"] == places[0]
     assert client.get("/u/alice/evaluations").status_code == 404
     assert EVIL not in page(client, places[2])
+    assert "return 7" in page(client, places[2])
     assert client.get("/evaluations/runs/new").status_code == 404
 
 
@@ -133,6 +138,7 @@ def test_an_evaluation_is_shown_beside_another(alice, runs):
 
 def test_what_has_improved_and_what_has_not(runs):
     old, new = (results.read(run) for run in runs)
+    assert len(old.rows) == 2
     results.compare(new, old)
     verdicts = {row.trace.request: {name: cell.verdict for name, cell in row.cells.items()} for row in new.rows}
     assert verdicts == {

@@ -10,8 +10,10 @@ from django.db import connection
 from django.db.models import F
 
 from accounts import lifecycle as accounts
-from jobs.models import EvaluationDataset, EvaluationRecord, Project
+from jobs.auth import job_token
+from jobs.models import EvaluationDataset, EvaluationRecord, Job, Project
 from kernel import stored
+from mlp.operators.tests.admin_world import put
 from tracking.mlflow.tests.test_shared import share
 from tracking.traces.tests.conftest import Mlflow3, mlflow3, mlflow3_of_bob
 
@@ -202,6 +204,23 @@ def test_who_reads_a_project_reads_its_datasets_and_changes_none(mlflow3, mlflow
     for method, route in (("delete", ""), ("post", "/records"), ("patch", "/tags"), ("delete", "/records")):
         assert mlflow3_of_bob.refused(method, f"datasets/{key}{route}", tags="{}", records="[]") == "PERMISSION_DENIED"
     assert EvaluationDataset.objects.get().records_kept == 1
+
+
+def test_a_job_has_the_datasets_of_its_project_and_deletes_none(mlflow3, key, vision, alice):
+    job = put(Job, alice, "fit", "running")
+    Job.objects.filter(pk=job.pk).update(project=vision)
+    elsewhere = mlflow3.call("post", "datasets/create", name="elsewhere")["dataset"]["dataset_id"]
+    inner = Mlflow3(job_token(job))
+    made = inner.call("post", "datasets/create", name="made")["dataset"]
+    assert made["experiment_ids"] == [str(vision.pk)]
+    assert merge(inner, key, {"inputs": {"n": 1}}) == (1, 0)
+    assert [one["name"] for one in inner.call("post", "datasets/search")["datasets"]] == ["made", "qa"]
+    assert inner.refused("get", f"datasets/{elsewhere}") == "RESOURCE_DOES_NOT_EXIST"
+    about = {"experiment_id": str(vision.pk), "name": "exact"}
+    inner.call("post", "scorers/register", **about, serialized_scorer="{}")
+    assert inner.call("get", "scorers/get", **about)["scorer"]["scorer_version"] == 1
+    for route in (f"datasets/{key}", f"datasets/{key}/records", "scorers/delete"):
+        assert inner.refused("delete", route, **about) == "PERMISSION_DENIED"
 
 
 def test_a_dataset_outlives_its_project(key, vision):
