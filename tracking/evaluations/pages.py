@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.paginator import Paginator
+from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Left
 from django.http import Http404, StreamingHttpResponse
@@ -21,6 +21,7 @@ from accounts.sharing.access import shareable
 from jobs.models import EvaluationDataset, EvaluationRecord, Job, Project, Scorer, ScorerVersion, State
 from kernel.pages import Listing, attempt, page_of
 from tracking.traces import lookup as traces
+from tracking.traces.rows import in_time
 
 from . import datasets, lookup, records, results
 
@@ -34,6 +35,9 @@ LISTING = Listing(
 )
 MAX_QUERY = 200  # characters of a search
 MAX_SHOWN = 2000  # characters of a record's value on the page
+CUT = 10 * MAX_SHOWN  # of one that is read, to be written with one field a line
+SHOWN = {"inputs": gettext_lazy("Inputs"), "outputs": gettext_lazy("Outputs"),
+         "expectations": gettext_lazy("Expectations")}  # fmt: skip
 RUNS, SCORERS = 50, 100  # of the list
 ROWS = 50  # of a page of results
 EXPORTED = 200  # records that are read at once for an export
@@ -89,11 +93,10 @@ def dataset(request, key: str):
     """Show an evaluation dataset and its records, or those that contain a text."""
     row = _dataset(request, key)
     query = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
-    found = EvaluationRecord.objects.filter(dataset=row)
-    found = found.filter(_contains(query)) if query else found
-    page = page_of(request, found.order_by("-pk"))
-    for record in page.object_list:
-        _add_shown(record)
+    found = EvaluationRecord.objects.filter(dataset=row).order_by("-pk")
+    page, problem = _found(request, found.filter(_contains(query))) if query else (_page(request, found), "")
+    if problem:
+        messages.error(request, problem)
     own = row.user_id == request.user.pk and request.reading is None
     context = {
         "dataset": row, "page": page, "q": query, "own": own, "tags": sorted(row.tags.items()),
@@ -101,6 +104,28 @@ def dataset(request, key: str):
         "projects": row.projects.filter(trashed=None) if own else lookup.granted(access.visitor_of(request), row),
     }  # fmt: skip
     return render(request, "tracking/evaluation_dataset.html", context)
+
+
+def _found(request, found: QuerySet[EvaluationRecord]) -> tuple[Page, str]:
+    """Return the page of a search, and why there is none: then the page is empty."""
+    pages: list[Page] = []
+
+    def look() -> None:
+        with in_time():
+            pages.append(_page(request, found))
+
+    problem = attempt(look)
+    return (page_of(request, found.none()) if problem else pages[0]), problem
+
+
+def _page(request, found: QuerySet[EvaluationRecord]) -> Page:
+    """Return a page of records, each with `parts`, what is shown of it; of texts that may be large the beginning."""
+    begins = {f"{name}_begin": Left(name, CUT + 1) for name in SHOWN}
+    page = page_of(request, found.annotate(**begins).defer(*SHOWN, "tags", "source"))
+    page.object_list = list(page.object_list)
+    for record in page.object_list:
+        _add_shown(record)
+    return page
 
 
 def _contains(query: str) -> Q:
@@ -114,15 +139,15 @@ def _contains(query: str) -> Q:
 
 def _add_shown(record: EvaluationRecord) -> None:
     """Set what the page shows of a record: `parts`, and `trace`, the key of the trace that it was made from."""
-    parts = [(_("Inputs"), record.inputs), (_("Outputs"), record.outputs), (_("Expectations"), record.expectations)]
-    record.parts = [(title, _pretty(text)) for title, text in parts if text not in (None, "{}")]
-    record.parts = record.parts or [(_("Inputs"), "{}")]
+    texts = [(title, getattr(record, f"{name}_begin")) for name, title in SHOWN.items()]
+    record.parts = [(title, _pretty(text)) for title, text in texts if text not in (None, "{}")]
+    record.parts = record.parts or [(SHOWN["inputs"], "{}")]
     record.trace = traces.key_of(record.source_id) if record.source_type == "TRACE" else None
 
 
 def _pretty(text: str) -> str:
     """Return JSON with one field a line, cut to what the page shows."""
-    if len(text) > 10 * MAX_SHOWN:
+    if len(text) > CUT:
         return f"{text[:MAX_SHOWN]}…"
     shown = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
     shown = shown.encode("utf-8", "replace").decode()

@@ -23,6 +23,7 @@ UNSPECIFIED = "SOURCE_TYPE_UNSPECIFIED"  # as protocol buffers name the first on
 MAX_RECORDS = 10_000  # of one request
 MAX_RECORD = 16 << 20  # characters of one record
 MAX_NAME, MAX_SOURCE_ID = 255, 250
+MAX_DEPTH = 100
 TEXTS = ("inputs", "outputs", "expectations", "tags", "source")
 
 
@@ -61,6 +62,8 @@ def _given(value: object, place: str) -> Given:
     inputs = _object(value, "inputs", place)
     if inputs is None:
         raise WrongField(f"Missing value for required parameter '{place}.inputs'.")
+    if is_deep(value):
+        raise WrongField(f"Invalid value for parameter '{place}': is nested more than {MAX_DEPTH} deep")
     hashed = json.dumps(inputs, sort_keys=True)
     tags = _object(value, "tags", place)
     return Given(
@@ -68,6 +71,17 @@ def _given(value: object, place: str) -> Given:
         tags and {sanitize.text(name): tag for name, tag in tags.items()}, _source(value, place), frozenset(value),
         hashlib.sha256(hashed.encode()).hexdigest(),
     )  # fmt: skip
+
+
+def is_deep(value: object) -> bool:
+    """Return whether a value is nested so deeply that writing it could use up the stack."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for each in level if isinstance(each, dict | list)
+                 for inner in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
+        if not level:
+            return False
+    return True
 
 
 def _object(value: dict, name: str, place: str) -> dict | None:

@@ -22,6 +22,7 @@ from .. import datasets, mlflow_datasets, records
 __all__ = ["mlflow3", "mlflow3_of_bob"]
 
 pytestmark = pytest.mark.django_db
+DEEP = f'[{{"inputs": {{"a": {"[" * 200}{"]" * 200}}}}}]'
 
 
 @pytest.fixture
@@ -117,7 +118,8 @@ def test_what_json_in_postgresql_cannot_have_comes_back_as_it_was(mlflow3, key):
         ("[", "JSON list"), ("{}", "JSON list"), ("[1]", "records[0]"), ('[{"inputs": {}}, {}]', "records[1].inputs"),
         ('[{"inputs": "text"}]', "records[0].inputs"), ('[{"inputs": {}, "expectations": [1]}]', "expectations"),
         ('[{"inputs": {}, "source": {"source_type": "DREAM"}}]', "source.source_type"), ("[" * 100_000, "JSON list"),
-        ("[" + "1," * 600_000 + "1]", "values"), (json.dumps([{"inputs": {}}] * 10_001), "10000 records"),
+        ("[" + "1," * 600_000 + "1]", "values"), (DEEP, "100 deep"),
+        (json.dumps([{"inputs": {}}] * 10_001), "10000 records"),
     ],
 )  # fmt: skip
 def test_wrong_records_are_refused_and_none_is_stored(mlflow3, key, given, what):
