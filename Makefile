@@ -94,7 +94,7 @@ mlflow: venv-dev
 	@.venv-mlflow-server/bin/python -m pip install -q -r requirements-mlflow-server.txt
 	@exec $(VENV)/python -m pytest tracking/mlflow/tests/test_clients.py tracking/mlflow/tests/test_snippets.py \
 	models_app/tests/test_mlflow_server.py models_app/tests/test_registry_clients.py apps/tests/test_python_models.py \
-	tracking/traces/tests/test_traces_clients.py
+	tracking/traces/tests/test_traces_clients.py tracking/evaluations/tests/test_evaluation_clients.py
 
 # RELEASE=2.22.5 for another client.
 mlflow-tests: venv-dev

@@ -61,6 +61,7 @@ urlpatterns = [
     path("ready", shippers.ready),
     path("mlflow/", include("tracking.mlflow.urls")),
     path("mlflow/", include("tracking.traces.mlflow_urls")),
+    path("mlflow/", include("tracking.evaluations.mlflow_urls")),
     path("mlflow/", include("models_app.mlflow.urls")),
     re_path(r"^mlflow(/(?P<path>[\s\S]*))?$", mlflow.unknown),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),

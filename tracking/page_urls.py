@@ -9,6 +9,7 @@ from tracking.compare import log_pages as compare_logs
 from tracking.compare import media_pages as compare_media
 from tracking.compare import pages as compare
 from tracking.compare import saved_pages as compare_saved
+from tracking.evaluations import pages as evaluations
 from tracking.media import pages as job_media
 from tracking.mlflow import connect_pages
 from tracking.runs import jobs_page, project_pages
@@ -25,6 +26,11 @@ urlpatterns = [
     *shared("traces", traces.traces, name="traces"),
     *shared("traces/<str:key>", traces.trace, name="trace"),
     path("traces/<str:key>/change", traces.change, name="trace_change"),
+    *shared("evaluations", evaluations.evaluations, name="evaluations"),
+    *shared("evaluations/datasets/<str:key>", evaluations.dataset, name="evaluation_dataset"),
+    *shared("evaluations/datasets/<str:key>/export.ndjson", evaluations.export, name="evaluation_dataset_export"),
+    path("evaluations/datasets/<str:key>/change", evaluations.change, name="evaluation_dataset_change"),
+    *shared("evaluations/runs/<str:name>", evaluations.run, name="evaluation_run"),
     path("runs/act", runs.act, name="runs_act"),
     path("runs/undo", runs.undo, name="runs_undo"),
     path("runs/view", runs.save_view, name="runs_view"),

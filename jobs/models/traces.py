@@ -173,3 +173,27 @@ class Assessment(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class TraceLink(models.Model):
+    """A run that a trace belongs to, beside the one in which it was made: an evaluation of it, for instance."""
+
+    stored_by = "r.user_id"  # kernel.stored
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+", verbose_name=_("user"), db_index=False
+    )
+    trace = models.ForeignKey(
+        Trace, on_delete=models.CASCADE, related_name="links", verbose_name=_("trace"), db_index=False
+    )
+    run = models.CharField(_("run"), max_length=32)  # the id of the run, as MLflow has it
+
+    class Meta:
+        db_table = "trace_link"
+        verbose_name = _("run of a trace")
+        verbose_name_plural = _("runs of traces")
+        constraints = [models.UniqueConstraint(fields=["trace", "run"], name="run_once_per_trace")]
+        indexes = [models.Index(fields=["run"], name="trace_link_of_run")]
+
+    def __str__(self) -> str:
+        return self.run

@@ -12,7 +12,8 @@ GROUPS = (
         _("Work"),
         (
             *("jobs.job", "jobs.project", "jobs.view", "jobs.snapshot", "jobs.metrics", "jobs.failurerule"),
-            *("jobs.trace", "datasets.dataset", "models_app.model", "apps.application"),
+            *("jobs.trace", "jobs.evaluationdataset", "jobs.scorer"),
+            *("datasets.dataset", "models_app.model", "apps.application"),
         ),
     ),
     (

@@ -79,7 +79,7 @@ ROOMS = {
         "doctor",
     ),
     "apps": ("models", "serving", "records", "drift", "batch"),
-    "tracking": ("metrics", "runs", "mlflow", "traces", "media", "compare"),
+    "tracking": ("metrics", "runs", "mlflow", "traces", "evaluations", "media", "compare"),
     "automation": ("models", "spec", "first_values", "sweeps", "pipelines", "schedules"),
 }
 

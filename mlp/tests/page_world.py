@@ -45,7 +45,7 @@ from models_app.models import Alias, Model, ModelVersion, RegisteredModel, Regis
 from workspaces import place
 from workspaces.models import Guest, Workspace
 
-from .recorded_world import fill_records, fill_traces
+from .recorded_world import fill_evaluations, fill_records, fill_traces
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>"
 EVIL_FILE = "\"'><script>alert(1)<img src=x onerror=alert(2)>.txt"
@@ -93,6 +93,10 @@ PAGES = [
     "/traces",
     "/traces?project=default&status=error&q=fit",
     "/traces/0af7651916cd43dd8448eb211c80319c",
+    "/evaluations",
+    "/evaluations?project=default&q=fit",
+    "/evaluations/datasets/d-0af7651916cd43dd8448eb211c80319c",
+    "/evaluations/runs/fit?base=done",
     "/jobs?new=1",
     "/jobs?from=done",
     "/jobs?state=running&q=fit",
@@ -219,6 +223,7 @@ def fill(user, *, evil: bool = False) -> None:
     fill_apps(user, words)
     fill_environments(user, words)
     fill_traces(user, words)
+    fill_evaluations(user, words)
     for job in jobs:
         Metrics.objects.create(job=job, seq=1, epoch=1, accuracy=0.5, loss=1.5, progress=10, msg_id="one")
         folder = storage.job_dir(user.username, job.name)

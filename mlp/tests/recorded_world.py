@@ -1,4 +1,4 @@
-"""What pages show of programs' requests: traces, and records of applications. Part of page_world.py."""
+"""What pages show of programs' requests: traces, evaluations, and records of applications. Part of page_world.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from django.utils import timezone
 from apps.drift.columns import columns_of, profile_of
 from apps.drift.comparing import Rule, compare
 from apps.models import Application, DriftCheck, DriftWindow, Feedback, Record, Recording
-from jobs.models import Assessment, Project, Span, Trace
+from jobs.models import Assessment, EvaluationDataset, Job, Project, Scorer, ScorerVersion, Span, Trace
+from tracking.evaluations import datasets, records
 
 
 def fill_traces(user, words: str) -> None:
@@ -30,6 +31,37 @@ def fill_traces(user, words: str) -> None:
             events=[{"name": words, "at_ns": 1, "attributes": {words: words}}],
         )  # fmt: skip
     Assessment.objects.create(user=user, trace=trace, name=words, value=words, rationale=words, source=words)
+
+
+def fill_evaluations(user, words: str) -> None:
+    """Create an evaluation dataset with a record, a scorer, and two evaluations that differ."""
+    project = Project.objects.default_of(user)
+    row = datasets.create(user, words, [project], {words: words})
+    if EvaluationDataset.objects.count() == 1:  # the first one is in an address of PAGES
+        EvaluationDataset.objects.filter(pk=row.pk).update(key="d-0af7651916cd43dd8448eb211c80319c")
+    given = [{
+        "inputs": {words: words}, "outputs": words, "expectations": {words: words}, "tags": {"mlflow.user": words},
+        "source": {"source_type": "HUMAN", "source_data": {"source_id": words}},
+    }]  # fmt: skip
+    datasets.merge(row, records.given(json.dumps(given)))
+    scorer = Scorer.objects.create(user=user, project=project, name=words[:255])
+    ScorerVersion.objects.create(user=user, scorer=scorer, number=1, serialized=json.dumps({words: words}))
+    for number, run in enumerate(Job.objects.filter(user=user, name__in=("fit", "done")).order_by("name")):
+        Job.objects.filter(pk=run.pk).update(project=project, system_tags={"mlflow.runType": "genai_evaluate"})
+        trace = Trace.objects.create(
+            user=user, project=project, key=f"{number + 100:032x}", name=words, request=words, status="ok",
+            started_ns=1, response=f"{words} {number}", metadata={"mlflow.sourceRun": run.run_id.hex},
+        )  # fmt: skip
+        for name, value in ((words, f"{words} {number}"), ("good", bool(number))):
+            Assessment.objects.create(user=user, trace=trace, name=name, value=value, rationale=words)
+        Assessment.objects.create(user=user, trace=trace, name=words, kind="expectation", value=words)
+
+
+def move_recorded(project: Project) -> None:
+    """Move the first trace, the evaluation datasets and the evaluation done to a project."""
+    Trace.objects.filter(key="0af7651916cd43dd8448eb211c80319c").update(project=project)
+    Job.objects.filter(user=project.user, name="done").update(project=project)
+    project.evaluation_datasets.add(*EvaluationDataset.objects.filter(user=project.user))
 
 
 def fill_records(app: Application, words: str) -> None:

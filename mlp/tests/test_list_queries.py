@@ -12,7 +12,7 @@ from aiops.models import AlertRule, SavedSearch
 from apps.models import Application
 from automation.models import Firing, Pipeline, PipelineRun, Schedule
 from datasets.models import Dataset
-from jobs.models import Assessment, Comparison, Job, Project, Trace
+from jobs.models import Assessment, Comparison, EvaluationDataset, Job, Project, Scorer, Trace
 from mlp.operators.tests.admin_world import put, put_sweep
 from mlp.tests.page_world import visitor
 from mlp.tests.test_offers import CRON
@@ -26,7 +26,7 @@ PAGES = [
     "/trash", "/largest", "/models", "/datasets", "/apps", "/jobs", "/jobs?trash=1", "/projects", "/projects?trash=1",
     "/sweeps", "/schedules", "/pipelines", "/account/tokens", "/account/service", "/registry", "/registry/modela",
     "/webhooks", "/aiops/searches", "/aiops/alerts", "/shared/mine", "/notifications", "/usage", "/tenants/in/default",
-    "/datasets/extra", "/workspaces", "/traces",
+    "/datasets/extra", "/workspaces", "/traces", "/evaluations",
 ]  # fmt: skip
 
 
@@ -50,6 +50,8 @@ def fill(alice, letters: str) -> None:
         traced = Project.objects.create(user=alice, name=f"traced{letter}")
         trace = Trace.objects.create(user=alice, project=traced, key=f"{ord(letter):032x}")
         Assessment.objects.create(user=alice, trace=trace, name="good", value=True)
+        Scorer.objects.create(user=alice, project=traced, name="good")
+        EvaluationDataset.objects.create(user=alice, key=f"d-{letter}", name="qa", digest="1", created=now, changed=now)
         project = Project.objects.create(user=alice, name=f"bin{letter}", trashed=now)
         Project.objects.create(user=alice, name=f"bin{letter}")
         for word in ("lost", "away"):

@@ -16,9 +16,10 @@ from django.db import connection, transaction
 from django.urls import URLResolver, get_resolver
 
 from accounts.models import Share
-from jobs.models import Assessment, Job, Project, Span, Trace
+from jobs.models import Assessment, Job, Project, Scorer, ScorerVersion, Span, Trace
 from mlp.tests.tiers import TENTH
 from models_app.models import RegistryWebhook
+from tracking.evaluations import datasets, records
 from tracking.mlflow.tests.conftest import Mlflow, mlflow, mlflow_of_bob  # noqa: F401 (fixtures)
 
 pytestmark = pytest.mark.django_db
@@ -36,18 +37,25 @@ OWN = {
     "POST registered-models/create", "POST registered-models/search", "GET registered-models/search",
     "POST model-versions/search", "GET model-versions/search", "POST webhooks", "GET webhooks", "GET workspaces",
     "POST workspaces", "POST runs/search", "POST traces/search", "GET traces/batchGet", "POST traces/batchGetInfos",
+    "POST datasets/search", "GET datasets/search", "GET scorers/online-configs", "POST traces/metrics",
 }  # fmt: skip
 # Calls that read an object by the id of its run or experiment, which a share allows.
 READS = {
     "GET experiments/get", "GET runs/get", "POST runs/search", "GET metrics/get-history",
     "GET metrics/get-history-bulk", "GET metrics/get-history-bulk-interval", "GET traces/get", "GET traces/batchGet",
     "POST traces/batchGetInfos", "POST traces/search", "GET traces/<str:trace>",
-    "GET traces/<str:trace>/assessments/<str:key>",
+    "GET traces/<str:trace>/assessments/<str:key>", "GET datasets/<str:dataset>", "GET datasets/<str:dataset>/records",
+    "GET datasets/<str:dataset>/experiment-ids", "POST datasets/search", "GET datasets/search", "GET scorers/get",
+    "GET scorers/list", "GET scorers/versions", "POST traces/metrics",
 }  # fmt: skip
 FILES = {
     "GET artifacts/list", "GET get-artifact", "GET mlflow-artifacts/artifacts",
     "GET mlflow-artifacts/artifacts/<path:path>",
 }  # fmt: skip
+SHARED = (  # the beginnings of addresses about what is in a project
+    "runs/", "experiments/", "metrics/", "mlflow-artifacts/", "artifacts/", "get-artifact", "traces", "datasets/",
+    "scorers/",
+)  # fmt: skip
 SECRET = "sesame"
 POINT = {"key": "loss", "value": 0.5, "timestamp": 1_700_000_000_000, "step": 0}
 # What calls read besides the ids of objects.
@@ -57,6 +65,9 @@ FIELDS = {
     "datasets": [{"dataset": {"name": "n", "digest": "d", "source_type": "s", "source": "{}"}}], "version": "1",
     "alias": "champion", "stage": "Archived", "source": "s3://bucket/2", "description": "mine",
     "assessment": {"assessment_name": "a", "feedback": {"value": 1}},
+    "view_type": "TRACES", "metric_name": "trace_count", "aggregations": [{"aggregation_type": "COUNT"}],
+    "dimensions": ["trace_name"], "serialized_scorer": "{}",
+    "records": '[{"inputs": {"q": 1}}]', "dataset_record_ids": ["dr-1"],
     "url": "https://example.com/hook", "events": [{"entity": "MODEL_VERSION", "action": "CREATED"}],
 }  # fmt: skip
 
@@ -105,7 +116,7 @@ def world(mlflow, alice):  # noqa: F811
     said = Assessment.objects.create(user=alice, trace=trace, name="hidden", value=SECRET)
     Span.objects.create(user=alice, trace=trace, key="a" * 16, name=SECRET, started_ns=1, ended_ns=2)
     theirs = {"model": model["model_id"], "run": run, "webhook": str(hook.key), "experiment": key, "name": "hidden"}
-    theirs |= {"trace": f"tr-{trace.key}", "said": said.key}
+    theirs |= {"trace": f"tr-{trace.key}", "said": said.key, "dataset": dataset_of(alice, key)}
     nothing = {
         "model": f"m-{uuid.uuid4().hex}",
         "run": uuid.uuid4().hex,
@@ -114,8 +125,18 @@ def world(mlflow, alice):  # noqa: F811
         "name": "nothing",
         "trace": f"tr-{uuid.uuid4().hex}",
         "said": f"a-{uuid.uuid4().hex}",
+        "dataset": f"d-{uuid.uuid4().hex}",
     }
     return World(theirs, nothing)
+
+
+def dataset_of(user, project: int) -> str:
+    """Make an evaluation dataset, and a scorer named hidden; return the id of the dataset."""
+    row = datasets.create(user, "hidden", [Project.objects.get(pk=project)], {SECRET: SECRET})
+    datasets.merge(row, records.given(f'[{{"inputs": {{"name": "{SECRET}"}}}}]'))
+    scorer = Scorer.objects.create(user=user, project_id=project, name="hidden")
+    ScorerVersion.objects.create(user=user, scorer=scorer, number=1, serialized=f'{{"{SECRET}": 1}}')
+    return row.key
 
 
 def send(client: Mlflow, method: str, address: str, ids: dict):
@@ -133,16 +154,19 @@ def send(client: Mlflow, method: str, address: str, ids: dict):
         fields["path"] = folder
     if address.endswith("logged-models/search"):
         fields["datasets"] = []
+    if "/datasets/" in address:
+        fields["tags"] = '{"t": "v"}'
     key = ids["model"] if "logged-models" in address else ids["said" if "assessments" in address else "webhook"]
     for name, value in (
         ("<str:key>", key), ("<path:tag>", "t"), ("<str:name>", ids["name"]), ("<path:path>", f"{folder}/a.txt"),
-        ("<str:trace>", ids["trace"]),
+        ("<str:trace>", ids["trace"]), ("<str:dataset>", ids["dataset"]),
     ):  # fmt: skip
         address = address.replace(name, value)
     assert "<" not in address, f"this test does not know what {address} is about"
     if method == "GET":
         fields = {name: value for name, value in fields.items() if isinstance(value, str)}
-        fields |= {"experiment_ids": [ids["experiment"]], "trace_ids": [ids["trace"]]}
+        of_one = address.endswith("scorers/list")  # which takes one experiment, or several
+        fields |= {} if of_one else {"experiment_ids": [ids["experiment"]], "trace_ids": [ids["trace"]]}
         return client.get(f"/{address}", fields, HTTP_AUTHORIZATION=f"Bearer {client.token}")
     send_as = getattr(client, method.lower())
     return send_as(f"/{address}", fields, content_type="application/json", HTTP_AUTHORIZATION=f"Bearer {client.token}")
@@ -231,11 +255,10 @@ def test_what_is_shared_is_read_by_its_id_and_not_changed(world, mlflow_of_bob, 
     for method, address in calls():
         call = f"{method} {short(address)}"
         about = not call.endswith(("get-by-name", "/create", "experiments/search", "experiments/list"))
+        about = about and call != "GET scorers/online-configs"
         if not about and call != "POST runs/create":
             continue
-        if not short(address).startswith(
-            ("runs/", "experiments/", "metrics/", "mlflow-artifacts/", "artifacts/", "get-artifact", "traces")
-        ):
+        if not short(address).startswith(SHARED):
             continue
         with transaction.atomic():
             status, text = answer(send(mlflow_of_bob, method, address, world.theirs), world.theirs)
@@ -243,7 +266,7 @@ def test_what_is_shared_is_read_by_its_id_and_not_changed(world, mlflow_of_bob, 
                 wrong.append((call, "changes what is shared to be read"))
             transaction.set_rollback(True)
         if call in READS:
-            ok = status == 200 and ("hidden" in text or "name" in text or "loss" in text)
+            ok = status == 200 and ("hidden" in text or "name" in text or "loss" in text or "experiment" in text)
         elif call in FILES:
             ok = status == 200 or (status == 404 and "a.txt" in text)
         else:

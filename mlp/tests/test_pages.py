@@ -35,7 +35,7 @@ OPEN |= {"set_language", "shared/link", "signin/<seg:provider>", "signin/<seg:pr
 QUERIES = {
     "/index": 15, "/account": 9, "/settings": 4, "/notifications": 6, "/search?q=i": 13, "/start": 8, "/connect": 6,
     "/datasets": 7, "/datasets/digits": 23, "/scripts": 3, "/scripts/edit/train.py": 3, "/jobs": 21,
-    "/jobs?from=done": 23, "/jobs/fit": 8, "/models": 9, "/models/net": 10, "/apps": 11, "/apps?model=net": 12,
+    "/jobs?from=done": 24, "/jobs/fit": 8, "/models": 9, "/models/net": 10, "/apps": 11, "/apps?model=net": 12,
     "/apps/calc": 10, "/jobs/done": 10, "/usage": 10, "/tenants": 5, "/tenants/in/default": 13,
 }  # fmt: skip
 

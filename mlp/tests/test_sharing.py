@@ -16,7 +16,7 @@ from apps.models import Application
 from automation.models import Sweep
 from conftest import move
 from datasets.models import Dataset
-from jobs.models import Comparison, Job, Project, Trace
+from jobs.models import Comparison, Job, Project
 from kernel import storage
 from kernel.models import StateChange
 from mlp.operators.tests.admin_world import put
@@ -27,6 +27,7 @@ from resources.models import Tenant
 from tracking.compare import saved
 
 from .page_world import fill, visible_text, visitor
+from .recorded_world import move_recorded
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +52,9 @@ OF_OWNERS += ("/drift", "/drift/windows", "/drift/windows/1")
 # What the segments of an address stand for, by the kind of the page.
 SEGMENTS = {"int:number": "1", "seg:number": "1", "seg:alias": "latest", "seg:key": "shop"}
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
-KIND_OF = {"compare": "job", "registered": "registeredmodel", "traces": "project", "trace": "project"}  # a page's name
+OF_PROJECT = dict.fromkeys(("traces", "trace", "evaluations", "evaluation"), "project")
+QUERIED = {**OF_PROJECT, "compare": "job"}  # by what they are about
+KIND_OF = {"compare": "job", "registered": "registeredmodel", **OF_PROJECT}  # a page's name
 TRACE = "0af7651916cd43dd8448eb211c80319c"  # that of page_world
 
 
@@ -73,10 +76,10 @@ def shared_pages() -> dict[str, list[str]]:
         if route.startswith("u/"):
             name = pattern.name.partition("_")[0]
             kind = KIND_OF.get(name, name)
-            address = "/" + route.replace("<seg:owner>", "alice").replace("<str:name>", OBJECTS[kind][1])
-            address = address.replace("<path:path>", PATHS.get(kind, "")).replace("<path:name>", OBJECTS[kind][1])
-            address = address.replace("<seg:name>", OBJECTS[kind][1]).replace("<str:key>", TRACE)
-            pages[kind].append(address + {"compare": "?job=fit", "traces": "?project=vision"}.get(name, ""))
+            address = f"/{route}".replace("<seg:owner>", "alice").replace("runs/<str:name>", "runs/done")
+            address = re.sub(r"<\w+:name>", OBJECTS[kind][1], address).replace("<path:path>", PATHS.get(kind, ""))
+            address = address.replace("datasets/<str:key>", f"datasets/d-{TRACE}").replace("<str:key>", TRACE)
+            pages[kind].append(address + {"project": "?project=vision", "job": "?job=fit"}.get(QUERIED.get(name), ""))
     return pages
 
 
@@ -98,8 +101,7 @@ def rest_reads() -> dict[str, list[str]]:
 def fill_all(alice) -> None:
     """Give alice objects of all kinds, with their files."""
     fill(alice)
-    vision = Project.objects.create(user=alice, name="vision")
-    Trace.objects.filter(key=TRACE).update(project=vision)
+    move_recorded(Project.objects.create(user=alice, name="vision"))
     saved.save(alice, name="rates", jobs=["fit"])
     folder = storage.model_dir("alice", "net")
     folder.mkdir(parents=True)

@@ -26,6 +26,8 @@ class Imported(models.Model):
         LOGGED = "logged"
         REGISTERED = "registered"
         VERSION = "version"
+        EVALUATION = "evaluation"  # an evaluation dataset
+        SCORER = "scorer"
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+", db_index=False)
     source = models.CharField(max_length=500)
@@ -41,7 +43,9 @@ class Imported(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["user", "source", "kind", "key"], name="mlflow_import_once"),
             models.CheckConstraint(
-                condition=models.Q(kind__in=["experiment", "run", "logged", "registered", "version"]),
+                condition=models.Q(
+                    kind__in=["experiment", "run", "logged", "registered", "version", "evaluation", "scorer"]
+                ),
                 name="mlflow_import_kind",
             ),
         ]

@@ -106,12 +106,15 @@ def check() -> str:
 
 
 def evaluate() -> str:
-    """Make what the platform does not keep."""
+    """Make what an evaluation has: a trace, which is not copied, datasets and a scorer; and a webhook."""
     experiment = mlflow.set_experiment("models").experiment_id
     with mlflow.start_span("question"):
         pass
     mlflow.flush_trace_async_logging()
-    mlflow.genai.datasets.create_dataset(name="questions", experiment_id=[experiment])
+    dataset = mlflow.genai.datasets.create_dataset(name="questions", experiment_id=[experiment])
+    dataset.merge_records([{"inputs": {"question": "why"}, "expectations": {"answer": "so"}}])
+    judge = mlflow.genai.make_judge(name="polite", instructions="Is {{ outputs }} polite?", model="openai:/gpt-4o-mini")
+    judge.register(experiment_id=experiment)
     mlflow.genai.datasets.create_dataset(name="elsewhere", experiment_id=[])
     events = [WebhookEvent.from_str("model_version.created")]
     client.create_webhook("hook", "https://93.184.216.34/hook", events)

@@ -53,5 +53,5 @@ def test_traces_are_named_with_their_experiment(world, monkeypatch):  # noqa: F8
     report = world.take()
     assert not report["complete"]
     assert [(loss["what"].partition(": ")[2], loss["why"]) for loss in report["not_copied"]] == [
-        ("7 or more traces", "the platform does not keep traces")
+        ("7 or more traces", "traces are not copied")
     ]

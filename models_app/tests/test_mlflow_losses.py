@@ -66,27 +66,16 @@ def test_a_webhook_is_named_until_one_of_its_address_is_there(world, export, ali
 
 @pytest.mark.long
 def test_objects_of_an_experiment_that_are_not_kept_are_named(world, monkeypatch):  # noqa: F811
-    digits = world.experiment("digits")
-    of_digits = [{"dataset_id": "d-1", "name": "questions"}, {"dataset_id": "d-2", "name": "b"}]
-    all_datasets = [*of_digits, {"dataset_id": "d-3", "name": "free"}]
-    scorers, real = [{"scorer_name": "politeness"}], Server.ask_3
+    digits, real = world.experiment("digits"), Server.ask_3
 
-    def answer(self, method, route, experiment_id="", experiment_ids=(), **fields):
-        if route == "datasets/search":
-            return {"datasets": of_digits if digits in experiment_ids else [] if experiment_ids else all_datasets}
-        if route == "scorers/list":
-            return {"scorers": scorers if experiment_id == digits else []}
-        return real(self, method, route, **fields)  # as a server of an earlier release
+    def answer(self, method, route, **fields):
+        if route == "review-queues/list":
+            return {"review_queues": [{"name": "first"}] if fields.get("experiment_id") == digits else []}
+        return real(self, method, route, **fields)
 
     monkeypatch.setattr(Server, "ask_3", answer)
     assert lost(world.take("--experiments", "digits")) == [
-        ("evaluation datasets: 2 (questions, b)", "the platform does not keep them"),
-        ("scorers: 1 (politeness)", "the platform does not keep them"),
-    ]
-    scorers.clear()
-    assert [what for what, _why in lost(world.take())] == [
-        "evaluation datasets: 2 (questions, b)",
-        "evaluation datasets: 1 (free)",
+        ("review queues: 1 (first)", "the platform does not keep them")
     ]
 
 

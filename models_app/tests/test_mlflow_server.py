@@ -174,8 +174,9 @@ def exported(source: MlflowServer, target: MlflowServer, folder: Path) -> None:
     evaluated = copy("import", source, "alice")
     assert not evaluated["complete"]
     assert [loss["what"].partition(": ")[2] or loss["what"] for loss in evaluated["not_copied"]] == [
-        "1 trace", "evaluation datasets: 1 (questions)", "webhook hook to 93.184.216.34",
-        "evaluation datasets: 1 (elsewhere)",
+        "1 trace", "webhook hook to 93.184.216.34",
     ]  # fmt: skip
+    assert evaluated["counts"]["evaluation datasets"] == {"new": 2}
+    assert evaluated["counts"]["versions of scorers"] == {"new": 1}
     again = copy("export", target, "alice")
     assert again["counts"]["runs"] == {"unchanged": 11, "changed": 1}

@@ -35,6 +35,7 @@ def run(user: User, server: Server, options: Options, report: Report) -> None:
             report.say(f"project {project.name[:100]}")
             runs.send(project, "" if options.dry else key, moment(options.since))
             logged.send(project, key, moment(options.since))
+            losses.name_evaluations(project, report)
         except Away:
             raise
         except ServerError as problem:

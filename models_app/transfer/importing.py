@@ -23,6 +23,7 @@ from tracking.mlflow.runs import moment
 from tracking.runs import projects
 
 from . import losses
+from .evaluations_in import Evaluations
 from .files_in import Files, count
 from .logged_in import Logged
 from .memory import Kind, Memory, checksum
@@ -63,6 +64,7 @@ class Import:
         files = Files(source, report, self.memory, options.again) if options.artifacts else None
         self.runs = Runs(source, self.memory, report, files and files.of_run, options.again)
         self.logged = Logged(source, self.memory, report, files, options)
+        self.evaluations = Evaluations(source, self.memory, report, options.dry)
         self.losses = losses.Losses(source, report)
         self.seen: list[str] = []
 
@@ -77,7 +79,7 @@ class Import:
             registry.take()
             losses.name_webhooks(self.source.webhooks(), set(_webhooks(self.user)), self.report)
         if not self.options.experiments:
-            self.losses.of_no_experiment()
+            self.evaluations.of_no_experiment()
         if self.options.dry:
             return
         link_parents(self.memory)
@@ -107,6 +109,7 @@ class Import:
         except WRONG as problem:
             self.report.problem(f"runs of experiment {key} ({name[:100]})", problem)
         self.logged.take(key, project)
+        self.evaluations.of_experiment(key, name, project)
         self.losses.of_experiment(key, name)
         if created and row.get("lifecycle_stage") == experiments.DELETED:
             projects.delete(self.user, project.pk, BY)

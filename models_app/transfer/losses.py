@@ -6,18 +6,16 @@ import contextlib
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from jobs.models import Project
 from kernel.units import count
 
+from .evaluations_in import DISABLED
 from .report import Report
 from .server import Away, ServerError
 from .source import UNKNOWN, GenAI, Source
 
-DISABLED = "FEATURE_DISABLED"  # the code of a server that keeps its objects in files
 NAMED = 5  # objects of a kind
-DATASETS = GenAI("evaluation datasets", "POST", "datasets/search", "datasets", several=True)
 KINDS = (
-    DATASETS,
-    GenAI("scorers", "GET", "scorers/list", "scorers", "scorer_name"),
     GenAI("issues", "POST", "issues/search", "issues"),
     GenAI("review queues", "GET", "review-queues/list", "review_queues"),
     GenAI("prompt optimizations", "POST", "prompt-optimization/jobs/search", "jobs"),
@@ -31,7 +29,6 @@ class Losses:
     def __init__(self, source: Source, report: Report):
         self.source, self.report = source, report
         self.kinds = list(KINDS)  # that the server may have
-        self.datasets: set[str] = set()
 
     def of_experiment(self, key: str, name: str) -> None:
         """Name what an experiment has."""
@@ -39,18 +36,8 @@ class Losses:
         self._traces(key, experiment)
         for kind in list(self.kinds):
             entries = self._found(kind, key, experiment)
-            if kind is DATASETS:
-                self.datasets.update(str(entry.get("dataset_id")) for entry in entries)
             if entries:
                 self.report.problem(f"{experiment}: {_counted(kind, entries)}", "the platform does not keep them")
-
-    def of_no_experiment(self) -> None:
-        """Name the evaluation datasets of no experiment that was named before."""
-        entries = self._found(DATASETS, "", "the server") if DATASETS in self.kinds else []
-        rest = [entry for entry in entries if str(entry.get("dataset_id")) not in self.datasets]
-        if rest:
-            what = f"experiments that are not copied: {_counted(DATASETS, rest)}"
-            self.report.problem(what, "the platform does not keep them")
 
     def _found(self, kind: GenAI, key: str, where: str) -> list[dict]:
         try:
@@ -75,7 +62,19 @@ class Losses:
             return
         if number:
             traces = f"{number} or more traces" if more else count(number, "trace")
-            self.report.problem(f"{experiment}: {traces}", "the platform does not keep traces")
+            self.report.problem(f"{experiment}: {traces}", "traces are not copied")
+
+
+def name_evaluations(project: Project, report: Report) -> None:
+    """Name what a project has that an export does not send: traces, evaluation datasets and scorers."""
+    counts = {
+        "trace": project.traces.count(),
+        "evaluation dataset": project.evaluation_datasets.count(),
+        "scorer": project.scorers.count(),
+    }
+    for noun, number in counts.items():
+        if number:
+            report.problem(f"project {project.name[:100]}: {count(number, noun)}", "is not exported")
 
 
 def name_webhooks(webhooks: list[dict], addresses: Collection[str], report: Report) -> None:

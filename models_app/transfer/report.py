@@ -20,6 +20,9 @@ KINDS = {  # in the order of the table
     "registered": "registered models",
     "version": "model versions",
     "alias": "aliases",
+    "evaluation": "evaluation datasets",
+    "record": "records of evaluation datasets",
+    "scorer": "versions of scorers",
 }
 MAX_LINE = 500
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import QuerySet
 
-from jobs.models import Assessment, Project, Span, Trace
+from jobs.models import Assessment, Project, Span, Trace, TraceLink
 from kernel import after_commit, sanitize
 from kernel.effects import DESTROY, READ, SUBMIT
 from kernel.locking import lock_row
@@ -27,6 +27,7 @@ from .rows import SOURCE_RUN, in_time, require_small
 
 RESULTS, MAX_RESULTS = 100, 500
 MAX_METADATA_VALUE = 8000  # characters
+MAX_LINKS = 1000  # runs of one trace
 MAX_AT_ONCE = 100  # traces of a request that have their spans, or that are linked to a run
 DURATION = re.compile(r"(-?\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
 INFO, LOCATION, EXPERIMENT = "trace_info", "trace_location", "mlflow_experiment"  # fields of requests
@@ -257,15 +258,24 @@ def _locked(call: Call, text: str) -> Trace:
 @effect(SUBMIT)
 @for_jobs
 def link_to_run(call: Call) -> dict:
-    """Record of traces which run they belong to, as their metadata has it."""
+    """Record of traces that they belong to a run: as that in which they were made, or as one more."""
     run = projects.run(call, text=call.fields.text("run_id", required=True)).run_id.hex
     for text in _few(call, "trace_ids"):
         with transaction.atomic():
             row = _locked(call, text)
-            row.metadata = {**row.metadata, SOURCE_RUN: run}
+            if row.metadata.setdefault(SOURCE_RUN, run) != run:
+                _link(row, run)
+                continue
             _require_few(row)
             row.save(update_fields=["metadata", "updated"])
     return {}
+
+
+def _link(row: Trace, run: str) -> None:
+    """Link a locked trace to one more run. Raises WrongField."""
+    if TraceLink.objects.filter(trace=row).exclude(run=run).count() >= MAX_LINKS:
+        raise WrongField(f"a trace belongs to at most {MAX_LINKS} runs")
+    TraceLink.objects.bulk_create([TraceLink(user_id=row.user_id, trace=row, run=run)], ignore_conflicts=True)
 
 
 @effect(SUBMIT)

@@ -20,7 +20,7 @@ from tracking.runs.filters.attributes import tag_value
 from . import assessments, lookup
 from .mlflow_shown import NAME, STATES
 from .recording import PREFIX
-from .rows import require_small
+from .rows import SOURCE_RUN, of_run, require_small
 
 KINDS = {
     "attribute": "attribute", "attributes": "attribute", "attr": "attribute", "trace": "attribute",
@@ -128,6 +128,8 @@ def _condition(term: Term) -> Q:
         return Q(pk__in=Trace.objects.annotate(compared=NUMBERS[term.name]).filter(found).values("pk"))
     if term.name in ("status", "state"):
         return run_filter.text(F("status"), term._replace(values=tuple(_status(text) for text in term.values)))
+    if term.name == "run_id" and term.operator in ("=", "!=", "in"):
+        return of_runs(term)
     if term.name not in TEXTS:
         raise WrongField(f"Invalid attribute key '{term.name[:50]}' specified. Valid keys are {_known()}")
     return run_filter.text(TEXTS[term.name], term)
@@ -157,10 +159,18 @@ def _of_pair(term: Term) -> Q:
     field = "tags" if term.kind == "tag" else "metadata"
     if term.kind == "tag" and term.name == NAME and term.operator != "null":
         return run_filter.text(F("name"), term)
+    if (field, term.name) == ("metadata", SOURCE_RUN) and term.operator in ("=", "in"):
+        return of_runs(term)
     present = Q(**{f"{field}__has_key": term.name})
     if term.operator == "null":
         return present if term.negative else ~present
     return present & run_filter.text(tag_value(term.name, field), term)
+
+
+def of_runs(term: Term) -> Q:
+    """Return the condition that a trace belongs to a run, or to one of several, or to none of them."""
+    found = of_run(*term.texts())
+    return ~found if term.negative or term.operator == "!=" else found
 
 
 def _of_span(term: Term) -> Q:

@@ -13,7 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Coalesce, Length, Upper
 from psycopg.errors import QueryCanceled
 
-from jobs.models import Assessment, Project, Span, Trace
+from jobs.models import Assessment, Project, Span, Trace, TraceLink
 from kernel import sanitize
 from kernel.errors import Refused
 from kernel.locking import Missing
@@ -40,10 +40,16 @@ def of(user, project: Project | None = None, *, status: str = "", query: str = "
     if project is not None:
         rows = rows.filter(project=project)
     if run:
-        rows = rows.filter(metadata__contains={SOURCE_RUN: sanitize.text(run)})
+        rows = rows.filter(of_run(sanitize.text(run)))
     if status:
         rows = rows.filter(status=status)
     return rows.filter(_contains(rows, query)) if query else rows
+
+
+def of_run(*runs: str) -> Q:
+    """Return the condition that a trace belongs to one of these runs, by their ids."""
+    made = reduce(operator.or_, (Q(metadata__contains={SOURCE_RUN: run}) for run in runs))
+    return made | Q(pk__in=TraceLink.objects.filter(run__in=runs).values("trace"))
 
 
 @contextmanager

@@ -23,13 +23,25 @@ from aiops.models import (
 from apps.models import PORTS, AppKey, Application, Rollout
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Bucket, Dataset
-from jobs.models import EnvironmentVersion, FailureRule, Job, Metrics, NamedEnvironment, Project, Snapshot, Trace, View
+from jobs.models import (
+    EnvironmentVersion,
+    FailureRule,
+    Job,
+    Metrics,
+    NamedEnvironment,
+    Project,
+    Scorer,
+    Snapshot,
+    Trace,
+    View,
+)  # fmt: skip
 from kernel.models import StateChange, record_created
 from models_app.models import Alias, RegisteredModel, RegistryDelivery, RegistryWebhook
 from models_app.models import Model as TrainedModel
 from models_app.models import ModelVersion as Version
 from resources import limits, tcc
 from resources.models import GpuProduct, ResourceRequest, UsageSample
+from tracking.evaluations import datasets as evaluations
 from workspaces.models import Workspace
 
 # The transitions that lead to each state from the beginning.
@@ -100,6 +112,8 @@ def fill(alice: User, staff: User) -> dict[str, Model]:
     AppKey.objects.create(app=app, name="shop", by="alice")
     put_environment(alice)
     Trace.objects.create(user=alice, project=Project.objects.default_of(alice), key="f" * 32, name="0 < 1")
+    Scorer.objects.create(user=alice, project=Project.objects.default_of(alice), name="0 < 1")
+    evaluations.create(alice, "0 < 1", [], {})
     rows = {
         "jobs.job": job,
         "jobs.metrics": job.metrics.get(),

@@ -55,6 +55,7 @@ GET    traces/get                                           full read submit
 GET    traces/batchGet                                      full read submit
 POST   traces/batchGetInfos                                 full read submit
 POST   traces/search                                        full read submit
+POST   traces/metrics                                       full read submit
 POST   traces/delete-traces                                 full
 POST   traces/link-prompts                                  full submit
 POST   traces/link-to-run                                   full submit
@@ -65,6 +66,28 @@ POST   traces/<str:trace>/assessments                       full submit
 GET    traces/<str:trace>/assessments/<str:key>             full read submit
 PATCH  traces/<str:trace>/assessments/<str:key>             full submit
 DELETE traces/<str:trace>/assessments/<str:key>             full
+
+# Evaluation datasets and scorers, as runs: written, not deleted.
+POST   datasets/create                                      full submit
+POST   datasets/search                                      full read submit
+GET    datasets/search                                      full read submit
+GET    datasets/<str:dataset>                               full read submit
+DELETE datasets/<str:dataset>                               full
+PATCH  datasets/<str:dataset>/tags                          full submit
+DELETE datasets/<str:dataset>/tags/<path:tag>               full
+GET    datasets/<str:dataset>/experiment-ids                full read submit
+POST   datasets/<str:dataset>/add-experiments               full submit
+POST   datasets/<str:dataset>/remove-experiments            full submit
+GET    datasets/<str:dataset>/records                       full read submit
+POST   datasets/<str:dataset>/records                       full submit
+DELETE datasets/<str:dataset>/records                       full
+POST   scorers/register                                     full submit
+GET    scorers/list                                         full read submit
+GET    scorers/versions                                     full read submit
+GET    scorers/get                                          full read submit
+DELETE scorers/delete                                       full
+GET    scorers/online-configs                               full read submit
+PUT    scorers/online-config                                full submit
 
 # Artifacts. What the path is called plays no part: an upload in parts of `delete/get/model.pt` is an upload.
 GET    artifacts/list                                       full read submit

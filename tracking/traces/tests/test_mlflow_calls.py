@@ -214,3 +214,23 @@ def test_a_jobs_token_reports_and_reads_the_traces_of_its_project(mlflow, mlflow
     assert inside.refused("post", "traces", trace={"trace_info": info(other)}) == "RESOURCE_DOES_NOT_EXIST"
     assert inside.refused("post", "traces/delete-traces", experiment_id=own, trace_ids=[ID]) == "PERMISSION_DENIED"
     assert Trace.objects.count() == 2
+
+
+def test_a_trace_belongs_to_each_run_that_it_is_linked_to(mlflow, mlflow3, alice):
+    """As that of an evaluation which another one judges once more."""
+    project = Project.objects.default_of(alice)
+    Trace.objects.create(user=alice, project=project, key=f"{1:032x}", name="answer")
+    runs = [start(mlflow, "0") for _ in range(2)]
+    for run in (*runs, runs[1]):
+        mlflow3.call("post", "traces/link-to-run", trace_ids=[f"tr-{1:032x}"], run_id=run)
+    place = [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": str(project.pk)}}]
+    for text, found in ((f"run_id = '{runs[0]}'", 1), (f"run_id = '{runs[1]}'", 1), (f"run_id != '{runs[1]}'", 0),
+                        (f"run_id IN ('{runs[1]}')", 1), (f"run_id = '{'f' * 32}'", 0)):  # fmt: skip
+        assert len(mlflow3.call("post", "traces/search", locations=place, filter=text)["traces"]) == found, text
+    count = {"view_type": "TRACES", "metric_name": "trace_count", "aggregations": [{"aggregation_type": "COUNT"}]}
+    for run in runs:
+        text = f"trace.metadata.`mlflow.sourceRun` = '{run}'"
+        said = mlflow3.call("post", "traces/metrics", experiment_ids=[str(project.pk)], filters=[text], **count)
+        assert [point["values"] for point in said["data_points"]] == [{"COUNT": 1}]
+        found = mlflow3.call("post", "traces/search", locations=place, filter=text.removeprefix("trace."))["traces"]
+        assert len(found) == 1

@@ -1,0 +1,1 @@
+"""Evaluation datasets, scorers and the results of evaluations: MLflow's calls, and pages."""
