@@ -251,6 +251,33 @@ def test_a_chat_template_is_bounded_and_what_it_raises_is_a_refusal(serving):
             engine.rendered(wrong)
 
 
+@pytest.mark.parametrize(
+    ("template", "made"),
+    [
+        ("{{ 9**9**7 }}", None), ("{{ n ** n ** 7 }}", None), ("{{ 'a' * 10000000000 }}", None),
+        ("{% set x = namespace(n=3) %}{% for i in range(60) %}{% set x.n = x.n * x.n %}{% endfor %}", None),
+        ("{{ [1] * n * 1000000000 }}", None),
+        ("{{ 2 ** 10 }} {{ '-' * 3 }} {{ 2.5 * 2 }} {{ 2 ** -1 }}", "1024 --- 5.0 0.5"),
+    ],
+)  # fmt: skip
+def test_no_operator_of_a_chat_template_takes_long(serving, template, made):
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
+
+    engine = serving("chat_engine")
+    before = SandboxedEnvironment.default_binop_table, SandboxedEnvironment.intercepted_binops
+    try:
+        SandboxedEnvironment.default_binop_table = dict(before[0])
+        engine.bound_operators()
+        render = lambda: ImmutableSandboxedEnvironment().from_string(template).render(n=9)  # noqa: E731
+        if made is None:
+            with pytest.raises(engine.WrongPrompt, match="too l"):
+                engine.rendered(render)
+        else:
+            assert engine.rendered(render) == made
+    finally:
+        SandboxedEnvironment.default_binop_table, SandboxedEnvironment.intercepted_binops = before
+
+
 def test_the_form_of_calls_is_known_by_the_chat_template(serving):
     form_of = serving("tool_calls").form_of
     assert form_of("{% if tools %}<tool_call>{{ x }}</tool_call>{% endif %}") == "hermes"
