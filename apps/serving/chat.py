@@ -166,15 +166,20 @@ class Chat:
         request = await asyncio.to_thread(chat_requests.read, body, chat=chat, **can)
         self._require_model(request.model, scope)
         tokens = await self._encoded(request)
-        constraint = None
-        if request.schema is not None:
-            try:
-                constraint = await self._in_turn(able.constraint, request.schema)
-            except WrongPrompt as problem:
-                name = "tools" if request.tools is not None else "response_format"
-                raise ApiError(f"{name}: the JSON schema cannot be followed ({problem})", name)
+        constraint = await self._constraint(request)
         options = request.options(request.most or able.context - len(tokens), constraint)
         await _unless_gone(receive, self._answered(scope, request, tokens, options, sending))
+
+    async def _constraint(self, request: Request) -> object | None:
+        """Return what the answer has to follow, None where it may be anything. Raises ApiError."""
+        called = request.tools.callable() if request.tools is not None else None
+        try:
+            if request.schema is not None:
+                return await self._in_turn(self.engine.constraint, request.schema)
+            return await self._in_turn(self.engine.calling, called) if called is not None else None
+        except WrongPrompt as problem:
+            name = "tools" if request.tools is not None else "response_format"
+            raise ApiError(f"{name}: the JSON schema cannot be followed ({problem})", name)
 
     async def _answered(self, scope, request: Request, tokens: list[int], options: Options, sending: Sending) -> None:
         answer = Answer(request, self.name, len(tokens), options.most, self.engine.tools)

@@ -141,6 +141,11 @@ class Engine(Protocol):
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent. Raises WrongPrompt where the model does not have one."""
 
+    def calling(self, functions: list[tuple[str, dict]]) -> object:
+        """Return what makes the arguments of calls in one answer, which may also be a text, follow the functions' JSON
+        schemas. Raises WrongPrompt for those that cannot be followed.
+        """
+
     def constraint(self, schema: dict) -> object:
         """Return what makes one answer follow a JSON schema. Raises WrongPrompt for one that cannot be followed."""
 

@@ -58,6 +58,10 @@ class TransformersEngine:
         """Return what makes one answer follow a JSON schema."""
         return self.constraints.following(schema)
 
+    def calling(self, functions: list[tuple[str, dict]]) -> Constraint:
+        """Return what makes the calls in one answer follow the functions' JSON schemas."""
+        return self.constraints.calling(self.tools, functions)
+
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent."""
         if odd := [token for token in tokens if not 0 <= token < self.vocabulary]:

@@ -128,7 +128,7 @@ class Recorder:
 
 
 async def _nowhere(message: dict) -> None:
-    """Leave out what would be sent to a caller."""
+    """Drop what would be sent to a caller."""
 
 
 async def _send_whole(send, body: bytes) -> None:

@@ -50,7 +50,7 @@ class AppShadow(ShadowView):
         return self.answer(self.latest(name))
 
     def put(self, request, user, name):
-        verbs.start(user=self.owner, name=name, by=self.by, **self.body())
+        verbs.begin(user=self.owner, name=name, by=self.by, **self.body())
         return self.answer(self.application(name))
 
     def delete(self, request, user, name):

@@ -71,7 +71,7 @@ def change(request, name):
 
         def start() -> None:
             values = read_form(request, ShadowIn, percent=int, minutes=int, tolerance=float, ignore=lines_of)
-            verbs.start(**values, **key)
+            verbs.begin(**values, **key)
 
         problems = problems_of(start, ShadowIn().fields)
         if problems:

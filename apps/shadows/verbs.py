@@ -21,7 +21,7 @@ MAX_IGNORED, MAX_FIELD = 30, 100
 MAX_TOLERANCE = 1.0
 
 
-def start(
+def begin(
     *, user, name: str, by: str, model_name: str, percent: int = 100, minutes: int = 0, tolerance: float = 1e-6,
     ignore: list[str] | None = None,
 ) -> Application:  # fmt: skip

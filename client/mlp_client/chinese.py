@@ -73,6 +73,7 @@ TEXTS = {
     "alias that names this version then, such as champion": "随后指向此版本的别名，例如 champion",
     "all that were sent more than N days ago, and that nothing uses": "全部在 N 天以前发送且未被使用的代码",
     "among your own queued jobs, -100 to 100": "在您自己排队的任务中的优先级，-100 到 100",
+    "an administrator of the tenant has to approve it": "需要租户管理员批准",
     "answer by: mlp pipeline approve {name} {step} --run {number}, or reject": (
         "回答：mlp pipeline approve {name} {step} --run {number}，或 reject"
     ),
@@ -84,9 +85,7 @@ TEXTS = {
     "application {name}: {reason}": "应用 {name}：{reason}",
     "approve a step that waits for it": "批准等待批准的步骤",
     "approve it only if it is to N % of the requests": "仅当下一步为 N % 的请求时批准",
-    "approve rollouts of applications as an administrator of a tenant, and manage shadows": (
-        "作为租户管理员审批应用的发布，并管理影子"
-    ),
+    "approve rollouts of a tenant; shadows of applications": "审批租户的发布；应用的影子",
     "approve the next step of a rollout": "批准发布的下一步",
     "ask for username and password": "询问用户名和密码",
     "at most N (default: 20)": "最多 N 个（默认 20）",
@@ -103,9 +102,7 @@ TEXTS = {
     "connection (or MLP_URL, MLP_TOKEN, MLP_PROFILE, MLP_CACERT)": (
         "连接（或环境变量 MLP_URL、MLP_TOKEN、MLP_PROFILE、MLP_CACERT）"
     ),
-    "copy the requests of an application to another model, and compare its answers": (
-        "将应用的请求复制到另一个模型，并比较其响应"
-    ),
+    "copy requests to another model, and compare its answers": "将请求复制到另一个模型，并比较其响应",
     "create a workspace, and wait until it runs": "创建工作区并等待其运行",
     "create the schedule of a file": "创建文件中定义的定时计划",
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
@@ -145,7 +142,6 @@ TEXTS = {
     "follow it to the end; exit as the job did": "跟踪到结束；以任务的退出码退出",
     "follow symbolic links": "跟随符号链接",
     "give the command pipes, as where the input is no terminal": "让命令使用管道，如同输入不是终端时",
-    "going on": "进行中",
     "group of runs": "运行的分组",
     "how far equal numbers may be apart, as a share": "相等数值允许的相对差异",
     "how many processes serve it: 3, or 0-4 by its requests": "提供服务的进程数：3，或按请求数为 0-4",
@@ -304,7 +300,6 @@ TEXTS = {
     "so many more": "增加的数量",
     "start a stopped or failed workspace": "启动已停止或失败的工作区",
     "start an application that was stopped or has failed": "启动已停止或失败的应用",
-    "starting": "正在启动",
     "starting {name}": "正在启动 {name}",
     "stop a workspace; its files are kept": "停止工作区，文件会保留",
     "stop an application; it holds no resources then": "停止应用；此后不占用资源",
@@ -330,7 +325,6 @@ TEXTS = {
     "the next step of {name} is to {percent} % of the requests": "{name} 的下一步为 {percent} % 的请求",
     "the platform was unreachable or failing for longer than --patience": "平台无法访问或出错的时间超过 --patience",
     "the script; its git checkout, or its folder, is sent": "脚本；发送其所在的 git 代码库或文件夹",
-    "the shadow of {name} needs the approval of the tenant's administrators": "{name} 的影子需要租户管理员批准",
     "the uncommitted changes have {size}; the files are sent, no diff of them": (
         "未提交的更改有 {size}；文件会发送，但不附差异"
     ),
@@ -383,11 +377,9 @@ TEXTS = {
     "{name} {last}, from {low} to {high}": "{name} {last}，范围 {low} 到 {high}",
     "{name}: no such checkout": "{name}：没有该代码",
     "{name}: {value}": "{name}：{value}",
+    "{percent} % of the requests are copied once {model} is up": "{model} 就绪后，{percent} % 的请求将被复制",
     "{percent} % of the requests go to {model}": "{percent}% 的请求发往 {model}",
     "{percent} % of the requests of {name} are approved": "已批准 {name} 的 {percent} % 的请求",
-    "{percent} % of the requests of {name} are copied to {model} once it is up": (
-        "{model} 就绪后，{name} 的 {percent} % 请求将复制到它"
-    ),
     "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
     "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",

@@ -15,18 +15,14 @@ KEY = ("user", "name", "run", "percent")  # of what is approved
 
 def declare(command) -> None:
     """Add the verbs."""
-    group = command.group(
-        "rollout", tr("approve rollouts of applications as an administrator of a tenant, and manage shadows")
-    )
+    group = command.group("rollout", tr("approve rollouts of a tenant; shadows of applications"))
     parser = group("ls", list_rollouts, tr("list the rollouts that wait for an approval"))
     parser.add_argument("--tenant", help=tr("only of this tenant (default: all that you administer)"))
     parser = group("approve", approve, tr("approve the next step of a rollout"))
     parser.add_argument("app", metavar="OWNER/APP", type=_application)
     parser.add_argument("--tenant", help=tr("only of this tenant (default: all that you administer)"))
     parser.add_argument("--percent", type=int, metavar="N", help=tr("approve it only if it is to N % of the requests"))
-    parser = group(
-        "shadow", shadow, tr("copy the requests of an application to another model, and compare its answers")
-    )
+    parser = group("shadow", shadow, tr("copy requests to another model, and compare its answers"))
     parser.add_argument("name", metavar="APP")
     parser.add_argument("model", metavar="MODEL")
     parser.add_argument("--percent", type=int, default=100, metavar="N", help=tr("of the requests (default: 100)"))
@@ -102,8 +98,8 @@ def shadow(rest: Rest, options: argparse.Namespace, say) -> dict:
     body |= {field: value for field, value in more.items() if value is not None}
     app = rest.send("PUT", _shadow(options.name), body).json()
     options.show = lambda row: None
-    say(tr("{percent} % of the requests of {name} are copied to {model} once it is up", name=options.name,
-           percent=options.percent, model=options.model))  # fmt: skip
+    say(tr("{percent} % of the requests are copied once {model} is up", percent=options.percent,
+           model=options.model))  # fmt: skip
     return app
 
 
@@ -118,7 +114,7 @@ def promote(rest: Rest, options: argparse.Namespace, say) -> dict:
     app = rest.send("PUT", f"{_shadow(options.name)}:promote", {}).json()
     options.show = lambda row: None
     if (app["rollout"] or {}).get("proposed"):
-        say(tr("the shadow of {name} needs the approval of the tenant's administrators", name=options.name))
+        say(tr("an administrator of the tenant has to approve it"))
     else:
         say(tr("{name} serves {model}", name=options.name, model=app["model_name"]))
     return app
@@ -135,7 +131,7 @@ def _shadow(name: str) -> str:
 
 
 def _print_shadow(row: dict) -> None:
-    state = row["outcome"] or (tr("going on") if row["began"] else tr("starting"))
+    state = row["outcome"] or ("starting" if row["began"] is None else "running")
     shown.line(f"{row['serves']} > {row['model_name']}: {row['percent']} %, {state}")
     if row["reason"]:
         shown.line(row["reason"])

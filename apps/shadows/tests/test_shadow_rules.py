@@ -39,7 +39,7 @@ def app(adder, tasks):
 
 def begun(app: Application, **fields) -> Rollout:
     """Return the rollout of a shadow that has come up."""
-    verbs.start(user=app.user, name=app.name, by="alice", model_name="other", **fields)
+    verbs.begin(user=app.user, name=app.name, by="alice", model_name="other", **fields)
     rollout = Rollout.objects.get()
     assert rollout.phase == "starting"
     canaries.begin(rollout.pk, rollout.run_name, "127.0.0.1:2", alias="alias")
@@ -107,7 +107,7 @@ def test_an_application_that_is_down_and_one_that_moves_have_no_shadow(app, as_a
 def test_without_room_it_waits_and_never_restarts_the_application(app):
     Application.objects.update(may_restart=True)
     Tenant.objects.update(cpu=0.1)
-    verbs.start(user=app.user, name=app.name, by="alice", model_name="other")
+    verbs.begin(user=app.user, name=app.name, by="alice", model_name="other")
     rollout = Rollout.objects.get()
     assert (rollout.phase, "no room" in str(rollout.reason)) == ("waiting", True)
     Tenant.objects.update(cpu=1)
