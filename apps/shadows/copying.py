@@ -44,6 +44,7 @@ HEADER, TAKE = "X-App-Copies", "/-copies"  # apps/serving/copies.py
 TAKE_S, MOST = 5.0, 8 << 20  # of one fetch, with its bodies in base64
 ANSWER_S = 30  # after which an answer counts as none, or earlier where the application has a limit
 SENDERS, MAX_FETCHED = 8, 64
+MANY, PAUSE_S = 32, 0.25  # copies of one fetch, after which there may be more; else the next one has time
 ROUND_S, CLAIM_S = 5.0, 180  # of one look; after that another worker may go on where this one was killed
 MAX_PAIRS, PAIRS_AT_ONCE, PAIRS_KEPT = 50, 5, timedelta(days=30)
 MAX_HOURS = 31 * 24
@@ -100,8 +101,11 @@ def _work(pk: int) -> None:
             batches = [_compare(rollout, run, pool) for run in _runs(rollout.app)]
             for batch in batches:
                 _store(rollout, batch)
-            if not any(sum(batch.counts.values()) for batch in batches):
+            most = max((sum(batch.counts.values()) for batch in batches), default=0)
+            if not most:
                 return
+            if most < MANY:  # a fetch for each request would cost the application, and the machine, more than they do
+                time.sleep(PAUSE_S)
 
 
 def _runs(app: Application) -> list[tuple[str, str]]:
