@@ -209,7 +209,7 @@ class RolloutAdmin(LifecycleAdmin):
             question=_("All requests go to its model from then on."),
             icon="publish",
         ),
-        "end_shadow": Verb(label=_("End the shadow"), run=end_shadow, when=is_shadow, icon="visibility_off"),
+        "endshadow": Verb(label=_("End the shadow"), run=end_shadow, when=is_shadow, icon="visibility_off"),
     }
 
     def get_queryset(self, request):
