@@ -13,15 +13,16 @@ from apps import canaries, lifecycle, places, proof, rollouts, second_runs, swit
 from apps.models import Application, Rollout, Shadow, ShadowPair
 from apps.records.tests.conftest import Process, serving
 from apps.shadows import copying, verbs
-from apps.tests.conftest import NAMES, adder
+from apps.tests.conftest import NAMES, adder, churn
 from kernel.locking import WrongState
 from kernel.models import history_of
 from mlp.tests.page_world import visible_text
 from models_app.models import Model
+from models_app.registry import registered
 from resources.models import Tenant
 from runners import RunStatus
 
-__all__ = ["adder", "serving"]
+__all__ = ["adder", "churn", "serving"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -145,6 +146,51 @@ def test_a_promotion_waits_for_an_approval(app, as_alice, bob):
     canaries.approve(rollout.pk, rollout.run_name, 100, "bob")
     row = Application.objects.get(pk=app.pk)
     assert (row.model.name, row.run_name, Shadow.objects.get().outcome) == ("other", rollout.run_name, "promoted")
+
+
+@pytest.fixture
+def following(churn, adder, tasks):
+    """Alice's application that follows churn@champion, up, and her other model."""
+    Model.objects.create(user=adder.user, tenant=adder.tenant, name="other", src="x", size=1, state="ready")
+    row = lifecycle.create_app(user=adder.user, name=next(NAMES), follows="models:/churn@champion", cpu=0.1, by="test")
+    lifecycle.note_order(row.pk)
+    lifecycle.up(row.pk, f"app-{row.pk}-1", "127.0.0.1:1", by="runner")
+    return Application.objects.get(pk=row.pk)
+
+
+def test_an_alias_that_moves_ends_the_shadow_and_then_the_application_moves(following, alice):
+    rollout = begun(following)
+    rollouts.follow(following.pk, "alias")
+    assert Rollout.objects.get().phase == "shadow"  # the alias names what is served
+    registered.set_alias(alice, "churn", "champion", 2, "test")
+    rollouts.follow(following.pk, "alias")
+    assert (Rollout.objects.get().phase, Shadow.objects.get().outcome) == ("ending", "ended")
+    rollouts.follow(following.pk, "alias")
+    rollouts.end(rollout.pk, rollout.run_name)
+    rollouts.follow(following.pk, "alias")
+    moving = Rollout.objects.get()
+    assert (moving.phase, moving.model.name, moving.shadow) == ("starting", "churnvb", None)
+
+
+def test_a_promoted_application_follows_no_alias_and_keeps_its_addresses(following, as_alice):
+    rollout = begun(following)
+    assert second_runs.as_application(rollout).served_name == following.name
+    as_alice.call("put", f"users/alice/apps/{following.name}/shadow:promote", {})
+    row = Application.objects.get(pk=following.pk)
+    assert (row.model.name, row.alias, row.served_name) == ("other", None, following.name)
+    rollouts.follow(row.pk, "alias")
+    assert Rollout.objects.get().phase == "ending"
+
+
+def test_a_shadow_that_has_failed_is_tried_again(app):
+    rollout = begun(app)
+    rollouts.fail(rollout.pk, rollout.run_name, "no weights")
+    rollouts.end(rollout.pk, rollout.run_name)
+    assert (Rollout.objects.get().phase, Shadow.objects.get().outcome) == ("failed", "failed")
+    rollouts.again(app.pk, "alice")
+    rollout = Rollout.objects.get()
+    canaries.begin(rollout.pk, rollout.run_name, "127.0.0.1:2", alias="alias")
+    assert (Rollout.objects.get().phase, Shadow.objects.get().outcome) == ("shadow", "")
 
 
 def test_a_failed_shadow_does_not_keep_a_failing_application_up(app):
