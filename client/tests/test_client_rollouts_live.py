@@ -53,6 +53,7 @@ def calc(alice):
     return app
 
 
+@pytest.mark.long  # what the calls do: apps/shadows/tests/test_shadow_rules.py
 def test_a_shadow_is_started_compared_and_promoted(client_of, service, alice_data, calc):
     hers = client_of(service.url, alice_data.token)
     assert "other is up" in hers.run("rollout", "shadow", "calc", "other", "--percent", "20", "--ignore", "at").stderr
