@@ -11,6 +11,7 @@ from kernel.locking import Missing
 
 from . import launching, scaling, sleeping, switching
 from .drift import evaluating
+from .shadows import copying
 
 
 @dramatiq.actor(actor_name="apps.launch", broker=broker(), max_retries=3, min_backoff=1000)
@@ -52,3 +53,8 @@ def rollout(pk: int, follow: bool = True) -> None:
 @dramatiq.actor(actor_name="apps.drift", broker=broker(), max_retries=1, min_backoff=60_000)
 def drift(pk: int) -> None:
     evaluating.look(pk)
+
+
+@dramatiq.actor(actor_name="apps.shadow", broker=broker(), max_retries=0)
+def shadow(pk: int) -> None:
+    copying.look(pk)

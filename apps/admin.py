@@ -15,7 +15,9 @@ from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import translate
 
 from . import keys, lifecycle, logs, rollouts, trash
-from .models import AppKey, Application, Rollout, State
+from .models import AppKey, Application, Rollout, Shadow, State
+from .shadows import verbs as shadows
+from .shadows.serializers import latency
 
 LOG_SHOWN = 16 << 10  # bytes
 
@@ -151,10 +153,23 @@ PHASE_TONES = {
     Rollout.Phase.WAITING: "creating",
     Rollout.Phase.STARTING: "creating",
     Rollout.Phase.CANARY: "ready",
+    Rollout.Phase.SHADOW: "ready",
     Rollout.Phase.RESTARTING: "creating",
     Rollout.Phase.ENDING: "deleting",
     Rollout.Phase.FAILED: "error",
 }
+
+
+def is_shadow(rollout: Rollout) -> bool:
+    return rollout.phase == Rollout.Phase.SHADOW
+
+
+def promote(rollout: Rollout, *, by: str) -> None:
+    shadows.promote(user=rollout.app.user, name=rollout.app.name, by=by)
+
+
+def end_shadow(rollout: Rollout, *, by: str) -> None:
+    shadows.end(user=rollout.app.user, name=rollout.app.name, by=by)
 
 
 def try_again(rollout: Rollout, *, by: str) -> None:
@@ -187,6 +202,14 @@ class RolloutAdmin(LifecycleAdmin):
             when=lambda rollout: rollout.phase in (Rollout.Phase.FAILED, Rollout.Phase.WAITING),
             icon="refresh",
         ),
+        "promote": Verb(
+            label=_("Promote the shadow"),
+            run=promote,
+            when=is_shadow,
+            question=_("All requests go to its model from then on."),
+            icon="publish",
+        ),
+        "endshadow": Verb(label=_("End the shadow"), run=end_shadow, when=is_shadow, icon="visibility_off"),
     }
 
     def get_queryset(self, request):
@@ -278,3 +301,48 @@ class AppKeyAdmin(LifecycleAdmin):
     @display(description=_("tokens, last 30 days"))
     def tokens(self, key: AppKey) -> int:
         return key.prompt_tokens + key.completion_tokens
+
+
+@admin.register(Shadow)
+class ShadowAdmin(LifecycleAdmin):
+    """What came of the requests that were copied to other models, without the requests themselves."""
+
+    icon = "compare"
+    list_display = ("app_link", "user_link", "serves", "model_name", "compared", "different", "failed", "ended_as")
+    list_display_links = None
+    list_filter = ("outcome",)
+    search_fields = ("app__name", "app__user__username", "model_name")
+    search_help_text = _("Application, username or model")
+    ordering = ("-id",)
+    fieldsets = (
+        (None, {"fields": (("app_link", "user_link"), ("serves", "model_name"), ("percent", "minutes", "by"))}),
+        (
+            _("Compared answers"),
+            {"fields": (("equal", "different", "status"), ("failed", "unknown"), ("dropped", "unfit"), "slow")},
+        ),
+        (_("When"), {"fields": (("created", "began", "ended"), "ended_as", "reason")}),
+    )
+    verbs: dict = {}
+
+    def get_queryset(self, request):
+        return super().get_queryset(request).select_related("app__user")
+
+    @display(description=_("application"), ordering="app__name")
+    def app_link(self, shadow: Shadow) -> str:
+        return link(url_of(shadow), shadow.app.name)
+
+    @display(description=_("user"), ordering="app__user__username")
+    def user_link(self, shadow: Shadow) -> str:
+        return link(url_of(shadow.app.user), shadow.app.user)
+
+    @display(description=_("compared"))
+    def compared(self, shadow: Shadow) -> int:
+        return shadow.compared
+
+    @display(description=_("outcome"), ordering="outcome")
+    def ended_as(self, shadow: Shadow) -> str:
+        return shadow.get_outcome_display() or "-"
+
+    @display(description=_("p95 latency (ms)"))
+    def slow(self, shadow: Shadow) -> str:
+        return f"{latency(shadow.base_ms)['p95_ms'] or '-'} / {latency(shadow.shadow_ms)['p95_ms'] or '-'}"

@@ -28,6 +28,7 @@ from . import approvals, reported_metrics, rollouts, runs, second_runs
 from .models import Application, Rollout, State
 from .reported_metrics import Reported
 from .second_runs import locked_run
+from .shadows import rows as shadow_rows
 
 Phase = Rollout.Phase
 OPTIONS = ("max_errors_percent", "max_p95_ms", "sticky")
@@ -96,11 +97,17 @@ def is_planned(app: Application, rollout: Rollout) -> bool:
 
 
 def begin(pk: int, run_name: str, address: str, alias: str) -> None:
-    """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned, and
-    none before an approval that is needed.
+    """Let a share of the requests go to the new run, which answers at `address`; all where no canary is planned, none
+    before an approval that is needed, and none to a shadow.
     """
     with locked_run(Rollout, pk) as (app, rollout):
         if rollout is None or rollout.phase != Phase.STARTING or rollout.run_name != run_name:
+            return
+        if rollout.shadow_id is not None and rollout.proposed is None:
+            runs.come_up(app, run_name)
+            rollout.watch(address)
+            rollout.save()
+            shadow_rows.come_up(app, rollout)
             return
         if is_planned(app, rollout) or rollouts.is_approved(app, rollout.model):
             runs.come_up(app, run_name)
@@ -130,6 +137,12 @@ def _offer(app: Application, rollout: Rollout, percent: int, by: str) -> None:
     reason = Message("%(percent)s %% of the requests go to the model %(name)s", percent=percent,
                      name=rollout.model.name)  # fmt: skip
     approvals.record(app, by, reason)
+
+
+def offer_all(app: Application, rollout: Rollout, by: str) -> None:
+    """Let all requests go to the run of a locked rollout, which the caller saves, once that is approved."""
+    rollout.step = MAX_STEPS
+    _offer(app, rollout, 100, by)
 
 
 def in_step(rollout: Rollout, requests: int, failures: int) -> tuple[int, int]:
@@ -257,9 +270,9 @@ def reported_of(rollout: Rollout) -> Mapping[str, Reported] | None:
 
 
 def restart(pk: int, run_name: str) -> None:
-    """Order another run of a canary whose run was stopped with the platform; its share stays."""
+    """Order another run of a canary or a shadow whose run was stopped with the platform; its share stays."""
     with locked_run(Rollout, pk) as (app, rollout):
-        if rollout is not None and rollout.phase == Phase.CANARY and rollout.run_name == run_name:
+        if rollout is not None and rollout.phase in (Phase.CANARY, Phase.SHADOW) and rollout.run_name == run_name:
             runs.end(app, run_name, runs.Outcome.RESTARTED)
             second_runs.order(app, rollout, rollout.model)
             rollout.save()

@@ -116,6 +116,8 @@ def headers_of(verdict: Verdict, place: Place, target: Target, meta: Mapping[str
     headers = {"X-App-Base": target.base, proof.HEADER: target.secret}
     if target.model:
         headers["X-App-Model"] = target.model
+    if place.canary is not None:  # callers name either model, whichever answers
+        headers["X-App-Also"] = place.canary.target.model
     if verdict.key is not None:
         headers[keys.ID_HEADER] = keys.opaque_id(verdict.key)
     if place.record:

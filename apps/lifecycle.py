@@ -32,6 +32,7 @@ from runners import owned
 from . import keys, ports, runs
 from .models import Application, Replica, Rollout, State
 from .replica_range import COLUMNS, configure
+from .shadows import rows as shadow_rows
 from .versions import alias_named
 
 APPLIER = "am"
@@ -144,8 +145,10 @@ def reserve(app: Application) -> Refused | None:
             )  # fmt: skip
     except Refused as refused:
         lending.recall(refused)
-        if app.reason != QUEUED:
-            app.reason = QUEUED
+        of_type = isinstance(refused, products.NoneLeft)
+        reason = Message("queued: %(reason)s", reason=refused.problem) if of_type else QUEUED
+        if app.reason != reason:
+            app.reason = reason
             app.save(update_fields=["reason"])
         return refused
     app.reserved, app.reason = True, ""
@@ -237,7 +240,7 @@ def end_run(pk: int, run_name: str, reason: str, by: str) -> None:
 
 def _is_moving(app: Application) -> bool:
     """Return whether another run is starting, or up as a canary, which may be better than the one that failed."""
-    return Rollout.objects.filter(app=app, phase__in=[Rollout.Phase.STARTING, Rollout.Phase.CANARY]).exists()
+    return Rollout.objects.filter(app=app, phase__in=Rollout.SECOND_RUN, shadow=None).exists()
 
 
 def end_requested(pk: int, run_name: str, reason: str, by: str) -> None:
@@ -281,7 +284,8 @@ def _end_others(app: Application) -> None:
     rollout = lock_row(Rollout, app=app)
     if rollout is None or rollout.phase == Rollout.Phase.ENDING:
         return
-    if rollout.phase not in (Rollout.Phase.STARTING, Rollout.Phase.CANARY):
+    shadow_rows.close(app, rollout, shadow_rows.Outcome.ENDED, APPLIER)
+    if rollout.phase not in Rollout.SECOND_RUN:
         rollout.delete()
         return
     runs.end(app, rollout.run_name, runs.Outcome.STOPPED)

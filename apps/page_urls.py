@@ -11,6 +11,7 @@ from . import pages as apps
 from .batch import pages as scoring
 from .drift import pages as drift
 from .records import pages as records
+from .shadows import pages as shadows
 
 urlpatterns = [
     path("apps", apps.applications, name="applications"),
@@ -26,6 +27,8 @@ urlpatterns = [
     path("apps/<str:name>/records/change", records.change, name="change_records"),
     path("apps/<str:name>/records/download", records.download, name="records_file"),
     path("apps/<str:name>/records/<seg:number>", records.record, name="application_record"),
+    path("apps/<str:name>/shadow", shadows.shadow, name="application_shadow"),
+    path("apps/<str:name>/shadow/change", shadows.change, name="change_shadow"),
     path("apps/<str:name>/drift", drift.drift, name="application_drift"),
     path("apps/<str:name>/drift/change", drift.change, name="change_drift"),
     path("apps/<str:name>/access", key_pages.access, name="application_access"),

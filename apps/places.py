@@ -19,6 +19,7 @@ from . import proof, reported_metrics
 from .lifecycle import PLACE_REMEMBERED_S
 from .models import Application, Replica, Rollout, State
 from .records import plan
+from .shadows import rows as shadow_rows
 
 MAX_PLACES = 10_000
 REQUEST = "HTTP_X_APP_REQUEST"  # nginx's id of a request, by which it asks once, or again while the request waits
@@ -27,7 +28,7 @@ READ = (
     "state", "run_name", "address", "replicas_min", "replicas_max", "target", "asleep", "canary",
     "tenant__record_days", "recording__on", "recording__share", "recording__record_kib", "recording__mask",
     "rollout__phase", "rollout__address", "rollout__run_name", "rollout__percent",
-    "rollout__step_since",
+    "rollout__step_since", "rollout__shadow__percent",
 )  # fmt: skip
 # One that may sleep is reachable while it starts: a request waits for it.
 WAKING = Q(state=State.CREATING, replicas_min=0, reserved=True, failures=0)
@@ -87,7 +88,7 @@ class Place:
     target: int | None
     asleep: bool
     canary: Canary | None
-    record: str  # how its requests are recorded; empty for not at all
+    record: str  # how its requests are recorded and copied; empty for not at all
     until: float  # on the monotonic clock
 
     def draw(self, meta: Mapping[str, str]) -> Draw:
@@ -128,7 +129,7 @@ def place_of(user: str, name: str) -> Place | None:
         return place
     _places.pop(key, None)
     rows = Application.objects.filter(REACHABLE, user__username=user, name=name)
-    row = rows.select_related("rollout", "recording", "tenant").only(*READ).first()
+    row = rows.select_related("rollout__shadow", "recording", "tenant").only(*READ).first()
     if row is None:
         return None
     canary = _canary(row)
@@ -143,7 +144,8 @@ def place_of(user: str, name: str) -> Place | None:
         _places.clear()
     place = _places[key] = Place(
         row.pk, row.user_id, row.public, row.address_rate, tuple(row.origins), row.body_mib, row.answer_s,
-        targets, balanced, row.target, row.asleep, canary, plan.header(row), now + PLACE_REMEMBERED_S,
+        targets, balanced, row.target, row.asleep, canary, plan.header(row, shadow_rows.percent_of(row)),
+        now + PLACE_REMEMBERED_S,
     )  # fmt: skip
     return place
 

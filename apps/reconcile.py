@@ -17,6 +17,7 @@ from .drift import expiring
 from .drift import plan as looking
 from .models import Application, AppRun, Replica, Rollout, State
 from .records import collecting, retention
+from .shadows import copying
 
 _announced: dict[int, float] = {}  # application > the time of the request rates that open pages were refreshed for
 
@@ -42,11 +43,14 @@ def run() -> None:
     healing.attempt(scaling.run)
     for pk in _rollouts().values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
+    for pk in Rollout.objects.filter(phase=Rollout.Phase.SHADOW).values_list("shadow", flat=True):
+        after_commit.enqueue("apps.shadow", pk)
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)
     healing.attempt(key_tokens.collect)
     healing.attempt(collecting.collect)
     healing.attempt(retention.run, timezone.now())
+    healing.attempt(copying.expire)
     healing.attempt(looking.look_all, timezone.now())
     healing.attempt(expiring.run, timezone.now())
     healing.attempt(keys.warn, timezone.now())

@@ -27,10 +27,12 @@ from . import runs, second_runs, slots
 from .lifecycle import APPLIER, PLACE_REMEMBERED_S, request_id
 from .models import Application, Rollout, State
 from .second_runs import WAIT_S, locked_run
+from .shadows import rows as shadow_rows
 from .versions import alias_named
 
 Phase = Rollout.Phase
-SECOND_RUN = (Phase.STARTING, Phase.CANARY)  # beside the run that serves
+SECOND_RUN = Rollout.SECOND_RUN
+Outcome = shadow_rows.Outcome
 REPLACED = (Phase.WAITING, Phase.FAILED)  # what another rollout takes the place of
 REMEMBERED_S = PLACE_REMEMBERED_S + 0.5
 
@@ -53,10 +55,10 @@ def move(
     """
     with locked(Application, user=user, name=name) as app:
         alias = alias_named(user, follows) if follows else None
-        target = _model_to_serve(app, model_name or (alias.version.model.name if alias else app.model.name))
+        target = model_to_serve(app, model_name or (alias.version.model.name if alias else app.model.name))
         lock_row(Rollout, app=app)
         require_movable(app, restarts=not (model_name or follows))
-        Rollout.objects.filter(app=app, phase__in=REPLACED).delete()
+        forget_replaced(app, by)
         if is_approved(app, target):
             _require_run(app)
         if model_name or follows:
@@ -70,8 +72,15 @@ def move(
             _serve(app, target, by)
         else:
             rollout = Rollout(app=app, model=target, may_restart=may_restart, by=by)
-            _start(app, rollout, by)
+            start(app, rollout, by)
     return app
+
+
+def forget_replaced(app: Application, by: str) -> None:
+    """Forget what waits or has failed: another rollout takes its place."""
+    for rollout in Rollout.objects.filter(app=app, phase__in=REPLACED):
+        shadow_rows.close(app, rollout, Outcome.ENDED, by)
+        rollout.delete()
 
 
 def is_approved(app: Application, model: Model) -> bool:
@@ -93,7 +102,7 @@ def _require_run(app: Application) -> None:
         )
 
 
-def _model_to_serve(app: Application, name: str) -> Model:
+def model_to_serve(app: Application, name: str) -> Model:
     """Return a ready model of the application's owner, locked, so that it is not deleted meanwhile. Raises Refused."""
     model = lock_row(Model, user=app.user, name=name)
     if model is None:
@@ -128,6 +137,9 @@ def require_movable(app: Application, restarts: bool) -> None:
         return
     if rollout.phase == Phase.ENDING:
         raise WrongState("the other run of the application is being stopped; try again in a few seconds")
+    if rollout.shadow_id is not None:
+        raise WrongState("the model %(name)s is a shadow of the application; promote or end it first",
+                         name=rollout.model.name)  # fmt: skip
     raise WrongState("the application is moving to the model %(name)s already", name=rollout.model.name)
 
 
@@ -143,12 +155,20 @@ def cancel(*, user, name: str, by: str) -> Application:
         if not rollout.by:
             raise WrongState("the application follows %(alias)s; let the alias name another version", alias=app.follows)
         if rollout.phase in SECOND_RUN:
-            runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
-            _end(rollout)
+            end_second(app, rollout, Outcome.ENDED, by)
         else:
+            shadow_rows.close(app, rollout, Outcome.ENDED, by)
             rollout.delete()
-        _changed(app)
+            _changed(app)
     return app
+
+
+def end_second(app: Application, rollout: Rollout, outcome: str, by: str) -> None:
+    """End the second run of a locked rollout, of a shadow with this outcome."""
+    runs.end(app, rollout.run_name, runs.Outcome.STOPPED)
+    shadow_rows.close(app, rollout, outcome, by)
+    _end(rollout)
+    _changed(app)
 
 
 def again(pk: int, by: str, may_restart: bool = False) -> None:
@@ -174,7 +194,7 @@ def proceed(pk: int, again: bool = False) -> None:
             return
         due = again or owned.has_come(rollout.not_before)
         if (rollout.phase == Phase.WAITING and due) or (rollout.phase == Phase.FAILED and again):
-            _start(app, rollout, rollout.by)
+            start(app, rollout, rollout.by)
 
 
 def follow(pk: int, by: str, again: bool = False) -> None:
@@ -198,17 +218,19 @@ def follow(pk: int, by: str, again: bool = False) -> None:
         if _has_no_run(app):
             _serve(app, target, by)
             return
-        _start(app, Rollout.objects.create(app=app, model=target), by)
+        start(app, Rollout.objects.create(app=app, model=target), by)
 
 
 def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again: bool) -> bool:
     """Continue or end the rollout that there is; return whether another one may be created."""
     same = rollout.model_id == target.pk
+    if rollout.shadow_id is not None:
+        return target.pk != app.model_id and _end_shadow(app, rollout, by)
     if rollout.phase in SECOND_RUN and not same:
         runs.end(app, rollout.run_name, runs.Outcome.REPLACED)
         _end(rollout)  # the alias has moved on
     elif rollout.phase == Phase.WAITING and same and owned.has_come(rollout.not_before):
-        _start(app, rollout, by)
+        start(app, rollout, by)
     elif rollout.phase == Phase.FAILED:
         if again or not same:
             rollout.delete()
@@ -219,14 +241,27 @@ def _may_begin(app: Application, rollout: Rollout, target: Model, by: str, again
     return False
 
 
-def _start(app: Application, rollout: Rollout, by: str) -> None:
-    """Reserve what a second run needs and order it; where there is no room, wait or restart, as the owner allows."""
+def _end_shadow(app: Application, rollout: Rollout, by: str) -> bool:
+    """End a shadow, since the application moves; return whether another rollout may be created now."""
+    if rollout.phase in SECOND_RUN:
+        end_second(app, rollout, Outcome.ENDED, by)
+    if rollout.phase not in REPLACED:
+        return False
+    shadow_rows.close(app, rollout, Outcome.ENDED, by)
+    rollout.delete()
+    return True
+
+
+def start(app: Application, rollout: Rollout, by: str) -> None:
+    """Reserve what a second run needs and order it; where there is no room, wait, or restart, as the owner allows for a
+    move.
+    """
     rollout.save()
     refused = second_runs.reserve(app, rollout)
     if refused is None:
         rollout.slot = slots.free(app)
         second_runs.order(app, rollout, rollout.model)
-    elif (app.may_restart or rollout.may_restart) and not is_approved(app, rollout.model):
+    elif _may_restart(app, rollout):
         rollout.restart(app.run_name)
     else:
         reason = Message("there is no room for a second run: %(reason)s", reason=refused.msg)
@@ -235,6 +270,12 @@ def _start(app: Application, rollout: Rollout, by: str) -> None:
     _changed(app)
     if rollout.phase != Phase.WAITING:
         after_commit.enqueue("apps.rollout", rollout.pk)
+
+
+def _may_restart(app: Application, rollout: Rollout) -> bool:
+    """Return whether the application restarts with the other model where there is no room for two."""
+    wanted = app.may_restart or rollout.may_restart
+    return wanted and rollout.shadow_id is None and not is_approved(app, rollout.model)
 
 
 def switch(pk: int, run_name: str, address: str, alias: str) -> None:
@@ -253,6 +294,7 @@ def switch(pk: int, run_name: str, address: str, alias: str) -> None:
             app.up(by=by)
             tcc.confirm(id=request_id(app.pk), applier=APPLIER)
         _serve(app, rollout.model, by)
+        shadow_rows.close(app, rollout, Outcome.PROMOTED, by)
         rollout.run_name = other
         _end(rollout)
 
@@ -263,6 +305,7 @@ def fail(pk: int, run_name: str, reason: str) -> None:
         if rollout is not None and rollout.phase in SECOND_RUN and rollout.run_name == run_name:
             rollout.reason = reason
             runs.end(app, run_name, runs.Outcome.FAILED, reason)
+            shadow_rows.close(app, rollout, Outcome.FAILED, rollout.by or APPLIER, reason)
             _end(rollout)
             _changed(app)
 

@@ -19,6 +19,7 @@ from runners import RunStatus, owned
 from . import canaries, launching, reported_metrics, request_rates, rollouts, second_runs
 from .models import Application, Rollout, State
 from .second_launching import SecondRuns
+from .shadows import rows, verbs
 
 Phase = Rollout.Phase
 BY = "alias"
@@ -45,12 +46,16 @@ def follow_all() -> None:
 
 def step(pk: int, follow: bool = True) -> None:
     """Do what is next for a rollout; look at it again soon if `follow`."""
-    rollout = Rollout.objects.select_related("app__user", "app__tenant", "model__user").filter(pk=pk).first()
+    rollout = Rollout.objects.select_related("app__user", "app__tenant", "model__user", "shadow").filter(pk=pk).first()
     if rollout is None or rollout.app.state == State.DELETING:
         return
     with contextlib.suppress(Missing):
         STEPS[rollout.phase](rollout)
-    left = Rollout.objects.filter(pk=pk).exclude(phase__in=[Phase.WAITING, Phase.CANARY, Phase.FAILED]).exists()
+    left = (
+        Rollout.objects.filter(pk=pk)
+        .exclude(phase__in=[Phase.WAITING, Phase.CANARY, Phase.SHADOW, Phase.FAILED])
+        .exists()
+    )
     if follow and left:
         after_commit.enqueue("apps.rollout", pk, delay_ms=launching.LOOK_AGAIN_MS)
 
@@ -64,8 +69,12 @@ class RolloutRuns(SecondRuns[Rollout]):
         canaries.begin(row.pk, row.run_name, address, alias=BY)
 
     def running(self, row: Rollout, status: RunStatus, follow: bool) -> None:
-        """End a canary that breaks a rule, else begin its next step when its time has come."""
+        """End a canary that breaks a rule, else begin its next step when its time has come; end a shadow whose time is
+        over.
+        """
         super().running(row, status, follow)
+        if row.phase == Phase.SHADOW and rows.is_over(row.shadow):
+            verbs.end_over(row)
         if row.phase != Phase.CANARY:
             return
         traffic = request_rates.read_run(second_runs.as_application(row))
@@ -118,6 +127,7 @@ STEPS = {
     Phase.WAITING: _waiting,
     Phase.STARTING: RUNS.poll,
     Phase.CANARY: RUNS.poll,
+    Phase.SHADOW: RUNS.poll,
     Phase.RESTARTING: _restarting,
     Phase.ENDING: _ending,
     Phase.FAILED: _failed,

@@ -8,6 +8,7 @@ from . import api, approval_api, key_api
 from .batch import api as scoring_api
 from .drift import api as drift_api
 from .records import api as records_api
+from .shadows import api as shadows_api
 
 APP = "users/<seg:user>/apps/<seg:name>"
 
@@ -36,6 +37,9 @@ urlpatterns = [
     path(f"{APP}/drift/windows/<seg:number>", drift_api.AppDriftWindow.as_view()),
     path(f"{APP}/replicas", api.AppReplicas.as_view()),
     path(f"{APP}/canary", api.AppCanary.as_view()),
+    path(f"{APP}/shadow", shadows_api.AppShadow.as_view()),
+    path(f"{APP}/shadow:promote", shadows_api.AppShadowPromote.as_view()),
+    path(f"{APP}/shadow/pairs", shadows_api.AppShadowPairs.as_view()),
     path(f"{APP}/rollout:share", api.AppShare.as_view()),
     path(f"{APP}/rollout", api.AppRollout.as_view()),
     path("tenants/<seg:tenant>/rollouts", approval_api.ProposalList.as_view()),

@@ -34,7 +34,7 @@ TENSOR = {"name": "input", "datatype": "FP64", "shape": [1, 4], "data": [0.5, 1.
 # MLServer gives only `predict` unless asked; so both are asked for the same.
 BODY = json.dumps({"inputs": [TENSOR], "outputs": [{"name": "predict"}]}).encode()
 DEPLOYMENTS = 5
-CONNECTIONS = (1, 16)
+CONNECTIONS = (1, 16, 128)
 SECONDS = 4
 READY = f"http://{instance.HOST}:{{port}}/v2/models/net/ready"
 
@@ -79,7 +79,7 @@ def measure(title: str, port: int, path: str, headers: dict[str, str]) -> dict[i
         asyncio.run(send(port, request, connections, 1))
         times = sorted(asyncio.run(send(port, request, connections, SECONDS)))
         median, late = 1000 * times[len(times) // 2], 1000 * times[int(len(times) * 0.99)]
-        results[connections] = {"per_second": len(times) / SECONDS, "median_ms": median}
+        results[connections] = {"per_second": len(times) / SECONDS, "median_ms": median, "p99_ms": late}
         rate = f"{len(times) / SECONDS:7.0f} /s   median {median:7.2f} ms   p99 {late:7.2f} ms"
         print(f"{title:<30} {connections:3} concurrent {rate}", flush=True)
     return results
@@ -96,17 +96,54 @@ async def _connection(port: int, request: bytes, end: float) -> list[float]:
     reader, writer = await asyncio.open_connection(instance.HOST, port)
     times = []
     while (began := time.perf_counter()) < end:
-        writer.write(request)
-        head = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if not head.startswith(b"http/1.1 200"):
-            raise RuntimeError(head.decode())
-        await reader.readexactly(int(re.search(rb"content-length: *(\d+)", head)[1]))
+        closes = await exchange(reader, writer, request)
         times.append(time.perf_counter() - began)
-        if b"connection: close" in head:  # as nginx does after a thousand
+        if closes:  # as nginx does after a thousand
             writer.close()
             reader, writer = await asyncio.open_connection(instance.HOST, port)
     writer.close()
     return times
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bool:
+    """Send a request and read its answer; return whether the connection is closed then. Raises RuntimeError for another
+    answer than 200.
+    """
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200"):
+        raise RuntimeError(head.decode())
+    await reader.readexactly(int(re.search(rb"content-length: *(\d+)", head)[1]))
+    return b"connection: close" in head
+
+
+async def one(port: int, request: bytes) -> float:
+    """Return the seconds of a request on a connection of its own."""
+    reader, writer = await asyncio.open_connection(instance.HOST, port)
+    began = time.perf_counter()
+    await exchange(reader, writer, request)
+    writer.close()
+    return time.perf_counter() - began
+
+
+def request_to(platform: instance.Instance, app: str, model: str) -> bytes:
+    """Return a request to an application's model through the gateway as bytes."""
+    lines = [f"POST /bench/{app}/v2/models/{model}/infer HTTP/1.1", f"Host: {instance.HOST}:{platform.base + 2}"]
+    lines += ["Content-Type: application/json", f"Content-Length: {len(BODY)}"]
+    lines += [f"Authorization: Bearer {platform.token}"]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + BODY
+
+
+def create_models(platform: instance.Instance, sources: dict[str, str], predictor: str) -> None:
+    """Create the models with these names of model.joblib or predictor.py, whose text is given, and serve `net`."""
+    with tempfile.TemporaryDirectory() as folder:
+        platform.request("PUT", "/data/bench/.home/model.joblib", model_file(Path(folder)).read_bytes())
+    platform.request("PUT", "/data/bench/.home/predictor.py", predictor.encode())
+    for name, source in sources.items():
+        platform.call("POST", "/users/bench/models", {"name": name, "src": f"home/{source}"})
+        platform.wait_state(f"models/{name}", "ready")
+    platform.call("POST", "/users/bench/apps", {"name": "net", "model_name": "net", "cpu": 0.5, "ram": 600})
+    platform.wait_state("apps/net", "ready")
 
 
 @contextlib.contextmanager
@@ -154,17 +191,21 @@ def main() -> None:
         direct = measure("its server alone, at a port", port, path, {})
     added = through[1]["median_ms"] - direct[1]["median_ms"]
     print(f"the gateway adds {added:.2f} ms to a request (median, one at a time)", flush=True)
-    bars.note("requests through the gateway, 16 at once", through[16]["per_second"], "/s")
+    for connections, found in through.items():
+        bars.note(f"requests through the gateway, {connections} at once", found["per_second"], "/s")
+        bars.note(f"p99 through the gateway, {connections} at once", found["p99_ms"], "ms")
     bars.note("what the gateway adds to a request", added, "ms")
     with mlserver() as port:
         if port:
             theirs = measure("MLServer, at its port", port, path, {})
-            most = CONNECTIONS[-1]
-            ratio = direct[most]["per_second"] / theirs[most]["per_second"]
-            bars.note("beside MLServer, at the port, 16 at once", ratio, "times")
-            gateway = through[most]["per_second"] / theirs[most]["per_second"]
-            bars.note("beside MLServer, through the gateway", gateway, "times")
-            print(f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)", flush=True)
+            for most in CONNECTIONS:
+                ratio = direct[most]["per_second"] / theirs[most]["per_second"]
+                bars.note(f"beside MLServer, at the port, {most} at once", ratio, "times")
+                gateway = through[most]["per_second"] / theirs[most]["per_second"]
+                bars.note(f"beside MLServer, through the gateway, {most} at once", gateway, "times")
+                late = through[most]["p99_ms"] / theirs[most]["p99_ms"]
+                bars.note(f"p99 beside MLServer's, through the gateway, {most} at once", late, "times")
+                print(f"relative to MLServer, at the port: {ratio:.1f}x requests/s ({most} concurrent)", flush=True)
 
 
 if __name__ == "__main__":

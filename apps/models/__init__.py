@@ -8,6 +8,7 @@ from .keys import AppKey, AppKeyUse
 from .records import Feedback, Record, Recording
 from .runs import AppRun, Replica, Rollout
 from .scoring import Scoring
+from .shadows import Shadow, ShadowPair
 
 __all__ = [
     "PORTS",
@@ -23,5 +24,7 @@ __all__ = [
     "Replica",
     "Rollout",
     "Scoring",
+    "Shadow",
+    "ShadowPair",
     "State",
 ]

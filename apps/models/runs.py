@@ -69,6 +69,7 @@ class RolloutPhase(models.TextChoices):
     WAITING = "waiting", _("waiting for resources")
     STARTING = "starting", _("starting")
     CANARY = "canary", _("canary")
+    SHADOW = "shadow", _("shadow")
     RESTARTING = "restarting", _("restarting")
     ENDING = "ending", _("stopping the other run")
     FAILED = "failed", _("failed")
@@ -104,22 +105,26 @@ class Rollout(SecondRun):
     waiting     there is no room for a second run; `not_before` is the next attempt
     starting    `run_name` is the new run, which is not up yet
     canary      the new run is up, and a share of the requests goes to it (apps.canaries)
+    shadow      the new run is up, and a share of the requests is copied to it (apps.shadows)
     restarting  the new run starts when the old one, `run_name`, has ended: the owner allows that
     ending      requests go to the run that they should; `run_name` is the other one, which is being stopped
     failed      `reason` says why; the application serves what it served before
 
-    waiting, failed          --wait-->     waiting
-    waiting, failed, canary  --order-->    starting
-    waiting, failed          --restart-->  restarting
-    starting                 --share-->    canary
-    starting, canary         --end-->      ending
-    ending                   --fail-->     failed
+    waiting, failed                  --wait-->     waiting
+    waiting, failed, canary, shadow  --order-->    starting
+    waiting, failed                  --restart-->  restarting
+    starting, shadow                 --share-->    canary
+    starting                         --watch-->    shadow
+    starting, canary, shadow         --end-->      ending
+    ending                           --fail-->     failed
     waiting, restarting, ending and failed end with the row.
 
-    `by` is who has asked for it; it is empty when the alias has moved.
+    `by` is who has asked for it; it is empty when the alias has moved. With a `shadow` no request goes to the new run
+    until that is promoted.
     """
 
     Phase = RolloutPhase
+    SECOND_RUN = (Phase.STARTING, Phase.CANARY, Phase.SHADOW)  # beside the run that serves
 
     app = models.OneToOneField(
         Application, on_delete=models.CASCADE, related_name="rollout", verbose_name=_("application")
@@ -136,6 +141,7 @@ class Rollout(SecondRun):
     proposed = models.PositiveSmallIntegerField(_("percent to be approved"), null=True, blank=True)  # apps.approvals
     step = models.PositiveSmallIntegerField(default=0, db_default=0)  # of the plan; the last that was begun
     step_since = models.DateTimeField(null=True, blank=True)
+    shadow = models.ForeignKey("apps.Shadow", on_delete=models.SET_NULL, related_name="+", null=True, blank=True)
     base_of = models.DateTimeField(null=True, blank=True)  # the `step_since` that began with these counts of the run
     base_requests = models.BigIntegerField(default=0, db_default=0)
     base_failures = models.BigIntegerField(default=0, db_default=0)
@@ -154,9 +160,12 @@ class Rollout(SecondRun):
         """waiting, failed > waiting."""
         self.not_before, self.reason = until, reason
 
-    @transition(field=phase, source=[Phase.WAITING, Phase.FAILED, Phase.CANARY], target=Phase.STARTING, custom=MOVED_ON)
+    @transition(
+        field=phase, source=[Phase.WAITING, Phase.FAILED, Phase.CANARY, Phase.SHADOW], target=Phase.STARTING,
+        custom=MOVED_ON,
+    )  # fmt: skip
     def order(self):
-        """waiting, failed, canary > starting."""
+        """waiting, failed, canary, shadow > starting."""
         self.reason, self.address = "", ""
 
     @transition(field=phase, source=[Phase.WAITING, Phase.FAILED], target=Phase.RESTARTING, custom=MOVED_ON)
@@ -164,15 +173,20 @@ class Rollout(SecondRun):
         """waiting, failed > restarting."""
         self.run_name = run_name
 
-    @transition(field=phase, source=Phase.STARTING, target=Phase.CANARY, custom=MOVED_ON)
+    @transition(field=phase, source=Phase.STARTING, target=Phase.SHADOW, custom=MOVED_ON)
+    def watch(self, address: str):
+        """starting > shadow."""
+        self.address = address
+
+    @transition(field=phase, source=[Phase.STARTING, Phase.SHADOW], target=Phase.CANARY, custom=MOVED_ON)
     def share(self, address: str):
-        """starting > canary."""
+        """starting, shadow > canary."""
         self.address, self.step_since = address, timezone.now()
         self.base_of, self.base_requests, self.base_failures = self.step_since, 0, 0
 
-    @transition(field=phase, source=[Phase.STARTING, Phase.CANARY], target=Phase.ENDING, custom=MOVED_ON)
+    @transition(field=phase, source=SECOND_RUN, target=Phase.ENDING, custom=MOVED_ON)
     def end(self, until: datetime | None):
-        """starting, canary > ending."""
+        """starting, canary, shadow > ending."""
         self.percent, self.proposed, self.address, self.not_before = None, None, "", until
 
     @transition(field=phase, source=Phase.ENDING, target=Phase.FAILED, custom=MOVED_ON)

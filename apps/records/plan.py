@@ -87,14 +87,18 @@ def checked(mask: list[str]) -> list[str]:
     return mask
 
 
-def header(app: Application) -> str:
-    """Return what the application's process gets with each request; "" where nothing is recorded. The rows of its
-    recording and its tenant are read.
+def header(app: Application, shadow: int = 0) -> str:
+    """Return what the application's process gets with each request; "" where nothing is recorded, and nothing copied.
+    The rows of its recording and its tenant are read. `shadow`: the percent of the requests that are copied.
     """
     row = getattr(app, "recording", None)
-    if row is None or not row.on or app.tenant.record_days == 0:
-        return ""
-    return json.dumps({"share": row.share, "bytes": row.record_kib << 10, "mask": row.mask}, separators=(",", ":"))
+    found: dict = {"share": 0, "bytes": 0, "mask": []}
+    recorded = row is not None and row.on and app.tenant.record_days != 0
+    if recorded:
+        found = {"share": row.share, "bytes": row.record_kib << 10, "mask": row.mask}
+    if shadow:
+        found["shadow"] = shadow / 100
+    return json.dumps(found, separators=(",", ":")) if recorded or shadow else ""
 
 
 def kept_days(row: Recording) -> int:

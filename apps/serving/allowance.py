@@ -1,4 +1,5 @@
-"""What the application's owner allows a request: the largest body and the longest time, which the gateway sends along.
+"""What the gateway says of a request: the largest body and the longest time that the application's owner allows, and
+the name of the other model while a canary is up.
 
 The gateway replaces what a caller sends in these headers; without it, callers may only ask for less than the limits.
 """
@@ -10,7 +11,7 @@ from collections.abc import Coroutine
 
 from values import BadRequest
 
-BODY, TIME = b"x-app-body", b"x-app-time"  # bytes, seconds
+BODY, TIME, ALSO = b"x-app-body", b"x-app-time", b"x-app-also"  # bytes, seconds, a name
 MIB = 1 << 20
 
 
@@ -23,6 +24,12 @@ class Late(BadRequest):
 def most_bytes(scope, most: int) -> int:
     """Return how many bytes the body may have, packed and unpacked, at most `most`."""
     return min(_number(scope, BODY) or most, most)
+
+
+def also_named(scope) -> tuple[str, ...]:
+    """Return the names of the model to which the application moves: callers may name either, whichever answers."""
+    name = dict(scope["headers"]).get(ALSO, b"").decode("latin-1")
+    return (name,) if name else ()
 
 
 def too_large(most: int) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 
 import orjson
+from copies import TAKE
 from load import PATH, Load
 
 VARIABLE = "MLP_APP_SECRET"
@@ -36,6 +37,8 @@ class PlatformOnly:
             scope["headers"] = [pair for pair in scope["headers"] if pair[0] != HEADER]
             if scope["type"] == "http" and scope["path"] == PATH:
                 await self.load.answer(scope, receive, send)
+            elif scope["type"] == "http" and scope["path"] == TAKE:  # no request that the gateway has sent
+                await self.application(scope, receive, send)
             else:
                 await self.load.during(self.application(scope, receive, send))
         elif scope["type"] == "http":

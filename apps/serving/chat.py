@@ -25,7 +25,7 @@ from pathlib import Path
 import chat_requests
 import embedding_requests
 import orjson
-from allowance import Late, in_time, most_bytes, too_large
+from allowance import Late, also_named, in_time, most_bytes, too_large
 from chat_answers import Answer
 from chat_engine import Embedder, Engine, Options, Piece, WrongPrompt
 from chat_fields import ApiError
@@ -82,7 +82,7 @@ class Chat:
         if path in computed and method == "POST":
             return await self._answer(path, scope, receive, sending)
         prefix = dict(scope["headers"]).get(b"x-forwarded-prefix", b"").decode("latin-1")
-        page = pages(self, prefix).get(path)
+        page = pages(self, prefix, also_named(scope)).get(path)
         if page is not None and method in ("GET", "HEAD"):  # the server leaves the body of a HEAD out
             return await sending.whole(200, page)
         if path in computed or page is not None:
@@ -109,14 +109,14 @@ class Chat:
         finally:
             self.requests -= 1
 
-    def _require_model(self, name: str | None) -> None:
-        if name is not None and name not in (self.name, *self.also):
+    def _require_model(self, name: str | None, scope) -> None:
+        if name is not None and name not in (self.name, *self.also, *also_named(scope)):
             raise self._no_model(name)
 
     async def _embed(self, scope, receive, sending: Sending) -> None:
         body = await self._body(scope, receive, embedding_requests.BODY_BYTES)
         request = await asyncio.to_thread(embedding_requests.read, body)
-        self._require_model(request.model)
+        self._require_model(request.model, scope)
         if request.dimensions is not None and not self.engine.may_have(request.dimensions):
             have = f"vectors of this model have {self.engine.dimensions} numbers and cannot be shortened to that"
             raise ApiError(f"dimensions: {have}", "dimensions", chat_requests.UNSUPPORTED)
@@ -164,17 +164,22 @@ class Chat:
         body, able = await self._body(scope, receive), self.engine
         can = {"tools": bool(able.tools), "constrains": able.constrains}
         request = await asyncio.to_thread(chat_requests.read, body, chat=chat, **can)
-        self._require_model(request.model)
+        self._require_model(request.model, scope)
         tokens = await self._encoded(request)
-        constraint = None
-        if request.schema is not None:
-            try:
-                constraint = await self._in_turn(able.constraint, request.schema)
-            except WrongPrompt as problem:
-                name = "tools" if request.tools is not None else "response_format"
-                raise ApiError(f"{name}: the JSON schema cannot be followed ({problem})", name)
+        constraint = await self._constraint(request)
         options = request.options(request.most or able.context - len(tokens), constraint)
         await _unless_gone(receive, self._answered(scope, request, tokens, options, sending))
+
+    async def _constraint(self, request: Request) -> object | None:
+        """Return what the answer has to follow, None where it may be anything. Raises ApiError."""
+        called = request.tools.callable() if request.tools is not None else None
+        try:
+            if request.schema is not None:
+                return await self._in_turn(self.engine.constraint, request.schema)
+            return await self._in_turn(self.engine.calling, called) if called is not None else None
+        except WrongPrompt as problem:
+            name = "tools" if request.tools is not None else "response_format"
+            raise ApiError(f"{name}: the JSON schema cannot be followed ({problem})", name)
 
     async def _answered(self, scope, request: Request, tokens: list[int], options: Options, sending: Sending) -> None:
         answer = Answer(request, self.name, len(tokens), options.most, self.engine.tools)

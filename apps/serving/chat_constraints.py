@@ -1,14 +1,16 @@
-"""Answers that follow a JSON schema: at each step only tokens are possible that continue it, by the library llguidance,
-which is one of the model's own packages.
+"""Answers that follow a JSON schema, or have calls of tools that do: at each step only tokens are possible that
+continue it, by the library llguidance, which is one of the model's own packages.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
 import torch
 from chat_engine import WrongPrompt
+from tool_calls import BEGIN, END, HERMES
 
 # Some models write white space without end where it is allowed.
 OPTIONS = "x-guidance"  # with which a schema could turn the guarantee off
@@ -42,12 +44,60 @@ class Constraints:
             grammar = self.library.LLMatcher.grammar_from_json_schema(known, overrides=STYLE)
         except (ValueError, RecursionError) as problem:
             raise WrongPrompt(_short(problem)) from None
+        return Constraint(self._matcher(grammar), self.vocabulary)
+
+    def calling(self, form: str, functions: list[tuple[str, dict]]) -> Constraint:
+        """Return the constraint of an answer that is a text, or has calls in a form of tool_calls.py, whose arguments
+        follow the functions' JSON schemas. Raises WrongPrompt for schemas that cannot be followed.
+        """
+        try:
+            grammars = _hermes(self.library, functions) if form == HERMES else [_llama(functions)]
+            grammars = [self.library.LLMatcher.grammar_from_lark(one) for one in grammars]
+        except (ValueError, RecursionError) as problem:
+            raise WrongPrompt(_short(problem)) from None
+        *others, last = grammars
+        for grammar in others:
+            with contextlib.suppress(WrongPrompt):
+                return Constraint(self._matcher(grammar), self.vocabulary)
+        return Constraint(self._matcher(last), self.vocabulary)
+
+    def _matcher(self, grammar: str):
+        """Return what matches a grammar. Raises WrongPrompt."""
         matcher = self.library.LLMatcher(self.tokens, grammar, log_level=0)
         if not matcher.is_error():
             matcher.compute_bitmask()  # whether there is a first token at all
         if matcher.is_error():
             raise WrongPrompt(_short(matcher.get_error()))
-        return Constraint(matcher, self.vocabulary)
+        return matcher
+
+
+def _hermes(library, functions: list[tuple[str, dict]]) -> list[str]:
+    """Return the grammars of calls in tags within a text: the tag as a token of its own, and as letters."""
+    tags = [
+        library.StructTag(
+            trigger=BEGIN,
+            begin=f'{BEGIN}\n{{"name": {json.dumps(name)}, "arguments": ',
+            grammar=_styled(schema),
+            end=f"}}\n{END}",
+        )
+        for name, schema in functions
+    ]
+    return [library.StructTag.to_grammar(tags, assume_special=special) for special in (True, False)]
+
+
+def _llama(functions: list[tuple[str, dict]]) -> str:
+    """Return the grammar of an answer that is a text, or calls as JSON."""
+    calls = []
+    for at, (name, schema) in enumerate(functions):
+        begin = json.dumps(f'{{"name": {json.dumps(name)}, "parameters": ')
+        calls.append(f'call_{at}: {begin} %json {json.dumps(_styled(schema))} "}}"')
+    one = " | ".join(f"call_{at}" for at in range(len(functions)))
+    rules = [r"%llguidance {}", "start: TEXT | calls", 'calls: call ("; " call)*', f"call: {one}", *calls]
+    return "\n".join([*rules, r"TEXT: /([^{<\s](.|\n)*)?/", ""])
+
+
+def _styled(schema: dict) -> dict:
+    return {**{name: one for name, one in schema.items() if name != OPTIONS}, OPTIONS: STYLE}
 
 
 class Constraint:

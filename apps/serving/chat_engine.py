@@ -19,6 +19,7 @@ STOP, LENGTH = "stop", "length"  # why an answer has ended
 # What a chat template raises, beside jinja2's errors, for messages that it is not made for.
 TEMPLATE_PROBLEMS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 TEMPLATE_S = 10
+MOST_BITS, MOST_ITEMS = 1 << 16, 1 << 20  # of a number, and of a text or a list, that an operator makes in a template
 
 
 class WrongPrompt(ValueError):
@@ -27,6 +28,33 @@ class WrongPrompt(ValueError):
 
 class Endless(BaseException):
     """Raised in a chat template that takes too long; no Exception, so that nothing on the way takes it for its own."""
+
+
+def bound_operators() -> None:
+    """Let `**` and `*` in chat templates refuse what would take very long: one operation cannot be interrupted, and
+    with constants only it is computed as the template is compiled. For all sandboxes of this process, which are of
+    templates only, since the libraries make them themselves.
+    """
+    from jinja2.sandbox import SandboxedEnvironment
+
+    SandboxedEnvironment.default_binop_table |= {"**": _power, "*": _product}
+    SandboxedEnvironment.intercepted_binops = frozenset(("**", "*"))
+
+
+def _power(base, exponent):
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MOST_BITS:
+        raise OverflowError("a number is too large")
+    return base**exponent
+
+
+def _product(one, other):
+    bits = [value.bit_length() for value in (one, other) if isinstance(value, int)]
+    sizes = [len(value) for value in (one, other) if isinstance(value, str | bytes | list | tuple)]
+    if len(bits) == 2 and sum(bits) > MOST_BITS:
+        raise OverflowError("a number is too large")
+    if bits and sizes and sizes[0] * (one if isinstance(one, int) else other) > MOST_ITEMS:
+        raise OverflowError("a text or a list is too long")
+    return one * other
 
 
 def rendered(render: Callable[[], str], seconds: float = TEMPLATE_S) -> str:
@@ -112,6 +140,11 @@ class Engine(Protocol):
 
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent. Raises WrongPrompt where the model does not have one."""
+
+    def calling(self, functions: list[tuple[str, dict]]) -> object:
+        """Return what makes the arguments of calls in one answer, which may also be a text, follow the functions' JSON
+        schemas. Raises WrongPrompt for those that cannot be followed.
+        """
 
     def constraint(self, schema: dict) -> object:
         """Return what makes one answer follow a JSON schema. Raises WrongPrompt for one that cannot be followed."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, rendered
+from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, bound_operators, rendered
 from tool_calls import BEGIN, HERMES, form_of
 
 MOST_CONTEXT = 8192  # tokens: the memory for all of them is taken at the start
@@ -37,6 +37,7 @@ class LlamaCppEngine:
         """Return what writes messages by the model's template, in a sandbox."""
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
+        bound_operators()
         first, last = (self._word(token) for token in (self.llama.token_bos(), self.llama.token_eos()))
         return Jinja2ChatFormatter(template=template, bos_token=first, eos_token=last)
 

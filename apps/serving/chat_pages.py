@@ -35,15 +35,18 @@ def posts(engine) -> list[str]:
     return [EMBEDDINGS] if engine.embeds else [CHAT, TEXT]
 
 
-def pages(application, prefix: str) -> dict[str, object]:
-    """Return what is answered at the addresses that are read. `prefix` is the application's own path at the gateway."""
+def pages(application, prefix: str, also: tuple[str, ...] = ()) -> dict[str, object]:
+    """Return what is answered at the addresses that are read. `prefix` is the application's own path at the gateway,
+    `also` are further names of the model.
+    """
     engine, name = application.engine, application.name
-    models = [_model(one, application) for one in (name, *application.also)]
+    names = tuple(dict.fromkeys((name, *application.also, *also)))
+    models = [_model(one, application) for one in names]
     metadata = {"name": name, "versions": ["1"], "platform": engine.format, "inputs": [], "outputs": []}
     ready = {"live": True, "ready": True}
     about = {"model": {**metadata, "context": engine.context, "chat": engine.chats}, "paths": _paths(engine)}
     of_models = {f"/v1/models/{model['id']}": model for model in models}
-    of_v2 = {f"/v2/models/{one}": metadata for one in (name, *application.also)}
+    of_v2 = {f"/v2/models/{one}": metadata for one in names}
     return {
         "": about, "/schema": about, "/ping": b"\n", "/health": b"\n",
         "/v1/models": {"object": "list", "data": models}, **of_models,

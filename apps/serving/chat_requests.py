@@ -70,6 +70,8 @@ def read(body: bytes, *, chat: bool, tools: bool = False, constrains: bool = Fal
     schema = schema_of(given) if more >= OF_SCHEMA else None
     if called is not None and called.forced and not constrains:
         raise ApiError(f"tool_choice: a call cannot be required: {WITHOUT_LIBRARY}", "tool_choice", UNSUPPORTED)
+    if called is not None and called.strict and not constrains:
+        raise ApiError(f"tools: strict arguments cannot be guaranteed: {WITHOUT_LIBRARY}", "tools", UNSUPPORTED)
     if called is not None and schema is not None:
         raise ApiError("response_format: is not supported together with tools", "response_format", UNSUPPORTED)
     return Request(

@@ -20,12 +20,25 @@ BY_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependen
 
 @dataclass(frozen=True)
 class Tools:
-    """The tools of a request. `forced`: those of which the answer must be a call; `one`: one call at most."""
+    """The tools of a request. `forced`: those of which the answer must be a call; `one`: one call at most; `strict`:
+    those whose arguments must follow their schema, also where the model decides itself whether it calls one.
+    """
 
     listed: tuple[dict, ...]
     forced: tuple[str, ...] = ()
     one: bool = False
     names: frozenset[str] = field(default=frozenset())
+    strict: frozenset[str] = field(default=frozenset())
+
+    def callable(self) -> list[tuple[str, dict]] | None:
+        """Return the names of the functions with the schemas that their arguments must follow, in an answer that may
+        also be a text; None where there is no such schema.
+        """
+        if not self.strict or self.forced:
+            return None
+        functions = [tool["function"] for tool in self.listed]
+        return [(one["name"], (one.get("parameters") if one["name"] in self.strict else None) or ANY_OBJECT)
+                for one in functions]  # fmt: skip
 
     def schema(self) -> dict | None:
         """Return the JSON schema of a call, None where the answer may be a text. Raises ApiError."""
@@ -80,12 +93,14 @@ def tools_of(given: dict) -> Tools | None:
     if len(set(names)) < len(names):
         raise ApiError("tools: two have the same name", "tools")
     forced = _forced(choice, names)
-    if forced:
-        _require_short([tool for tool in listed if tool["function"]["name"] in forced], "tools")
+    strict = frozenset(name for name, tool in zip(names, given.get("tools", []), strict=True) if _is_strict(tool))
+    followed = {*forced, *strict}
+    if followed:
+        _require_short([tool for tool in listed if tool["function"]["name"] in followed], "tools")
     one = given.get("parallel_tool_calls", True)
     if not isinstance(one, bool):
         raise ApiError("parallel_tool_calls: must be true or false", "parallel_tool_calls")
-    return Tools(listed, forced, not one, frozenset(names)) if listed and choice != "none" else None
+    return Tools(listed, forced, not one, frozenset(names), strict) if listed and choice != "none" else None
 
 
 def _tool(where: str, given) -> dict:
@@ -101,6 +116,14 @@ def _tool(where: str, given) -> dict:
         raise ApiError(f"{where}.function.parameters: must be a JSON schema", "tools")
     kept = {key: function[key] for key in ("name", "description", "parameters") if function.get(key) is not None}
     return {"type": "function", "function": kept}
+
+
+def _is_strict(tool: dict) -> bool:
+    """Return whether the arguments of a tool must follow its schema. Raises ApiError."""
+    strict = tool["function"].get("strict")
+    if strict is not None and not isinstance(strict, bool):
+        raise ApiError("tools: strict of a function must be true or false", "tools")
+    return bool(strict)
 
 
 def _forced(choice, names: list[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from chat_constraints import Constraint, constraints_for
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, rendered
+from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, bound_operators, rendered
 from tool_calls import BEGIN, HERMES, form_of
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
@@ -26,6 +26,8 @@ class TransformersEngine:
         self.model, self.tokenizer = hugging_face.opened(folder, self.device)
         self.context = hugging_face.context_of(self.model, self.tokenizer)
         self.chats = bool(self.tokenizer.chat_template)
+        if self.chats:
+            bound_operators()
         self.vocabulary = self.model.get_input_embeddings().weight.shape[0]
         ends = self.model.generation_config.eos_token_id
         ends = [ends] if isinstance(ends, int) else list(ends or [])
@@ -55,6 +57,10 @@ class TransformersEngine:
     def constraint(self, schema: dict) -> Constraint:
         """Return what makes one answer follow a JSON schema."""
         return self.constraints.following(schema)
+
+    def calling(self, functions: list[tuple[str, dict]]) -> Constraint:
+        """Return what makes the calls in one answer follow the functions' JSON schemas."""
+        return self.constraints.calling(self.tools, functions)
 
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent."""

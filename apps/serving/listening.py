@@ -60,7 +60,7 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
     print(f"serving {given.name} ({kind}){where}", flush=True)
     ended, served = [application.tokens.write], application
     if os.environ.get("MLP_RECORDS"):
-        served = Recorder(application, Path(os.environ["MLP_RECORDS"]))
+        served = Recorder(application, Path(os.environ["MLP_RECORDS"]), secret)
         ended.append(served.spool.write)
     front = PlatformOnly(served, secret)
     config = uvicorn.Config(

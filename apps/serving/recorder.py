@@ -1,10 +1,12 @@
 """Records of requests and their answers: a share of them, masked and cut, appended to files of this run.
 
 No Django: part of the serving process. The gateway sends with each request how it is recorded (apps/records/plan.py):
-{"share", "bytes", "mask"}, and nothing where the owner has not turned recording on. A request only puts what it has
-into a queue; a thread masks, cuts and writes it, one line of JSON for each record. What finds the queue full, or too
-many bytes that the platform has not collected yet (apps/records/collecting.py), is dropped and counted: recording never
-delays or fails a request.
+{"share", "bytes", "mask"}, and nothing where the owner has not turned recording on. With `shadow`, the share of the
+requests that are copied for a shadow, what passes is also put into a queue of copies (copies.py).
+
+A request only puts what it has into a queue; a thread masks, cuts and writes it, one line of JSON for each record. What
+finds the queue full, or too many bytes that the platform has not collected yet (apps/records/collecting.py), is dropped
+and counted: recording never delays or fails a request.
 
 The files are {path}-{number}.ndjson. The next one is begun when one has SEGMENT bytes; the platform removes those that
 it has stored. A line {"dropped": 3} says how many records were dropped before it.
@@ -26,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import orjson
+from copies import TAKE, Copies, said
 from record_bodies import Body, Captured, Events, shown
 
 PLAN, ID, KEY, ARM = b"x-app-record", b"x-request-id", b"x-app-key", b"x-app-arm"
@@ -40,11 +43,14 @@ EVERY_S = 2.0  # after which dropped records are written down while no others co
 
 
 class Plan(NamedTuple):
-    """How requests are recorded: the share of them, the bytes kept of each body, the fields and paths to mask."""
+    """How requests are recorded: the share of them, the bytes kept of each body, the fields and paths to mask; and the
+    share that is copied.
+    """
 
     share: float
     most: int
     mask: tuple[str, ...]
+    shadow: float = 0.0
 
 
 class Entry(NamedTuple):
@@ -68,49 +74,75 @@ def plan_of(header: bytes) -> Plan | None:
     try:
         found = orjson.loads(header)
         share, most, mask = found["share"], found["bytes"], found["mask"]
-        return Plan(float(share), int(most), tuple(str(each) for each in mask))
-    except (ValueError, TypeError, KeyError):
+        shadow = float(found.get("shadow", 0))
+        return Plan(float(share), int(most), tuple(str(each) for each in mask), shadow)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 class Recorder:
     """An ASGI application in front of another one, whose answers it records."""
 
-    def __init__(self, application, path: Path):
-        self.application, self.spool = application, Spool(path)
+    def __init__(self, application, path: Path, secret: bytes = b""):
+        self.application, self.spool, self.copies = application, Spool(path), Copies(secret)
 
     async def __call__(self, scope, receive, send) -> None:
-        if scope["type"] == "http" and scope["path"] == WRITE:
+        if scope["type"] != "http":
+            return await self.application(scope, receive, send)
+        if self.copies.is_asked(scope):
+            return await self._for_shadow(scope, receive, send)
+        if scope["path"] == WRITE:
             return await self._write(send)
         plan = self._plan(scope)
-        if plan is None:
+        spool = self.spool if plan is not None and random.random() < plan.share else None
+        copies = self.copies if plan is not None and self.copies.draws(plan.shadow) else None
+        if plan is None or (spool is None and copies is None):
             return await self.application(scope, receive, send)
-        exchange = Exchange(scope, receive, send, plan, self.spool)
+        exchange = Exchange(scope, receive, send, plan, spool, copies)
         try:
             await self.application(scope, exchange.receive, exchange.send)
         finally:
             if exchange.status and not exchange.done:  # the caller has left before the end of the answer
                 exchange.note(whole=False)
 
+    async def _for_shadow(self, scope, receive, send) -> None:
+        """Answer the platform: with the copies that it has not fetched, or with what this process answers to a request
+        that another process was sent, and how long that took, in place of the answer itself.
+        """
+        if scope["path"] == TAKE:
+            return await _send_whole(send, self.copies.take())
+        exchange = Exchange(scope, receive, _nowhere, Plan(0, 0, ()), None, None)
+        await self.application(scope, exchange.receive, exchange.send)
+        await _send_whole(send, orjson.dumps(said(exchange.entry(exchange.done))))
+
     async def _write(self, send) -> None:
         """Answer once what is queued is written: the platform looks for a record that its caller knows already."""
         await asyncio.to_thread(self.spool.write)
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        await _send_whole(send, b"")
 
     def _plan(self, scope) -> Plan | None:
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"].rstrip("/") in NOT_RECORDED:
+        if scope["method"] != "POST" or scope["path"].rstrip("/") in NOT_RECORDED:
             return None
         header = next((value for name, value in scope["headers"] if name == PLAN), b"")
-        plan = plan_of(header) if header else None
-        return plan if plan is not None and random.random() < plan.share else None
+        return plan_of(header) if header else None
+
+
+async def _nowhere(message: dict) -> None:
+    """Drop what would be sent to a caller."""
+
+
+async def _send_whole(send, body: bytes) -> None:
+    headers = [(b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 class Exchange:
-    """One request and its answer, as they pass."""
+    """One request and its answer, as they pass: to a spool as a record, to a shadow as a copy."""
 
-    def __init__(self, scope, receive, send, plan: Plan, spool: Spool):
-        self.scope, self._receive, self._send, self.plan, self.spool = scope, receive, send, plan, spool
+    def __init__(self, scope, receive, send, plan: Plan, spool: Spool | None, copies: Copies | None):
+        self.scope, self._receive, self._send, self.plan = scope, receive, send, plan
+        self.spool, self.copies = spool, copies
         self.headers = dict(scope["headers"])
         self.began, self.at = time.monotonic(), time.time()
         self.given, self.answer = Captured(), Captured()
@@ -131,15 +163,32 @@ class Exchange:
             self.answer.take(message.get("body", b""))
             if not message.get("more_body") and not self.done:
                 self.done = True
-                self.note(whole=True)  # before the caller has it: feedback may come at once
+                entry = self.note(whole=True)  # before the caller has it: feedback may come at once
+                await self._send(message)
+                self._copy(entry)  # after it: a copy never comes before the answer
+                return
         await self._send(message)
 
-    def note(self, whole: bool) -> None:
-        """Put what has passed until now into the queue. Never fails the request."""
+    def note(self, whole: bool) -> Entry | None:
+        """Put what has passed until now into the queue of records, and return it. Never fails the request."""
         try:
-            self.spool.put(self.entry(whole))
+            entry = self.entry(whole)
+            if self.spool is not None:
+                self.spool.put(entry)
+            return entry
         except Exception:  # of an answer that nobody has thought of
-            self.spool.count_dropped(1)
+            if self.spool is not None:
+                self.spool.count_dropped(1)
+        return None
+
+    def _copy(self, entry: Entry | None) -> None:
+        """Put an answered request into the queue of copies. Never fails the request."""
+        if self.copies is None or (entry is not None and entry.status in UNKNOWN):
+            return
+        try:
+            self.copies.put(self, entry)
+        except Exception:
+            self.copies.dropped += 1
 
     def entry(self, whole: bool) -> Entry:
         """Return what has passed until now."""

@@ -24,7 +24,7 @@ import numpy as np
 import openapi
 import orjson
 import scoring
-from allowance import in_time, most_bytes, too_large
+from allowance import also_named, in_time, most_bytes, too_large
 from batching import Batcher
 from listening import Gone, serve
 from packing import unpacked
@@ -95,7 +95,7 @@ class Application:
     async def _route(self, scope, receive):
         method, path = scope["method"], scope["path"].rstrip("/")
         base = f"/v2/models/{self.name}"
-        for other in self.also:
+        for other in (*self.also, *(f"/v2/models/{one}" for one in also_named(scope))):
             if path == other or path.startswith(f"{other}/"):
                 path = base + path.removeprefix(other)
         path = path.replace(f"{base}/versions/1", base, 1)

@@ -50,7 +50,7 @@ class Writer:
     format, context, parallel, embeds, chats, tools, constrains = "scripted", 10_000, 1, False, True, "hermes", True
 
     def __init__(self, text: str):
-        self.text, self.seen, self.schema = text, [], None
+        self.text, self.seen, self.schema, self.called = text, [], None, None
 
     def encode(self, text: str) -> list[int]:
         return [*range(max(1, len(text)))]
@@ -68,6 +68,10 @@ class Writer:
         if schema.get("type") == "nonsense":
             raise WrongPrompt("Invalid type: nonsense")
         return schema
+
+    def calling(self, functions: list[tuple[str, dict]]) -> object:
+        self.called = functions
+        return functions
 
     def generate(self, tokens, options, emit, cancelled) -> None:
         from chat_engine import LENGTH, STOP, Piece, WrongPrompt

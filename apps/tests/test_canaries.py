@@ -85,9 +85,11 @@ def moving(front, alice, deploy, ready, other, as_alice, until):
     def start(plan: dict) -> Moving:
         app = ready(deploy(next(NAMES)))
 
-        def ask(x: int = 1, **headers: str) -> requests.Response:
-            where = f"{front}/alice/{app.name}/predict"
-            return requests.post(where, json={"x": [x]}, headers=bearer_of(alice) | headers, timeout=LIMIT_S)
+        def ask(x: int = 1, path: str = "predict", **headers: str) -> requests.Response:
+            where, given = f"{front}/alice/{app.name}/{path}", bearer_of(alice) | headers
+            if path != "predict":
+                return requests.get(where, headers=given, timeout=LIMIT_S)
+            return requests.post(where, json={"x": [x]}, headers=given, timeout=LIMIT_S)
 
         one = Moving(app, as_alice, ask, until)
         one.call("put", "/canary", plan)
@@ -104,6 +106,7 @@ def test_a_share_of_the_requests_goes_to_the_new_model(moving):
     assert {answer.status_code for answer in answers} == {200}
     models = {answer.headers["X-App-Model"]: answer.json() for answer in answers}
     assert models == {"adder": OLD, "other": NEW}  # that all of 40 went one way has a chance of 2 in 10 to the 12
+    assert {one.ask(path="v2/models/other").status_code for _number in range(20)} == {200}  # whichever model answers
     shown = one.call("get", "")
     assert (shown["model_name"], shown["rollout"]["phase"], shown["rollout"]["percent"]) == ("adder", "canary", 50)
     assert "50 % of the requests go to the model other" in str(history_of(one.app)[0].reason)

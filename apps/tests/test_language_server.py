@@ -193,6 +193,11 @@ def test_other_addresses_and_models_are_refused_in_the_same_form(served):
     assert (status, error["code"], "no embeddings" in error["message"]) == (404, "unknown_url", True)
     status, error = refused(served, body("hey", model="other"))
     assert (status, error["code"], error["param"]) == (404, "model_not_found", "model")
+    moving = {"X-App-Also": "other"}  # what the gateway says while a canary is up
+    answer = requests.post(served + CHAT, json=body("hey", model="other"), headers=moving, timeout=LIMIT_S)
+    assert answer.status_code == 200
+    shown = requests.get(served + "/v1/models", headers=moving, timeout=LIMIT_S).json()
+    assert "other" in [model["id"] for model in shown["data"]]
     answer = requests.get(served + CHAT, timeout=LIMIT_S)
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
     assert answer.json()["error"]["message"] == "/v1/chat/completions takes POST, not GET"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,7 +12,10 @@ import pytest
 from django.utils import timezone
 
 import runners
-from apps.models import Application
+from apps import proof
+from apps.models import Application, Rollout
+from kernel import outbound, sockets, storage
+from mlp.tests.patience import LIMIT_S
 from models_app import reconcile as models_reconcile
 from models_app.models import Model
 from models_app.registry import registered
@@ -192,3 +196,28 @@ def test_without_the_image_it_is_an_error_with_the_reason(cluster, settings, dep
     until(failed)
     assert app.reason == "could not be started: runtime serve: no image; set MLP_K8S_IMAGE_SERVE"
     assert in_use() == {"cpu": 0, "ram": 0}
+
+
+@pytest.mark.long
+def test_requests_are_copied_to_the_pod_of_a_shadow(cluster, alice, as_alice, deploy, ready, until):
+    app = ready(deploy())
+    folder = storage.model_dir("alice", "other")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "predictor.py").write_text(ADDER.replace("v + 1", "v + 2"))
+    Model.objects.create(
+        user=alice, tenant=alice.tenant, name="other", src="home/p.py", size=1, state="ready", reserved=False
+    )
+    path = f"users/alice/apps/{app.name}/shadow"
+    assert as_alice.call("put", path, {"model_name": "other"}).status_code == 200
+    until(lambda: Rollout.objects.filter(app=app, phase="shadow").exists())
+    copied = {"X-App-Record": json.dumps({"share": 0, "bytes": 0, "mask": [], "shadow": 1})}  # as the gateway says it
+    body, headers = json.dumps({"x": [1]}).encode(), {**proof.headers(app.run_name), **copied}
+    where = sockets.parse(app.address)
+    status, answer = outbound.exchange(where, "POST", "/predict", body, headers, limit_s=LIMIT_S, most=1000)
+    assert (status, json.loads(answer)) == (200, {"y": [2.0]})
+    until(lambda: as_alice.call("get", path).json()["different"] == 1)
+    [pair] = as_alice.call("get", f"{path}/pairs").json()
+    assert (pair["base_output"], pair["shadow_output"]) == ('{"y":[2.0]}', '{"y":[3.0]}')
+    assert len(cluster.store.list("deployments")) == 2
+    as_alice.call("delete", path)
+    until(lambda: len(cluster.store.list("deployments")) == 1)

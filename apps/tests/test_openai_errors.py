@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
+import socket
+
 import pytest
 import requests
 from django.core.cache import cache
@@ -82,3 +87,19 @@ def test_other_addresses_keep_their_form(front, gone):
     for path in ("/v2", "/predict", "/v10", "/a/v1/models"):
         answer = requests.get(f"{front}/alice/{gone.name}{path}", timeout=LIMIT_S)
         assert (answer.status_code, set(answer.json())) == (401, {"error", "msg"}), path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"POST /alice/calc/v1/chat/completions x HTTP/1.1", b"POST /alice/calc/v1/\x01 HTTP/1.1", b"post /v1/x HTTP/1.1",
+     b"POST /alice/calc/v1/chat/completions HTTP/9.1", b"POST /alice/calc/v1?" + b"a" * 90_000 + b" HTTP/1.1",
+     b"POST /alice/calc/v1/x HTTP/1.1\r\nno header"],
+)  # fmt: skip
+def test_what_is_no_valid_http_is_refused_in_the_same_form(service, line):
+    with contextlib.closing(socket.create_connection(("127.0.0.1", service.app_port), LIMIT_S)) as link:
+        with contextlib.suppress(ConnectionError):
+            link.sendall(line + b"\r\nHost: x\r\n\r\n")
+        response = http.client.HTTPResponse(link)
+        response.begin()
+        body = json.loads(response.read())
+    assert (response.status, set(body), body["error"]["type"]) == (400, {"error"}, "invalid_request_error")

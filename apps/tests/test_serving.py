@@ -105,6 +105,15 @@ def infer(url: str, rows: int) -> list:
     return output["data"]
 
 
+def test_while_it_moves_it_answers_to_the_name_of_the_other_model(served):
+    url, _process = served
+    where, moving = f"{url}/v2/models/other", {"X-App-Also": "other"}  # what the gateway says while a canary is up
+    assert requests.get(where, timeout=LIMIT_S).status_code == 404
+    assert requests.get(where, headers=moving, timeout=LIMIT_S).json()["name"] == "double"
+    answer = requests.post(f"{where}/infer", data=GOOD % b'"id": "7"', headers=moving, timeout=LIMIT_S)
+    assert answer.json()["outputs"][0]["data"] == [2, 4, 6]
+
+
 def test_health_and_metadata(served):
     url, _process = served
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/double/ready"):

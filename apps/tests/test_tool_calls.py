@@ -193,7 +193,23 @@ def test_the_form_of_the_answer_is_guaranteed_or_refused(answered):
     assert (status, "cannot be followed further" in body["error"]["message"]) == (400, True)
 
 
+def test_strict_arguments_follow_their_schema_also_where_the_model_decides(answered):
+    strict = {"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}
+    loose = {"type": "function", "function": {"name": "time", "parameters": WEATHER, "strict": False}}
+    status, body, engine = answered(PARIS, tools=[strict, loose])
+    assert (status, body["choices"][0]["finish_reason"], engine.schema) == (200, "tool_calls", None)
+    assert engine.called == [("weather", WEATHER), ("time", {"type": "object"})]
+    assert engine.seen[1][0] == TOOLS[0], "the template does not have it"
+    assert answered(PARIS, tools=TOOLS)[2].called is None
+    assert answered("hey", tools=[strict], tool_choice="none")[2].called is None
+    required = answered("{}", tools=[strict], tool_choice="required")[2]
+    assert (required.called, required.schema is None) == (None, False)
+    status, body, _engine = answered(PARIS, able=False, tools=[strict])
+    assert (status, "llguidance" in body["error"]["message"]) == (400, True)
+
+
 WRONG_TOOLS = (
+    ({"tools": [{"type": "function", "function": {"name": "a", "strict": 1}}]}, "tools"),
     ({"tools": 7}, "tools"), ({"tools": [{"type": "function"}]}, "tools"), ({"tools": TOOLS + TOOLS}, "tools"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"), ({"tools": TOOLS * 65}, "tools"),
     ({"tool_choice": "required"}, "tool_choice"), ({"tools": TOOLS, "tool_choice": "some"}, "tool_choice"),
@@ -249,6 +265,33 @@ def test_a_chat_template_is_bounded_and_what_it_raises_is_a_refusal(serving):
     for wrong in (lambda: 1 // 0, lambda: [][1], lambda: {}["a"], lambda: "".nothing, deep):
         with pytest.raises(engine.WrongPrompt, match="does not take them"):
             engine.rendered(wrong)
+
+
+@pytest.mark.parametrize(
+    ("template", "made"),
+    [
+        ("{{ 9**(9**9) }}", None), ("{{ n ** (n ** n) }}", None), ("{{ 'a' * 10000000000 }}", None),
+        ("{% set x = namespace(n=3) %}{% for i in range(60) %}{% set x.n = x.n * x.n %}{% endfor %}", None),
+        ("{{ [1] * n * 1000000000 }}", None),
+        ("{{ 2 ** 10 }} {{ '-' * 3 }} {{ 2.5 * 2 }} {{ 2 ** -1 }}", "1024 --- 5.0 0.5"),
+    ],
+)  # fmt: skip
+def test_no_operator_of_a_chat_template_takes_long(serving, template, made):
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
+
+    engine = serving("chat_engine")
+    before = SandboxedEnvironment.default_binop_table, SandboxedEnvironment.intercepted_binops
+    try:
+        SandboxedEnvironment.default_binop_table = dict(before[0])
+        engine.bound_operators()
+        render = lambda: ImmutableSandboxedEnvironment().from_string(template).render(n=9)  # noqa: E731
+        if made is None:
+            with pytest.raises(engine.WrongPrompt, match="too l"):
+                engine.rendered(render)
+        else:
+            assert engine.rendered(render) == made
+    finally:
+        SandboxedEnvironment.default_binop_table, SandboxedEnvironment.intercepted_binops = before
 
 
 def test_the_form_of_calls_is_known_by_the_chat_template(serving):

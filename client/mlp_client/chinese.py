@@ -73,6 +73,7 @@ TEXTS = {
     "alias that names this version then, such as champion": "随后指向此版本的别名，例如 champion",
     "all that were sent more than N days ago, and that nothing uses": "全部在 N 天以前发送且未被使用的代码",
     "among your own queued jobs, -100 to 100": "在您自己排队的任务中的优先级，-100 到 100",
+    "an administrator of the tenant has to approve it": "需要租户管理员批准",
     "answer by: mlp pipeline approve {name} {step} --run {number}, or reject": (
         "回答：mlp pipeline approve {name} {step} --run {number}，或 reject"
     ),
@@ -84,7 +85,7 @@ TEXTS = {
     "application {name}: {reason}": "应用 {name}：{reason}",
     "approve a step that waits for it": "批准等待批准的步骤",
     "approve it only if it is to N % of the requests": "仅当下一步为 N % 的请求时批准",
-    "approve rollouts of applications, as an administrator of a tenant": "作为租户管理员审批应用的发布",
+    "approve rollouts of a tenant; shadows of applications": "审批租户的发布；应用的影子",
     "approve the next step of a rollout": "批准发布的下一步",
     "ask for username and password": "询问用户名和密码",
     "at most N (default: 20)": "最多 N 个（默认 20）",
@@ -101,6 +102,7 @@ TEXTS = {
     "connection (or MLP_URL, MLP_TOKEN, MLP_PROFILE, MLP_CACERT)": (
         "连接（或环境变量 MLP_URL、MLP_TOKEN、MLP_PROFILE、MLP_CACERT）"
     ),
+    "copy requests to another model, and compare its answers": "将请求复制到另一个模型，并比较其响应",
     "create a workspace, and wait until it runs": "创建工作区并等待其运行",
     "create the schedule of a file": "创建文件中定义的定时计划",
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
@@ -113,11 +115,14 @@ TEXTS = {
     "delete a schedule; what it has submitted goes on": "删除定时计划；已提交的继续运行",
     "delete a workspace with its files": "删除工作区及其文件",
     "delete an application": "删除应用",
+    "do not compare this field of answers": "不比较响应的此字段",
     "do not follow it": "不跟踪",
     "do not install what the script's header, requirements.txt or pyproject.toml names": (
         "不安装脚本头部、requirements.txt 或 pyproject.toml 中的软件包"
     ),
     "do not wait": "不等待",
+    "end it then (default: when you do)": "届时结束（默认由您结束）",
+    "end the shadow of an application": "结束应用的影子",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
     "epoch {number}": "轮次 {number}",
     "error: {line}": "错误：{line}",
@@ -138,6 +143,7 @@ TEXTS = {
     "follow symbolic links": "跟随符号链接",
     "give the command pipes, as where the input is no terminal": "让命令使用管道，如同输入不是终端时",
     "group of runs": "运行的分组",
+    "how far equal numbers may be apart, as a share": "相等数值允许的相对差异",
     "how many processes serve it: 3, or 0-4 by its requests": "提供服务的进程数：3，或按请求数为 0-4",
     "how often it is run again after a failure": "失败后重试的次数",
     "in this workspace you act as {owner}; its pages may act in your own workspaces": (
@@ -168,6 +174,7 @@ TEXTS = {
     "let a paused schedule go on": "恢复暂停的定时计划",
     "let a sweep make more trials": "让搜索进行更多试验",
     "let a sweep that is paused or has failed go on": "恢复已暂停或失败的搜索",
+    "let an application serve the model of its shadow": "让应用提供其影子模型的服务",
     "let running trials end and make no new ones": "让运行中的试验结束，不再开始新的",
     "let ssh, scp, rsync and editors reach NAME.mlp": "让 ssh、scp、rsync 和编辑器可以连接 NAME.mlp",
     "letters a to z": "字母 a 到 z",
@@ -219,6 +226,7 @@ TEXTS = {
     "number of GPUs": "GPU 数",
     "number of the run (default: the last)": "运行的编号（默认为最近一次）",
     "number of workers": "工作进程数",
+    "of the requests (default: 100)": "占请求的比例（默认 100）",
     "on Kubernetes: image that the platform offers": "在 Kubernetes 上：平台提供的镜像",
     "only files that match, such as 'ckpt/*'": "只下载匹配的文件，例如 'ckpt/*'",
     "only of this tenant (default: all that you administer)": "仅此租户（默认：您管理的所有租户）",
@@ -287,6 +295,7 @@ TEXTS = {
     "sending": "正在发送",
     "sent {moved} of {total} bytes, {count} files": "已发送 {moved} 字节，共 {total} 字节，{count} 个文件",
     "serve a model as an application, and wait until it answers": "把模型部署为应用，并等待就绪",
+    "show how the answers of an application and its shadow differ": "显示应用与其影子的响应差异",
     "show the processes of a running job and what they use": "显示运行中任务的进程及其资源用量",
     "so many more": "增加的数量",
     "start a stopped or failed workspace": "启动已停止或失败的工作区",
@@ -359,13 +368,16 @@ TEXTS = {
         "{folder} 有 {count} 个文件，共 {size}；请在 .mlpignore 中排除一些。最大的：{largest}"
     ),
     "{folder} would be sent as a whole; name a folder: --root DIR": "将发送整个 {folder}；请用 --root DIR 指定文件夹",
+    "{model}: p50 {p50_ms} ms, p95 {p95_ms} ms": "{model}：P50 {p50_ms} 毫秒，P95 {p95_ms} 毫秒",
     "{name} has not ended yet": "{name} 尚未结束",
     "{name} is deleted": "已删除 {name}",
     "{name} is in the trash until it is deleted or restored": "{name} 已移到回收站，在删除或恢复之前保留在其中",
     "{name} is used by {users}": "{name} 正被 {users} 使用",
+    "{name} serves {model}": "{name} 现提供 {model}",
     "{name} {last}, from {low} to {high}": "{name} {last}，范围 {low} 到 {high}",
     "{name}: no such checkout": "{name}：没有该代码",
     "{name}: {value}": "{name}：{value}",
+    "{percent} % of the requests are copied once {model} is up": "{model} 就绪后，{percent} % 的请求将被复制",
     "{percent} % of the requests go to {model}": "{percent}% 的请求发往 {model}",
     "{percent} % of the requests of {name} are approved": "已批准 {name} 的 {percent} % 的请求",
     "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",

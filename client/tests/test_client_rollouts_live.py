@@ -1,12 +1,12 @@
-"""The client's verbs for the administrators of a tenant that approves rollouts."""
+"""The client's verbs for the administrators of a tenant that approves rollouts, and for shadows."""
 
 from __future__ import annotations
 
 import pytest
 
 from accounts.tenancy import members
-from apps import lifecycle
-from apps.models import Rollout
+from apps import canaries, lifecycle
+from apps.models import Rollout, Shadow
 from apps.tests.test_approvals import begun
 from models_app.models import Model
 from resources.models import Tenant
@@ -39,3 +39,32 @@ def test_an_administrator_lists_and_approves(client_of, service, alice_data, bob
     assert "administrators" in hers.refused("rollout", "ls", "--tenant", "default", code=4)
     assert "100 % of the requests of alice/calc are approved" in his.run("rollout", "approve", "alice/calc").stderr
     assert his.json("rollout", "ls") == []
+
+
+@pytest.fixture
+def calc(alice):
+    """Alice's application, up, and her other model."""
+    own = {"user": alice, "tenant": alice.tenant, "src": "x", "size": 1, "state": "ready"}
+    for name in ("adder", "other"):
+        Model.objects.create(name=name, **own)
+    app = lifecycle.create_app(user=alice, name="calc", model_name="adder", cpu=0.1, by="test")
+    lifecycle.note_order(app.pk)
+    lifecycle.up(app.pk, f"app-{app.pk}-1", "127.0.0.1:1", by="runner")
+    return app
+
+
+@pytest.mark.long  # what the calls do: apps/shadows/tests/test_shadow_rules.py
+def test_a_shadow_is_started_compared_and_promoted(client_of, service, alice_data, calc):
+    hers = client_of(service.url, alice_data.token)
+    assert "other is up" in hers.run("rollout", "shadow", "calc", "other", "--percent", "20", "--ignore", "at").stderr
+    rollout = Rollout.objects.get()
+    canaries.begin(rollout.pk, rollout.run_name, "127.0.0.1:2", alias="alias")
+    Shadow.objects.update(equal=3, different=1, base_ms={"0": 4}, shadow_ms={"8": 4})
+    shown = hers.run("rollout", "compared", "calc").stdout
+    assert "adder > other: 20 %, running" in shown
+    assert "compared 4, equal 3, different 1" in shown
+    assert "other: p50 2.248 ms" in shown
+    assert hers.json("rollout", "compared", "calc")["ignore"] == ["at"]
+    assert "calc serves other" in hers.run("rollout", "promote", "calc").stderr
+    assert "no shadow that is up" in hers.refused("rollout", "promote", "calc", code=4)
+    hers.run("rollout", "end", "calc")

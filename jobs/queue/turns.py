@@ -1,12 +1,13 @@
 """The order in which queued jobs are admitted.
 
-Used by lifecycle.reserve_next, which admits jobs, by jobs.preemption, and by line, which explains the
-queue: the rule is implemented only here. First come the jobs that others have stepped back for (jobs.preemption);
-last come preemptible ones, which run in what the others leave free. Among equals the next job is that of the user with
-the fewest admitted jobs, then of the one whose last start is longest ago; of that user's jobs the one with the highest
-priority, then the one that has waited longest. Admission of a tenant stops at the first job that does not fit, so that
-small jobs do not starve a large one; if only its user's limit is exceeded, it stops for that user, and if only GPUs of
-its type are missing, the others leave these to it and go on.
+Used by lifecycle.reserve_next, which admits jobs, by jobs.preemption, and by line, which explains the queue: the rule
+is implemented only here. First come the jobs that others have stepped back for (jobs.preemption); last come preemptible
+ones, which run in what the others leave free. Among equals the next job is that of the user with the fewest admitted
+jobs, then of the one whose last start is longest ago; of that user's jobs the one with the highest priority, then the
+one that has waited longest, whereby preemptible ones come after the user's others, too: were one of them the first of a
+line, all of the line would wait behind the jobs of other users. Admission of a tenant stops at the first job that does
+not fit, so that small jobs do not starve a large one; if only its user's limit is exceeded, it stops for that user, and
+if only GPUs of its type are missing, the others leave these to it and go on.
 """
 
 from __future__ import annotations
@@ -114,8 +115,8 @@ def reordered() -> None:
 
 
 def waiting():
-    """Return the queued jobs, the highest priority first, preemptible ones after the others, then the longest wait."""
-    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("-priority", "preemptible", "pk")
+    """Return the queued jobs, preemptible ones after the others, the highest priority first, then the longest wait."""
+    return Job.objects.filter(state=State.CREATING, reserved=False).order_by("preemptible", "-priority", "pk")
 
 
 def has_preempted() -> ExpressionWrapper:

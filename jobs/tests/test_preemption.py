@@ -142,6 +142,18 @@ def test_a_preemptible_job_preempts_nobody_and_comes_last(running, create, alice
     assert asked() == ["long"], "although bob has less and has waited longer"
 
 
+def test_a_preemptible_job_of_high_priority_keeps_no_job_of_its_owner_waiting(create, alice, bob):
+    create(alice, "first", cpu=8)
+    lifecycle.reserve_next()
+    create(bob, "long", cpu=8, preemptible=True, priority=10)
+    create(bob, "short", cpu=8)
+    create(alice, "another", cpu=8)
+    Job.objects.filter(name="first").update(reserved=False, state="finished")
+    order = turns.turns()
+    names = dict(Job.objects.values_list("pk", "name"))
+    assert [names[entry.pk] for entry in iter(order.take, None)] == ["short", "another", "long"]
+
+
 def test_a_users_own_priorities_are_kept(running, create, alice, bob):
     running(alice, "long", cpu=8, priority=5)
     create(alice, "short", cpu=1)

@@ -32,7 +32,8 @@ GROUPS = (
         _("Model registry"),
         (
             *("models_app.registeredmodel", "models_app.modelversion", "models_app.alias"),
-            *("models_app.registrywebhook", "models_app.registrydelivery", "apps.rollout", "apps.appkey"),
+            *("models_app.registrywebhook", "models_app.registrydelivery", "apps.rollout", "apps.shadow"),
+            "apps.appkey",
         ),
     ),
     (

@@ -78,7 +78,7 @@ ROOMS = {
         "log",
         "doctor",
     ),
-    "apps": ("models", "serving", "records", "drift", "batch"),
+    "apps": ("models", "serving", "records", "shadows", "drift", "batch"),
     "tracking": ("metrics", "runs", "mlflow", "traces", "evaluations", "media", "compare"),
     "automation": ("models", "spec", "first_values", "sweeps", "pipelines", "schedules"),
 }

@@ -131,6 +131,7 @@ PAGES = [
     "/apps/calc/records?status=ok&id=x",
     "/apps/calc/records/1",
     "/apps/calc/drift",
+    "/apps/calc/shadow",
     "/apps/calc/score",
     "/models/net/score",
     "/apps/begins",

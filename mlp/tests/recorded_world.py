@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from apps.drift.columns import columns_of, profile_of
 from apps.drift.comparing import Rule, compare
-from apps.models import Application, DriftCheck, DriftWindow, Feedback, Record, Recording
+from apps.models import Application, DriftCheck, DriftWindow, Feedback, Record, Recording, Shadow, ShadowPair
 from jobs.models import Assessment, EvaluationDataset, Job, Project, Scorer, ScorerVersion, Span, Trace
 from tracking.evaluations import datasets, records
 
@@ -77,6 +77,21 @@ def fill_records(app: Application, words: str) -> None:
     )  # fmt: skip
     Feedback.objects.create(app=app, user=app.user, request_id=words[:64], value=words, comment=words)
     fill_drift(app, words)
+    fill_shadow(app, words)
+
+
+def fill_shadow(app: Application, words: str) -> None:
+    """Let an application have had a shadow: one pair of answers that differ."""
+    shadow = Shadow.objects.create(
+        app=app, model_name=words[:50], serves=words[:50], by=words[:80], percent=10, ended=timezone.now(),
+        outcome="failed", reason=words, different=1, base_ms={"7": 1}, shadow_ms={"9": 1}, ignore=[words],
+        hours={"2026-11-30T21:00Z": {**dict.fromkeys(Shadow.COUNTS, 0), "different": 1}},
+    )  # fmt: skip
+    ShadowPair.objects.create(
+        shadow=shadow, user=app.user, request_id=words[:64], path=words[:200], kind="different", at_path=words[:200],
+        base_status=200, shadow_status=200, base_ms=1.5, shadow_ms=2.5, input=words, base_output=words,
+        shadow_output=words,
+    )  # fmt: skip
 
 
 def fill_drift(app: Application, words: str) -> None:

@@ -46,6 +46,7 @@ UNCOUNTED = {
     "apps.Recording": "one of an application, with a limited number of masks",
     "apps.Replica": "the platform's",
     "apps.Rollout": "the platform's",
+    "apps.Shadow": "five of an application, with a limited number of fields; the rest are the platform's counts",
     "datasets.Bucket": "administrators'",
     "jobs.Block": "made of values, which count",
     "jobs.FailureRule": "administrators'",

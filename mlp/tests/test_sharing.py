@@ -48,7 +48,7 @@ NEAREST = {"reader", "revoked link"}, {"link", "ended"}
 thoroughly = pytest.mark.parametrize("thorough", [False, later(True)])
 # Calls that tell of other objects, or of who calls an application, and with what.
 OF_OWNERS = ("/uses", "/keys", "/keys/shop", "/recording", "/records", "/records/1", "/records:export")
-OF_OWNERS += ("/drift", "/drift/windows", "/drift/windows/1")
+OF_OWNERS += ("/drift", "/drift/windows", "/drift/windows/1", "/shadow", "/shadow/pairs")
 # What the segments of an address stand for, by the kind of the page.
 SEGMENTS = {"int:number": "1", "seg:number": "1", "seg:alias": "latest", "seg:key": "shop"}
 PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}

@@ -141,3 +141,11 @@ def test_the_types_are_listed(as_alice, settings):
     ]
     assert answer["X-Total-Count"] == "3"
     assert len(as_alice.call("get", "gpu_types?limit=1&offset=1").json()) == 1
+
+
+def test_an_application_that_waits_for_a_type_says_so(as_alice):
+    for name in ("calc", "other"):
+        answer = as_alice.call("post", "users/alice/apps", APP | {"name": name, "gpu": 1, "gpu_type": "a100"})
+        assert answer.status_code == 201
+    waiting = as_alice.call("get", "users/alice/apps/other").json()
+    assert (waiting["queued"], waiting["reason"]) == (True, "queued: needs 1 × a100, 0 free")

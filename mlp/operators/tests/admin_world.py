@@ -20,7 +20,7 @@ from aiops.models import (
     TrainingRun,
     WatchedWorkload,
 )
-from apps.models import PORTS, AppKey, Application, Rollout
+from apps.models import PORTS, AppKey, Application, Rollout, Shadow
 from automation.models import Firing, Pipeline, PipelineRun, Schedule, Step, Sweep, Trial
 from datasets.models import Bucket, Dataset
 from jobs.models import (
@@ -204,6 +204,7 @@ def registry(alice: User, model: TrainedModel, app: Application) -> None:
         webhook=hook, event="model_version.created", data={"name": "churn"}, open=False, problem="no such host"
     )
     Rollout.objects.create(app=app, model=model, phase=Rollout.Phase.FAILED, reason="no weights")
+    Shadow.objects.create(app=app, model_name=model.name, serves=model.name, by="alice", percent=10, equal=3)
 
 
 def watch(staff: User) -> None:

@@ -297,6 +297,11 @@ PUT    /users/{user}/apps/{name}/replicas                                       
 PUT    /users/{user}/apps/{name}/canary                                           full
 DELETE /users/{user}/apps/{name}/canary                                           full
 PUT    /users/{user}/apps/{name}/rollout:share                                    full
+GET    /users/{user}/apps/{name}/shadow                                           full read submit
+PUT    /users/{user}/apps/{name}/shadow                                           full
+DELETE /users/{user}/apps/{name}/shadow                                           full
+PUT    /users/{user}/apps/{name}/shadow:promote                                   full
+GET    /users/{user}/apps/{name}/shadow/pairs                                     full read submit
 PUT    /users/{user}/apps/{name}:start                                            full
 PUT    /users/{user}/apps/{name}:stop                                             full
 GET    /users/{user}/comparisons                                                  full read submit
