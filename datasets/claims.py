@@ -1,8 +1,10 @@
-"""What a dataset holds of its tenant's disk space: the bytes of all its versions, in one resource request."""
+"""What a dataset holds of its tenant's disk space: the bytes of all its versions, in one resource request. Those of an
+external one are in its bucket, and count while they are in the cache, or on their way there.
+"""
 
 from __future__ import annotations
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from resources import tcc
 
@@ -18,5 +20,6 @@ def request_id(pk: int) -> str:
 
 def hold(row: Dataset) -> None:
     """Let the locked dataset hold the bytes of its versions. Raises Refused when the tenant has not enough."""
-    rom = row.versions.aggregate(sum=Sum("size"))["sum"] or 0
+    here = Q(manifest=None) | Q(manifest__cached__isnull=False) | Q(manifest__asked__isnull=False)
+    rom = row.versions.filter(here).aggregate(sum=Sum("size"))["sum"] or 0
     tcc.resize(id=request_id(row.pk), applier=APPLIER, tenant=row.tenant_id, owner=row.user.username, rom=rom)

@@ -1,0 +1,344 @@
+"""Datasets whose files stay in a bucket of a real S3 server, rclone's: manifests, addresses, and the cache."""
+
+# ruff: noqa: F811 (fixtures)
+from __future__ import annotations
+
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from accounts.tenancy import members
+from datasets.buckets import caching, fetching, rows
+from datasets.buckets.store import Store
+from datasets.models import Dataset, Manifest
+from datasets.tests.test_buckets import DATASETS, ODD, bucket, objects, remote  # noqa: F401
+from datasets.webdav.gate import internal_key
+from datasets.webdav.paths import href
+from kernel import storage
+from kernel.errors import Refused
+from operations.backup.tests.conftest import s3  # noqa: F401
+from resources import tcc, tenants
+from resources.models import Tenant
+
+pytestmark = pytest.mark.django_db(transaction=True)
+FILES = {"a.csv": b"x\n1\n", "deep/er/b.bin": bytes(range(256)) * 50, "empty.txt": b""}
+PLACE = ("alice", "cats", 1)
+
+
+@pytest.fixture
+def external(as_alice, bucket, objects, tasks):
+    """Create an external dataset of the objects and return it as REST does."""
+
+    def create(contents: dict[str, bytes] = FILES, src: str = "s3://photos/train/", name: str = "cats") -> dict:
+        objects(contents)
+        created = as_alice.call("post", DATASETS, {"name": name, "src": src, "external": True})
+        assert created.status_code == 201, created.content
+        tasks.run()
+        return as_alice.call("get", f"{DATASETS}/{name}").json()
+
+    return create
+
+
+@pytest.fixture
+def wanted(monkeypatch) -> set:
+    """Return the versions that runs use, to which a test adds."""
+    places: set = set()
+    monkeypatch.setattr(caching, "_finders", [lambda: places])
+    return places
+
+
+@pytest.fixture
+def data(as_alice):
+    """Ask the data service as alice, as nginx does."""
+
+    def ask(method: str, path: str, **headers):
+        headers = {"HTTP_X_INTERNAL_KEY": internal_key(), "HTTP_AUTHORIZATION": f"Bearer {as_alice.token}", **headers}
+        target = href("alice", "cats", *path.split("/")) if path else href("alice", "cats")
+        return Client().generic(method, "/internal/data/verb", HTTP_X_DATA_URI=target, **headers)
+
+    return ask
+
+
+def fetched(since=None) -> bytes | None:
+    """Fetch what is wanted, as a job that starts does, and return what is waited for then."""
+    return caching.waits_for(PLACE, since or timezone.now())
+
+
+def held() -> int:
+    """Return the bytes of the disk that the tenant's objects have."""
+    return tcc.allocated(Tenant.objects.get(name="default"))["rom"]
+
+
+def test_a_dataset_of_what_stays_in_a_bucket(as_alice, external, remote):
+    row = external()
+    assert (row["state"], row["reason"], row["external"], row["version"]) == ("ready", "", True, 1)
+    assert (row["size"], row["stored"], row["src"]) == (sum(map(len, FILES.values())), 0, "s3/photos/train/")
+    assert not storage.dataset_dir("alice", "cats").exists()
+    listed = as_alice.call("get", f"{DATASETS}/cats/files")
+    assert listed["X-Total-Count"] == "3"
+    assert [(file["path"], file["size"]) for file in listed.json()] == [(k, len(v)) for k, v in sorted(FILES.items())]
+    assert all(file["tag"] for file in listed.json())
+    assert [file["path"] for file in as_alice.call("get", f"{DATASETS}/cats/files?offset=1&limit=1").json()] == [
+        "deep/er/b.bin"
+    ]
+    version = as_alice.call("get", f"{DATASETS}/cats/versions").json()[0]
+    assert (version["files"], version["size"], len(version["sha256"])) == (3, row["size"], 64)
+    as_alice.call("delete", f"{DATASETS}/cats")
+    assert remote.head("train/a.csv")["size"] == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"src": "jobs/fit", "external": True}, "external: only files of a bucket"),
+        ({"size": 5, "external": True}, "external: needs a source"),
+        ({"src": "s3/other/a", "external": True}, "src: there is no bucket named other that you may read"),
+    ],
+)
+def test_only_files_of_a_bucket_can_stay_where_they_are(as_alice, body, problem):
+    assert as_alice.refused("post", DATASETS, {"name": "cats", **body}).startswith(problem)
+
+
+def test_a_refresh_makes_a_version_of_what_has_changed(as_alice, external, remote, tasks):
+    external()
+    assert as_alice.call("put", f"{DATASETS}/cats:refresh", {}).json()["refreshing"] is True
+    tasks.run()
+    same = as_alice.call("get", f"{DATASETS}/cats").json()
+    assert (same["version"], same["refreshing"]) == (1, False)
+    remote.put("train/a.csv", b"another")
+    remote.delete("train/empty.txt")
+    as_alice.call("put", f"{DATASETS}/cats:refresh", {})
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/cats").json()
+    assert (row["version"], row["size"]) == (2, 7 + len(FILES["deep/er/b.bin"]))
+    sizes = {
+        number: {file["path"]: file["size"] for file in as_alice.call("get", place).json()}
+        for number, place in ((1, f"{DATASETS}/cats/files?version=1"), (2, f"{DATASETS}/cats/files"))
+    }
+    assert sizes == {1: {k: len(v) for k, v in FILES.items()}, 2: {"a.csv": 7, "deep/er/b.bin": 12800}}
+    assert as_alice.call("delete", f"{DATASETS}/cats/versions/1").status_code == 200
+
+
+def test_a_refresh_that_fails_says_why_and_leaves_the_dataset(as_alice, external, bucket, tasks):
+    external()
+    rows.delete(bucket, by="root")
+    as_alice.call("put", f"{DATASETS}/cats:refresh", {})
+    tasks.run()
+    row = as_alice.call("get", f"{DATASETS}/cats").json()
+    assert (row["state"], row["version"], row["refreshing"]) == ("ready", 1, False)
+    assert "there is no bucket named photos that you may read" in row["reason"]
+
+
+def test_a_file_is_downloaded_from_the_bucket_by_an_address_for_it_alone(alice, client, external, data):
+    """On its page and at the data service, whatever its name is. The address is for that file, and for reading."""
+    external({f"odd/{name}": name.encode() for name in ODD} | {"deep/ü b.txt": b"2"})
+    client.force_login(alice)
+    for path, content in [("deep/ü b.txt", b"2"), *((f"odd/{name}", name.encode()) for name in ODD)]:
+        answer = data("GET", path)
+        assert (answer.status_code, answer["Cache-Control"]) == (302, "no-store"), answer.content
+        assert urlopen(answer["Location"]).read() == content
+    page = client.get(f"/datasets/cats/files/{'deep/ü b.txt'}")
+    assert urlopen(page["Location"]).read() == b"2"
+    assert "the-secret" not in page["Location"]
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(Request(page["Location"], method="PUT", data=b"mine"))
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(page["Location"].replace("deep/", "odd/"))
+    assert data("HEAD", "deep/ü b.txt")["Content-Length"] == "1"
+    assert data("GET", "deep/none").status_code == 404
+    assert client.get("/datasets/cats/files/deep/../odd/a+b").status_code == 404
+    assert client.get("/datasets/cats/archive").status_code == 404
+
+
+def test_the_data_service_and_the_page_list_what_is_in_the_bucket(alice, client, external, data):
+    external()
+    listing = b"".join(data("PROPFIND", "", HTTP_DEPTH="infinity").streaming_content).decode()
+    for path in ("a.csv", "deep/", "deep/er/", "deep/er/b.bin", "empty.txt"):
+        assert f"<d:href>/data/alice/cats/{path}</d:href>" in listing
+    assert "<d:getcontentlength>12800</d:getcontentlength>" in listing
+    assert b"".join(data("PROPFIND", "", HTTP_DEPTH="1").streaming_content).count(b"<d:response>") == 4
+    assert data("PUT", "mine").status_code >= 400
+    client.force_login(alice)
+    page = client.get("/datasets/cats").content.decode()
+    assert "deep/" in page
+    assert "a.csv" in page
+    assert "Refresh" in page
+    assert "b.bin" in client.get("/datasets/cats?in=deep/er").content.decode()
+    assert client.get("/datasets/cats?in=none").status_code == 404
+
+
+def test_an_address_is_only_for_who_may_read_the_dataset_and_only_while_its_owner_reads_the_bucket(
+    alice,
+    bob,
+    client,
+    external,
+    bucket,
+):
+    external()
+    client.force_login(bob)
+    for place in ("/datasets/cats/files/a.csv", "/u/alice/datasets/cats/files/a.csv"):
+        assert client.get(place).status_code == 404
+    client.force_login(alice)
+    team = tenants.create(name="team", cpu=0, gpu=0, ram=0, rom=0, by="root")
+    members.put(tenant="team", user="alice", role="member", by="root")
+    rows.change(bucket, by="root", everybody=False, tenants=[team])
+    assert "X-Amz-Signature" in client.get("/datasets/cats/files/a.csv")["Location"]
+    members.remove(tenant="team", user="alice", by="root")
+    answer = client.get("/datasets/cats/files/a.csv", follow=True)
+    assert "There is no bucket named photos that you may read" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [("put", "has changed since"), ("delete", "is not in the bucket any more")]
+)
+def test_an_object_that_is_not_the_listed_one_is_named_and_never_sent(external, data, remote, change, said):
+    external()
+    remote.put("train/a.csv", b"y\n1\n") if change == "put" else remote.delete("train/a.csv")
+    answer = data("GET", "a.csv")
+    assert answer.status_code == 409
+    assert f"the object train/a.csv {said}" in answer.json()["msg"]
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+def folder_of(number: int = 1):
+    return caching.folder(Manifest.objects.get(version__dataset__name="cats", version__number=number).pk)
+
+
+def in_folder(number: int = 1) -> dict[str, bytes]:
+    top = folder_of(number)
+    return {str(path.relative_to(top)): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+
+
+def test_files_are_fetched_once_for_all_runs_and_counted_while_they_are_here(external, wanted, tasks):
+    external()
+    before = held()
+    wanted.add(PLACE)
+    assert "is being fetched: 0 %" in str(fetched())
+    tasks.run()
+    assert fetched() is None
+    assert in_folder() == FILES
+    assert held() == before + sum(map(len, FILES.values()))
+    assert not caching.evict(int(folder_of().name))
+    wanted.clear()
+    assert caching.evict(int(folder_of().name))
+    assert held() == before
+    assert not folder_of().exists()
+    assert list(storage.dataset_cache_dir().iterdir()) == []
+
+
+def test_what_an_earlier_version_has_is_linked_and_not_fetched_again(external, wanted, tasks, as_alice, remote):
+    external()
+    wanted |= {PLACE, ("alice", "cats", 2)}
+    fetched()
+    tasks.run()
+    remote.put("train/a.csv", b"another")
+    as_alice.call("put", f"{DATASETS}/cats:refresh", {})
+    tasks.run()
+    caching.waits_for(("alice", "cats", 2), timezone.now())
+    tasks.run()
+    assert in_folder(2) == FILES | {"a.csv": b"another"}
+    assert in_folder(1) == FILES
+    assert (folder_of(1) / "deep/er/b.bin").samefile(folder_of(2) / "deep/er/b.bin")
+
+
+def test_a_fetch_that_was_killed_goes_on_with_the_other_files(external, wanted, tasks, monkeypatch):
+    """The process ends between two batches; of what was being fetched nothing is taken for whole."""
+    external({f"{number}.txt": b"%d" % number for number in range(4)})
+    wanted.add(PLACE)
+    monkeypatch.setattr(caching, "BATCH_FILES", 1)
+    real, calls = fetching.fetch, []
+
+    class Killed(BaseException):
+        pass
+
+    def fetch(store, entries, *rest):
+        calls.extend(entry.path for entry in entries)
+        if len(calls) == 3:
+            raise Killed
+        real(store, entries, *rest)
+
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    fetched()
+    with pytest.raises(Killed):
+        caching.fetch(Manifest.objects.get().pk)
+    caching.fetch(Manifest.objects.get().pk)
+    assert calls == ["train/0.txt", "train/1.txt", "train/2.txt", "train/2.txt", "train/3.txt"]
+    assert sorted(in_folder()) == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+
+def test_a_fetch_ends_when_no_run_waits_for_it(external, wanted, tasks, monkeypatch):
+    external()
+    wanted.add(PLACE)
+    fetched()
+    monkeypatch.setattr(caching, "SAID_AFTER", caching.SAID_AFTER * 0)
+    pieces = Store.pieces
+
+    def then_cancel(self, entries):
+        yield from pieces(self, entries)
+        wanted.clear()
+
+    monkeypatch.setattr(Store, "pieces", then_cancel)
+    tasks.run()
+    manifest = Manifest.objects.get()
+    assert (manifest.asked, manifest.cached, manifest.failed) == (None, None, None)
+    monkeypatch.setattr(caching, "FORGOTTEN_AFTER", -caching.FORGOTTEN_AFTER)
+    caching.sweep()
+    assert list(storage.dataset_cache_dir().iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["changed", "gone", "away", "room", "cache"])
+def test_why_files_could_not_be_fetched(external, wanted, tasks, remote, bucket, settings, monkeypatch, what):
+    external({"a.csv": b"1" * (2 << 20), "b.csv": b"2"})
+    wanted.add(PLACE)
+    since = timezone.now()
+    fetched(since)
+    if what == "changed":
+        remote.put("train/b.csv", b"3")
+    elif what == "gone":
+        remote.delete("train/b.csv")
+    elif what == "away":
+        rows.change(bucket, by="root", everybody=False)
+    elif what == "room":
+        tenants.change(name="default", rom=1 << 20, by="root")
+    else:
+        settings.BUCKET_CACHE_MIB = 1
+    tasks.run()
+    said = {
+        "changed": "the object train/b.csv has changed since the dataset was refreshed",
+        "gone": "the object train/b.csv is not in the bucket any more",
+        "away": "there is no bucket named photos that you may read",
+        "room": "rom",
+        "cache": "the cache has room for 1048576",
+    }[what]
+    with pytest.raises(Refused, match=said):
+        fetched(since)
+    assert Manifest.objects.get().asked is None
+
+
+def test_the_cache_removes_what_was_used_least_recently_and_nothing_that_a_run_uses(
+    external,
+    wanted,
+    tasks,
+    settings,
+    remote,
+):
+    settings.BUCKET_CACHE_MIB = 1
+    content = b"1" * (600 << 10)
+    external({"a/1": content, "b/1": content}, "s3/photos/train/a")
+    external({}, "s3/photos/train/b", "dogs")
+    other = ("alice", "dogs", 1)
+    wanted |= {PLACE, other}
+    fetched()
+    tasks.run()
+    assert fetched() is None
+    caching.waits_for(other, timezone.now())
+    tasks.run()
+    assert "where runs use 614400" in str(caching.waits_for(other, timezone.now()))
+    wanted.remove(PLACE)
+    caching.fetch(Manifest.objects.get(version__dataset__name="dogs").pk)
+    assert caching.waits_for(other, timezone.now()) is None
+    assert not folder_of().exists()
+    assert Dataset.objects.count() == 2
