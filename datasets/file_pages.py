@@ -128,12 +128,13 @@ def _in_bucket(request, row: Dataset, path: str) -> HttpResponse:
     """Send the browser to a file in its bucket, or back to the dataset with the reason why not. Raises Http404."""
     number = version_of(request, row)
     try:
-        response = redirect(manifests.address(row, number, path))
+        address = manifests.address(row, number, path)
     except Missing:
         raise Http404
     except Refused as problem:
         messages.error(request, sentences(problem.problem))
         return redirect(access.address(row))
+    response = redirect(address) if address else HttpResponse(content_type=downloads.BYTES)
     response["Cache-Control"] = "no-store"
     return response
 

@@ -68,7 +68,8 @@ def of(row: Dataset, number: int) -> Listed:
 
 
 def address(row: Dataset, number: int, path: str) -> str:
-    """Return an address that is good for a few minutes, at which anybody can get the file, and only that.
+    """Return an address that is good for a few minutes, at which anybody can get the file, and only that; "" for one
+    without bytes, which may be no object but the mark of a folder.
 
     Raises Missing where the version has no such file; Refused where its object has changed since it was listed, the
     server does not answer, or the owner may not read the bucket any more.
@@ -78,7 +79,10 @@ def address(row: Dataset, number: int, path: str) -> str:
     if entry is None:
         raise Missing("file")
     name, _path = rows.parse(row.src)
-    return Store(rows.find(row.user, name), LISTED_BEFORE).address(listed.key(entry))
+    bucket = rows.find(row.user, name)
+    if not entry.size:
+        return ""
+    return Store(bucket, LISTED_BEFORE).address(listed.key(entry))
 
 
 # --- as the status of files and folders ------------------------------------------------------------------------------

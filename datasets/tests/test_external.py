@@ -134,7 +134,7 @@ def test_a_refresh_that_fails_says_why_and_leaves_the_dataset(as_alice, external
 
 def test_a_file_is_downloaded_from_the_bucket_by_an_address_for_it_alone(alice, client, external, data):
     """On its page and at the data service, whatever its name is. The address is for that file, and for reading."""
-    external({f"odd/{name}": name.encode() for name in ODD} | {"deep/ü b.txt": b"2"})
+    external({f"odd/{name}": name.encode() for name in ODD} | {"deep/ü b.txt": b"2", "none": b""})
     client.force_login(alice)
     for path, content in [("deep/ü b.txt", b"2"), *((f"odd/{name}", name.encode()) for name in ODD)]:
         answer = data("GET", path)
@@ -148,6 +148,7 @@ def test_a_file_is_downloaded_from_the_bucket_by_an_address_for_it_alone(alice, 
     with pytest.raises(HTTPError, match="403"):
         urlopen(page["Location"].replace("deep/", "odd/"))
     assert data("HEAD", "deep/ü b.txt")["Content-Length"] == "1"
+    assert (data("GET", "none").status_code, data("GET", "none").content) == (200, b"")
     assert data("GET", "deep/none").status_code == 404
     assert client.get("/datasets/cats/files/deep/../odd/a+b").status_code == 404
     assert client.get("/datasets/cats/archive").status_code == 404

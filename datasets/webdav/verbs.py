@@ -86,8 +86,10 @@ def _redirect(request: HttpRequest, row: Dataset, target: Target, info: os.stat_
     """
     if request.method == "HEAD":
         return HttpResponse(content_type=downloads.BYTES, headers={"Content-Length": str(info.st_size)})
-    return HttpResponse(status=302, headers={"Location": manifests.address(row, row.version, target.path),
-                                             "Cache-Control": "no-store"})  # fmt: skip
+    address = manifests.address(row, row.version, target.path)
+    if not address:
+        return HttpResponse(content_type=downloads.BYTES)
+    return HttpResponse(status=302, headers={"Location": address, "Cache-Control": "no-store"})
 
 
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
