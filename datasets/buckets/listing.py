@@ -101,13 +101,14 @@ def _record(pk: int, asked, listed: manifests.Listed, reason: Message | str, by:
             if current.sha256 != hashlib.sha256(listed.text).hexdigest():
                 last = row.versions.order_by("-number").first()
                 row.version, row.size = last.number + 1, listed.size
+                row.touched = timezone.now()  # by which a cached step of a pipeline knows that it is to run again
                 manifests.record(row, listed, by)
                 said = Message("version %(number)s", number=row.version)
                 record_change(row, transition="refresh", source=row.state, target=row.state, by=by, reason=said)
             if row.refresh_asked == asked:
                 row.refresh_asked = None
             row.refreshed, row.reason = timezone.now(), reason
-            row.save(update_fields=["version", "size", "refreshed", "refresh_asked", "reason"])
+            row.save(update_fields=["version", "size", "touched", "refreshed", "refresh_asked", "reason"])
             after_commit.wake("dataset", pk)
             after_commit.changed(row.user.username, "dataset", row.name)
     except Missing:  # deleted meanwhile

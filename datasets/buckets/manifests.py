@@ -5,6 +5,7 @@ A manifest is written once. Pages, REST and the data service list it as if its f
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import stat
 import zlib
@@ -56,15 +57,40 @@ def record(row: Dataset, listed: Listed, by: str) -> Version:
 
 def read(manifest: Manifest) -> Listed:
     """Return the objects of a manifest."""
-    lines = zlib.decompress(manifest.listing).decode().split("\n")[:-1]
-    parts = (line.split("\0") for line in lines)
-    return Listed(manifest.top, [Entry(path, int(size), tag) for path, size, tag in parts])
+    return Listed(manifest.top, _entries(b"\n" + zlib.decompress(manifest.listing)))
 
 
 def of(row: Dataset, number: int) -> Listed:
     """Return the objects of a version; none while the bucket is listed for the first time."""
-    manifest = Manifest.objects.filter(version__dataset=row, version__number=number).first()
-    return read(manifest) if manifest is not None else Listed("", [])
+    top, text = _lines(row, number)
+    return Listed(top, _entries(text))
+
+
+def find(row: Dataset, number: int, path: str) -> tuple[str, Entry] | None:
+    """Return where the keys of a version begin and the object of a file; None where there is none. A client asks for
+    each of a hundred thousand files, so the others are not looked at.
+    """
+    top, text = _lines(row, number)
+    at = text.find(b"\n%s\0" % path.encode())
+    return (top, _entries(b"\n" + text[at + 1 : text.index(b"\n", at + 1) + 1])[0]) if at >= 0 else None
+
+
+def _lines(row: Dataset, number: int) -> tuple[str, bytes]:
+    """Return where the keys of a version begin, and its lines, after a first one that is empty."""
+    rows = Manifest.objects.filter(version__dataset=row, version__number=number).values_list("pk", "top")
+    for pk, top in rows:
+        return top, _text(pk)
+    return "", b"\n"
+
+
+@functools.lru_cache(4)  # of a few MiB at most; a manifest never changes
+def _text(pk: int) -> bytes:
+    return b"\n" + zlib.decompress(Manifest.objects.values_list("listing", flat=True).get(pk=pk))
+
+
+def _entries(text: bytes) -> list[Entry]:
+    parts = (line.split("\0") for line in text.decode().split("\n")[1:-1])
+    return [Entry(path, int(size), tag) for path, size, tag in parts]
 
 
 def address(row: Dataset, number: int, path: str) -> str:
@@ -74,15 +100,15 @@ def address(row: Dataset, number: int, path: str) -> str:
     Raises Missing where the version has no such file; Refused where its object has changed since it was listed, the
     server does not answer, or the owner may not read the bucket any more.
     """
-    listed = of(row, number)
-    entry = next((each for each in listed.entries if each.path == path), None)
-    if entry is None:
+    found = find(row, number, path)
+    if found is None:
         raise Missing("file")
+    top, entry = found
     name, _path = rows.parse(row.src)
     bucket = rows.find(row.user, name)
     if not entry.size:
         return ""
-    return Store(bucket, LISTED_BEFORE).address(listed.key(entry))
+    return Store(bucket, LISTED_BEFORE).address(Listed(top, []).key(entry))
 
 
 # --- as the status of files and folders ------------------------------------------------------------------------------
@@ -90,12 +116,9 @@ def status(row: Dataset, path: str) -> stat_result | None:
     """Return the status of a file or folder of the current version, None where there is none."""
     if not path:
         return _status(row)
-    for entry in of(row, row.version).entries:
-        if entry.path == path:
-            return _status(row, entry)
-        if entry.path.startswith(f"{path}/"):
-            return _status(row)
-    return None
+    if (found := find(row, row.version, path)) is not None:
+        return _status(row, found[1])
+    return _status(row) if b"\n%s/" % path.encode() in _lines(row, row.version)[1] else None
 
 
 def children(row: Dataset, number: int, inside: str) -> list[tuple[str, stat_result]]:

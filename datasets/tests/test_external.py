@@ -19,8 +19,9 @@ from datasets.webdav.gate import internal_key
 from datasets.webdav.paths import href
 from kernel import storage
 from kernel.errors import Refused
+from operations.accounting import SOURCES
 from operations.backup.tests.conftest import s3  # noqa: F401
-from resources import tcc, tenants
+from resources import books, tcc, tenants
 from resources.models import Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -112,6 +113,7 @@ def test_a_refresh_makes_a_version_of_what_has_changed(as_alice, external, remot
     remote.delete("train/empty.txt")
     as_alice.call("put", f"{DATASETS}/cats:refresh", {})
     tasks.run()
+    assert books.explain(Tenant.objects.get(name="default"), SOURCES) == []
     row = as_alice.call("get", f"{DATASETS}/cats").json()
     assert (row["version"], row["size"]) == (2, 7 + len(FILES["deep/er/b.bin"]))
     sizes = {
@@ -120,6 +122,25 @@ def test_a_refresh_makes_a_version_of_what_has_changed(as_alice, external, remot
     }
     assert sizes == {1: {k: len(v) for k, v in FILES.items()}, 2: {"a.csv": 7, "deep/er/b.bin": 12800}}
     assert as_alice.call("delete", f"{DATASETS}/cats/versions/1").status_code == 200
+
+
+def test_a_user_creates_and_refreshes_one_on_the_pages(alice, client, bucket, objects, tasks):
+    objects(FILES)
+    client.force_login(alice)
+    assert 'name="external"' in client.get("/datasets?src=s3/photos/#new").content.decode()
+    assert 'name="external"' not in client.get("/datasets?src=jobs/#new").content.decode()
+    posted = client.post("/datasets", {"src": "s3/photos/train", "name": "cats", "external": "on"})
+    assert posted.status_code == 302, posted.content
+    assert "The bucket is being listed." in client.get("/datasets/cats").content.decode()
+    tasks.run()
+    objects({"new.csv": b"1"})
+    client.post("/datasets/cats/refresh")
+    assert "Refreshing" in client.get("/datasets/cats").content.decode()
+    tasks.run()
+    assert "new.csv" in client.get("/datasets/cats").content.decode()
+    assert "new.csv" not in client.get("/datasets/cats?version=1").content.decode()
+    client.post("/datasets", {"src": "s3/photos/train", "name": "dogs"})
+    assert not Dataset.objects.get(name="dogs").external
 
 
 def test_a_refresh_that_fails_says_why_and_leaves_the_dataset(as_alice, external, bucket, tasks):
@@ -222,6 +243,7 @@ def test_files_are_fetched_once_for_all_runs_and_counted_while_they_are_here(ext
     assert fetched() is None
     assert in_folder() == FILES
     assert held() == before + sum(map(len, FILES.values()))
+    assert books.explain(Tenant.objects.get(name="default"), SOURCES) == []
     assert not caching.evict(int(folder_of().name))
     wanted.clear()
     assert caching.evict(int(folder_of().name))
