@@ -28,7 +28,7 @@ KINDS = ("jobs", "home")  # whose files are in the storage
 MAX_FILES = 1_000_000
 AGAIN_MS = 1000
 TOUCHED_EVERY_S = 1.0
-AT_ONCE = 4
+AT_ONCE = 4  # with what else takes as long: fetches from buckets and their lists (datasets.buckets)
 PLACES = tuple(f"datasets.copies.{number}" for number in range(AT_ONCE))
 WAITS = Message("the job of its source has not exited yet")
 TURN = Message("waits for the copies of other datasets")
@@ -137,10 +137,10 @@ def copy(pk: int, follow: bool = True) -> None:
     owner, ended = rows.values_list("user_id", flat=True).first(), False
     if owner is None:
         return
-    with _holding(lifecycle.copying_of(pk)) as alone:
+    with holding(lifecycle.copying_of(pk)) as alone:
         if not alone:
             return
-        with _holding(f"datasets.copies.of.{owner}") as first, _holding(*PLACES if first else ()) as has_place:
+        with holding(f"datasets.copies.of.{owner}") as first, holding(*PLACES if first else ()) as has_place:
             if has_place:
                 ended = _copy(pk, follow)
             else:
@@ -153,7 +153,7 @@ def copy(pk: int, follow: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def _holding(*names: str) -> Iterator[bool]:
+def holding(*names: str) -> Iterator[bool]:
     """Take the first lock of these names that is free; yield whether one was."""
     for name in names:
         lock = Holder(name)

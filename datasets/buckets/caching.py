@@ -27,15 +27,13 @@ from kernel import after_commit, disk, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, locked
 from kernel.messages import Message
-from kernel.singleton import Holder
 
-from .. import claims
+from .. import claims, copies
+from ..copies import holding
 from ..models import Dataset, Manifest, State
 from . import fetching, manifests, rows
 from .store import LISTED_BEFORE, Entry, Store
 
-AT_ONCE = 2  # fetches: the worker's threads copy, too
-PLACES = tuple(f"datasets.fetch.place.{number}" for number in range(AT_ONCE))
 BATCH_FILES, BATCH_BYTES = 200, 256 << 20  # what is fetched again after a kill, at most
 AGAIN_AFTER = timedelta(seconds=10)
 ALLOWED_AFTER = timedelta(seconds=10)
@@ -108,14 +106,25 @@ def _keys(found) -> list[int]:
 
 # --- fetching --------------------------------------------------------------------------------------------------------
 def fetch(pk: int) -> None:
-    """Fetch the files of a version that a run waits for, unless another worker does. What goes wrong is the reason."""
+    """Fetch the files of a version that a run waits for, unless another worker does. What goes wrong is the reason.
+
+    One version of a user at a time, as of copies.
+    """
     manifest = Manifest.objects.select_related("version__dataset__user").filter(pk=pk, asked__isnull=False).first()
-    if manifest is None or manifest.cached is not None:
+    if manifest is None:
         return
-    with _holding(f"datasets.fetch.{pk}") as alone, _holding(*PLACES if alone else ()) as has_place:
+    owner = manifest.version.dataset.user_id
+    with (
+        holding(f"datasets.fetch.{pk}") as alone,
+        holding(f"datasets.fetches.of.{owner}") as first,
+        holding(*copies.PLACES if alone and first else ()) as has_place,
+    ):
         if not has_place:
             if alone:
                 Manifest.objects.filter(pk=pk).update(reason=TURN)
+            return
+        manifest.refresh_from_db(fields=["asked", "cached"])
+        if manifest.asked is None or manifest.cached is not None:  # who had the lock before has fetched them
             return
         try:
             _fetch(manifest)
@@ -128,20 +137,6 @@ def fetch(pk: int) -> None:
         except OSError as problem:
             reason = Message("could not be written (%(problem)s)", problem=problem.strerror)
             _end(manifest, reason=reason, failed=timezone.now())
-
-
-@contextlib.contextmanager
-def _holding(*names: str) -> Iterator[bool]:
-    """Take the first lock of these names that is free; yield whether one was."""
-    for name in names:
-        lock = Holder(name)
-        if lock.hold():
-            try:
-                yield True
-            finally:
-                lock.release()
-            return
-    yield False
 
 
 def _end(manifest: Manifest, **fields) -> None:
@@ -286,7 +281,7 @@ def _make_room(manifest: Manifest) -> None:
     limit, size = settings.BUCKET_CACHE_MIB << 20, manifest.version.size
     if size > limit:
         raise Refused("they have %(size)s bytes, and the cache has room for %(limit)s", size=size, limit=limit)
-    with _holding("datasets.cache.room") as alone:
+    with holding("datasets.cache.room") as alone:
         if not alone:
             raise _Full(TURN)
         while (taken := _taken(manifest.pk)) + size > limit:
@@ -325,7 +320,7 @@ def sweep() -> None:
     """Forget fetches that no run asks for any more, and remove what belongs to no version."""
     late = timezone.now() - FORGOTTEN_AFTER
     for manifest in Manifest.objects.filter(asked__lt=late).select_related("version").defer("listing")[:50]:
-        with _holding(f"datasets.fetch.{manifest.pk}") as alone:
+        with holding(f"datasets.fetch.{manifest.pk}") as alone:
             if alone:
                 _end(manifest, reason=manifest.reason)
     for entry in os.scandir(storage.dataset_cache_dir()) if storage.dataset_cache_dir().is_dir() else ():
@@ -337,7 +332,7 @@ def sweep() -> None:
 def _remove_unknown(name: str) -> None:
     """Remove a folder of the cache that no version has any more, and that no fetch goes on with."""
     key, _dot, draft = name.partition(".")
-    with _holding(f"datasets.fetch.{key}") as alone:
+    with holding(f"datasets.fetch.{key}") as alone:
         wanted = Manifest.objects.filter(pk=int(key)) if key.isdecimal() else Manifest.objects.none()
         wanted = wanted.filter(asked__isnull=False) if draft else wanted.filter(cached__isnull=False)
         if alone and not wanted.exists():

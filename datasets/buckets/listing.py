@@ -17,9 +17,9 @@ from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
 from kernel.messages import Message
 from kernel.models import record_change
-from kernel.singleton import Holder
 
 from .. import copies, lifecycle
+from ..copies import holding
 from ..models import Dataset, State
 from . import fetching, manifests, rows
 from .store import Store
@@ -64,13 +64,10 @@ def ask(*, user, name: str, by: str) -> Dataset:
 
 def refresh(pk: int, by: str) -> None:
     """List the bucket again, unless another worker does. What goes wrong is the dataset's reason."""
-    lock = Holder(f"datasets.refresh.{pk}")
-    if not lock.hold():
-        return
-    try:
+    with holding(f"datasets.refresh.{pk}") as alone, holding(*copies.PLACES if alone else ()) as has_place:
         row = Dataset.objects.select_related("user").filter(pk=pk, external=True, state=State.READY).first()
-        if row is None or row.refresh_asked is None:
-            return
+        if not has_place or row is None or row.refresh_asked is None:
+            return  # without a place `heal` sends it again
         asked, left_out = row.refresh_asked, copies.LeftOut()
         try:
             listed = _listed(row, left_out, lambda: None)
@@ -80,8 +77,6 @@ def refresh(pk: int, by: str) -> None:
             _end(pk, asked, Message("could not be listed (%(problem)s)", problem=problem.strerror))
         else:
             _record(pk, asked, listed, left_out.reason(), by)
-    finally:
-        lock.release()
 
 
 def _end(pk: int, asked, reason: Message | str) -> None:
