@@ -92,6 +92,8 @@ def test_a_dataset_that_stays_in_a_bucket_is_downloaded_from_there(
     objects({"a b+c.csv": b"3"})
     told = client.run("download", tmp_path / "got", "--name", "cats", code=4).stderr
     assert "the object train/a b+c.csv has changed since the dataset was refreshed" in told
-    answer = alice_data.get("/data/alice/cats/empty", allow_redirects=False)
+    answer = alice_data.get("/data/alice/cats/deep/%C3%BC%3D%26%3B.bin", allow_redirects=False)
     assert (answer.status_code, "X-Amz-Signature" in answer.headers["Location"]) == (302, True)
-    assert alice_data.head("/data/alice/cats/empty").headers["Content-Length"] == "0"
+    assert alice_data.head("/data/alice/cats/deep/%C3%BC%3D%26%3B.bin").headers["Content-Length"] == str(256 * 9000)
+    empty = alice_data.get("/data/alice/cats/empty")
+    assert (empty.status_code, empty.content) == (200, b"")
