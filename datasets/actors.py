@@ -7,6 +7,7 @@ import dramatiq
 from kernel.broker import broker
 
 from . import copies, lifecycle, versions
+from .buckets import caching, listing
 
 CHECKSUM_MS = COPY_MS = 24 * 3_600_000
 
@@ -31,3 +32,13 @@ def erase_version(pk: int) -> None:
 )
 def checksum(pk: int) -> None:
     versions.checksum(pk)
+
+
+@dramatiq.actor(actor_name="datasets.refresh", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
+def refresh(pk: int, by: str) -> None:
+    listing.refresh(pk, by)
+
+
+@dramatiq.actor(actor_name="datasets.fetch", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
+def fetch(pk: int) -> None:
+    caching.fetch(pk)

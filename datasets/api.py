@@ -13,13 +13,16 @@ from kernel.names import DATASET_NAME, NAME
 from kernel.notes import NotesIn
 from kernel.rest import PAGE_LIMIT
 from kernel.titles import TitleIn, set_title
-from kernel.views import TRASH, Call, ContractView, query_int, to_trash
+from kernel.views import TRASH, Call, ContractView, query_int, to_trash, whole
 
 from . import copies, lifecycle, publishing, trash, uses, versions
+from .buckets import listing as refreshing
+from .buckets import manifests
 from .buckets import rows as buckets
 from .models import Dataset, State, Version
 from .serializers import (
     BucketOut,
+    DatasetFileOut,
     DatasetHeartbeatIn,
     DatasetIn,
     DatasetOut,
@@ -154,6 +157,43 @@ class DatasetVersions(SharedReads):
 
     def post(self, request, user, name):
         return self.answer(publishing.publish(user=self.owner, name=name, by=self.by, **self.body()))
+
+
+class DatasetFiles(SharedReads):
+    kind = "dataset"
+    shared = Dataset
+    segments = SEGMENTS
+    calls = {
+        "GET": Call(
+            "List the files of a dataset that is external, with the tags of their objects",
+            READ,
+            out=DatasetFileOut,
+            many=True,
+            query=(("version", whole(1), "number of a version; default: the current one"),),
+        )
+    }
+
+    def get(self, request, user, name):
+        row = Dataset.objects.filter(user=self.owner, name=name).first()
+        if row is None:
+            raise Missing("dataset")
+        manifests.require_external(row)
+        number = query_int(request, "version", row.version, 1)
+        if versions.find(row, str(number)) is None:
+            raise Missing("version")
+        start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        entries = manifests.of(row, number).entries
+        headers = {"X-Total-Count": str(len(entries))}
+        return Response(DatasetFileOut(entries[start : start + most], many=True).data, headers=headers)
+
+
+class DatasetRefresh(ContractView):
+    kind = "dataset"
+    segments = SEGMENTS
+    calls = {"PUT": Call("List the bucket of an external dataset again; changes are a version", SUBMIT, out=DatasetOut)}
+
+    def put(self, request, user, name):
+        return self.answer(refreshing.ask(user=self.owner, name=name, by=self.by))
 
 
 class DatasetVersion(ContractView):

@@ -29,4 +29,6 @@ class DatasetsConfig(AppConfig):
         deregistered.connect(end_uploads, weak=False, dispatch_uid="datasets.end_uploads")
         import_module("accounts.sharing.kinds").register(self.get_model("Dataset"), page="dataset")
         fetching = import_module("datasets.buckets.fetching")
-        import_module("datasets.copies").register_writer("s3", fetching.write, fetching.check)
+        copies = import_module("datasets.copies")
+        copies.register_writer("s3", fetching.write, fetching.check)
+        copies.register_lister("s3", import_module("datasets.buckets.listing").create)

@@ -28,7 +28,7 @@ KINDS = ("jobs", "home")  # whose files are in the storage
 MAX_FILES = 1_000_000
 AGAIN_MS = 1000
 TOUCHED_EVERY_S = 1.0
-AT_ONCE = 4
+AT_ONCE = 4  # with what else takes as long: fetches from buckets and their lists (datasets.buckets)
 PLACES = tuple(f"datasets.copies.{number}" for number in range(AT_ONCE))
 WAITS = Message("the job of its source has not exited yet")
 TURN = Message("waits for the copies of other datasets")
@@ -60,6 +60,7 @@ class _Ended(Exception):
 _sources: dict[str, Source] = {}
 _writers: dict[str, Writer] = {}
 _checks: dict[str, Callable[[Any, str], int]] = {}
+_listers: dict[str, Callable[[Dataset, Callable[[int], object]], object]] = {}
 
 
 def register(kind: str, source: Source) -> None:
@@ -76,16 +77,29 @@ def register_writer(kind: str, writer: Writer, check: Callable[[Any, str], int] 
         _checks[kind] = check
 
 
-def create(*, user, name: str, src: str, title: str = "", tenant: str | None = None, by: str) -> Dataset:
+def register_lister(kind: str, lister: Callable[[Dataset, Callable[[int], object]], object]) -> None:
+    """Add what completes external datasets with this kind of source: it lists their files, and calls the function
+    meanwhile, which ends it by what it raises.
+    """
+    _listers[kind] = lister
+
+
+def create(
+    *, user, name: str, src: str, external: bool = False, title: str = "", tenant: str | None = None, by: str
+) -> Dataset:
     """Create a dataset of the files of `jobs/{job}`, `jobs/{job}/{path}`, `home/{path}` or `s3/{bucket}/{path}`, which
-    are copied next.
+    are copied next. Those of an `external` one stay in the bucket, and are only listed.
 
     Raises Refused, which names the field; DiskFull; Fault, with nothing stored, when the task queue is not available.
     """
     src = buckets.spelled(src)
+    if external and src.partition("/")[0] not in _listers:
+        raise Refused("only files of a bucket can stay where they are (s3/{bucket}[/{path}])", field="external")
     size = _measured(user, src)
     broker.require()
-    return lifecycle.create_dataset(user=user, name=name, size=size, src=src, title=title, tenant=tenant, by=by)
+    return lifecycle.create_dataset(
+        user=user, name=name, size=size, src=src, external=external, title=title, tenant=tenant, by=by
+    )
 
 
 def _measured(user, src: str) -> int:
@@ -123,10 +137,10 @@ def copy(pk: int, follow: bool = True) -> None:
     owner, ended = rows.values_list("user_id", flat=True).first(), False
     if owner is None:
         return
-    with _holding(lifecycle.copying_of(pk)) as alone:
+    with holding(lifecycle.copying_of(pk)) as alone:
         if not alone:
             return
-        with _holding(f"datasets.copies.of.{owner}") as first, _holding(*PLACES if first else ()) as has_place:
+        with holding(f"datasets.copies.of.{owner}") as first, holding(*PLACES if first else ()) as has_place:
             if has_place:
                 ended = _copy(pk, follow)
             else:
@@ -139,7 +153,7 @@ def copy(pk: int, follow: bool = True) -> None:
 
 
 @contextlib.contextmanager
-def _holding(*names: str) -> Iterator[bool]:
+def holding(*names: str) -> Iterator[bool]:
     """Take the first lock of these names that is free; yield whether one was."""
     for name in names:
         lock = Holder(name)
@@ -157,6 +171,8 @@ def _copy(pk: int, follow: bool) -> bool:
     row = Dataset.objects.select_related("user").filter(pk=pk, state=State.CREATING).exclude(src="").first()
     if row is None:
         return True
+    if row.external:
+        return _list(row)
     if row.src.partition("/")[0] in _writers:
         return _write(row, _writers[row.src.partition("/")[0]])
     kind, name, _path = copying.parse(row.src)
@@ -195,6 +211,17 @@ def _fail(row: Dataset, problem: Refused | disk.DiskFull | OSError) -> None:
     reason = problem.msg if refused else Message("could not be copied (%(problem)s)", problem=problem.strerror)
     storage.remove_tree(storage.dataset_dir(row.user.username, row.name))  # of a copy that was killed at its end
     lifecycle.fail(row.pk, reason, by="copy")
+
+
+def _list(row: Dataset) -> bool:
+    """Let an app list the files, which stay where they are."""
+    try:
+        _listers[row.src.partition("/")[0]](row, _Progress(row))
+    except _Ended:
+        return True
+    except (Refused, disk.DiskFull, OSError) as problem:
+        _fail(row, problem)
+    return True
 
 
 def _write(row: Dataset, writer: Writer) -> bool:

@@ -10,9 +10,10 @@ import stat
 from os import stat_result
 from typing import BinaryIO
 
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
@@ -20,9 +21,12 @@ from accounts.sharing import access
 from accounts.sharing.access import shareable
 from kernel import downloads, names, preview
 from kernel.errors import Refused
+from kernel.locking import Missing
+from kernel.messages import sentences
 from kernel.picture import image_kind, is_showable
 
 from . import folders, versions
+from .buckets import manifests
 from .models import Dataset, State
 from .webdav import tree
 from .webdav.paths import href
@@ -64,7 +68,10 @@ def listing(request, row: Dataset) -> dict:
     try:
         if inside:
             names.file_path(inside)
-        entries = tree.children((*versions.steps_of(row, number), *parts))
+        if row.external:
+            entries = manifests.children(row, number, inside)
+        else:
+            entries = tree.children((*versions.steps_of(row, number), *parts))
     except (Refused, OSError, ValueError):
         if parts:
             raise Http404
@@ -72,8 +79,8 @@ def listing(request, row: Dataset) -> dict:
     above = "/".join((*parts, "")) if parts else ""
     below = folders.sums(row, number, inside)
     rows = [_entry(name, above, info, below) for name, info in entries]
-    rows.sort(key=lambda row: not row["folder"])
-    images = [row for row in rows if row["picture"]]
+    rows.sort(key=lambda each: not each["folder"])
+    images = [] if row.external else [each for each in rows if each["picture"]]
     gallery = bool(images) and request.GET.get("view") == "gallery"
     trail = [{"name": part, "path": "/".join(parts[: at + 1])} for at, part in enumerate(parts)]
     pages = Paginator(images, IMAGES) if gallery else Paginator(rows, ROWS)
@@ -104,6 +111,8 @@ def _entry(name: str, above: str, info: stat_result, below: dict[str, folders.Su
 def dataset_file(request, name, path):
     """Send one file as a download; with `?show=1` an image to be shown in a page."""
     row = own(request, name)
+    if row.external:
+        return _in_bucket(request, row, path)
     base = versions.steps_of(row, version_of(request, row))
     file = open_file(base, path) if row.state != State.DELETING else None
     if file is None:
@@ -115,12 +124,27 @@ def dataset_file(request, name, path):
     return send(request, file, (*base, *path.split("/")), kind)
 
 
+def _in_bucket(request, row: Dataset, path: str) -> HttpResponse:
+    """Send the browser to a file in its bucket, or back to the dataset with the reason why not. Raises Http404."""
+    number = version_of(request, row)
+    try:
+        address = manifests.address(row, number, path)
+    except Missing:
+        raise Http404
+    except Refused as problem:
+        messages.error(request, sentences(problem.problem))
+        return redirect(access.address(row))
+    response = redirect(address) if address else HttpResponse(content_type=downloads.BYTES)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
 @shareable
 @require_GET
 def dataset_archive(request, name):
     """Send all files as one tar."""
     row = own(request, name)
-    if row.state == State.DELETING or not downloads.is_behind_nginx(request):
+    if row.state == State.DELETING or row.external or not downloads.is_behind_nginx(request):
         raise Http404
     response = HttpResponse(content_type="application/x-tar")
     number = version_of(request, row)
@@ -137,6 +161,8 @@ def dataset_archive(request, name):
 def dataset_view(request, name, path):
     """Show a preview of one file: a text's beginning, a table's first rows, an image."""
     row = own(request, name)
+    if row.external:
+        return _in_bucket(request, row, path)
     number = version_of(request, row)
     file = open_file(versions.steps_of(row, number), path) if row.state != State.DELETING else None
     if file is None:

@@ -6,6 +6,7 @@ The files of a ready dataset do not change, so its sums are cached. A folder of 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from django.core.cache import cache
 from kernel import storage
 
 from . import versions
+from .buckets import manifests
 from .models import Dataset, State
 
 log = logging.getLogger(__name__)
@@ -51,10 +53,9 @@ def sums(row: Dataset, number: int, inside: str) -> dict[str, Sum]:
 
 
 def _count(row: Dataset, number: int, inside: str, most: int) -> dict[str, Sum]:
-    base = storage.root() / "datasets" / Path(*versions.steps_of(row, number))
     sums = {"": Sum()}
-    for number, (path, info) in enumerate(storage.files(base / inside if inside else base)):
-        if number >= most:
+    for place, (path, size) in enumerate(_files(row, number, inside)):
+        if place >= most:
             for total in (sums[""], sums.get(path.partition("/")[0])):
                 if total is not None:
                     total.whole = False
@@ -63,5 +64,15 @@ def _count(row: Dataset, number: int, inside: str, most: int) -> dict[str, Sum]:
         for name in ("", folder) if slash else ("",):
             total = sums.setdefault(name, Sum())
             total.files += 1
-            total.size += info.st_size
+            total.size += size
     return sums
+
+
+def _files(row: Dataset, number: int, inside: str) -> Iterator[tuple[str, int]]:
+    """Yield the files below a folder of a version, and their sizes."""
+    if row.external:
+        yield from ((entry.path, entry.size) for entry in manifests.below(row, number, inside))
+        return
+    base = storage.root() / "datasets" / Path(*versions.steps_of(row, number))
+    for path, info in storage.files(base / inside if inside else base):
+        yield path, info.st_size

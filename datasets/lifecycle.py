@@ -25,6 +25,8 @@ from kernel.singleton import Holder
 from resources import tcc
 
 from . import litter, uses, versions
+from .buckets import manifests
+from .buckets.manifests import Listed
 from .claims import APPLIER, request_id
 from .models import Dataset, Lock, State
 
@@ -34,16 +36,20 @@ ERASED_AGAIN_MS = 300
 
 
 def create_dataset(
-    *, user, name: str, size: int, src: str = "", title: str = "", tenant: str | None = None, by: str
-) -> Dataset:
+    *, user, name: str, size: int, src: str = "", external: bool = False, title: str = "", tenant: str | None = None,
+    by: str,
+) -> Dataset:  # fmt: skip
     """Reserve `size` bytes of the tenant's rom and create the dataset; from `src` its files are copied
-    (datasets.copies), else they are uploaded. Raises Refused, which names the field.
+    (datasets.copies), or only listed where it is `external`, else they are uploaded. Raises Refused, which names the
+    field.
     """
     names.dataset_name(name)
     try:
         with transaction.atomic():
             tenant_row = members.hold(user, tenant)
-            dataset = Dataset.objects.create(user=user, tenant=tenant_row, name=name, title=title, size=size, src=src)
+            dataset = Dataset.objects.create(
+                user=user, tenant=tenant_row, name=name, title=title, size=size, src=src, external=external
+            )
             record_created(dataset, by=by)
             tcc.try_(
                 id=request_id(dataset.pk),
@@ -158,6 +164,19 @@ def complete_copy(pk: int, left_out: Message | str = "") -> None:
         useless = dataset.state == State.ERROR  # or it was cancelled when the last of its files had been copied
     if useless:
         storage.remove_tree(folder)
+
+
+def complete_listing(pk: int, listed: Listed, left_out: Message | str = "") -> None:
+    """Complete an external dataset whose objects have been listed. One that has left creating stays as it is."""
+    with suppress(Missing), locked(Dataset, pk=pk) as dataset:
+        if dataset.state != State.CREATING:
+            return
+        dataset.complete(by="copy", reason=left_out)
+        dataset.size, dataset.refreshed = listed.size, timezone.now()
+        dataset.save()
+        tcc.confirm(id=request_id(pk), applier=APPLIER)
+        manifests.record(dataset, listed, "copy")
+        after_commit.wake("dataset", pk)
 
 
 def _complete_row(dataset: Dataset, stored: int, by: str, reason: Message | str = "") -> None:

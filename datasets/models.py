@@ -30,7 +30,10 @@ class State(models.TextChoices):
 
 
 class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
-    """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes)."""
+    """A folder of files of one user. `size` is declared, `stored` is what the data service has accepted (bytes).
+
+    The files of an `external` one stay in the bucket of `src`: nothing is stored, and `size` is that of its objects.
+    """
 
     stored_by = "r.user_id"  # kernel.stored
     untitled = "dataset"
@@ -52,6 +55,9 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
     touched = models.DateTimeField(_("last activity"), default=timezone.now)
     notes = models.TextField(_("notes"), blank=True, default="", db_default="")
     version = models.PositiveIntegerField(_("version"), default=1, db_default=1)
+    external = models.BooleanField(_("external"), default=False, db_default=False)  # its files stay in the bucket
+    refreshed = models.DateTimeField(_("listed"), null=True)
+    refresh_asked = models.DateTimeField(null=True)  # until the bucket has been listed again
     incoming = models.OneToOneField("self", models.PROTECT, null=True, blank=True, related_name="published_to")
 
     class Meta:
@@ -67,6 +73,7 @@ class Dataset(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         indexes = [
             models.Index(fields=["state", "touched"], name="dataset_unsteady"),
             models.Index(fields=["trashed"], name="dataset_trash", condition=Q(trashed__isnull=False)),
+            models.Index(fields=["id"], name="dataset_refresh", condition=Q(refresh_asked__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -134,6 +141,38 @@ class Version(models.Model):
 
     def __str__(self) -> str:
         return f"{self.dataset_id}@{self.number}"
+
+
+class Manifest(models.Model):
+    """The objects of a version of an external dataset, and how far they are in the cache (datasets.buckets.caching).
+
+    `listing` has a line `{path}\\0{size}\\0{tag}` for each, compressed; their keys begin with `top`. `asked` is kept
+    up to date while a run waits for the files, `cached` says since when all of them are there. `failed` is when the
+    last fetch has failed, with the `reason`, which else says what the fetch waits for.
+    """
+
+    stored_by = (
+        "(SELECT d.user_id FROM dataset_version v JOIN dataset d ON d.id = v.dataset_id WHERE v.id = r.version_id)"
+    )
+
+    version = models.OneToOneField(Version, on_delete=models.CASCADE, primary_key=True, related_name="manifest")
+    top = models.CharField(max_length=1024, blank=True)
+    listing = models.BinaryField()
+    asked = models.DateTimeField(null=True)
+    fetched = models.BigIntegerField(default=0)
+    cached = models.DateTimeField(null=True)
+    used = models.DateTimeField(null=True)
+    failed = models.DateTimeField(null=True)
+    reason = ReasonField(_("reason"), blank=True)
+
+    class Meta:
+        db_table = "dataset_manifest"
+        verbose_name = _("manifest")
+        verbose_name_plural = _("manifests")
+        indexes = [models.Index(fields=["used"], name="dataset_manifest_cached", condition=Q(cached__isnull=False))]
+
+    def __str__(self) -> str:
+        return f"{self.version_id}"
 
 
 class Lock(models.Model):

@@ -25,7 +25,7 @@ from .webdav.paths import HOME
 BY = "datasets check"
 SPOOL_KEPT_S = 24 * 3600
 LOST = "lost"
-OWN = frozenset({".spool", ".mounts"})  # the platform's folders beside those of users
+OWN = frozenset({".spool", ".mounts", ".cache"})  # the platform's folders beside those of users
 
 
 class NoStorage(Exception):

@@ -14,6 +14,7 @@ urlpatterns = [
     *shared("datasets/<str:name>", datasets.dataset, name="dataset"),
     path("datasets/<str:name>/title", datasets.title, name="dataset_title"),
     path("datasets/<str:name>/end", datasets.end_upload, name="dataset_end"),
+    path("datasets/<str:name>/refresh", datasets.refresh, name="dataset_refresh"),
     path("datasets/<str:name>/delete", datasets.delete, name="dataset_delete"),
     path("datasets/<str:name>/versions", datasets.change_versions, name="dataset_versions"),
     *shared("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),

@@ -34,6 +34,7 @@ from kernel.pages import (
 )
 
 from . import client_build, copies, lifecycle, publishing, trash, uses, versions
+from .buckets import listing as refreshing
 from .buckets import rows as buckets
 from .file_pages import listing, own
 from .models import Dataset, State, Version
@@ -61,7 +62,7 @@ LISTING = Listing(
 def datasets(request):
     return list_and_create(
         request, Dataset.kept, LISTING, "datasets/datasets.html", states=State.choices, create=_create,
-        fields=("title", "name", "size", "src", "tenant"), opened_by={"new", "src"}, context=_form,
+        fields=("title", "name", "size", "src", "external", "tenant"), opened_by={"new", "src"}, context=_form,
     )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def _word_of(src: str) -> str:
 
 
 def _create(request) -> Dataset:
-    fields = read_form(request, DatasetIn, size=int)
+    fields = read_form(request, DatasetIn, size=int, external=lambda text: text == "on")
     fields.pop("user", None)
     create = copies.create if "src" in fields else lifecycle.create_dataset
     return create(user=request.user, by=request.user.username, **fields)
@@ -131,9 +132,11 @@ def _versions(row: Dataset, refused: str) -> list[Version]:
 
 def _publishable(request, row: Dataset) -> list[str]:
     """Return the names of the datasets that can be published as the next version."""
-    if request.reading or row.state != State.READY:
+    if request.reading or row.external or row.state != State.READY:
         return []
-    rows = Dataset.kept.filter(user=request.user, tenant=row.tenant_id, state=State.READY, incoming=None)
+    rows = Dataset.kept.filter(
+        user=request.user, tenant=row.tenant_id, state=State.READY, incoming=None, external=False
+    )
     rows = rows.exclude(pk=row.pk).exclude(versions__number__lt=F("version")).select_related("user").order_by("-pk")
     shown = list(rows[:PUBLISHABLE_SHOWN])
     used = uses.refusals(shown) if shown else {}
@@ -144,6 +147,17 @@ def _publishable(request, row: Dataset) -> list[str]:
 @require_POST
 def title(request, name):
     return retitle(request, Dataset, name)
+
+
+@login_required
+@require_POST
+def refresh(request, name):
+    """List the bucket of an external dataset again."""
+    row = own(request, name)
+    problem = attempt(lambda: refreshing.ask(user=request.user, name=row.name, by=request.user.username))
+    if problem:
+        messages.error(request, problem)
+    return redirect("dataset", name=name)
 
 
 @login_required

@@ -40,6 +40,8 @@ def _record(row: Dataset, source: Dataset, notes: str, by: str) -> Version:
             raise WrongState(
                 "the dataset %(name)s is %(state)s; both must be ready", name=each.name, state=word(each.state)
             )
+        if each.external:
+            raise WrongState("the files of the dataset %(name)s are in a bucket; refresh it instead", name=each.name)
     if row.incoming_id is not None:
         raise WrongState("another version of the dataset %(name)s is being published", name=row.name)
     if source.tenant_id != row.tenant_id:

@@ -13,6 +13,7 @@ from kernel.messages import Message
 from kernel.models import StateChange
 
 from . import lifecycle, trash, versions
+from .buckets import caching, listing
 from .models import Dataset, State
 from .webdav import lock_store, spool
 
@@ -39,6 +40,8 @@ def run() -> None:
         if deletion is None or not now - AGAIN_AFTER <= deletion.at <= now:  # later: the clock was set back
             after_commit.enqueue("datasets.erase", pk, queue="files")
     healing.attempt(versions.heal)
+    healing.attempt(listing.heal)
+    healing.attempt(caching.sweep)
     healing.attempt(trash.purge, now)
     healing.attempt(lock_store.sweep)
     healing.attempt(spool.sweep, kept_s)
@@ -46,5 +49,8 @@ def run() -> None:
 
 
 def pending() -> list[QuerySet]:
-    """Return what a round is needed for: datasets that are uploaded or deleted."""
-    return [Dataset.objects.filter(state__in=[State.CREATING, State.DELETING])]
+    """Return what a round is needed for: datasets that are uploaded, deleted or listed."""
+    return [
+        Dataset.objects.filter(state__in=[State.CREATING, State.DELETING]),
+        Dataset.objects.filter(refresh_asked__isnull=False),
+    ]

@@ -9,6 +9,7 @@ from kernel.errors import Refused
 from kernel.fields import (
     DatasetNameField,
     NameField,
+    StrictBool,
     StrictChoice,
     StrictInt,
     StrictSerializer,
@@ -36,6 +37,7 @@ class DatasetIn(StrictSerializer):
         max_length=500,
         help_text="in place of a size, what is copied: jobs/{job}[/{path}], home/{path} or s3/{bucket}[/{path}]",
     )
+    external = StrictBool(required=False, help_text="leave the files in the bucket of the source: only list them")
     user = NameField(required=False, help_text="if given, must be the user in the path")
     tenant = NameField(required=False)
 
@@ -44,6 +46,8 @@ class DatasetIn(StrictSerializer):
         fields = super().to_internal_value(data)
         if "src" in fields and "size" in fields:
             raise Refused("give either a size or a source", field="src")
+        if "src" not in fields and fields.pop("external", False):
+            raise Refused("needs a source (s3/{bucket}[/{path}])", field="external")
         return fields
 
 
@@ -86,8 +90,20 @@ class DatasetOut(serializers.Serializer):
     reason = serializers.CharField(allow_blank=True)
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     version = serializers.IntegerField(help_text="number of the current version")
+    external = serializers.BooleanField(help_text="whether its files stay in the bucket of its source")
+    refreshed = serializers.DateTimeField(allow_null=True, help_text="when that bucket was listed")
+    refreshing = serializers.SerializerMethodField(help_text="whether it is being listed again")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
+
+    def get_refreshing(self, dataset) -> bool:
+        return dataset.refresh_asked is not None
+
+
+class DatasetFileOut(serializers.Serializer):
+    path = serializers.CharField()
+    size = serializers.IntegerField(help_text="bytes")
+    tag = serializers.CharField(allow_blank=True, help_text="its ETag when it was listed; empty where there is none")
 
 
 class UseOut(serializers.Serializer):

@@ -98,6 +98,8 @@ def without_files(user: User, references: Iterable[str]) -> str:
         row = _row(user, reference)
         if row is None:
             return reference
+        if row.external:  # they are fetched: datasets.buckets.caching
+            continue
         if row.incoming_id is not None:
             versions.finish(row.pk)
             row.refresh_from_db()
@@ -119,6 +121,19 @@ def folder(user: User, reference: str, version: int | None = None) -> tuple[str,
         owner, name, _version = parse(user, reference)
         return name, storage.dataset_dir(owner, name)
     return row.name, versions.folder_for_runs(row, version or _number(user, row, reference))
+
+
+def external(user: User, references: Iterable[str]) -> str:
+    """Return a dataset whose files are in a bucket, which only jobs fetch; "" where there is none."""
+    rows = ((reference, _row(user, reference)) for reference in references)
+    return next((reference for reference, row in rows if row is not None and row.external), "")
+
+
+def digest_of(user: User, reference: str, version: int) -> dict | None:
+    """Return {files, bytes, sha256} of the manifest of a version; None for a dataset that is not external."""
+    row = _row(user, reference)
+    found = row.versions.filter(number=version).first() if row is not None and row.external else None
+    return {"files": found.files, "bytes": found.size, "sha256": found.sha256} if found is not None else None
 
 
 def steps_of(user: User, reference: str, version: int) -> tuple[str, ...]:

@@ -127,6 +127,7 @@ def erase_version(pk: int) -> None:
     if version is None:
         return
     user, name = version.dataset.user.username, version.dataset.name
+    storage.remove_tree(storage.dataset_cache_dir() / str(pk))
     storage.remove_tree(storage.dataset_version_dir(user, name, version.number))
     storage.remove_tree(storage.dataset_mount_dir(user, name, version.number))
     with suppress(Missing), locked(Dataset, pk=version.dataset_id) as row:
@@ -138,6 +139,8 @@ def erase_version(pk: int) -> None:
 def remove_folders(row: Dataset) -> None:
     """Remove the versions and the links of a dataset that is being deleted."""
     user = row.user.username
+    for pk in row.versions.values_list("pk", flat=True) if row.external else ():
+        storage.remove_tree(storage.dataset_cache_dir() / str(pk))
     storage.remove_tree(storage.dataset_version_dir(user, row.name, 0).parent)
     storage.remove_tree(storage.dataset_mount_dir(user, row.name, 0).parent)
 
@@ -145,6 +148,8 @@ def remove_folders(row: Dataset) -> None:
 # --- what runs read --------------------------------------------------------------------------------------------------
 def folder_for_runs(row: Dataset, number: int) -> Path:
     """Return the folder with a version's files for runs: it stays where it is when another version is published."""
+    if row.external:
+        return storage.dataset_cache_dir() / str(row.versions.values_list("pk", flat=True).get(number=number))
     place = storage.dataset_mount_dir(row.user.username, row.name, number)
     if place.is_dir():
         return place

@@ -9,7 +9,9 @@ from django.db import transaction
 
 import runners
 from datasets import sources
+from datasets.buckets import caching
 from kernel import after_commit, healing, storage, trash
+from kernel.errors import Refused
 from kernel.locking import Missing, lock_row, locked
 from kernel.messages import Message
 from kernel.outcomes import Outcome
@@ -59,7 +61,18 @@ class JobRuns(owned.OwnedRuns[Job]):
             return False
         else:
             capture.pin_datasets(job)
-        return not gone and self._has_packages(job) and self._has_gpus(job)
+        return not gone and self._has_files(job) and self._has_packages(job) and self._has_gpus(job)
+
+    def _has_files(self, job: Job) -> bool:
+        """Return whether the files of the job's external datasets are here; reconcile asks again while they are not."""
+        try:
+            given = [caching.waits_for(place, job.not_before) for place in capture.places_of(job)]
+        except Refused as problem:
+            self.fail(job.pk, problem.msg)
+            return False
+        if waits := next(filter(None, given), None):
+            lifecycle.note_run(job.pk, job.run_name, waits)
+        return waits is None
 
     def _has_gpus(self, job: Job) -> bool:
         """Return whether GPUs of its type are there now: those of runs that named none are known only here."""

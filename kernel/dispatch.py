@@ -64,7 +64,7 @@ class ViewApplication:
         request_started.send(sender=type(self), environ=environ)  # closes database connections that broke
         response = self._answer(WSGIRequest(environ))
         if not response.streaming:
-            response["Content-Length"] = str(len(response.content))
+            response.setdefault("Content-Length", str(len(response.content)))  # HEAD has that of the file
         status = f"{response.status_code} {responses.get(response.status_code, 'Unknown')}"
         start_response(status, [(name, str(value)) for name, value in response.items()])
         if response.streaming:

@@ -64,6 +64,11 @@ def dataset_mount_dir(user: str, dataset: str, number: int) -> Path:
     return root() / "datasets" / ".mounts" / user / dataset / str(number)
 
 
+def dataset_cache_dir() -> Path:
+    """Return the folder of the files of buckets that runs read: on the datasets' file system."""
+    return root() / "datasets" / ".cache"
+
+
 def home_dir(user: str) -> Path:
     """Return the folder of the user's scripts and initial models; created on demand, since it always exists."""
     path = root() / "datasets" / user / ".home"

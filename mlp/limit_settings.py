@@ -56,6 +56,18 @@ def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
     return connections, websockets, followed_logs, values, trash_days
 
 
+def of_bucket_cache() -> int:
+    """Return the MiB that the files of external datasets may take on this machine."""
+    return LIMITS.integer(
+        "MLP_BUCKET_CACHE_MIB",
+        100 << 10,
+        unit="MiB",
+        help="files of buckets that are kept below the storage root for the next run of a job with the same dataset; "
+        "those that were used least recently are removed first, and never those that a job uses "
+        "([data.md](data.md#datasets-that-stay-in-a-bucket))",
+    )
+
+
 def of_disk() -> int:
     """Return the MiB of the disk that are kept free."""
     return LIMITS.integer(

@@ -304,6 +304,7 @@ RUN_NATS_URL = place.url(
 ) or ("" if MLP_RUNNER == "local" else f"nats://{urlsplit(RUN_GATEWAY_URL).hostname}:{NATS_PORT}")
 DISK_MINIMUM_MIB, DATABASE_LIMIT_MIB = limit_settings.of_disk(), limit_settings.of_database(MLP_ROOT)
 OUTPUTS_LIMIT_MIB = limit_settings.of_outputs(MLP_ROOT)
+BUCKET_CACHE_MIB = limit_settings.of_bucket_cache()
 CODE_FILES, CODE_BYTES, CODE_LIMIT = limit_settings.of_code()
 SCHEDULES_PER_USER = limit_settings.of_automation()
 SUBMISSIONS_PER_MINUTE = limit_settings.of_submissions()

@@ -7,6 +7,7 @@ from django.db.models import Q
 from apps import lifecycle as apps
 from apps.models import Application
 from apps.models import State as AppState
+from datasets import claims
 from datasets import lifecycle as datasets
 from datasets.models import Dataset
 from jobs import lifecycle as jobs
@@ -23,7 +24,7 @@ from workspaces.models import Workspace
 # stopped and its run is gone, or its row is deleted.
 # In the order in which their rows are locked (kernel.locking).
 SOURCES = (
-    books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=dataset.size)),
+    books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=claims.rom_of(dataset))),
     books.Source("job", jobs.APPLIER, Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
     books.Source("artifacts", artifacts.APPLIER, ArtifactSpace, Q(), lambda space: tcc.amounts(rom=space.reserved)),
     books.Source("model", models.APPLIER, Model, Q(), lambda model: tcc.amounts(rom=model.size)),

@@ -74,6 +74,9 @@ def create_workspace(
             wanted = list(datasets) or (list(source.datasets) if source is not None else [])
             sources.hold(user, wanted)
             checks.need_datasets(user, wanted)
+            if outside := sources.external(user, wanted):
+                text = "the files of the dataset %(name)s are in a bucket; only jobs read them"
+                raise Refused(text, field="datasets", name=outside)
             if environment:
                 values |= references.columns(tenant_row, environment)
             workspace = Workspace.objects.create(

@@ -102,6 +102,11 @@ def _profile(row: DriftCheck) -> list[dict]:
     if row.dataset:
         if sources.missing(row.app.user, [row.dataset]):
             raise Refused("you have no ready dataset %(name)s", field="dataset", name=row.dataset)
+        if sources.external(row.app.user, [row.dataset]):
+            raise Refused(
+                "the files of the dataset %(name)s are in a bucket; only jobs read them", field="dataset",
+                name=row.dataset,
+            )  # fmt: skip
         _name, folder = sources.folder(row.app.user, row.dataset)
         sample = reading.of_dataset(folder, row.target, fixed)
     else:

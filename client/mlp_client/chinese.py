@@ -168,6 +168,7 @@ TEXTS = {
         "任务 {name}：CPU {cpu:.2f} / {cpus:g}，内存 {ram} / {rams}"
     ),
     "job {name}: {url}/jobs/{name}": "任务 {name}：{url}/jobs/{name}",
+    "leave the files in the bucket: only list them": "将文件保留在存储桶中，只列出",
     "left out {file}: a link out of the folder": "未包含 {file}：指向文件夹之外的链接",
     "left out {file}: not a regular file": "未包含 {file}：不是普通文件",
     "left out {file}: the platform does not take such a name": "未包含 {file}：平台不接受这样的名称",
@@ -181,6 +182,7 @@ TEXTS = {
     "letters a to z and dots": "字母 a 到 z 和点",
     "list and remove what was sent with scripts": "列出并删除随脚本发送的代码",
     "list jobs, newest first": "列出任务，最新的在前",
+    "list the bucket of an external dataset again": "重新列出外部数据集的存储桶",
     "list the guests of a workspace": "列出工作区的访客",
     "list the rollouts that wait for an approval": "列出等待审批的发布",
     "list the workspaces of others to which you are invited": "列出邀请您加入的他人工作区",

@@ -29,8 +29,11 @@ def declare(command) -> None:
         metavar="JOB[/PATH]",
         help=tr("output of a job, home/PATH (uploaded) or s3/BUCKET/PATH"),
     )
+    parser.add_argument("--external", action="store_true", help=tr("leave the files in the bucket: only list them"))
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
+    parser = datasets("refresh", refresh_dataset, tr("list the bucket of an external dataset again"))
+    parser.add_argument("name", metavar="DATASET", help=tr("name of the dataset: letters a to z and dots"))
     automation.add_list(datasets, list_datasets)
     automation.add_removal(datasets, "datasets", "DATASET", tr("delete a dataset"), has_trash=True)
 
@@ -43,6 +46,8 @@ def source_of(given: str) -> str:
 def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Make a dataset and wait until it is ready. Raises Failure where its files cannot be copied."""
     fields = {"name": options.name, "src": source_of(options.source), "title": options.title, "tenant": options.tenant}
+    if options.external:
+        fields["external"] = True
     row = rest.send("POST", "datasets", {key: value for key, value in fields.items() if value is not None}).json()
     while row["state"] == "creating":
         time.sleep(LOOK_EVERY_S)
@@ -54,6 +59,21 @@ def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
     options.show = lambda row: shown.line(
         tr("{name}: {value}", name=row["name"], value=f"{row['state']}  {size(row['size'])}  {row['src']}")
     )
+    return row
+
+
+def refresh_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
+    """List the bucket of an external dataset again, and wait for it. Raises Failure where it could not be listed."""
+    place = f"datasets/{quote(options.name, safe='')}"
+    before = rest.send("PUT", f"{place}:refresh", {}).json()
+    row = before
+    while row["refreshing"]:
+        time.sleep(LOOK_EVERY_S)
+        row = rest.get(place)
+    if row["refreshed"] == before["refreshed"]:
+        raise Failure(REFUSED, tr("dataset {name}: {reason}", name=options.name, reason=row["reason"]))
+    value = f"{row['name']}@{row['version']}  {size(row['size'])}  {row['src']}"
+    options.show = lambda row: shown.line(tr("{name}: {value}", name=row["name"], value=value))
     return row
 
 

@@ -150,11 +150,14 @@ class Platform:
         )
         return files.push(self.rest, options, self.note)
 
-    def create_dataset(self, name: str, source: str, title: str | None = None) -> dict[str, Any]:
-        """Make a dataset of the output of a job (`prepare/data`), or of what was uploaded (`home/data`), and wait until
-        it is copied. Raises Failure.
+    def create_dataset(
+        self, name: str, source: str, title: str | None = None, external: bool = False
+    ) -> dict[str, Any]:
+        """Make a dataset of the output of a job (`prepare/data`), of what was uploaded (`home/data`), or of a bucket
+        (`s3/photos/june`), and wait until it is copied, or listed where it is `external`: the files stay in the bucket
+        then. Raises Failure.
         """
-        options = argparse.Namespace(name=name, source=source, title=title, tenant=None)
+        options = argparse.Namespace(name=name, source=source, title=title, tenant=None, external=external)
         return datasets.create_dataset(self.rest, options, self.note)
 
     def pull(self, dataset: str, folder: str = "") -> dict[str, Any]:

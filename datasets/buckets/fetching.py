@@ -71,8 +71,12 @@ def copy_to(
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=src)
     disk.require(total)
     reserve(total)
-    top = path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
-    fetch(store, entries, folder, top, goes_on)
+    fetch(store, entries, folder, top_of(path, entries), goes_on)
+
+
+def top_of(path: str, entries: list[Entry]) -> str:
+    """Return the folder below which the objects of a source are files: the path, or that of the one object at it."""
+    return path if len(entries) != 1 or entries[0].path != path else path.rpartition("/")[0]
 
 
 def listed(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from django.conf import settings
 
@@ -45,7 +46,7 @@ ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "
          "server_side_encryption": "AES256"}  # fmt: skip
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
-CHANGED = Message("the object %(path)s changed while it was being copied")
+SIGNED_FOR = timedelta(minutes=5)  # a clock may be wrong by so much; what has begun by then is sent to its end
 
 
 class Entry(NamedTuple):
@@ -56,11 +57,28 @@ class Entry(NamedTuple):
     tag: str
 
 
+class Words(NamedTuple):
+    """What is said of an object that is not as it was listed."""
+
+    changed: Message
+    gone: Message
+
+
+COPIED = Words(
+    Message("the object %(path)s changed while it was being copied"),
+    Message("the object %(path)s was removed while it was being copied"),
+)
+LISTED_BEFORE = Words(
+    Message("the object %(path)s has changed since the dataset was refreshed; refresh the dataset"),
+    Message("the object %(path)s is not in the bucket any more; refresh the dataset"),
+)
+
+
 class Store:
     """Raises Refused, which says what the server has refused, in each of its methods."""
 
-    def __init__(self, row: Bucket):
-        self.row = row
+    def __init__(self, row: Bucket, words: Words = COPIED):
+        self.row, self.words = row, words
         if missing := without("s3", "obstore"):
             raise Refused("the bucket %(name)s needs %(packages)s", field="src", name=row.name, packages=missing)
         self.api = importlib.import_module("obstore")
@@ -151,7 +169,29 @@ class Store:
                     break
                 yield bytes(chunk)
         if left:
-            raise Refused(CHANGED, field="src", path=entry.path)
+            raise Refused(self.words.changed, field="src", path=entry.path)
+
+    def address(self, entry: Entry) -> str:
+        """Return an address at which anybody can get the object for SIGNED_FOR, and no other. Raises Refused where it
+        is another than listed.
+        """
+        client = self._client(TRIED, SOON)
+        with self._told(entry.path):
+            now = self._entry(self.api.head(client, entry.path))
+        if now != entry:
+            raise Refused(self.words.changed, field="src", path=entry.path)
+        if self.row.signing == Bucket.Signing.NONE:
+            return "/".join(filter(None, (self._base(), quote(self.row.prefix), quote(entry.path))))
+        with self._told(entry.path):
+            return self.api.sign(client, "GET", entry.path, expires_in=SIGNED_FOR)
+
+    def _base(self) -> str:
+        """Return the address below which the keys of the bucket are."""
+        address = (self.row.endpoint or AWS.format(region=self.row.region)).rstrip("/")
+        if not self.row.virtual_hosted:
+            return f"{address}/{quote(self.row.bucket)}"
+        scheme, _, host = address.partition("://")
+        return f"{scheme}://{self.row.bucket}.{host}"
 
     @staticmethod
     def _entry(meta) -> Entry:
@@ -164,7 +204,7 @@ class Store:
             yield
         except (self.problem, FileNotFoundError, ValueError) as problem:
             if path and isinstance(problem, FileNotFoundError):
-                raise Refused("the object %(path)s was removed while it was being copied", field="src", path=path)
+                raise Refused(self.words.gone, field="src", path=path)
             if odd := NO_PATH.search(str(problem)):
                 raise Refused(
                     "the bucket %(name)s has the key %(key)s, which cannot be a path; name a folder without it",

@@ -114,7 +114,8 @@ class Download:
         try:
             if target.is_symlink() or target.stat().st_size != remote.size:
                 return False
-            return self._sum(target) == self._expected(remote)
+            expected = self._expected(remote)
+            return bool(expected) and self._sum(target) == expected
         except OSError:
             return False
 
@@ -124,10 +125,16 @@ class Download:
         return remote.sha256
 
     def fetch(self, remote: Remote, target: Path, draft: Path) -> None:
-        """Download to the draft, verify its checksum, and rename it to the target. Raises Failure, OSError."""
+        """Download to the draft, verify its checksum, and rename it to the target. Raises Failure, OSError.
+
+        A file that is in a bucket has none: its draft is that of this download alone, and of one object.
+        """
+        self.counted.tag = ""
+        if not self._expected(remote) and draft.exists():
+            draft.unlink()
         for _ in range(TRIES):
             self._patiently(remote, draft)
-            if self._sum(draft) == self._expected(remote):
+            if not self._expected(remote) or self._sum(draft) == self._expected(remote):
                 os.replace(str(draft), str(target))
                 return
             self.progress.say(f"{remote.path} checksum mismatch, downloading it again")
@@ -167,12 +174,15 @@ class Download:
         if web.stopping.is_set():
             raise Failure(UNREACHABLE, "stopped")
         headers = {"Range": f"bytes={have}-"} if have > 0 else {}
+        if headers and self.counted.tag:
+            headers["If-Match"] = self.counted.tag
         response = web.open(self.platform.file_path(self.name, remote.path), headers)
         try:
-            if response.status == 416 or have > remote.size:
+            if response.status in (412, 416) or have > remote.size:
                 draft.unlink()
                 raise Trouble(f"{remote.path} changed on the platform")
             have = have if response.status == 206 else 0
+            self.counted.tag = response.headers.get("ETag", "") if not remote.sha256 else ""
             with open(str(draft), "ab" if have > 0 else "wb", buffering=0) as file:
                 while True:
                     block = web.read_block(response)

@@ -15,8 +15,9 @@ import socket
 import ssl
 import threading
 import time
+from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import Request, getproxies, proxy_bypass, urlopen
 
 from .errors import DAMAGED, LOGIN, REFUSED, UNREACHABLE, USAGE, Failure, Trouble
 
@@ -117,16 +118,42 @@ class Web:
             self.note(f"{trouble.line}; retrying")
 
     def open(self, path: str, headers: dict) -> http.client.HTTPResponse:
-        """Send a GET whose body the caller reads. Raises Trouble or Failure, also for an error status but 416."""
+        """Send a GET whose body the caller reads. Raises Trouble or Failure, also for an error status but 412 and
+        416. A file that is in a bucket comes from there.
+        """
         response = self._begin("GET", path, dict(headers))
+        if response.status == 302:
+            self._read(response)
+            response = self._elsewhere(response.headers["Location"], headers)
         if response.status >= 400:
             answer = Response(response, self._read(response))
             if answer.status in TEMPORARY:
                 raise Trouble(answer.msg, _retry_after(answer.headers))
-            if answer.status != 416:
+            if answer.status not in (412, 416):
                 self.judge(answer, ())
         self.reached = True
         return response
+
+    def _elsewhere(self, url: str, headers: dict) -> http.client.HTTPResponse:
+        """Send a GET to a file in a bucket: without the token, on a connection of its own. Raises Trouble, Failure."""
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise Failure(UNREACHABLE, f"{self.url}: redirects to {url}")
+        try:
+            return urlopen(Request(url, headers=dict(headers)), timeout=TIMEOUT_S, context=self.context)
+        except HTTPError as answer:
+            if answer.code in (412, 416):
+                return answer.fp
+            problem = f"{urlsplit(url).netloc}: HTTP {answer.code}"
+            if answer.code in TEMPORARY or answer.code == 403:  # an address is good for a few minutes
+                raise Trouble(problem, _retry_after(answer.headers))
+            raise Failure(REFUSED, problem)
+        except URLError as problem:
+            reason = problem.reason
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise Failure(UNREACHABLE, f"{urlsplit(url).netloc}: {reason.verify_message}")
+            raise Trouble(f"cannot connect to {urlsplit(url).netloc}: {reason}")
+        except (OSError, http.client.HTTPException) as problem:
+            raise self.trouble(problem)
 
     def read_block(self, response: http.client.HTTPResponse) -> bytes:
         """Return the next bytes of a body, b"" at its end. Raises Trouble when it is interrupted."""

@@ -58,12 +58,15 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, LIST.format(prefix).encode())
         return getattr(self, behaviour.replace("-", "_"))()
 
+    do_HEAD = do_GET
+
     def answer(self, code: int, body: bytes, length: int | None = None, **headers: str) -> None:
         self.send_response(code)
         for name, value in {**headers, "Content-Length": str(len(body) if length is None else length)}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def whole(self) -> None:
         self.answer(200, CONTENT, **OBJECT)

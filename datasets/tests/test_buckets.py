@@ -64,7 +64,7 @@ def copied(client, tasks, src: str, name: str = "cats") -> dict:
 
 
 LARGE = bytes(range(256)) * 40_000
-ODD = ("a b", "ü", "100%.txt", "a#b", "x*y", "[x]", "~", "a?b", "a+b", "a%20b", "-", "..a", ".hidden")
+ODD = ("a b", "ü", "a=b&c;d", "100%.txt", "a#b", "x*y", "[x]", "~", "a?b", "a+b", "a%20b", "-", "..a", ".hidden")
 
 
 def test_a_folder_of_a_bucket_becomes_a_dataset(as_alice, bucket, objects, tasks):

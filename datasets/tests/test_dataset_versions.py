@@ -20,7 +20,9 @@ from kernel import storage
 from kernel.models import StateChange
 from mlp.tests.page_world import visitor
 from mlp.tests.tiers import few
-from resources.models import ResourceRequest
+from operations.accounting import SOURCES
+from resources import books
+from resources.models import ResourceRequest, Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -94,6 +96,7 @@ class TestPublishing:
             (2, True, 5, "*better*", "alice"), (1, False, 4, "", "alice"),
         ]  # fmt: skip
         assert held() == 9
+        assert books.explain(Tenant.objects.get(name="default"), SOURCES) == []
         assert ResourceRequest.objects.filter(state__in=["tried", "confirmed"]).count() == 1
         assert orphans.find() == []
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ssl
 from datetime import timedelta
+from urllib.request import urlopen
 
 import pytest
+from django.utils import timezone
 
 from datasets import copies, lifecycle
-from datasets.buckets import fetching, rows, store
-from datasets.models import Bucket
+from datasets.buckets import caching, fetching, manifests, rows, store
+from datasets.models import Bucket, Dataset
 from datasets.tests import hostile_s3
 from datasets.tests.test_buckets import copied, files_of
 from kernel import storage
+from kernel.errors import Refused
 from supervision.tests.certificates import Authority
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -138,3 +141,27 @@ def test_the_mark_of_a_folder_is_no_file(as_alice, bucket, tasks):
     rows.change(bucket, by="root", prefix="whole", everybody=True)
     row = copied(as_alice, tasks, "s3/photos", "dogs")
     assert (row["state"], row["reason"], files_of("dogs")) == ("ready", "", {"a": hostile_s3.CONTENT})
+
+
+def test_the_address_of_a_file_in_a_public_bucket_has_no_signature(as_alice, bucket, tasks):
+    rows.change(bucket, by="root", signing="none", everybody=True)
+    as_alice.call("post", "users/alice/datasets", {"name": "cats", "src": "s3/photos/whole", "external": True})
+    tasks.run()
+    address = manifests.address(Dataset.objects.get(), 1, "a")
+    assert "?" not in address
+    assert urlopen(address).read() == hostile_s3.CONTENT
+
+
+@pytest.mark.parametrize("behaviour", ["shorter", "longer"])
+def test_bytes_that_are_not_the_object_never_come_to_the_cache(as_alice, bucket, tasks, monkeypatch, behaviour):
+    monkeypatch.setattr(caching, "_finders", [lambda: {("alice", "cats", 1)}])
+    created = {"name": "cats", "src": f"s3/photos/{behaviour}", "external": True}
+    as_alice.call("post", "users/alice/datasets", created)
+    tasks.run()
+    since = timezone.now()
+    caching.waits_for(("alice", "cats", 1), since)
+    tasks.run()
+    with pytest.raises(Refused, match=f"the object {behaviour}/a has changed since"):
+        caching.waits_for(("alice", "cats", 1), since)
+    files = [path for path in storage.dataset_cache_dir().rglob("*") if path.is_file()]
+    assert files == []

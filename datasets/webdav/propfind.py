@@ -21,6 +21,7 @@ from accounts.models import User
 from accounts.tokens import Holder
 from kernel import downloads
 
+from ..buckets import manifests
 from ..models import Dataset, Lock, State
 from . import lock_store, props, tree
 from .admission import find_dataset, home_bytes, is_own, shared_datasets
@@ -51,10 +52,11 @@ def propfind(request: HttpRequest, holder: Holder, target: Target) -> HttpRespon
         raise HttpError(403, "must be 0 or 1 here", field="Depth")
     asked = _asked(request.body)
     row, info = _resolve(target)
-    entries = _entries(holder, target, info, depth)
+    entries = _entries(holder, target, row, info, depth)
     locks = lock_store.active(target) if LOCKS in asked.tags else []
     # the checksum of a single file is computed when requested by name; a listing has only those that are stored
-    compute = depth == "0" and info is not None and stat.S_ISREG(info.st_mode) and SHA256 in asked.tags
+    is_file = info is not None and stat.S_ISREG(info.st_mode) and not (row is not None and row.external)
+    compute = depth == "0" and is_file and SHA256 in asked.tags
     body = _document(entries, asked, row, compute, locks)
     return StreamingHttpResponse(body, status=207, content_type='application/xml; charset="utf-8"')
 
@@ -68,13 +70,16 @@ def _resolve(target: Target) -> tuple[Dataset | None, os.stat_result | None]:
     row = find_dataset(target)
     if row is not None and row.state == State.DELETING:
         raise HttpError(404, "no such user or dataset", field="path")
-    info = tree.status(target.steps)
+    external = row is not None and row.external
+    info = manifests.status(row, target.path) if external else tree.status(target.steps)
     if target.parts and (info is None or (target.slash and stat.S_ISREG(info.st_mode))):
         raise HttpError(404, "no such file or folder", field="path")
     return row, info
 
 
-def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth: str) -> Iterator[Entry]:
+def _entries(
+    holder: Holder, target: Target, row: Dataset | None, info: os.stat_result | None, depth: str
+) -> Iterator[Entry]:
     yield target.steps, info
     if depth == "0" or (info is not None and stat.S_ISREG(info.st_mode)):
         return
@@ -92,6 +97,10 @@ def _entries(holder: Holder, target: Target, info: os.stat_result | None, depth:
         shown = Dataset.kept.filter(user__username=target.user).exclude(state=State.DELETING).order_by("name")
         for name in [HOME, *shown.values_list("name", flat=True)]:
             yield (target.user, name), tree.status((target.user, name))
+    elif row is not None and row.external:
+        for parts, status in manifests.walk(row, target.path):
+            if depth == "infinity" or len(parts) == 1:
+                yield target.steps + parts, status
     elif info is not None:
         below = tree.walk(target.steps) if depth == "infinity" else _direct(target.steps)
         for parts, status in below:

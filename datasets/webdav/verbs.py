@@ -22,7 +22,8 @@ from kernel.effects import DESTROY, READ, SUBMIT, Effect
 from kernel.messages import Message
 
 from .. import lifecycle
-from ..models import State
+from ..buckets import manifests
+from ..models import Dataset, State
 from ..serializers import DatasetOut
 from . import conditions, lock_store, tree, unfinished
 from .admission import (
@@ -59,11 +60,16 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
         raise HttpError(405, "must be a file: /data/{user}/{dataset}/{file}", field="path", Allow="PROPFIND, OPTIONS")
     row = find_dataset(target)
     must_be_readable(row)
-    info = tree.status(target.steps) if target.parts else None
+    external = row is not None and row.external
+    info = None
+    if target.parts:
+        info = manifests.status(row, target.path) if external else tree.status(target.steps)
     if info is None and target.parts:
         raise HttpError(404, "no such file", field="path")
     if info is None or stat.S_ISDIR(info.st_mode) or target.slash:
         raise HttpError(405, "is a folder; use PROPFIND to list it", field="path", Allow="PROPFIND, OPTIONS")
+    if external:
+        return _redirect(request, row, target, info)
     if downloads.is_matching(request):
         response = FileResponse(tree.reader(target.steps), content_type=downloads.BYTES, headers=downloads.SAFE)
     else:
@@ -72,6 +78,18 @@ def get(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:
     if digest := tree.known_sha256(target.steps):
         response["Repr-Digest"] = tree.digest_header(digest)
     return downloads.validated(request, response, info)
+
+
+def _redirect(request: HttpRequest, row: Dataset, target: Target, info: os.stat_result) -> HttpResponse:
+    """Send the client to the file in its bucket, at an address that is good for a few minutes. HEAD is answered here,
+    since such an address is for GET only. Raises HttpError 409 where the object is not the one that was listed.
+    """
+    if request.method == "HEAD":
+        return HttpResponse(content_type=downloads.BYTES, headers={"Content-Length": str(info.st_size)})
+    address = manifests.address(row, row.version, target.path)
+    if not address:
+        return HttpResponse(content_type=downloads.BYTES)
+    return HttpResponse(status=302, headers={"Location": address, "Cache-Control": "no-store"})
 
 
 def delete(request: HttpRequest, holder: Holder, target: Target) -> HttpResponse:

@@ -10,10 +10,12 @@ import hashlib
 import re
 from pathlib import Path
 
+from django.db.models import Q
+
 from accounts.models import User
 from datasets import sources
 from datasets.webdav import tree
-from jobs.models import Capture, Job
+from jobs.models import Capture, Job, State
 from kernel import sanitize, storage
 
 MAX_BYTES = 256 << 10
@@ -84,6 +86,25 @@ def pinned(job: Job) -> dict[str, int]:
     return {reference: each["version"] for reference, each in (kept or {}).items() if "version" in each}
 
 
+def places_of(job: Job) -> list[tuple[str, str, int]]:
+    """Return the owners, names and versions of the datasets that the job reads, as far as they are recorded."""
+    return [(*sources.parse(job.user, reference)[:2], number) for reference, number in pinned(job).items()]
+
+
+def in_use() -> set[tuple[str, str, int]]:
+    """Return the owners, names and versions of the datasets that jobs read, or are about to."""
+    live = Q(job__state__in=(State.CREATING, State.RUNNING)) | ~Q(job__run_name="")
+    kept = (
+        Capture.objects.filter(live, datasets__isnull=False).select_related("job__user").only("datasets", "job__user")
+    )
+    return {
+        (*sources.parse(each.job.user, reference)[:2], pin["version"])
+        for each in kept
+        for reference, pin in each.datasets.items()
+        if "version" in pin
+    }
+
+
 def keep_datasets(job: Job) -> None:
     """Add a checksum of each dataset's listing, once: the files of a version do not change."""
     kept = Capture.objects.filter(job=job, datasets__isnull=False).first()
@@ -96,8 +117,10 @@ def keep_datasets(job: Job) -> None:
 
 def digest_of(user: User, reference: str, version: int) -> dict:
     """Return {files, bytes, sha256, version} of a dataset. The hash is over paths, sizes, and the checksums that the
-    data service stores with the files, or else their modification times.
+    data service stores with the files, or else their modification times; of an external dataset over its manifest.
     """
+    if (known := sources.digest_of(user, reference, version)) is not None:
+        return {**known, "partial": False, "version": version}
     digest, files, size = hashlib.sha256(), 0, 0
     steps = sources.steps_of(user, reference, version)
     base = storage.root() / "datasets" / Path(*steps)

@@ -6,11 +6,14 @@ import pytest
 
 import runners
 from accounts.models import Share
+from datasets.tests.test_buckets import bucket, objects, remote  # noqa: F401 (fixtures)
+from datasets.tests.test_external import external  # noqa: F401
 from jobs import reconcile
 from jobs.models import Job
 from kernel import storage
 from kernel.tests.nats_tools import until as wait_for
 from mlp.tests.page_world import visitor
+from operations.backup.tests.conftest import s3  # noqa: F401
 from runners.tests.on_cluster import platform_on_cluster
 from runners.tests.test_kubernetes_check import node
 
@@ -42,6 +45,21 @@ def test_a_job_runs_to_its_end(cluster, as_alice, submit, until):
     assert (storage.job_dir("alice", "fit") / "ckpt/model.pt").read_text() == "weights"
     assert job.progress == 100
     assert cluster.store.list("jobs") == []
+
+
+def test_a_pod_mounts_the_files_of_a_dataset_that_stays_in_a_bucket(cluster, external, submit, until):  # noqa: F811
+    """They are in the shared storage when it starts, and the pod has no key of the bucket."""
+    external({"a.csv": b"1", "deep/b c.txt": b"2"})
+    until(submit("import time\ntime.sleep(600)", datasets=["cats"]), "running", clean=False)
+    (found,) = cluster.store.list("jobs")
+    (mount,) = [
+        each
+        for each in found["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
+        if each["mountPath"] == "/datasets/cats"
+    ]
+    assert mount["readOnly"]
+    assert (storage.root() / mount["subPath"] / "deep" / "b c.txt").read_bytes() == b"2"
+    assert "the-secret" not in str(cluster.store.list("jobs") + cluster.store.list("secrets"))
 
 
 def test_a_failing_script_has_a_reason(cluster, submit, until):

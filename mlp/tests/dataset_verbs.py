@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from django.utils import timezone
 
 from datasets import lifecycle as datasets
+from datasets.buckets.manifests import Listed
 from datasets.models import Dataset
 
 from .stepping_verbs import Effect
@@ -40,6 +41,7 @@ def of_datasets(dataset: Callable[..., Dataset]) -> Iterator[Case]:
         ("note_wait", "creating", lambda row: datasets.note_wait(row.pk, "x")),
         ("declare_again", "creating", lambda row: datasets.declare_again(row.pk, 0)),
         ("complete_copy", "creating", lambda row: datasets.complete_copy(row.pk)),
+        ("complete_listing", "creating", lambda row: datasets.complete_listing(row.pk, Listed("", []))),
     ]:
         row = dataset(state=state)
         yield verb, row, lambda call=call, row=row: call(row)
@@ -92,6 +94,13 @@ EFFECTS = {
         tasks="datasets.checksum@files",
         groups="dataset.pk, pages",
         fields="progress",
+        history="complete by copy",
+    ),
+    "complete_listing": Effect(
+        "ready",
+        "confirmed",
+        groups="dataset.pk, pages",
+        fields="progress, refreshed",
         history="complete by copy",
     ),
 }

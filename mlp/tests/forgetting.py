@@ -7,6 +7,7 @@ import apps.reconcile
 from accounts import delivery
 from accounts.signin import oidc
 from apps import places
+from datasets.buckets import manifests
 from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
@@ -41,3 +42,4 @@ def forget() -> None:
     for memory in MEMORIES:
         memory.clear()
     accounts.reconcile._tidied = 0.0
+    manifests._text.cache_clear()

@@ -29,7 +29,7 @@ WORK = ".restore"  # below the root: what a backup has beside the root's files, 
 DUMP, STREAMS, DRAFTS, REPORT = f"{WORK}/dump", f"{WORK}/streams", f"{WORK}/drafts", f"{WORK}/report.json"
 MARK = roots.HALF_RESTORED
 SPOOL = "datasets/.spool"
-MOUNTS = "datasets/.mounts"  # links for runs, made again when they are needed
+MADE_AGAIN = ("datasets/.mounts", "datasets/.cache")  # for runs: links, and files of buckets
 KEPT_OF_SPOOL = f"{SPOOL}/parts"  # uploads in parts, which their clients continue
 # What reading the settings makes in a new root: it is empty all the same.
 SECRETS = frozenset(
@@ -50,7 +50,7 @@ def leaves_out(root: Path, place: str) -> Callable[[str], bool]:
         top = path.partition("/")[0]
         if top in LEFT_OUT or top == WORK or path == MARK or top.startswith(".database."):
             return True
-        if path == MOUNTS or path.startswith(f"{MOUNTS}/"):
+        if any(path == folder or path.startswith(f"{folder}/") for folder in MADE_AGAIN):
             return True
         if path.startswith(f"{SPOOL}/") and not path.startswith(KEPT_OF_SPOOL):
             return True

@@ -122,6 +122,8 @@ POST   /users/{user}/datasets                                                   
 GET    /users/{user}/datasets/{name}                                              full read submit dataset
 DELETE /users/{user}/datasets/{name}                                              full
 PUT    /users/{user}/datasets/{name}:edit                                         full submit
+PUT    /users/{user}/datasets/{name}:refresh                                      full submit
+GET    /users/{user}/datasets/{name}/files                                        full read submit
 PUT    /users/{user}/datasets/{name}/notes                                        full submit
 GET    /users/{user}/datasets/{name}/uses                                         full read submit
 GET    /users/{user}/datasets/{name}/versions                                     full read submit
