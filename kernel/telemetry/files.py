@@ -1,9 +1,10 @@
 """The files in which processes count (meters): read by `/metrics`, and kept small.
 
 Each process has a random name and holds a lock while it lives: a process id says nothing to the processes of other
-containers and machines, which count in the same folder. A file of a process that has ended is added to `{type}_ended.db` and removed: else its counts would be missing, which
-Prometheus would take for a reset, or there would be more files with each restart. A kill at any moment counts nothing
-twice: what is to be removed is written down before the sum takes its place, with the sum's inode.
+containers and machines, which count in the same folder. A file of a process that has ended is added to
+`{type}_ended.db` and removed: else its counts would be missing, which Prometheus would take for a reset, or there would
+be more files with each restart. A kill at any moment counts nothing twice: what is to be removed is written down before
+the sum takes its place, with the sum's inode.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ LOCK = ".alive"
 
 
 class Identity:
-    """The name of this process in those of its files, {type}_{name}.db: another one after a fork. prometheus-client asks
-    before each count, and once before all: then nothing is counted yet.
+    """The name of this process in those of its files, {type}_{name}.db: another one after a fork.
+
+    prometheus-client asks before each count, and once before all: then nothing is counted yet.
     """
 
     def __init__(self, folder: Path):

@@ -245,3 +245,54 @@ def test_the_secret_is_made_once():
     assert values["database-url"] == f"postgresql://platform:{values['database-password']}@mlp-postgresql:5432/mlp"
     assert len(values["secret-key"]) == 64
     assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_every_part_proves_that_it_works_before_it_replaces_another():
+    for name, pod in pods().items():
+        if name.startswith("mlp-setup"):
+            continue
+        (container,) = pod["spec"]["containers"]
+        assert "startupProbe" in container, name
+        assert "livenessProbe" in container, name
+
+
+def test_a_pod_that_ends_is_asked_by_nobody_any_more():
+    """The nodes hear of it while it still listens; nginx then answers what it has begun."""
+    for name, pod in pods().items():
+        container = pod["spec"]["containers"][0]
+        if "command" not in container or not container.get("ports") or name in {"mlp-nats", "mlp-valkey"}:
+            continue
+        words = container["lifecycle"]["preStop"]["exec"]["command"][-1]
+        assert words.startswith("sleep ")
+        assert ("kill -QUIT 1" in words) == ("gateway" in name)
+
+
+def test_the_replicas_of_a_release_are_spread_over_the_nodes():
+    deployments = [manifest for manifest in objects() if manifest["kind"] == "Deployment"]
+    assert len(deployments) >= 10
+    for manifest in deployments:
+        template = manifest["spec"]["template"]
+        (spread,) = template["spec"]["topologySpreadConstraints"]
+        assert spread["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert spread["matchLabelKeys"] == ["pod-template-hash"]
+
+
+@with_helm
+def test_hosts_of_the_ingress_have_no_port():
+    words = ["--set", "url=https://mlp.example.org:8443", "--set", "appUrl=https://apps.example.org:8443"]
+    rendered = objects(chart.rendered(*words))
+    (ingress,) = [manifest for manifest in rendered if manifest["kind"] == "Ingress"]
+    hosts = {rule["host"] for rule in ingress["spec"]["rules"]}
+    assert hosts == {"mlp.example.org", "apps.example.org"}
+    assert set(ingress["spec"]["tls"][0]["hosts"]) == hosts
+
+
+@with_helm
+def test_prometheus_asks_one_pod_for_all():
+    """Each pod answers with what all have counted: Prometheus takes targets with the same labels for one."""
+    text = chart.rendered("--set", "serviceMonitor.enabled=true")
+    (monitor,) = [manifest for manifest in objects(text) if manifest["kind"] == "ServiceMonitor"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    changed = {rule.get("targetLabel"): rule for rule in endpoint["relabelings"]}
+    assert changed["__address__"]["replacement"].startswith("mlp-gateway.")
+    assert {"pod", "container"} <= set(changed[None]["regex"].split("|"))
