@@ -9,6 +9,7 @@ A training, and a version, is of the platform's model or of a tenant's own (`ten
 
 from __future__ import annotations
 
+import logging
 import uuid as uuids
 from contextlib import suppress
 from datetime import timedelta
@@ -18,6 +19,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+import runners
 from kernel import after_commit
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState, locked
@@ -29,6 +31,8 @@ from resources.models import ResourceRequest, Tenant
 
 from .models import ModelVersion, State, TrainingRun
 from .wire.subjects import FETCHING
+
+log = logging.getLogger(__name__)
 
 APPLIER = "jm"
 OWNER = "platform"
@@ -104,11 +108,12 @@ def leave_queue(pk: int, order: dict, workloads: dict) -> None:
 
 def order_run(pk: int, attempt: int) -> TrainingRun | None:
     """Name the next run of a training and reserve its resources. Return None when it must not start, or not yet."""
+    most = _most()
     try:
         with locked(TrainingRun, pk=pk) as run:
             if run.has_ended or run.attempt >= attempt:
                 return run if not run.has_ended and run.attempt == attempt and not run.run_started else None
-            if not run.reserved and (refused := _reserve(run)) is not None:
+            if not run.reserved and (refused := _reserve(run, most)) is not None:
                 _wait(run, Message("waiting for resources: %(problem)s", problem=refused.msg))
                 return None
             run.attempt = attempt
@@ -123,14 +128,15 @@ def admit() -> None:
     """Reserve the resources of trainings that wait for them, before the jobs that wait (resources.admission_hooks)."""
     waiting = TrainingRun.objects.filter(state=State.TRAINING, queued=False, attempt=0, reserved=False)
     for pk in waiting.values_list("pk", flat=True):
+        most = _most()
         with suppress(Missing), locked(TrainingRun, pk=pk) as run:
-            if not (run.has_ended or run.attempt or run.reserved) and _reserve(run) is None:
+            if not (run.has_ended or run.attempt or run.reserved) and _reserve(run, most) is None:
                 after_commit.enqueue("aiops.train", pk, queue=QUEUE)
 
 
-def _reserve(run: TrainingRun) -> Refused | None:
+def _reserve(run: TrainingRun, most: dict | None) -> Refused | None:
     """Reserve what the training may use, with a GPU if one is free; return the refusal when the rest is not."""
-    wanted = needs()
+    wanted = {kind: min(amount, most[kind]) if most else amount for kind, amount in needs().items()}
     refused = None
     for gpu in (1, 0):
         try:
@@ -163,6 +169,17 @@ def needs() -> dict:
     if rest >= LEAST_CPU:
         whole["cpu"] = min(whole["cpu"], rest)
     return {kind: min(amount, whole[kind]) for kind, amount in wanted.items()}
+
+
+def _most() -> dict | None:
+    """Return what a single node of a cluster has for a training, which may be less than the tenant has; None elsewhere,
+    and where it cannot be determined now. Asks the cluster: call it without a lock.
+    """
+    try:
+        return runners.get().largest("training")
+    except runners.RunnerError as problem:
+        log.warning("how large a training may be cannot be determined now: %s", problem)
+        return None
 
 
 def held(run: TrainingRun) -> dict:

@@ -323,6 +323,14 @@ class Runner(ABC):
         """
         return None
 
+    def largest(self, purpose: str) -> dict | None:
+        """Return what a run for that purpose may have at most, {"cpu": cores, "ram": MiB}: what the largest node has
+        for runs; None where that is the whole capacity.
+
+        Raises RunnerError when it cannot be determined now.
+        """
+        return None
+
     def reach(self, timeout_s: float) -> None:  # noqa: B027  this machine is there
         """Raise RunnerError unless what runs the runs answers within that time."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from decimal import Decimal
 
 import pytest
 from django.utils import timezone
 
+import runners
 from aiops import lifecycle
 from aiops.models import ModelVersion, TrainingRun
 from kernel.locking import Missing, locked
@@ -136,6 +138,13 @@ class TestRuns:
         Tenant.objects.filter(name="default").update(cpu_inuse=8, ram_inuse=16000)
         lifecycle.admit()
         assert tasks.queue == []
+
+    def test_a_training_fits_on_a_node(self, monkeypatch):
+        """The cluster is a stand-in here: it says how large its largest node is."""
+        run = new_run(uuid=str(uuid.uuid4()))
+        monkeypatch.setattr(runners.get(), "largest", lambda purpose: {"cpu": Decimal("1.610"), "ram": 3000})
+        ordered = lifecycle.order_run(run.pk, 1)
+        assert lifecycle.held(ordered) == {"cpu": Decimal("1.610"), "ram": 3000}
 
     def test_a_training_of_a_tenant_begins_once_and_never_after_its_end(self, tasks):
         red, blue = (

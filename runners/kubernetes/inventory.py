@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 
 from kubernetes.utils.quantity import parse_quantity
 
@@ -40,6 +40,23 @@ def capacity(cluster: Cluster, config: ClusterConfig) -> dict[str, int | Decimal
                 total[kind] += max(allocatable.get(kind, Decimal(0)) - held[kind], Decimal(0))
     cpu, ram = total["cpu"].quantize(Decimal("0.001")), int(total["memory"] / MIB)
     return {"cpu": cpu, "ram": ram, "gpu": int(total[config.gpu_resource])}
+
+
+def largest(cluster: Cluster, config: ClusterConfig, purpose: str) -> dict[str, int | Decimal] | None:
+    """Return {"cpu": cores, "ram": MiB} of the node that has most for runs with that purpose, by its CPUs; None where
+    no node takes them, or where nodes may not be listed. Raises RunnerError.
+    """
+    taken = held_by_others(cluster, config)
+    sizes = []
+    with contextlib.suppress(Forbidden):
+        for node in nodes(cluster):
+            if takes_runs(node, config, [purpose]):
+                has, held = allocatable_of(node), taken[node["metadata"]["name"]]
+                sizes.append([has.get(kind, Decimal(0)) - held[kind] for kind in ("cpu", "memory")])
+    cpu, memory = max(sizes, default=(Decimal(0), Decimal(0)))
+    if cpu <= 0 or memory <= 0:
+        return None
+    return {"cpu": cpu.quantize(Decimal("0.001"), ROUND_DOWN), "ram": int(memory / MIB)}
 
 
 def products(cluster: Cluster, config: ClusterConfig) -> dict[str, int]:

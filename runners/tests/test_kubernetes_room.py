@@ -47,6 +47,19 @@ def test_what_others_request_is_not_there_for_runs(cluster, configured):
     assert runner.capacity() == {"cpu": Decimal("6.500"), "ram": (14 + 7) << 10, "gpu": 2}
 
 
+def test_a_run_may_have_what_the_largest_node_has_for_runs(cluster, configured):
+    store, runner = cluster.store, KubernetesRunner(configured())
+    assert runner.largest("training") is None
+    store.create("nodes", node("a", "2", "16Gi"))
+    store.create("nodes", node("b", "1930m", "4Gi"))
+    store.create("pods", pod("dns", "a", [asks("500m", "1Gi")]))
+    assert runner.largest("training") == {"cpu": Decimal("1.930"), "ram": 4096}
+    store.create("nodes", {**node("c", "8", "64Gi"), "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}})
+    assert runner.largest("training")["cpu"] == Decimal("1.930")
+    tolerating = {"training": ({"key": "gpu", "operator": "Exists"},)}
+    assert KubernetesRunner(configured(tolerations=tolerating)).largest("training")["cpu"] == 8
+
+
 def test_runs_of_the_platform_are_in_its_own_books(cluster, configured, kubernetes, tmp_path):
     cluster.store.create("nodes", node("node-1", "8", "16Gi"))
     kubernetes.start(spec(tmp_path, WAITS, cpu=2))
