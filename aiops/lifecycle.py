@@ -134,11 +134,15 @@ def admit() -> None:
                 after_commit.enqueue("aiops.train", pk, queue=QUEUE)
 
 
-def _reserve(run: TrainingRun, most: dict | None) -> Refused | None:
+def _reserve(run: TrainingRun, most: dict[int, dict | None]) -> Refused | None:
     """Reserve what the training may use, with a GPU if one is free; return the refusal when the rest is not."""
-    wanted = {kind: min(amount, most[kind]) if most else amount for kind, amount in needs().items()}
+    whole = needs()
     refused = None
     for gpu in (1, 0):
+        node = most[gpu]
+        if gpu and node is not None and node["cpu"] < LEAST_CPU:
+            continue
+        wanted = {kind: min(amount, node[kind] or amount) if node else amount for kind, amount in whole.items()}
         try:
             with transaction.atomic():
                 tcc.try_(
@@ -171,15 +175,15 @@ def needs() -> dict:
     return {kind: min(amount, whole[kind]) for kind, amount in wanted.items()}
 
 
-def _most() -> dict | None:
-    """Return what a single node of a cluster has for a training, which may be less than the tenant has; None elsewhere,
-    and where it cannot be determined now. Asks the cluster: call it without a lock.
+def _most() -> dict[int, dict | None]:
+    """Return what a single node of a cluster has for a training, which may be less than the tenant has, with a GPU and
+    without; None elsewhere, and where it cannot be determined now. Asks the cluster: call it without a lock.
     """
     try:
-        return runners.get().largest("training")
+        return {gpu: runners.get().largest("training", gpu) for gpu in (1, 0)}
     except runners.RunnerError as problem:
         log.warning("how large a training may be cannot be determined now: %s", problem)
-        return None
+        return {1: None, 0: None}
 
 
 def held(run: TrainingRun) -> dict:

@@ -323,9 +323,9 @@ class Runner(ABC):
         """
         return None
 
-    def largest(self, purpose: str) -> dict | None:
-        """Return what a run for that purpose may have at most, {"cpu": cores, "ram": MiB}: what the largest node has
-        for runs; None where that is the whole capacity.
+    def largest(self, purpose: str, gpu: int) -> dict | None:
+        """Return what a single node has for a run with that purpose and as many GPUs, {"cpu": cores, "ram": MiB}; zeros
+        without such a node, None where that is the whole capacity.
 
         Raises RunnerError when it cannot be determined now.
         """

@@ -142,9 +142,11 @@ class TestRuns:
     def test_a_training_fits_on_a_node(self, monkeypatch):
         """The cluster is a stand-in here: it says how large its largest node is."""
         run = new_run(uuid=str(uuid.uuid4()))
-        monkeypatch.setattr(runners.get(), "largest", lambda purpose: {"cpu": Decimal("1.610"), "ram": 3000})
+        sizes = {1: {"cpu": Decimal("0.2"), "ram": 9000}, 0: {"cpu": Decimal("1.610"), "ram": 3000}}
+        monkeypatch.setattr(runners.get(), "largest", lambda purpose, gpu: sizes[gpu])
         ordered = lifecycle.order_run(run.pk, 1)
         assert lifecycle.held(ordered) == {"cpu": Decimal("1.610"), "ram": 3000}
+        assert ordered.gpu == 0
 
     def test_a_training_of_a_tenant_begins_once_and_never_after_its_end(self, tasks):
         red, blue = (

@@ -104,7 +104,10 @@ def test_only_parts_that_call_the_api_server_have_its_token():
     with_token = {
         name for name, manifest in pods().items() if manifest["spec"].get("automountServiceAccountToken", True)
     }
-    assert with_token == {"mlp-web", "mlp-worker", "mlp-worker-gpu", "mlp-reconcile", "mlp-setup-1"}
+    calling = {
+        "mlp-web", "mlp-websockets", "mlp-worker", "mlp-worker-gpu", "mlp-reconcile", "mlp-aiops", "mlp-setup-1",
+    }  # fmt: skip
+    assert with_token == calling  # websockets: programs in running jobs; aiops: its trainings, and the GPUs
 
 
 def test_parts_find_each_other_and_no_secret_is_written_down():

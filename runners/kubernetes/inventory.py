@@ -25,6 +25,7 @@ from .config import ClusterConfig
 GPU = "nvidia.com/gpu"
 MIB = 1 << 20
 FRESH_S = 60
+LEAST_CPU = Decimal("0.5")  # with less a run waits for others to end instead
 # The pods that hold something of a node: those that have one, and have not ended.
 ON_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
@@ -42,21 +43,27 @@ def capacity(cluster: Cluster, config: ClusterConfig) -> dict[str, int | Decimal
     return {"cpu": cpu, "ram": ram, "gpu": int(total[config.gpu_resource])}
 
 
-def largest(cluster: Cluster, config: ClusterConfig, purpose: str) -> dict[str, int | Decimal] | None:
-    """Return {"cpu": cores, "ram": MiB} of the node that has most for runs with that purpose, by its CPUs; None where
-    no node takes them, or where nodes may not be listed. Raises RunnerError.
+def largest(cluster: Cluster, config: ClusterConfig, purpose: str, gpu: int) -> dict[str, int | Decimal] | None:
+    """Return {"cpu": cores, "ram": MiB} of the node with most CPUs for a run with that purpose and that many GPUs: what
+    is free there now, or all that it has for runs where no node has LEAST_CPU free. Zeros where no node takes it,
+    None where nodes may not be listed. Raises RunnerError.
     """
-    taken = held_by_others(cluster, config)
-    sizes = []
-    with contextlib.suppress(Forbidden):
-        for node in nodes(cluster):
-            if takes_runs(node, config, [purpose]):
-                has, held = allocatable_of(node), taken[node["metadata"]["name"]]
-                sizes.append([has.get(kind, Decimal(0)) - held[kind] for kind in ("cpu", "memory")])
-    cpu, memory = max(sizes, default=(Decimal(0), Decimal(0)))
-    if cpu <= 0 or memory <= 0:
+    try:
+        fitting = [node for node in nodes(cluster) if takes_runs(node, config, [purpose])]
+    except Forbidden:
         return None
-    return {"cpu": cpu.quantize(Decimal("0.001"), ROUND_DOWN), "ram": int(memory / MIB)}
+    for runs, least in ((True, LEAST_CPU), (False, Decimal(0))):
+        held = held_by_others(cluster, config, runs=runs)
+        sizes = [_left(node, held[node["metadata"]["name"]], config) for node in fitting]
+        cpu, memory, _gpus = max((size for size in sizes if size[2] >= gpu), default=(Decimal(0),) * 3)
+        if memory > 0 and cpu >= least:
+            return {"cpu": cpu.quantize(Decimal("0.001"), ROUND_DOWN), "ram": int(memory / MIB)}
+    return {"cpu": Decimal(0), "ram": 0}
+
+
+def _left(node: dict, held: dict[str, Decimal], config: ClusterConfig) -> tuple[Decimal, ...]:
+    has = allocatable_of(node)
+    return tuple(has.get(kind, Decimal(0)) - held[kind] for kind in ("cpu", "memory", config.gpu_resource))
 
 
 def products(cluster: Cluster, config: ClusterConfig) -> dict[str, int]:
@@ -119,9 +126,9 @@ def allocatable_of(node: dict) -> dict[str, Decimal]:
     return {kind: parse_quantity(value) for kind, value in (node["status"].get("allocatable") or {}).items()}
 
 
-def held_by_others(cluster: Cluster, config: ClusterConfig) -> dict[str, dict[str, Decimal]]:
-    """Return by node what the pods there request that are not our runs. Nothing where pods may not be listed: the roles
-    of an earlier release, or an administrator who does not want that. Raises RunnerError.
+def held_by_others(cluster: Cluster, config: ClusterConfig, *, runs: bool = False) -> dict[str, dict[str, Decimal]]:
+    """Return by node what the pods there request that are not our runs; with `runs` these count too. Nothing where pods
+    may not be listed: the roles of an earlier release, or an administrator who does not want that. Raises RunnerError.
     """
     held: dict[str, dict[str, Decimal]] = defaultdict(lambda: defaultdict(Decimal))
     try:
@@ -131,7 +138,7 @@ def held_by_others(cluster: Cluster, config: ClusterConfig) -> dict[str, dict[st
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         is_run = pod["metadata"]["namespace"] == config.namespace and object_names.RUN in labels
-        if not is_run:
+        if runs or not is_run:
             for kind, amount in requested(pod["spec"]).items():
                 held[pod["spec"]["nodeName"]][kind] += amount
     return held

@@ -205,8 +205,8 @@ class KubernetesRunner(Runner):
     def capacity(self) -> dict | None:
         return inventory.capacity(self.cluster, self.config)
 
-    def largest(self, purpose: str) -> dict | None:
-        return inventory.largest(self.cluster, self.config, purpose)
+    def largest(self, purpose: str, gpu: int) -> dict | None:
+        return inventory.largest(self.cluster, self.config, purpose, gpu)
 
     def gpu_products(self) -> dict[str, int]:
         return inventory.products(self.cluster, self.config)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from runners.kubernetes import KubernetesRunner
+from runners.kubernetes import KubernetesRunner, object_names
 
 from .cluster.server import EVERYWHERE
 from .cluster.store import now
@@ -47,17 +47,31 @@ def test_what_others_request_is_not_there_for_runs(cluster, configured):
     assert runner.capacity() == {"cpu": Decimal("6.500"), "ram": (14 + 7) << 10, "gpu": 2}
 
 
-def test_a_run_may_have_what_the_largest_node_has_for_runs(cluster, configured):
+def test_a_run_may_have_what_a_single_node_has_for_it(cluster, configured):
     store, runner = cluster.store, KubernetesRunner(configured())
-    assert runner.largest("training") is None
+    assert runner.largest("training", 0) == {"cpu": 0, "ram": 0}
     store.create("nodes", node("a", "2", "16Gi"))
-    store.create("nodes", node("b", "1930m", "4Gi"))
+    store.create("nodes", node("b", "1930m", "4Gi", "1"))
     store.create("pods", pod("dns", "a", [asks("500m", "1Gi")]))
-    assert runner.largest("training") == {"cpu": Decimal("1.930"), "ram": 4096}
+    assert runner.largest("training", 0) == runner.largest("training", 1) == {"cpu": Decimal("1.930"), "ram": 4096}
+    assert runner.largest("training", 2) == {"cpu": 0, "ram": 0}
     store.create("nodes", {**node("c", "8", "64Gi"), "spec": {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}})
-    assert runner.largest("training")["cpu"] == Decimal("1.930")
+    assert runner.largest("training", 0)["cpu"] == Decimal("1.930")
     tolerating = {"training": ({"key": "gpu", "operator": "Exists"},)}
-    assert KubernetesRunner(configured(tolerations=tolerating)).largest("training")["cpu"] == 8
+    assert KubernetesRunner(configured(tolerations=tolerating)).largest("training", 0)["cpu"] == 8
+
+
+def test_what_runs_hold_now_is_left_to_them_unless_they_hold_all(cluster, configured):
+    store, config = cluster.store, configured()
+    store.create("nodes", node("a", "2", "16Gi"))
+    run = {**pod("run", "a", [asks("1600m")])}
+    run["metadata"] |= {"namespace": config.namespace, "labels": {object_names.RUN: "job-1-1"}}
+    store.create("pods", run)
+    assert KubernetesRunner(config).largest("training", 0)["cpu"] == 2  # less than half a core is free: it waits
+    store.create("pods", pod("dns", "a", [asks("500m")]))
+    assert KubernetesRunner(config).largest("training", 0)["cpu"] == Decimal("1.5")
+    store.create("nodes", node("b", "900m", "16Gi"))
+    assert KubernetesRunner(config).largest("training", 0)["cpu"] == Decimal("0.9")
 
 
 def test_runs_of_the_platform_are_in_its_own_books(cluster, configured, kubernetes, tmp_path):
