@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from accounts.tenancy import members
-from datasets.buckets import rows
-from datasets.models import Dataset
+from datasets.buckets import rows, waiting
+from datasets.models import Bucket, Dataset
 from datasets.tests.test_buckets import DATASETS, ODD, bucket, objects, remote  # noqa: F401
 from datasets.webdav.gate import internal_key
 from datasets.webdav.paths import href
@@ -200,3 +200,17 @@ def test_an_object_that_is_not_the_listed_one_is_named_and_never_sent(external, 
     answer = data("GET", "a.csv")
     assert answer.status_code == 409
     assert f"the object train/a.csv {said}" in answer.json()["msg"]
+
+
+def test_a_server_that_is_slow_keeps_only_a_few_requests(alice, client, external, data, monkeypatch):
+    """The others are answered at once, with another try."""
+    external()
+    monkeypatch.setattr(waiting, "SLOW_S", 0)
+    row = Bucket.objects.get()
+    client.force_login(alice)
+    with waiting.for_server(row), waiting.for_server(row):
+        answer = data("GET", "a.csv")
+        assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+        shown = client.get("/datasets/cats/files/a.csv", follow=True)
+        assert "the server of the bucket photos is slow" in shown.content.decode().lower()
+    assert data("GET", "a.csv").status_code == 302
