@@ -113,7 +113,7 @@ def _work(pk: int) -> None:
 
 
 def _runs(app: Application) -> list[tuple[str, str]]:
-    """Return the names and addresses of the runs that answer callers, in any order: a slow shadow has no time for all."""
+    """Return the names and addresses of the runs that answer callers, in any order: there may not be time for all."""
     replicas = Replica.objects.filter(app=app, phase=Replica.Phase.READY).order_by("pk")
     own = [(app.run_name, app.address)] if app.address and not app.asleep else []
     runs = own + list(replicas.values_list("run_name", "address"))

@@ -145,8 +145,8 @@ def fetch(pk: int) -> None:
 
 
 def _end(manifest: Manifest, **fields) -> None:
-    """Record that nothing is fetched any more, and release the disk space that was for it. What was fetched is there for
-    the next run, until others need the room, or `sweep` removes it.
+    """Record that nothing is fetched any more, and release the disk space that was for it. What was fetched stays for
+    the next run, until others need the room or `sweep` removes it.
     """
     kept = BEGUN if _part(manifest.pk).is_dir() else 0
     Manifest.objects.filter(pk=manifest.pk).update(asked=None, fetched=kept, **fields)

@@ -1,5 +1,5 @@
-"""How many requests of this process wait for the server of a bucket. One that is slow, or away, must not keep all threads
-from the other visitors, so that a few wait for it and the others are answered at once.
+"""How many requests of this process wait for the server of a bucket. One that is slow, or away, must not keep all
+threads from the other visitors, so that a few wait for it and the others are answered at once.
 """
 
 from __future__ import annotations

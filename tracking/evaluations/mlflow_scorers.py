@@ -107,14 +107,14 @@ def find(call: Call) -> dict:
 
 
 def _answer(rows: QuerySet[ScorerVersion]) -> dict:
-    """Return versions of scorers. MLflow's clients read no pages of them, so more than fits one answer is refused before
-    it is read. Raises WrongField.
+    """Return versions of scorers. MLflow's clients read no pages of them, so more than an answer has room for is refused
+    before it is read. Raises WrongField.
     """
     size = rows.aggregate(size=Sum(Length("serialized")))["size"] or 0
     if size > MAX_ANSWER:
         raise WrongField(
-            f"These scorers have {size} characters, of which an answer has at most {MAX_ANSWER}. Ask for one experiment "
-            "or one version, or delete versions"
+            f"These scorers have {size} characters, and an answer has at most {MAX_ANSWER}. Ask for one experiment or "
+            "one version, or delete versions"
         )
     rows = rows.select_related("scorer").order_by("scorer__project", "scorer__name", "number")
     return {"scorers": [shown(row) for row in rows]}
