@@ -107,8 +107,8 @@ def find(call: Call) -> dict:
 
 
 def _answer(rows: QuerySet[ScorerVersion]) -> dict:
-    """Return versions of scorers. MLflow's clients read no pages of them, so more than an answer has room for is refused
-    before it is read. Raises WrongField.
+    """Return versions of scorers. MLflow's clients read no pages of them, so more than an answer has room for is
+    refused before it is read. Raises WrongField.
     """
     size = rows.aggregate(size=Sum(Length("serialized")))["size"] or 0
     if size > MAX_ANSWER:
