@@ -39,7 +39,7 @@ DJANGO = {
 }  # fmt: skip
 # What gives a message to a caller or stores one (kernel.messages): the first literal is its template.
 MESSAGES = {
-    "Message": None, "Refused": None, "TooMany": None, "WrongState": None, "OverLimit": None, "Fault": None,
+    "Message": None, "Refused": None, "TooMany": None, "WrongState": None, "OverLimit": None, "Fault": None, "Slow": None,
     "Invalid": None, "RunnerError": None, "NoGpus": None, "NoAnswer": None, "refused": None, "message": None,
     "HttpError": (2,),
 }  # fmt: skip
