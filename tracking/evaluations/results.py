@@ -8,6 +8,7 @@ and "yes" are better than false and "no"; other texts are equal or differ.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -200,7 +201,7 @@ def summaries(new: Evaluation) -> list[Summary]:
         values = [cell for cell in cells if not cell.error]
         numbers = [cell.number for cell in values if cell.number is not None]
         if values and len(numbers) == len(values):
-            one.mean = sum(numbers) / len(numbers)
+            one.mean = _mean(numbers)
         else:
             one.texts = Counter(cell.shown for cell in values).most_common(5)
         _compare_means(one, cells)
@@ -217,5 +218,11 @@ def _compare_means(one: Summary, cells: list[Cell]) -> None:
     ]
     one.compared = len(pairs)
     if pairs:
-        one.before = sum(before for _, before in pairs) / len(pairs)
-        one.difference = sum(number for number, _ in pairs) / len(pairs) - one.before
+        one.before = _mean([before for _, before in pairs])
+        one.difference = _mean([number for number, _ in pairs]) - one.before
+
+
+def _mean(numbers: list[float]) -> float:
+    """Return the mean, also of numbers whose sum no float can be."""
+    total = sum(numbers)
+    return total / len(numbers) if math.isfinite(total) else sum(number / len(numbers) for number in numbers)

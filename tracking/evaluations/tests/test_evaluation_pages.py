@@ -9,6 +9,7 @@ import pytest
 from django.db.models import Func, TextField, Value
 from django.db.models.functions import Cast
 from django.db.models.lookups import Exact
+from django.utils import timezone
 
 from jobs.models import Assessment, EvaluationDataset, Job, Origin, Project, Scorer, ScorerVersion, Trace
 from mlp.tests.page_world import EVIL, visitor
@@ -128,6 +129,9 @@ def test_who_reads_the_project_sees_its_evaluations(alice, bob, vision, qa, runs
     assert EVIL not in page(client, places[2])
     assert "return 7" in page(client, places[2])
     assert client.get("/evaluations/runs/new").status_code == 404
+    Job.objects.filter(name="new").update(trashed=timezone.now())
+    assert client.get(places[3]).status_code == 404  # only its owner reads what is in the trash
+    assert visitor(alice).get("/evaluations/runs/new").status_code == 200
 
 
 def test_an_evaluation_is_shown_beside_another(alice, runs):
@@ -164,6 +168,14 @@ def test_what_has_improved_and_what_has_not(runs):
     assert (ok.count, round(ok.mean, 4), ok.improved, ok.regressed) == (3, 0.6667, 1, 1)
     assert (ok.compared, ok.before, ok.difference) == (2, 0.5, 0)  # without the row that the older one has not
     assert (w.mean, sorted(w.texts), w.difference) == (None, [("y", 1), ("z", 1)], None)
+
+
+def test_grades_that_are_huge_have_a_mean(alice, vision):
+    evaluated(alice, vision, "low", {"a": {"n": -1.7e308}, "b": {"n": -1.7e308}, "c": {"m": "12345"}})
+    evaluated(alice, vision, "high", {"a": {"n": 1.7e308}, "b": {"n": 1.7e308}, "c": {"m": "23456"}})
+    shown = page(visitor(alice), "/evaluations/runs/high?base=low")
+    for text in ("1.7e+308", "+∞", "23456", "+11111"):
+        assert text in shown, text
 
 
 def test_rows_that_are_not_read_are_said(alice, runs, monkeypatch):
