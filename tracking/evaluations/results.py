@@ -7,15 +7,15 @@ and "yes" are better than false and "no"; other texts are equal or differ.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from django.db.models import QuerySet, TextField
-from django.db.models.functions import Cast, Left
+from django.db.models import QuerySet, TextField, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Coalesce, Left, NullIf
 
 from jobs.models import Assessment, Job, Trace
 from tracking.runs.filters.attributes import tag_value
@@ -133,7 +133,7 @@ def _said(keys: list[int], run: str) -> Iterable[Assessment]:
     """Return the assessments of traces by this run, by nobody's run, and by people, oldest first."""
     rows = Assessment.objects.filter(trace__in=keys, valid=True)
     rows = rows.annotate(
-        by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(Cast("error", TextField()), ERROR + 1)
+        by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(_why(), ERROR + 1)
     ).order_by("pk")
     shown = assessments.shown(rows)
     return (one for one in shown[:MAX_SAID].iterator(2000) if one.by_run in (None, run))
@@ -141,17 +141,16 @@ def _said(keys: list[int], run: str) -> Iterable[Assessment]:
 
 def _cell(one: Assessment) -> Cell:
     if one.failed and one.failed != "null":
-        return Cell("", None, one.said, _message(one.failed))
+        return Cell("", None, one.said, one.failed)
     return Cell(one.shown, number_of(one.shown), one.said)
 
 
-def _message(error: str) -> str:
-    """Return the message of an error that is stored as JSON, as far as it was read."""
-    try:
-        value = json.loads(error)
-    except ValueError:
-        return error
-    return str(value.get("error_message") or value.get("error_code") or error) if isinstance(value, dict) else error
+def _why() -> Coalesce:
+    """Return why a scorer has failed, as the database finds it: clients send a stack trace beside the message, that may
+    be so long that what is read of the whole is no JSON.
+    """
+    said = (NullIf(KeyTextTransform(name, "error"), Value("")) for name in ("error_message", "error_code"))
+    return Coalesce(*said, Cast("error", TextField()))
 
 
 def number_of(text: str) -> float | None:

@@ -65,6 +65,7 @@ def test_copies_begin_and_end_with_the_shadow(app, as_alice):
     assert [target.run_name for target in place.targets] == [app.run_name]
     with pytest.raises(WrongState, match="promote or end it first"):
         rollouts.move(user=app.user, name=app.name, by="alice", model_name="other")
+    assert f"a shadow of the application {app.name}" in as_alice.refused("delete", "users/alice/models/other")
     answer = as_alice.call("delete", f"users/alice/apps/{app.name}/shadow").json()
     assert answer["rollout"]["phase"] == "ending"
     assert record_of(app) == ""

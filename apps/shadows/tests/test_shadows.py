@@ -7,7 +7,7 @@ import requests
 
 import runners
 from apps.models import Application, AppRun, Rollout, Shadow
-from apps.tests.conftest import NAMES, adder, bearer_of, deploy, front, ready, until
+from apps.tests.conftest import NAMES, adder, bearer_of, deploy, front, nothing_left, ready, until
 from datasets.tests.live import servers, service
 from kernel import storage
 from kernel.models import history_of
@@ -15,7 +15,7 @@ from mlp.tests.patience import LIMIT_S
 from models_app.models import Model
 from resources.models import Tenant
 
-__all__ = ["adder", "deploy", "front", "ready", "servers", "service", "until"]
+__all__ = ["adder", "deploy", "front", "nothing_left", "ready", "servers", "service", "until"]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 # Adds one as the other does, but not to 5; fails for 9, and ends its process for 13.

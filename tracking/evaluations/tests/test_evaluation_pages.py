@@ -52,7 +52,7 @@ def evaluated(owner, project: Project, name: str, said: dict[str, dict]) -> Job:
         about = {"user": owner, "trace": trace}
         Assessment.objects.create(**about, name="expected", kind="expectation", value=f"to {request}")
         for scorer, value in values.items():
-            error = {"error_code": "X", "error_message": EVIL} if value is None else None
+            error = {"error_code": "X", "error_message": EVIL, "stack_trace": "at " * 500} if value is None else None
             Assessment.objects.create(
                 **about, name=scorer, value=value, error=error, rationale=f"since {request}",
                 metadata={"mlflow.assessment.sourceRunId": run.run_id.hex},
@@ -148,7 +148,9 @@ def test_an_evaluation_is_shown_beside_another(alice, runs):
     regressed = page(client, "/evaluations/runs/new?base=old&show=regressed")
     assert "since a" in regressed
     assert "since b" not in regressed
-    assert "since b" in page(client, "/evaluations/runs/new?show=error")
+    errors = page(client, "/evaluations/runs/new?show=error")
+    assert "since b" in errors
+    assert "at at" not in errors  # why, without the stack trace
     assert "since a" not in page(client, "/evaluations/runs/new?show=error")
     assert page(client, "/evaluations/runs/new?base=gone&show=improved&page=x")
     assert client.get("/evaluations/runs/none").status_code == 404
