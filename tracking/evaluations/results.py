@@ -132,9 +132,7 @@ def read(job: Job) -> Evaluation:
 def _said(keys: list[int], run: str) -> Iterable[Assessment]:
     """Return the assessments of traces by this run, by nobody's run, and by people, oldest first."""
     rows = Assessment.objects.filter(trace__in=keys, valid=True)
-    rows = rows.annotate(
-        by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(_why(), ERROR + 1)
-    ).order_by("pk")
+    rows = rows.annotate(by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(_why(), ERROR + 1)).order_by("pk")
     shown = assessments.shown(rows)
     return (one for one in shown[:MAX_SAID].iterator(2000) if one.by_run in (None, run))
 
