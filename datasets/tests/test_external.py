@@ -3,6 +3,7 @@
 # ruff: noqa: F811 (fixtures)
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -16,6 +17,7 @@ from datasets.tests.test_buckets import DATASETS, ODD, bucket, objects, remote  
 from datasets.webdav.gate import internal_key
 from datasets.webdav.paths import href
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from operations.accounting import SOURCES
 from operations.backup.tests.conftest import s3  # noqa: F401
 from resources import books, tenants
@@ -214,3 +216,12 @@ def test_a_server_that_is_slow_keeps_only_a_few_requests(alice, client, external
         shown = client.get("/datasets/cats/files/a.csv", follow=True)
         assert "the server of the bucket photos is slow" in shown.content.decode().lower()
     assert data("GET", "a.csv").status_code == 302
+
+
+def test_where_a_server_is_fast_one_request_too_many_waits_for_its_turn(bucket, monkeypatch):
+    monkeypatch.setattr(waiting, "MOST", 1)
+    with ThreadPoolExecutor(1) as pool:
+        with waiting.for_server(bucket):
+            other = pool.submit(waiting.for_server(bucket).__enter__)
+            assert not other.done()
+        assert other.exception(LIMIT_S) is None
