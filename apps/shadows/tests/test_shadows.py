@@ -113,7 +113,8 @@ def test_a_shadow_that_dies_costs_no_caller_anything(shadowed):
     one.until(lambda: Rollout.objects.get(app=one.app).phase == "failed")
     assert one.ask(1).json() == {"y": [2.0]}
     found = one.call("get", "/shadow")
-    assert (found["outcome"], found["failed"]) == ("failed", 1)
+    assert found["outcome"] == "failed"
+    assert found["failed"] >= 1  # copies of earlier requests may be on their way beside it
     assert Application.objects.get(pk=one.app.pk).failures == 0
     one.call("delete", "/rollout")
     assert runners.get().names() == [Application.objects.get(pk=one.app.pk).run_name]
