@@ -43,7 +43,8 @@ def run() -> None:
     healing.attempt(scaling.run)
     for pk in _rollouts().values_list("pk", flat=True):
         healing.attempt(switching.step, pk, False)
-    for pk in Rollout.objects.filter(phase=Rollout.Phase.SHADOW).values_list("shadow", flat=True):
+    # In any order: those whose models are slow must not always come first.
+    for pk in Rollout.objects.filter(phase=Rollout.Phase.SHADOW).order_by("?").values_list("shadow", flat=True):
         after_commit.enqueue("apps.shadow", pk)
     healing.attempt(launching.sweep)
     healing.attempt(keys.collect)

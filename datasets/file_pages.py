@@ -27,6 +27,7 @@ from kernel.picture import image_kind, is_showable
 
 from . import folders, versions
 from .buckets import manifests
+from .buckets.waiting import Slow
 from .models import Dataset, State
 from .webdav import tree
 from .webdav.paths import href
@@ -131,8 +132,8 @@ def _in_bucket(request, row: Dataset, path: str) -> HttpResponse:
         address = manifests.address(row, number, path)
     except Missing:
         raise Http404
-    except Refused as problem:
-        messages.error(request, sentences(problem.problem))
+    except (Refused, Slow) as problem:
+        messages.error(request, sentences(problem.problem) if isinstance(problem, Refused) else problem.msg)
         return redirect(access.address(row))
     response = redirect(address) if address else HttpResponse(content_type=downloads.BYTES)
     response["Cache-Control"] = "no-store"

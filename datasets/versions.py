@@ -127,7 +127,7 @@ def erase_version(pk: int) -> None:
     if version is None:
         return
     user, name = version.dataset.user.username, version.dataset.name
-    storage.remove_tree(storage.dataset_cache_dir() / str(pk))
+    _remove_cached(pk)
     storage.remove_tree(storage.dataset_version_dir(user, name, version.number))
     storage.remove_tree(storage.dataset_mount_dir(user, name, version.number))
     with suppress(Missing), locked(Dataset, pk=version.dataset_id) as row:
@@ -136,11 +136,17 @@ def erase_version(pk: int) -> None:
         after_commit.changed(user, "dataset", name)
 
 
+def _remove_cached(pk: int) -> None:
+    """Remove what the cache of buckets has of a version, also what a fetch has left (buckets.caching)."""
+    for name in (str(pk), f"{pk}.part"):
+        storage.remove_tree(storage.dataset_cache_dir() / name)
+
+
 def remove_folders(row: Dataset) -> None:
     """Remove the versions and the links of a dataset that is being deleted."""
     user = row.user.username
     for pk in row.versions.values_list("pk", flat=True) if row.external else ():
-        storage.remove_tree(storage.dataset_cache_dir() / str(pk))
+        _remove_cached(pk)
     storage.remove_tree(storage.dataset_version_dir(user, row.name, 0).parent)
     storage.remove_tree(storage.dataset_mount_dir(user, row.name, 0).parent)
 

@@ -314,6 +314,8 @@ def require_unserved(model: Model, kept: bool = False) -> None:
             "the application %(name)s in the trash uses this model; delete it from there first", name=serving.name
         )
     rollout = min(model.rollouts.all(), key=attrgetter("pk"), default=None)
+    if rollout is not None and rollout.shadow_id is not None:
+        raise WrongState("the model is a shadow of the application %(name)s; end it first", name=rollout.app.name)
     if rollout is not None:
         raise WrongState("the application %(name)s is moving to this model", name=rollout.app.name)
 

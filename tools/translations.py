@@ -41,7 +41,7 @@ DJANGO = {
 MESSAGES = {
     "Message": None, "Refused": None, "TooMany": None, "WrongState": None, "OverLimit": None, "Fault": None,
     "Invalid": None, "RunnerError": None, "NoGpus": None, "NoAnswer": None, "refused": None, "message": None,
-    "HttpError": (2,),
+    "Slow": None, "HttpError": (2,),
 }  # fmt: skip
 KEPT_HEADERS = {"Project-Id-Version", "Language", "Plural-Forms", "MIME-Version", "Content-Type"}
 PLACEHOLDER = re.compile(r"%\(\w+\)[sdifg]|%%|%[sdifgr]|\{\w*\}")

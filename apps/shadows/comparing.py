@@ -12,6 +12,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..serving import masking
+
+Steps = tuple[str | int, ...]  # names and indices, from the outermost
 EQUAL, DIFFERENT, STATUS, FAILED, UNKNOWN = "equal", "different", "status", "failed", "unknown"
 NAMES_IT = frozenset(("id", "created", "system_fingerprint", "service_tier"))  # of an answer in OpenAI's form
 OPENAI = ("choices", "data")
@@ -38,24 +41,52 @@ class Rule:
     ignore: frozenset[str] = frozenset()
 
 
-def compare(base: Answer, shadow: Answer | None, rule: Rule) -> tuple[str, str]:
-    """Return EQUAL, DIFFERENT, STATUS, FAILED or UNKNOWN, and where the first difference is; None: no answer came."""
+def compare(base: Answer, shadow: Answer | None, rule: Rule) -> tuple[str, Steps | None]:
+    """Return EQUAL, DIFFERENT, STATUS, FAILED or UNKNOWN, and where in two answers of JSON the first difference is;
+    `shadow` is None where no answer came.
+    """
     if shadow is None:
-        return FAILED, ""
+        return FAILED, None
     if shadow.status != base.status:
-        return STATUS, ""
+        return STATUS, None
     if base.status >= 400:
-        return EQUAL, ""
+        return EQUAL, None
     if not (base.whole and shadow.whole):
-        return UNKNOWN, ""
+        return UNKNOWN, None
     if base.data == shadow.data:
-        return EQUAL, ""
+        return EQUAL, None
     values = _json(base), _json(shadow)
     if values[0] is None or values[1] is None:
-        return DIFFERENT, ""
+        return DIFFERENT, None
     ignore = rule.ignore | (NAMES_IT if _is_openai(values[0][0]) else frozenset())
-    where = next(_differences(values[0][0], values[1][0], Rule(rule.tolerance, ignore), "$", 0), None)
-    return (EQUAL, "") if where is None else (DIFFERENT, where[:MAX_WHERE])
+    where = next(_differences(values[0][0], values[1][0], Rule(rule.tolerance, ignore), ()), None)
+    return (EQUAL if where is None else DIFFERENT), where
+
+
+def written(steps: Steps | None) -> str:
+    """Return a place in an answer as users read it, `$.scores[2]`; empty for none."""
+    if steps is None:
+        return ""
+    names = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return "".join(["$", *names])[:MAX_WHERE]
+
+
+def uncovered(steps: Steps | None, *texts: str) -> Steps | None:
+    """Return a place as far as these masked answers show it: names below a value that is masked are masked, too."""
+    if steps is None:
+        return None
+    for text in texts:
+        value = json.loads(text) if text else masking.MASKED
+        for at, step in enumerate(steps):
+            if value == masking.MASKED:
+                steps = steps[:at]
+                break
+            try:
+                value = value[step]
+            except (KeyError, IndexError, TypeError):  # only the other answer has it
+                steps = steps[: at + 1]
+                break
+    return steps
 
 
 def _json(answer: Answer) -> tuple[object] | None:
@@ -70,9 +101,9 @@ def _is_openai(value) -> bool:
     return isinstance(value, dict) and "object" in value and any(name in value for name in OPENAI)
 
 
-def _differences(one, other, rule: Rule, where: str, depth: int) -> Iterator[str]:
+def _differences(one, other, rule: Rule, where: Steps) -> Iterator[Steps]:
     """Yield the paths at which two values of JSON differ."""
-    if depth > MAX_DEPTH:
+    if len(where) > MAX_DEPTH:
         if one != other:
             yield where
     elif _is_number(one) and _is_number(other):
@@ -85,15 +116,15 @@ def _differences(one, other, rule: Rule, where: str, depth: int) -> Iterator[str
             if name in rule.ignore:
                 continue
             if name in one and name in other:
-                yield from _differences(one[name], other[name], rule, f"{where}.{name}", depth + 1)
+                yield from _differences(one[name], other[name], rule, (*where, name))
             else:
-                yield f"{where}.{name}"
+                yield (*where, name)
     elif isinstance(one, list):
         if len(one) != len(other):
             yield where
             return
         for at, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _differences(left, right, rule, f"{where}[{at}]", depth + 1)
+            yield from _differences(left, right, rule, (*where, at))
     elif one != other:
         yield where
 

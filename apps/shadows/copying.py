@@ -16,6 +16,7 @@ import hmac
 import http.client
 import json
 import logging
+import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,8 @@ MANY, PAUSE_S = 32, 0.25  # copies of one fetch, after which there may be more; 
 ROUND_S, CLAIM_S = 5.0, 180  # of one look; after that another worker may go on where this one was killed
 MAX_PAIRS, PAIRS_AT_ONCE, PAIRS_KEPT = 50, 5, timedelta(days=30)
 MAX_HOURS = 31 * 24
+# What is raised for a copy or an answer of another form; OverflowError for a number that is none of bytes or of time.
+WRONG = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
 AT_ONCE = threading.BoundedSemaphore(2)  # shadows of one worker process, which has other tasks, too
 OLD = Message("a run of the application is of an earlier release and copies nothing; restart the application")
 
@@ -98,10 +101,11 @@ def _work(pk: int) -> None:
             rollout = rows.filter(shadow=pk, phase=Rollout.Phase.SHADOW).first()
             if rollout is None or rollout.app.state != State.READY:
                 return
-            batches = [_compare(rollout, run, pool) for run in _runs(rollout.app)]
-            for batch in batches:
+            most = 0
+            for run in _runs(rollout.app):
+                batch = _compare(rollout, run, pool, end) if time.monotonic() < end else Batch()
                 _store(rollout, batch)
-            most = max((sum(batch.counts.values()) for batch in batches), default=0)
+                most = max(most, sum(batch.counts.values()))
             if not most:
                 return
             if most < MANY:  # a fetch for each request would cost the application, and the machine, more than they do
@@ -109,10 +113,11 @@ def _work(pk: int) -> None:
 
 
 def _runs(app: Application) -> list[tuple[str, str]]:
-    """Return the names and addresses of the runs that answer callers."""
+    """Return the names and addresses of the runs that answer callers, in any order: there may not be time for all."""
     replicas = Replica.objects.filter(app=app, phase=Replica.Phase.READY).order_by("pk")
     own = [(app.run_name, app.address)] if app.address and not app.asleep else []
-    return own + list(replicas.values_list("run_name", "address"))
+    runs = own + list(replicas.values_list("run_name", "address"))
+    return random.sample(runs, len(runs))
 
 
 def token_of(run_name: str) -> str:
@@ -128,16 +133,26 @@ def _ask(run_name: str, address: str, method: str, path: str, body=None, headers
     )
 
 
-def _compare(rollout: Rollout, run: tuple[str, str], pool: ThreadPoolExecutor) -> Batch:
-    """Fetch copies from a run, send them to the shadow, and return what came of it."""
+def _compare(rollout: Rollout, run: tuple[str, str], pool: ThreadPoolExecutor, end: float) -> Batch:
+    """Fetch copies from a run, send them to the shadow, and return what came of it. What is not sent at `end` is
+    dropped: the shadows of others wait for this one.
+    """
     batch = Batch()
     copies = _fetch(run, batch)
     shadow, app = rollout.shadow, rollout.app
     rule = comparing.Rule(shadow.tolerance, frozenset(shadow.ignore))
     limit_s = min(app.answer_s or settings.APP_ANSWER_S, settings.APP_ANSWER_S, ANSWER_S)
-    answers = pool.map(lambda copy: _send(copy, rollout.run_name, rollout.address, limit_s), copies)
+
+    def send(copy: Copy) -> tuple[bool, Answer | None]:
+        if time.monotonic() >= end:
+            return False, None
+        return True, _send(copy, rollout.run_name, rollout.address, limit_s)
+
     mask, most = _shown_of(app)
-    for copy, answer in zip(copies, answers, strict=True):
+    for copy, (sent, answer) in zip(copies, pool.map(send, copies), strict=True):
+        if not sent:
+            batch.counts["dropped"] += 1
+            continue
         kind, where = comparing.compare(copy.base, answer, rule)
         batch.counts[kind] += 1
         if answer is not None:
@@ -164,25 +179,27 @@ def _fetch(run: tuple[str, str], batch: Batch) -> list[Copy]:
                     batch.counts[name] += min(max(int(found[name]), 0), 10**9)
             elif found:
                 copies.append(_copy_of(found))
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        except WRONG:
             batch.counts["unfit"] += 1
     return copies[:MAX_FETCHED]
 
 
 def _copy_of(found: dict) -> Copy:
-    """Return a copy of a line. Raises ValueError, TypeError, KeyError for one of another form."""
+    """Return a copy of a line. Raises one of WRONG for one of another form."""
     path = quote(found["path"], safe="/:@!$&'()*+,;=-._~")
     if not path.startswith("/") or path.startswith("/-"):
         raise ValueError("no path of a model")
     query = quote(found["query"], safe="/:@!$&'()*+,;=-._~?%")
-    headers = {str(name): str(value) for name, value in found["headers"]}
+    headers: dict[str, str] = {}
+    for name, value in found["headers"]:  # of a name that is there twice all values count
+        headers[str(name)] = f"{headers[str(name)]}, {value}" if str(name) in headers else str(value)
     request_id = sanitize.text(str(found["id"]))[:64]
     body = base64.b64decode(found["body"], validate=True)
     return Copy(request_id, path + (f"?{query}" if query else ""), headers, body, _answer_of(found["answer"]))
 
 
 def _answer_of(found: dict) -> Answer:
-    """Return an answer as a process reports it. Raises ValueError, TypeError, KeyError for one of another form."""
+    """Return an answer as a process reports it. Raises one of WRONG for one of another form."""
     status, ms = int(found["status"]), float(found["ms"])
     if not (100 <= status <= 999 and 0 <= ms < 1e12):
         raise ValueError("no answer")
@@ -195,7 +212,7 @@ def _send(copy: Copy, run_name: str, address: str, limit_s: float) -> Answer | N
     try:
         status, data = _ask(run_name, address, "POST", copy.path, copy.body, copy.headers, limit_s=limit_s)
         return _answer_of(json.loads(data)) if status == 200 else None
-    except (OSError, http.client.HTTPException, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, http.client.HTTPException, *WRONG):
         return None
 
 
@@ -208,12 +225,18 @@ def _shown_of(app: Application) -> tuple[tuple[str, ...], int]:
     return tuple(recording.mask), recording.record_kib << 10
 
 
-def _pair(rollout: Rollout, copy: Copy, answer: Answer | None, kind: str, where: str, mask, most: int) -> ShadowPair:
+def _pair(
+    rollout: Rollout, copy: Copy, answer: Answer | None, kind: str, where: comparing.Steps | None, mask, most: int
+) -> ShadowPair:  # fmt: skip
+    """Return a pair to be kept. As in records, what follows the path of the address is left out."""
     base = copy.base
+    if mask and where is not None and answer is not None:
+        where = comparing.uncovered(where, *(shown(each.data, True, mask, MOST) for each in (base, answer)))
     packed = any(name.lower() == "content-encoding" for name in copy.headers)
     return ShadowPair(
         shadow_id=rollout.shadow_id, user_id=rollout.app.user_id, request_id=copy.id,
-        path=sanitize.text(copy.path)[:200], kind=kind, at_path=sanitize.text(where),
+        path=sanitize.text(copy.path.partition("?")[0])[:200], kind=kind,
+        at_path=sanitize.text(comparing.written(where)),
         base_status=base.status, base_ms=base.ms,
         shadow_status=answer.status if answer else None, shadow_ms=answer.ms if answer else None,
         input="" if packed else shown(copy.body, True, mask, most),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, Sum
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from kernel import after_commit, disk, storage
@@ -39,7 +39,9 @@ AGAIN_AFTER = timedelta(seconds=10)
 ALLOWED_AFTER = timedelta(seconds=10)
 SAID_AFTER = timedelta(seconds=1)
 FORGOTTEN_AFTER = timedelta(hours=1)
+PART = "part"
 BEGUN = 1  # of `Manifest.fetched`, by which a fetch has its room
+REMOVABLE = Q(cached__isnull=False) | Q(asked=None, fetched__gt=0)  # whole, or left by a fetch that has ended
 TURN = Message("waits for the files of other datasets")
 
 Place = tuple[str, str, int]  # owner, dataset, number of a version
@@ -80,8 +82,10 @@ def waits_for(place: Place, since: datetime) -> Message | None:
         version__dataset__user__username=owner, version__dataset__name=name, version__number=number
     )
     now = timezone.now()
-    if found.filter(cached__isnull=False).update(used=now) and all(folder(pk).is_dir() for pk in _keys(found)):
-        return None
+    if found.filter(cached__isnull=False).update(used=now):
+        if all(folder(pk).is_dir() for pk in _keys(found)):
+            return None
+        found.filter(used=now).update(cached=None)  # a restore has taken the row back
     manifest = found.select_related("version").defer("listing").first()
     if manifest is None:
         if not Dataset.objects.filter(user__username=owner, name=name, external=True).exists():
@@ -91,8 +95,9 @@ def waits_for(place: Place, since: datetime) -> Message | None:
         raise Refused(
             "the files of the dataset %(name)s could not be fetched: %(reason)s", name=name, reason=manifest.reason
         )
-    if manifest.asked is None or manifest.asked < now - AGAIN_AFTER:
-        found.update(asked=now, cached=None, failed=None)
+    late = Q(asked=None) | Q(asked__lt=now - AGAIN_AFTER)
+    # Not where the files have come meanwhile: another run may read them already.
+    if found.filter(late, cached=None).update(asked=now, failed=None):
         after_commit.enqueue("datasets.fetch", manifest.pk, queue="files")
     if manifest.reason and manifest.failed is None:
         return manifest.reason
@@ -140,15 +145,16 @@ def fetch(pk: int) -> None:
 
 
 def _end(manifest: Manifest, **fields) -> None:
-    """Record that nothing is fetched any more, and release the disk space that was for it. `sweep` removes what was
-    fetched, unless the next run goes on with it.
+    """Record that nothing is fetched any more, and release the disk space that was for it. What was fetched stays for
+    the next run, until others need the room or `sweep` removes it.
     """
-    Manifest.objects.filter(pk=manifest.pk).update(asked=None, fetched=0, **fields)
+    kept = BEGUN if _part(manifest.pk).is_dir() else 0
+    Manifest.objects.filter(pk=manifest.pk).update(asked=None, fetched=kept, **fields)
     _hold(manifest.version.dataset_id)
 
 
 def _part(pk: int) -> Path:
-    return folder(pk).with_name(f"{pk}.part")
+    return folder(pk).with_name(f"{pk}.{PART}")
 
 
 def _hold(pk: int) -> None:
@@ -285,7 +291,9 @@ def _make_room(manifest: Manifest) -> None:
         if not alone:
             raise _Full(TURN)
         while (taken := _taken(manifest.pk)) + size > limit:
-            oldest = Manifest.objects.filter(cached__isnull=False).exclude(pk=manifest.pk).order_by("used")
+            oldest = (
+                Manifest.objects.filter(REMOVABLE).exclude(pk=manifest.pk).order_by(F("used").asc(nulls_first=True))
+            )
             if not any(evict(pk) for pk in _keys(oldest)):
                 text = "waits for %(size)s bytes of the cache of buckets, where runs use %(taken)s"
                 raise _Full(Message(text, size=size, taken=taken))
@@ -300,18 +308,20 @@ def _taken(but: int) -> int:
 def evict(pk: int) -> bool:
     """Remove the files of a version from the cache, unless a run uses them; return whether they are gone."""
     with transaction.atomic():
-        manifest = Manifest.objects.select_for_update(of=("self",)).filter(pk=pk, cached__isnull=False)
+        manifest = Manifest.objects.select_for_update(of=("self",)).filter(REMOVABLE, pk=pk)
         manifest = manifest.select_related("version__dataset__user").defer("listing").first()
         if manifest is None:
             return False
         version = manifest.version
         if (version.dataset.user.username, version.dataset.name, version.number) in in_use():
             return False
-        gone = folder(pk).with_name(f"{pk}.gone-{secrets.token_hex(4)}")
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder(pk), gone)  # now, since the next run may have it fetched again
+        gone = [folder(pk).with_name(f"{pk}.gone-{secrets.token_hex(4)}") for _place in range(2)]
+        for place, aside in zip((folder(pk), _part(pk)), gone, strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(place, aside)  # now, since the next run may have it fetched again
         Manifest.objects.filter(pk=pk).update(cached=None, fetched=0)
-    storage.remove_tree(gone)
+    for aside in gone:
+        storage.remove_tree(aside)
     _hold(version.dataset_id)
     return True
 
@@ -337,3 +347,5 @@ def _remove_unknown(name: str) -> None:
         wanted = wanted.filter(asked__isnull=False) if draft else wanted.filter(cached__isnull=False)
         if alone and not wanted.exists():
             storage.remove_tree(storage.dataset_cache_dir() / name)
+            if draft == PART:
+                Manifest.objects.filter(pk=int(key), asked=None, cached=None).update(fetched=0)

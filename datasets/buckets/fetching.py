@@ -21,6 +21,7 @@ from .store import Entry, Store
 AT_ONCE = 8
 WAITING = 4 * AT_ONCE  # pieces that are asked for: a bucket may have a million objects
 LISTED_AT_ONCE = 1000  # as S3 answers
+MAX_BYTES = 1 << 60  # of a source; what the database counts is a few times more
 SAID_EVERY_S = 1.0
 ALLOWED_EVERY_S = 10.0  # a copy may take hours, and a bucket be taken from its user meanwhile
 
@@ -87,11 +88,13 @@ def listed(
     """
     entries: dict[str, Entry] = {}
     for number, entry in enumerate(store.list(path)):
-        if len(entries) >= most:
+        if number >= most:  # also of a server that lists the same again
             raise Refused("must have at most %(limit)s files", field="src", limit=most)
         if number % LISTED_AT_ONCE == 0:
             goes_on()
         entries[entry.path] = entry
+    if sum(each.size for each in entries.values()) > MAX_BYTES:
+        raise Refused("must have at most %(limit)s bytes", field="src", limit=MAX_BYTES)
     folders = {parent for each in entries for parent in _parents(each)}
     for each in list(entries):
         if each in folders or not each:  # an object that marks a folder is none; one with bytes cannot be beside it

@@ -17,7 +17,7 @@ from kernel.errors import Refused
 from kernel.locking import Missing
 
 from ..models import Dataset, Manifest, Version
-from . import rows
+from . import rows, waiting
 from .store import LISTED_BEFORE, Entry, Store
 
 MAX_OBJECTS = 100_000
@@ -98,7 +98,7 @@ def address(row: Dataset, number: int, path: str) -> str:
     without bytes, which may be no object but the mark of a folder.
 
     Raises Missing where the version has no such file; Refused where its object has changed since it was listed, the
-    server does not answer, or the owner may not read the bucket any more.
+    server does not answer, or the owner may not read the bucket any more; waiting.Slow.
     """
     found = find(row, number, path)
     if found is None:
@@ -108,7 +108,8 @@ def address(row: Dataset, number: int, path: str) -> str:
     bucket = rows.find(row.user, name)
     if not entry.size:
         return ""
-    return Store(bucket, LISTED_BEFORE).address(Listed(top, []).key(entry))
+    with waiting.for_server(bucket):
+        return Store(bucket, LISTED_BEFORE).address(Listed(top, []).key(entry))
 
 
 # --- as the status of files and folders ------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ ERROR = re.compile(r"<Error>.*?<Code>(.+?)</Code>(?:.*?<Message>(.+?)</Message>)
 # encryption key, which would be sent to the servers of all buckets.
 ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False,
          "server_side_encryption": "AES256"}  # fmt: skip
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in a tag they would end the line of a manifest
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
 SIGNED_FOR = timedelta(minutes=5)  # a clock may be wrong by so much; what has begun by then is sent to its end
@@ -195,7 +196,7 @@ class Store:
 
     @staticmethod
     def _entry(meta) -> Entry:
-        return Entry(meta["path"], meta["size"], (meta["e_tag"] or "").strip('"'))
+        return Entry(meta["path"], meta["size"], CONTROL.sub("?", (meta["e_tag"] or "").strip('"')))
 
     @contextlib.contextmanager
     def _told(self, path: str = "") -> Iterator[None]:

@@ -55,7 +55,10 @@ class Handler(BaseHTTPRequestHandler):
         if prefix and behaviour == "silent-list":
             self.server.silence.wait()
         if prefix:
-            return self.answer(200, LIST.format(prefix).encode())
+            text = LIST.format(prefix)
+            text = text.replace('"tag"', '"t&#10;a"') if behaviour == "odd-tag" else text
+            text = text.replace(">10<", f">{2**62}<") if behaviour == "huge" else text
+            return self.answer(200, text.encode())
         return getattr(self, behaviour.replace("-", "_"))()
 
     do_HEAD = do_GET

@@ -3,6 +3,7 @@
 # ruff: noqa: F811 (fixtures)
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -10,12 +11,13 @@ import pytest
 from django.test import Client
 
 from accounts.tenancy import members
-from datasets.buckets import rows
-from datasets.models import Dataset
+from datasets.buckets import rows, waiting
+from datasets.models import Bucket, Dataset
 from datasets.tests.test_buckets import DATASETS, ODD, bucket, objects, remote  # noqa: F401
 from datasets.webdav.gate import internal_key
 from datasets.webdav.paths import href
 from kernel import storage
+from mlp.tests.patience import LIMIT_S
 from operations.accounting import SOURCES
 from operations.backup.tests.conftest import s3  # noqa: F401
 from resources import books, tenants
@@ -200,3 +202,26 @@ def test_an_object_that_is_not_the_listed_one_is_named_and_never_sent(external, 
     answer = data("GET", "a.csv")
     assert answer.status_code == 409
     assert f"the object train/a.csv {said}" in answer.json()["msg"]
+
+
+def test_a_server_that_is_slow_keeps_only_a_few_requests(alice, client, external, data, monkeypatch):
+    """The others are answered at once, with another try."""
+    external()
+    monkeypatch.setattr(waiting, "SLOW_S", 0)
+    row = Bucket.objects.get()
+    client.force_login(alice)
+    with waiting.for_server(row), waiting.for_server(row):
+        answer = data("GET", "a.csv")
+        assert (answer.status_code, answer["Retry-After"]) == (503, "2")
+        shown = client.get("/datasets/cats/files/a.csv", follow=True)
+        assert "the server of the bucket photos is slow" in shown.content.decode().lower()
+    assert data("GET", "a.csv").status_code == 302
+
+
+def test_where_a_server_is_fast_one_request_too_many_waits_for_its_turn(bucket, monkeypatch):
+    monkeypatch.setattr(waiting, "MOST", 1)
+    with ThreadPoolExecutor(1) as pool:
+        with waiting.for_server(bucket):
+            other = pool.submit(waiting.for_server(bucket).__enter__)
+            assert not other.done()
+        assert other.exception(LIMIT_S) is None

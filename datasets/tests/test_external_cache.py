@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from datasets.buckets import caching, fetching, rows
@@ -73,6 +74,28 @@ def test_files_are_fetched_once_for_all_runs_and_counted_while_they_are_here(ext
     assert held() == before
     assert not folder_of().exists()
     assert list(storage.dataset_cache_dir().iterdir()) == []
+
+
+def test_files_that_come_while_another_run_asks_for_them_stay(external, wanted, tasks, monkeypatch):
+    """A run may read them by then: they are not fetched once more in their place."""
+    external()
+    wanted.add(PLACE)
+    assert fetched() is not None
+    first, places = QuerySet.first, []
+
+    def after_the_fetch(found):
+        if not places:
+            places.append(folder_of())
+            tasks.run()
+        return first(found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QuerySet, "first", after_the_fetch)
+        assert fetched() is not None
+    there = places[0].stat().st_ino
+    tasks.run()
+    assert fetched() is None
+    assert places[0].stat().st_ino == there
 
 
 def test_what_an_earlier_version_has_is_linked_and_not_fetched_again(external, wanted, tasks, as_alice, remote):
@@ -180,6 +203,31 @@ def test_a_fetch_ends_when_no_run_waits_for_it(external, wanted, tasks, monkeypa
     monkeypatch.setattr(caching, "FORGOTTEN_AFTER", -caching.FORGOTTEN_AFTER)
     caching.sweep()
     assert list(storage.dataset_cache_dir().iterdir()) == []
+
+
+def test_what_ended_fetches_have_left_makes_room_for_others(external, wanted, tasks, settings, monkeypatch):
+    """Else users could fill the disk beyond the cache's limit, by jobs that they cancel."""
+    settings.BUCKET_CACHE_MIB = 1
+    external({"a/1": b"1" * (600 << 10), "b/1": b"1" * (600 << 10)}, "s3/photos/train/a")
+    external({}, "s3/photos/train/b", "dogs")
+    wanted.add(PLACE)
+    fetched()
+
+    def cancelled(*_given):
+        wanted.clear()
+        raise caching._Unwanted
+
+    with monkeypatch.context() as patched:
+        patched.setattr(caching, "_complete", cancelled)
+        tasks.run()
+    part = caching._part(Manifest.objects.get(version__dataset__name="cats").pk)
+    assert (part / "1").stat().st_size == 600 << 10
+    assert Manifest.objects.get(version__dataset__name="cats").asked is None
+    wanted.add(("alice", "dogs", 1))
+    caching.waits_for(("alice", "dogs", 1), timezone.now())
+    tasks.run()
+    assert caching.waits_for(("alice", "dogs", 1), timezone.now()) is None
+    assert not part.exists()
 
 
 @pytest.mark.parametrize("what", ["changed", "gone", "away", "room", "cache"])

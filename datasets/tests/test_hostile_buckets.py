@@ -165,3 +165,17 @@ def test_bytes_that_are_not_the_object_never_come_to_the_cache(as_alice, bucket,
         caching.waits_for(("alice", "cats", 1), since)
     files = [path for path in storage.dataset_cache_dir().rglob("*") if path.is_file()]
     assert files == []
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "state", "said"), [("odd-tag", "ready", ""), ("huge", "error", "must have at most")]
+)
+def test_an_external_dataset_of_odd_answers_is_whole_or_none(as_alice, bucket, tasks, behaviour, state, said):
+    created = {"name": "cats", "src": f"s3/photos/{behaviour}", "external": True}
+    as_alice.call("post", "users/alice/datasets", created)
+    tasks.run()
+    row = as_alice.call("get", "users/alice/datasets/cats").json()
+    assert (row["state"], said in row["reason"]) == (state, True)
+    if state == "ready":
+        [file] = as_alice.call("get", "users/alice/datasets/cats/files").json()
+        assert (file["path"], file["size"], file["tag"]) == ("a", 10, "t?a")

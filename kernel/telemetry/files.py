@@ -111,9 +111,8 @@ def _fold(folder: Path, kind: str, ended: list[Path]) -> None:
     draft.unlink(missing_ok=True)
     sums: dict[str, float] = {}
     for path in (total, *ended):
-        with contextlib.suppress(FileNotFoundError, ValueError, struct.error):  # cut by a crash of the machine
-            for key, value, _timestamp, _position in MmapedDict.read_all_values_from_file(str(path)):
-                sums[key] = sums.get(key, 0.0) + value
+        for key, value in _counts(path):
+            sums[key] = sums.get(key, 0.0) + value
     store = MmapedDict(str(draft))
     for key, value in sums.items():
         store.write_value(key, value, 0.0)
@@ -124,6 +123,17 @@ def _fold(folder: Path, kind: str, ended: list[Path]) -> None:
     note.replace(journal)
     draft.replace(total)
     _finish(folder)
+
+
+def _counts(path: Path) -> Iterator[tuple[str, float]]:
+    """Yield the counts of a file, up to where a crash of the machine has cut it: what was not written may be zeros."""
+    last = 0
+    with contextlib.suppress(FileNotFoundError, ValueError, RuntimeError, struct.error):
+        for key, value, _timestamp, position in MmapedDict.read_all_values_from_file(str(path)):
+            if position <= last or not isinstance(json.loads(key), list):
+                return
+            last = position
+            yield key, value
 
 
 def _finish(folder: Path) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 from django import template
 from django.utils.formats import number_format
 from django.utils.translation import gettext_lazy as _
 
 register = template.Library()
 
+LONG = 1e12  # from there on a number is written with an exponent
 VERDICTS = {"improved": _("Improved"), "regressed": _("Regressed"), "changed": _("Changed")}
 
 
 @register.filter
 def grade(number: float | None) -> str:
     """Format a mean with four significant digits; a dash for none."""
-    return (
-        "–"
-        if number is None or number == ""
-        else number_format(f"{number:.4g}" if abs(number) < 1e4 else round(number))
-    )
+    if number is None or number == "":
+        return "–"
+    if math.isinf(number):  # a difference of two that are as far apart as numbers can be
+        return "∞" if number > 0 else "-∞"
+    return number_format(round(number)) if 1e4 <= abs(number) < LONG else number_format(f"{number:.4g}")
 
 
 @register.filter

@@ -8,6 +8,7 @@ from accounts import delivery
 from accounts.signin import oidc
 from apps import places
 from datasets.buckets import manifests
+from datasets.buckets import waiting as waiting_for_buckets
 from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
@@ -23,6 +24,7 @@ MEMORIES = (
     oidc._clients,
     places._places,
     apps.reconcile._announced,
+    waiting_for_buckets._began,
     tree._computing,
     batch._row_ids,
     idle._looked,

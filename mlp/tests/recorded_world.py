@@ -36,7 +36,7 @@ def fill_traces(user, words: str) -> None:
 def fill_evaluations(user, words: str) -> None:
     """Create an evaluation dataset with a record, a scorer, and two evaluations that differ."""
     project = Project.objects.default_of(user)
-    row = datasets.create(user, words, [project], {words: words})
+    row = datasets.create(user, words, [project], {words: words, "w" * 255: "v" * 300})
     if EvaluationDataset.objects.count() == 1:  # the first one is in an address of PAGES
         EvaluationDataset.objects.filter(pk=row.pk).update(key="d-0af7651916cd43dd8448eb211c80319c")
     given = [{

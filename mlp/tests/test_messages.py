@@ -56,7 +56,7 @@ WITHOUT_FIELD = {"Message", "message", "RunnerError"}  # no answer of REST by it
 # DRF's own, which keep plain text only: Refused and kernel.fields.Invalid keep the message.
 MESSAGELESS = {"ParseError", "serializers.ValidationError"}
 # Whose message `message_of` finds; ValueError only where the code that raises it is in CARRIERS.
-WITH_MESSAGE = {"Refused", "Fault", "NoAnswer", "RunnerError", "ValueError"}
+WITH_MESSAGE = {"Refused", "Fault", "Slow", "NoAnswer", "RunnerError", "ValueError"}
 # Files and folders whose ValueErrors end in refusals and stored reasons.
 CARRIERS = (
     "runners/base.py", "runners/local.py", "runners/kubernetes/", "models_app/launching.py", "aiops/wire/watchlist.py",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 
 from django.db import transaction
-from django.db.models import Max, QuerySet
+from django.db.models import Max, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Length
 
 from jobs.models import Project, Scorer, ScorerVersion
 from kernel import sanitize
@@ -24,6 +25,7 @@ from .records import milliseconds
 
 MAX_NAME = 255
 MAX_SERIALIZED = 1 << 20  # characters of a version
+MAX_ANSWER = 32 << 20  # characters of all scorers of an answer
 MAX_SCORERS, MAX_VERSIONS = 1000, 1000  # of a project; of a scorer
 
 
@@ -99,24 +101,30 @@ def find(call: Call) -> dict:
         if "experiment_ids" in call.fields:
             wanted = project_keys(call, call.fields.texts("experiment_ids"))
             keys = [key for key in wanted if key in keys] + list(projects.shared_projects(call, wanted))
-    return {"scorers": [shown(row) for row in _versions(Scorer.objects.filter(project__in=keys), latest=True)]}
+    rows = ScorerVersion.objects.filter(scorer__project__in=keys)
+    last = ScorerVersion.objects.filter(scorer=OuterRef("scorer")).order_by("-number").values("number")[:1]
+    return _answer(rows.filter(number=Subquery(last)))
 
 
-def _versions(scorers: QuerySet[Scorer], latest: bool = False) -> QuerySet[ScorerVersion]:
-    rows = ScorerVersion.objects.filter(scorer__in=scorers).select_related("scorer")
-    if latest:
-        last = scorers.annotate(last=Max("versions__number")).exclude(last=None)
-        by_scorer = dict(last.values_list("pk", "last"))
-        keys = [pk for pk, scorer, number in rows.values_list("pk", "scorer", "number") if by_scorer[scorer] == number]
-        rows = rows.filter(pk__in=keys)
-    return rows.order_by("scorer__project", "scorer__name", "number")
+def _answer(rows: QuerySet[ScorerVersion]) -> dict:
+    """Return versions of scorers. MLflow's clients read no pages of them, so more than an answer has room for is
+    refused before it is read. Raises WrongField.
+    """
+    size = rows.aggregate(size=Sum(Length("serialized")))["size"] or 0
+    if size > MAX_ANSWER:
+        raise WrongField(
+            f"These scorers have {size} characters, and an answer has at most {MAX_ANSWER}. Ask for one experiment or "
+            "one version, or delete versions"
+        )
+    rows = rows.select_related("scorer").order_by("scorer__project", "scorer__name", "number")
+    return {"scorers": [shown(row) for row in rows]}
 
 
 @effect(READ)
 @for_jobs
 def versions(call: Call) -> dict:
     scorer = _scorer(call, _project(call))
-    return {"scorers": [shown(row) for row in _versions(Scorer.objects.filter(pk=scorer.pk))]}
+    return _answer(ScorerVersion.objects.filter(scorer=scorer))
 
 
 def _scorer(call: Call, project: Project) -> Scorer:

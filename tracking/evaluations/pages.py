@@ -269,7 +269,7 @@ def _run(request, name: str) -> Job:
     if owner != request.user.username:
         kept = Project.objects.filter(trashed=None).select_related("user")
         project = access.look_up(access.visitor_of(request), kept, owner, job.project.name)
-        if project is None:
+        if project is None or access.in_trash(job):
             raise Http404
         request.reading = project.reading
     return job

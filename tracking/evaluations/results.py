@@ -7,14 +7,15 @@ and "yes" are better than false and "no"; other texts are equal or differ.
 
 from __future__ import annotations
 
-import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from django.db.models import QuerySet, TextField
-from django.db.models.functions import Cast, Left
+from django.db.models import QuerySet, TextField, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Coalesce, Left, NullIf
 
 from jobs.models import Assessment, Job, Trace
 from tracking.runs.filters.attributes import tag_value
@@ -131,26 +132,23 @@ def read(job: Job) -> Evaluation:
 def _said(keys: list[int], run: str) -> Iterable[Assessment]:
     """Return the assessments of traces by this run, by nobody's run, and by people, oldest first."""
     rows = Assessment.objects.filter(trace__in=keys, valid=True)
-    rows = rows.annotate(
-        by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(Cast("error", TextField()), ERROR + 1)
-    ).order_by("pk")
+    rows = rows.annotate(by_run=tag_value(SOURCE_RUN, "metadata"), failed=Left(_why(), ERROR + 1)).order_by("pk")
     shown = assessments.shown(rows)
     return (one for one in shown[:MAX_SAID].iterator(2000) if one.by_run in (None, run))
 
 
 def _cell(one: Assessment) -> Cell:
     if one.failed and one.failed != "null":
-        return Cell("", None, one.said, _message(one.failed))
+        return Cell("", None, one.said, one.failed)
     return Cell(one.shown, number_of(one.shown), one.said)
 
 
-def _message(error: str) -> str:
-    """Return the message of an error that is stored as JSON, as far as it was read."""
-    try:
-        value = json.loads(error)
-    except ValueError:
-        return error
-    return str(value.get("error_message") or value.get("error_code") or error) if isinstance(value, dict) else error
+def _why() -> Coalesce:
+    """Return why a scorer has failed, as the database finds it: clients send a stack trace beside the message, that may
+    be so long that what is read of the whole is no JSON.
+    """
+    said = (NullIf(KeyTextTransform(name, "error"), Value("")) for name in ("error_message", "error_code"))
+    return Coalesce(*said, Cast("error", TextField()))
 
 
 def number_of(text: str) -> float | None:
@@ -200,7 +198,7 @@ def summaries(new: Evaluation) -> list[Summary]:
         values = [cell for cell in cells if not cell.error]
         numbers = [cell.number for cell in values if cell.number is not None]
         if values and len(numbers) == len(values):
-            one.mean = sum(numbers) / len(numbers)
+            one.mean = _mean(numbers)
         else:
             one.texts = Counter(cell.shown for cell in values).most_common(5)
         _compare_means(one, cells)
@@ -217,5 +215,11 @@ def _compare_means(one: Summary, cells: list[Cell]) -> None:
     ]
     one.compared = len(pairs)
     if pairs:
-        one.before = sum(before for _, before in pairs) / len(pairs)
-        one.difference = sum(number for number, _ in pairs) / len(pairs) - one.before
+        one.before = _mean([before for _, before in pairs])
+        one.difference = _mean([number for number, _ in pairs]) - one.before
+
+
+def _mean(numbers: list[float]) -> float:
+    """Return the mean, also of numbers whose sum no float can be."""
+    total = sum(numbers)
+    return total / len(numbers) if math.isfinite(total) else sum(number / len(numbers) for number in numbers)

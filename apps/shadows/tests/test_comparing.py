@@ -17,6 +17,11 @@ def answer(value, status: int = 200, whole: bool = True) -> Answer:
     return Answer(status, 1.0, JSON, whole, data)
 
 
+def compared(*given) -> tuple[str, str]:
+    kind, where = comparing.compare(*given)
+    return kind, comparing.written(where)
+
+
 @pytest.mark.parametrize(
     ("base", "shadow", "found"),
     [
@@ -43,7 +48,7 @@ def answer(value, status: int = 200, whole: bool = True) -> Answer:
     ],
 )
 def test_bodies_are_compared_as_values(base, shadow, found):
-    assert comparing.compare(answer(base), answer(shadow), Rule(1e-6, frozenset({"at"}))) == found
+    assert compared(answer(base), answer(shadow), Rule(1e-6, frozenset({"at"}))) == found
 
 
 def test_deep_answers_are_compared():
@@ -53,10 +58,20 @@ def test_deep_answers_are_compared():
 
 
 def test_statuses_come_first():
-    assert comparing.compare(answer(1), None, Rule()) == ("failed", "")
-    assert comparing.compare(answer(1), answer(1, status=500), Rule()) == ("status", "")
-    assert comparing.compare(answer(1, status=400), answer(2, status=400), Rule()) == ("equal", "")
-    assert comparing.compare(answer(1, whole=False), answer(1), Rule()) == ("unknown", "")
+    assert compared(answer(1), None, Rule()) == ("failed", "")
+    assert compared(answer(1), answer(1, status=500), Rule()) == ("status", "")
+    assert compared(answer(1, status=400), answer(2, status=400), Rule()) == ("equal", "")
+    assert compared(answer(1, whole=False), answer(1), Rule()) == ("unknown", "")
+
+
+def test_names_below_what_is_masked_are_not_shown():
+    masked = '{"scores": "***", "rows": [{"at": 1}]}'
+    assert comparing.written(comparing.uncovered(("scores", "a@b"), masked, masked)) == "$.scores"
+    assert comparing.written(comparing.uncovered(("rows", 0, "at"), masked, masked)) == "$.rows[0].at"
+    assert (
+        comparing.written(comparing.uncovered(("rows", 0, "new"), masked, '{"rows": [{"new": 1}]}')) == "$.rows[0].new"
+    )
+    assert comparing.written(comparing.uncovered(("rows",), masked, "")) == "$"
 
 
 def test_percentiles_are_within_five_percent():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.utils import timezone
@@ -64,6 +65,7 @@ def test_copies_begin_and_end_with_the_shadow(app, as_alice):
     assert [target.run_name for target in place.targets] == [app.run_name]
     with pytest.raises(WrongState, match="promote or end it first"):
         rollouts.move(user=app.user, name=app.name, by="alice", model_name="other")
+    assert f"a shadow of the application {app.name}" in as_alice.refused("delete", "users/alice/models/other")
     answer = as_alice.call("delete", f"users/alice/apps/{app.name}/shadow").json()
     assert answer["rollout"]["phase"] == "ending"
     assert record_of(app) == ""
@@ -210,12 +212,17 @@ def copied(app, serving, monkeypatch):
     module = serving("recorder")
     process = Process(app, module)
     process.recorder.copies = serving("copies").Copies(secret)
-    process.shadow = None
+    process.shadow, process.lines, process.sent, process.meanwhile = None, None, [], lambda: None
 
     def asked(run_name, _address, method, path, body=None, headers=None, *, limit_s):
         if path == copying.TAKE:
             assert process.recorder.copies.token == copying.token_of(run_name).encode()
+            if process.lines is not None:
+                lines, process.lines = process.lines, []
+                return 200, b"\n".join(json.dumps(line).encode() for line in lines)
             return 200, process.recorder.copies.take()
+        process.sent.append((path, headers))
+        process.meanwhile()
         if process.shadow is None:
             raise ConnectionRefusedError
         entry = process.recorder.copies.answers.pop(0) if hasattr(process.recorder.copies, "answers") else None
@@ -230,6 +237,10 @@ def said(text: str, status: int = 200, ms: float = 5.0) -> dict:
 
     data = base64.b64encode(text.encode()).decode()
     return {"status": status, "ms": ms, "type": "application/json", "whole": True, "data": data}
+
+
+LINE = {"id": "r", "path": "/predict", "query": "", "headers": [["accept", "a"], ["accept", "b"]], "body": "",
+        "answer": said("{}")}  # fmt: skip
 
 
 def test_a_copy_is_queued_after_the_answer_was_sent(app, copied):
@@ -297,6 +308,43 @@ def test_only_the_platform_may_fetch_and_what_is_no_copy_is_counted(app, copied,
     headers = [(b"x-app-copies", b"0" * 64)]
     assert not copied.recorder.copies.is_asked({"headers": headers})
     assert not copied.recorder.copies.is_asked({"headers": [(b"x-app-copies", b"")]})
+
+
+def test_pairs_have_nothing_that_records_would_not_have(app, copied, as_alice):
+    as_alice.call("put", f"users/alice/apps/{app.name}/recording", {"mask": ["scores"]})
+    rollout = begun(app)
+    line = {**LINE, "path": "/predict", "query": "email=a@b", "answer": said('{"scores": {"a@b": 1}}')}
+    copied.lines = [{"dropped": 0, "unfit": 0}, line]
+    copied.shadow = said('{"scores": {"a@b": 2}}')
+    copying.look(rollout.shadow_id)
+    [pair] = as_alice.call("get", f"users/alice/apps/{app.name}/shadow/pairs").json()
+    assert (pair["path"], pair["where"]) == ("/predict", "$.scores")
+    assert "a@b" not in json.dumps(pair)
+    assert copied.sent == [("/predict?email=a@b", {"accept": "a, b"})]
+
+
+def test_numbers_that_are_none_fail_no_worker(app, copied):
+    rollout = begun(app)
+    huge = said("{}", ms=10**400)
+    copied.lines = [{"dropped": float("inf")}, {**LINE, "answer": huge}, {**LINE, "answer": said("{}")}]
+    copied.shadow = said("{}", status=float("inf"))
+    copying.look(rollout.shadow_id)
+    row = Shadow.objects.get()
+    assert (row.unfit, row.failed) == (2, 1)
+
+
+def test_a_slow_shadow_holds_no_worker(app, copied, monkeypatch):
+    """What has no time in a round is dropped: shadows of others wait for this one."""
+    rollout = begun(app)
+    copied.lines = [LINE] * 20
+    copied.shadow = said("{}")
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda _s: None)
+    monkeypatch.setattr(copying, "time", clock)
+    copied.meanwhile = lambda: setattr(clock, "now", clock.now + 30)
+    copying.look(rollout.shadow_id)
+    row = Shadow.objects.get()
+    assert (row.compared + row.dropped, row.busy_until) == (20, None)
+    assert 1 <= row.compared <= copying.SENDERS
 
 
 def test_where_a_tenant_keeps_no_records_no_pairs_are_kept(app, copied):

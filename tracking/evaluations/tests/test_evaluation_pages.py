@@ -9,6 +9,7 @@ import pytest
 from django.db.models import Func, TextField, Value
 from django.db.models.functions import Cast
 from django.db.models.lookups import Exact
+from django.utils import timezone
 
 from jobs.models import Assessment, EvaluationDataset, Job, Origin, Project, Scorer, ScorerVersion, Trace
 from mlp.tests.page_world import EVIL, visitor
@@ -51,7 +52,7 @@ def evaluated(owner, project: Project, name: str, said: dict[str, dict]) -> Job:
         about = {"user": owner, "trace": trace}
         Assessment.objects.create(**about, name="expected", kind="expectation", value=f"to {request}")
         for scorer, value in values.items():
-            error = {"error_code": "X", "error_message": EVIL} if value is None else None
+            error = {"error_code": "X", "error_message": EVIL, "stack_trace": "at " * 500} if value is None else None
             Assessment.objects.create(
                 **about, name=scorer, value=value, error=error, rationale=f"since {request}",
                 metadata={"mlflow.assessment.sourceRunId": run.run_id.hex},
@@ -128,6 +129,9 @@ def test_who_reads_the_project_sees_its_evaluations(alice, bob, vision, qa, runs
     assert EVIL not in page(client, places[2])
     assert "return 7" in page(client, places[2])
     assert client.get("/evaluations/runs/new").status_code == 404
+    Job.objects.filter(name="new").update(trashed=timezone.now())
+    assert client.get(places[3]).status_code == 404  # only its owner reads what is in the trash
+    assert visitor(alice).get("/evaluations/runs/new").status_code == 200
 
 
 def test_an_evaluation_is_shown_beside_another(alice, runs):
@@ -144,7 +148,9 @@ def test_an_evaluation_is_shown_beside_another(alice, runs):
     regressed = page(client, "/evaluations/runs/new?base=old&show=regressed")
     assert "since a" in regressed
     assert "since b" not in regressed
-    assert "since b" in page(client, "/evaluations/runs/new?show=error")
+    errors = page(client, "/evaluations/runs/new?show=error")
+    assert "since b" in errors
+    assert "at at" not in errors  # why, without the stack trace
     assert "since a" not in page(client, "/evaluations/runs/new?show=error")
     assert page(client, "/evaluations/runs/new?base=gone&show=improved&page=x")
     assert client.get("/evaluations/runs/none").status_code == 404
@@ -164,6 +170,14 @@ def test_what_has_improved_and_what_has_not(runs):
     assert (ok.count, round(ok.mean, 4), ok.improved, ok.regressed) == (3, 0.6667, 1, 1)
     assert (ok.compared, ok.before, ok.difference) == (2, 0.5, 0)  # without the row that the older one has not
     assert (w.mean, sorted(w.texts), w.difference) == (None, [("y", 1), ("z", 1)], None)
+
+
+def test_grades_that_are_huge_have_a_mean(alice, vision):
+    evaluated(alice, vision, "low", {"a": {"n": -1.7e308}, "b": {"n": -1.7e308}, "c": {"m": "12345"}})
+    evaluated(alice, vision, "high", {"a": {"n": 1.7e308}, "b": {"n": 1.7e308}, "c": {"m": "23456"}})
+    shown = page(visitor(alice), "/evaluations/runs/high?base=low")
+    for text in ("1.7e+308", "+∞", "23456", "+11111"):
+        assert text in shown, text
 
 
 def test_rows_that_are_not_read_are_said(alice, runs, monkeypatch):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jobs.models import Project, Scorer, ScorerVersion
+from tracking.evaluations import mlflow_scorers
 from tracking.mlflow.tests.test_shared import share
 from tracking.traces.tests.conftest import mlflow3, mlflow3_of_bob
 
@@ -72,3 +73,15 @@ def test_a_scorer_is_seen_by_who_reads_its_project(mlflow3, mlflow3_of_bob, visi
     assert mlflow3_of_bob.refused("delete", "scorers/delete", **about) == "PERMISSION_DENIED"
     vision.delete()
     assert not ScorerVersion.objects.exists()
+
+
+def test_more_than_an_answer_has_room_for_is_refused_before_it_is_read(mlflow3, vision, monkeypatch):
+    monkeypatch.setattr(mlflow_scorers, "MAX_ANSWER", len(CODE) + 10)
+    about = {"experiment_id": str(vision.pk), "name": "exact"}
+    for number in (1, 2):
+        mlflow3.call("post", "scorers/register", **about, serialized_scorer=CODE)
+        listed = mlflow3.call("get", "scorers/list", experiment_id=str(vision.pk))["scorers"]
+        assert [one["scorer_version"] for one in listed] == [number]
+    assert mlflow3.refused("get", "scorers/versions", **about) == "INVALID_PARAMETER_VALUE"
+    mlflow3.call("delete", "scorers/delete", **about, version=1)
+    assert len(mlflow3.call("get", "scorers/versions", **about)["scorers"]) == 1
