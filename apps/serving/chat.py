@@ -369,6 +369,10 @@ def open_engine(folder: Path) -> Engine | Embedder:
         from embedding_transformers import EmbeddingEngine
 
         return EmbeddingEngine(place, loading.hugging_face)
+    if importlib.util.find_spec("vllm") is not None:
+        from chat_vllm import VllmEngine
+
+        return VllmEngine(place, loading.hugging_face)
     from chat_transformers import TransformersEngine
 
     return TransformersEngine(place, loading.hugging_face)

@@ -16,25 +16,8 @@ LONGEST_CHARACTER = 4  # tokens; what is no character after so many becomes none
 LEAST_TEMPERATURE = 0.01  # below, logits would overflow
 
 
-class TransformersEngine:
-    """A model in memory, on the GPU if there is one (see chat_engine.Engine)."""
-
-    format, parallel, embeds = "transformers", 1, False
-
-    def __init__(self, folder: Path, hugging_face):
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.model, self.tokenizer = hugging_face.opened(folder, self.device)
-        self.context = hugging_face.context_of(self.model, self.tokenizer)
-        self.chats = bool(self.tokenizer.chat_template)
-        if self.chats:
-            bound_operators()
-        self.vocabulary = self.model.get_input_embeddings().weight.shape[0]
-        ends = self.model.generation_config.eos_token_id
-        ends = [ends] if isinstance(ends, int) else list(ends or [])
-        self.ends = sorted({*ends, *filter(lambda end: end is not None, [self.tokenizer.eos_token_id])})
-        self.tools = form_of(self._template_with_tools()) if self.chats else ""
-        self.constraints = constraints_for(self.tokenizer, self.vocabulary, self.ends) if self.chats else None
-        self.constrains = self.constraints is not None
+class Tokenized:
+    """What makes tokens of a prompt: `tokenizer`, `vocabulary` and `tools` are its own."""
 
     def _template_with_tools(self) -> str:
         try:
@@ -54,14 +37,6 @@ class TransformersEngine:
         text = text.encode(errors="replace").decode()  # half a surrogate pair, of the arguments of a call
         return self._some(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def constraint(self, schema: dict) -> Constraint:
-        """Return what makes one answer follow a JSON schema."""
-        return self.constraints.following(schema)
-
-    def calling(self, functions: list[tuple[str, dict]]) -> Constraint:
-        """Return what makes the calls in one answer follow the functions' JSON schemas."""
-        return self.constraints.calling(self.tools, functions)
-
     def encode_tokens(self, tokens: list[int]) -> list[int]:
         """Return tokens that a caller sent."""
         if odd := [token for token in tokens if not 0 <= token < self.vocabulary]:
@@ -76,6 +51,35 @@ class TransformersEngine:
         if first is None:
             raise WrongPrompt("must not be empty, since the model has no token with which texts begin")
         return [first]
+
+
+class TransformersEngine(Tokenized):
+    """A model in memory, on the GPU if there is one (see chat_engine.Engine)."""
+
+    format, parallel, embeds = "transformers", 1, False
+
+    def __init__(self, folder: Path, hugging_face):
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model, self.tokenizer = hugging_face.opened(folder, self.device)
+        self.context = hugging_face.context_of(self.model, self.tokenizer)
+        self.chats = bool(self.tokenizer.chat_template)
+        if self.chats:
+            bound_operators()
+        self.vocabulary = self.model.get_input_embeddings().weight.shape[0]
+        ends = self.model.generation_config.eos_token_id
+        ends = [ends] if isinstance(ends, int) else list(ends or [])
+        self.ends = sorted({*ends, *filter(lambda end: end is not None, [self.tokenizer.eos_token_id])})
+        self.tools = form_of(self._template_with_tools()) if self.chats else ""
+        self.constraints = constraints_for(self.tokenizer, self.vocabulary, self.ends) if self.chats else None
+        self.constrains = self.constraints is not None
+
+    def constraint(self, schema: dict) -> Constraint:
+        """Return what makes one answer follow a JSON schema."""
+        return self.constraints.following(schema)
+
+    def calling(self, functions: list[tuple[str, dict]]) -> Constraint:
+        """Return what makes the calls in one answer follow the functions' JSON schemas."""
+        return self.constraints.calling(self.tools, functions)
 
     def generate(
         self, tokens: list[int], options: Options, emit: Callable[[Piece], None], cancelled: threading.Event
