@@ -20,6 +20,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 from chat_engine import LEAST_TEMPERATURE, LENGTH, STOP, Options, Piece, WrongPrompt, bound_operators
@@ -40,7 +41,8 @@ SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1", "VLLM_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENGINE_READY_TIMEOUT_S": "86400",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }  # fmt: skip
 
 
@@ -96,6 +98,7 @@ class VllmEngine(Tokenized):
         self.loop.call_soon_threadsafe(self._look)
 
     def _run(self) -> None:
+        resource_tracker.ensure_running()  # its start lets the signals through
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # and so in the processes that are started here
         self.loop.run_forever()
 

@@ -54,6 +54,13 @@ def folder(tmp_path_factory):
     return place / "llama"
 
 
+@pytest.fixture
+def other(folder, tmp_path):
+    """The model for a server of its own, with a log of its own."""
+    shutil.copytree(folder, tmp_path / "lm", ignore=shutil.ignore_patterns("*.log"))
+    return tmp_path / "lm"
+
+
 @pytest.fixture(scope="module")
 def served(folder):
     with serving(folder) as (_process, url):
@@ -170,9 +177,9 @@ def test_many_answers_are_computed_at_once_and_those_left_make_room(served):
     assert ask(served, max_tokens=20, seed=3)["choices"] == answers[3]["choices"], "whatever is computed beside it"
 
 
-def test_what_has_begun_is_answered_when_the_group_gets_sigterm(folder):
+def test_what_has_begun_is_answered_when_the_group_gets_sigterm(other):
     """A run gets SIGTERM as a group; vLLM's processes do not see it."""
-    with serving(folder) as (process, url):
+    with serving(other) as (process, url):
         link, answer = begun(url, "hello", max_tokens=200, seed=1)
         next_event(answer)
         for each in {process.pid, *below(process.pid)}:
@@ -184,27 +191,27 @@ def test_what_has_begun_is_answered_when_the_group_gets_sigterm(folder):
         link.close()
 
 
-def test_when_vllm_dies_the_server_ends_and_says_why(folder):
-    with serving(folder) as (process, _url):
+def test_when_vllm_dies_the_server_ends_and_says_why(other):
+    with serving(other) as (process, _url):
         for each in below(process.pid):
             os.kill(each, signal.SIGKILL)
         until_true(lambda: process.poll() is not None)
-        assert (process.returncode, "the processes of vLLM have ended" in said(folder)) == (1, True), said(folder)
+        assert (process.returncode, "the processes of vLLM have ended" in said(other)) == (1, True), said(other)
 
 
-def test_a_stop_while_it_loads_leaves_nothing(folder):
-    process, _url = started(folder, python=PYTHON, wait=False, MLP_RAM_MIB=str(ROOM_MIB))
+def test_a_stop_while_it_loads_leaves_nothing(other):
+    process, _url = started(other, python=PYTHON, wait=False, MLP_RAM_MIB=str(ROOM_MIB))
     until_true(lambda: len(below(process.pid)) > 1 or process.poll() is not None)
     seen = below(process.pid)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(LIMIT_S) == -signal.SIGTERM, said(folder)
+    assert process.wait(LIMIT_S) == -signal.SIGTERM, said(other)
     until_true(lambda: not alive(seen))
 
 
-def test_too_little_memory_is_said_at_once(folder):
-    process, _url = started(folder, python=PYTHON, wait=False, MLP_RAM_MIB="1024")
+def test_too_little_memory_is_said_at_once(other):
+    process, _url = started(other, python=PYTHON, wait=False, MLP_RAM_MIB="1024")
     assert process.wait(LIMIT_S) == 1
-    assert "vLLM needs at least" in said(folder)
+    assert "vLLM needs at least" in said(other)
 
 
 @pytest.mark.django_db(transaction=True)
