@@ -7,13 +7,20 @@ import os
 import sys
 import threading
 import types
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
+from apps import launching
+from apps.models import Application
 from models_app.launching import PROGRAM
+from models_app.models import Model
 from models_app.tests.test_hugging_face import made
+from runners import RunStatus
 
 from . import scripted_vllm
+from .conftest import NAMES
 from .language_process import serving
 
 __all__ = ["serving"]
@@ -153,3 +160,28 @@ def test_an_answer_that_nobody_waits_for_is_given_up(vllm, serving):
     thread.join(60)
     assert engine.engine.left.wait(60)
     assert [piece.text for piece in seen] == ["h", ""]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("format", "ran_s", "state", "reason"),
+    [
+        ("transformers", 200, "creating", "waiting to start: the model is being loaded"),
+        ("transformers", 1000, "creating", "did not answer within 900 s"),
+        ("predictor", 200, "creating", "did not answer within 120 s"),
+        ("predictor", 20, "creating", ""),
+    ],
+)
+def test_a_language_model_may_take_longer_to_load_and_says_that_it_does(adder, tasks, format, ran_s, state, reason):
+    Model.objects.update(format=format)
+    ordered = timezone.now() - timedelta(seconds=ran_s)
+    app = Application.objects.create(
+        user=adder.user, tenant=adder.tenant, model=Model.objects.get(), name=next(NAMES), port=31000, state="creating",
+        run_name="app-9-9", ordered=ordered, reserved=False,
+    )  # fmt: skip
+    status = RunStatus("running", started=ordered.timestamp())
+    launching.RUNS.running(app, status, follow=False)
+    app.refresh_from_db()
+    assert (app.state, reason in app.reason) == (state, True), app.reason
+    assert bool(app.reason) == bool(reason)
+    assert launching.spec_of(app).environment.get("MLP_RAM_MIB") == (str(app.ram) if format == "transformers" else None)
