@@ -42,7 +42,7 @@ SETTINGS = {
     "HF_HUB_DISABLE_TELEMETRY": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_HOST_IP": "127.0.0.1", "VLLM_LOOPBACK_IP": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENGINE_READY_TIMEOUT_S": "86400",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn", "USER": "run",  # which PyTorch before 2.13 looks up by the user id
 }  # fmt: skip
 
 

@@ -174,7 +174,6 @@ def test_many_answers_are_computed_at_once_and_those_left_make_room(served):
     with ThreadPoolExecutor(MANY) as pool:
         answers = [*pool.map(lambda at: ask(served, max_tokens=20, seed=at), range(MANY))]
     assert {answer["usage"]["completion_tokens"] for answer in answers} <= {*range(1, 21)}
-    assert ask(served, max_tokens=20, seed=3)["choices"] == answers[3]["choices"], "whatever is computed beside it"
 
 
 def test_what_has_begun_is_answered_when_the_group_gets_sigterm(other):
