@@ -282,12 +282,13 @@ def spec_of(app: Application) -> RunSpec:
     )
 
 
+def of_engine(ram: int) -> dict[str, str]:
+    """Return what the engine of a language model is told of its run, which has so many MiB of memory."""
+    return {"MLP_RAM_MIB": str(ram), "MLP_VLLM_GPU_PERCENT": str(settings.VLLM_GPU_PERCENT)}
+
+
 def _of_language_model(app: Application, seen: str) -> dict[str, str]:
-    return {
-        "MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}",
-        "MLP_RAM_MIB": str(app.ram),
-        "MLP_VLLM_GPU_PERCENT": str(settings.VLLM_GPU_PERCENT),
-    }
+    return {"MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}", **of_engine(app.ram)}
 
 
 def _is_replaced(app: Application, reason: str) -> bool:
