@@ -154,7 +154,7 @@ class VllmEngine(Tokenized):
             emit(Piece("", 0, STOP))
 
     async def _continue(self, tokens: list[int], options: Options, emit: Callable[[Piece], None]) -> None:
-        """Emit what vLLM writes; it stops where this is cancelled."""
+        """Send on what vLLM writes; it stops where this is cancelled."""
         prompt, params = {"prompt_token_ids": tokens}, _sampling(options)
         try:
             async for output in self.engine.generate(prompt, params, uuid.uuid4().hex):
