@@ -179,9 +179,9 @@ def test_a_language_model_may_take_longer_to_load_and_says_that_it_does(adder, t
         user=adder.user, tenant=adder.tenant, model=Model.objects.get(), name=next(NAMES), port=31000, state="creating",
         run_name="app-9-9", ordered=ordered, reserved=False,
     )  # fmt: skip
+    assert launching.spec_of(app).environment.get("MLP_RAM_MIB") == (str(app.ram) if format == "transformers" else None)
     status = RunStatus("running", started=ordered.timestamp())
     launching.RUNS.running(app, status, follow=False)
     app.refresh_from_db()
     assert (app.state, reason in app.reason) == (state, True), app.reason
     assert bool(app.reason) == bool(reason)
-    assert launching.spec_of(app).environment.get("MLP_RAM_MIB") == (str(app.ram) if format == "transformers" else None)
