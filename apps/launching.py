@@ -31,6 +31,7 @@ LOOK_AGAIN_MS = 200
 PROBE_S = 2.0
 STOP_GRACE_S = 10
 LOG_LIMIT, DISK_MIB = 64 << 20, 1024
+LOADS = Message("the model is being loaded")
 
 
 def folder(app: Application) -> Path:
@@ -93,11 +94,14 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
         address = runner.address(app.run_name)
         if address and proof.is_given(address, app.run_name, PROBE_S):
             lifecycle.up(app.pk, app.run_name, sockets.text(address), by="runner")
-        elif owned.seconds_run(status, app.ordered) > settings.APP_START_S:
+        elif owned.seconds_run(status, app.ordered) > start_s(app):
             runner.stop(app.run_name, 0)
-            _end(app, Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S))
-        elif follow:
-            after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
+            _end(app, too_slow(app))
+        else:
+            if app.model.is_language_model:
+                lifecycle.note_wait(app, LOADS)
+            if follow:
+                after_commit.enqueue("apps.launch", app.pk, delay_ms=LOOK_AGAIN_MS)
 
     def unknown(self, app: Application, status: RunStatus, follow: bool) -> None:
         if app.state == State.CREATING and not _too_old(app):
@@ -214,6 +218,17 @@ def erase(pk: int, follow: bool = True) -> None:
     lifecycle.forget(pk)
 
 
+def start_s(app: Application) -> int:
+    """Return the seconds that the application may take to answer after its start."""
+    language = settings.LANGUAGE_START_S if app.model.is_language_model else 0
+    return max(settings.APP_START_S, language)
+
+
+def too_slow(app: Application) -> Message:
+    """Return why an application that has not answered in time is stopped."""
+    return Message("did not answer within %(seconds)s s", seconds=start_s(app))
+
+
 def has_packages(app: Application) -> bool:
     """Return whether the packages of the application are installed. Raises building.Failed."""
     return packages.ensure(app)
@@ -243,7 +258,7 @@ def spec_of(app: Application) -> RunSpec:
             "MLP_LOADING": runner.place(PROGRAM, LOADING),
             "MLP_TRAFFIC": f"{seen}/{traffic_name(app)}",
             "MLP_RECORDS": f"{seen}/{slots.records_name(app.run_name)}",
-            **({"MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}"} if app.model.is_language_model else {}),
+            **(_of_language_model(app, seen) if app.model.is_language_model else {}),
             **({"MLP_APP_PUBLIC": "1"} if app.public else {}),
             proof.VARIABLE: proof.secret(app.run_name),
             **({} if app.gpu else {"CUDA_VISIBLE_DEVICES": ""}),
@@ -265,6 +280,15 @@ def spec_of(app: Application) -> RunSpec:
         disk_mib=DISK_MIB,
         network=app.tenant.network_policy,
     )
+
+
+def of_engine(ram: int) -> dict[str, str]:
+    """Return what the engine of a language model is told of its run, which has so many MiB of memory."""
+    return {"MLP_RAM_MIB": str(ram), "MLP_VLLM_GPU_PERCENT": str(settings.VLLM_GPU_PERCENT)}
+
+
+def _of_language_model(app: Application, seen: str) -> dict[str, str]:
+    return {"MLP_TOKENS": f"{seen}/{slots.tokens_name(app.run_name)}", **of_engine(app.ram)}
 
 
 def _is_replaced(app: Application, reason: str) -> bool:

@@ -9,8 +9,6 @@ import logging
 from abc import abstractmethod
 from typing import TypeVar
 
-from django.conf import settings
-
 import runners
 from jobs.packages import building
 from kernel import sockets, storage
@@ -95,8 +93,8 @@ class SecondRuns(owned.OwnedRuns[Row]):
         self.lose(row, owned.with_log(reason, log_path), requested)
 
     def _give_up(self, row: Row) -> None:
-        self.lose(row, Message("did not answer within %(seconds)s s", seconds=settings.APP_START_S))
+        self.lose(row, launching.too_slow(second_runs.as_application(row)))
 
 
 def _is_late(row: Rollout | Replica, status: RunStatus) -> bool:
-    return owned.seconds_run(status, row.ordered) > settings.APP_START_S
+    return owned.seconds_run(status, row.ordered) > launching.start_s(second_runs.as_application(row))

@@ -211,6 +211,19 @@ def of_checks(runs: Section) -> tuple[int, int]:
     )  # fmt: skip
 
 
+def of_language_models(runs: Section) -> tuple[int, int]:
+    """Return the seconds that an application of a language model may take to answer, and the percentage of a GPU's
+    memory that vLLM takes.
+    """
+    seconds = runs.integer(
+        "MLP_LANGUAGE_START_S", 900, 1, unit="s",
+        help="how long an application of a language model may take to answer after its start",
+    )  # fmt: skip
+    return seconds, runs.integer(
+        "MLP_VLLM_GPU_PERCENT", 90, 10, 99, unit="%", help="the share of each GPU's memory that vLLM takes"
+    )
+
+
 def of_preemption(runs: Section) -> tuple[int, int, int, int]:
     """Return how long a job waits before others step back for it, their grace period, for how long and how often."""
     waits = runs.integer(

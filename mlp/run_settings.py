@@ -71,6 +71,7 @@ MODEL_CHECK_S, MODEL_CHECK_TASKS = limit_settings.of_checks(RUNS)
 APP_START_S = RUNS.integer(
     "MLP_APP_START_S", 120, 1, unit="s", help="how long an application may take to answer after its start"
 )
+LANGUAGE_START_S, VLLM_GPU_PERCENT = limit_settings.of_language_models(RUNS)
 APP_MAX_FAILURES = RUNS.integer(
     "MLP_APP_MAX_FAILURES", 5, 1, 100, help="failures in a row after which an application goes to `error`"
 )

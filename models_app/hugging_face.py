@@ -25,6 +25,7 @@ JSON_BYTES, HEADER_BYTES = 64 << 20, 100 << 20  # safetensors itself reads no lo
 LOADED_BYTES = 512 << 20  # of weights that the check loads; of larger ones it compares names and shapes
 CONTEXT = 2048  # tokens, where neither the model nor its tokenizer says how many
 NAMES_SHOWN = 3
+LOCAL = {"local_files_only": True, "trust_remote_code": False}  # of what transformers opens
 
 
 class Unusable(Exception):
@@ -241,34 +242,45 @@ def opened(folder: Path, device: str = "cpu", *, weights: bool = True, embeds: b
     head. Raises Unusable, and what the libraries raise.
     """
     verify(folder)
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    try:
-        import torch
-        import transformers
-    except ImportError as problem:
-        raise Unusable(
-            f"the package {problem.name} is missing: name transformers in the model's packages (requirements.txt "
-            "beside config.json), or choose an environment that has it"
-        ) from None
-    local = {"local_files_only": True, "trust_remote_code": False}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), **local)
+    tokenizer = tokenizer_of(folder)
+    import torch
+    import transformers
+
     kind = transformers.AutoModel if embeds else transformers.AutoModelForCausalLM
     if weights:
         model, report = kind.from_pretrained(
-            str(folder), dtype="auto", use_safetensors=True, output_loading_info=True, **local
+            str(folder), dtype="auto", use_safetensors=True, output_loading_info=True, **LOCAL
         )
         missing = sorted(name for name in report["missing_keys"] if not (embeds and name.startswith("pooler.")))
         if missing:  # else they would be random numbers; the pooler of BERT computes nothing that is used
             raise Unusable(f"the weights do not have {', '.join(missing[:NAMES_SHOWN])}")
         model = model.to(device)
     else:
-        config = transformers.AutoConfig.from_pretrained(str(folder), **local)
+        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         with torch.device("meta"):
             model = kind.from_config(config, trust_remote_code=False)
-    rows = model.get_input_embeddings().weight.shape[0]
+    require_fitting(tokenizer, model.get_input_embeddings().weight.shape[0])
+    return model.eval(), tokenizer
+
+
+def tokenizer_of(folder: Path):
+    """Return the tokenizer of a model. Raises Unusable where the packages for it are missing, and what they raise."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    try:
+        import torch  # noqa: F401
+        import transformers
+    except ImportError as problem:
+        raise Unusable(
+            f"the package {problem.name} is missing: name transformers in the model's packages (requirements.txt "
+            "beside config.json), or choose an environment that has it"
+        ) from None
+    return transformers.AutoTokenizer.from_pretrained(str(folder), **LOCAL)
+
+
+def require_fitting(tokenizer, rows: int) -> None:
+    """Raise Unusable where the tokenizer has tokens that are not among the model's, which has so many."""
     if len(tokenizer) > rows:
         raise Unusable(f"the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
-    return model.eval(), tokenizer
 
 
 def _compare(folder: Path, model) -> None:

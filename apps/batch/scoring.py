@@ -33,7 +33,7 @@ from models_app.models import Model
 from models_app.models import State as ModelState
 from runners import Mount, Runner
 
-from ..launching import SERVING
+from ..launching import SERVING, of_engine
 from ..models import Application, Scoring
 
 ENTRY = "score.py"
@@ -102,7 +102,7 @@ def of_run(job: Job, runner: Runner) -> job_environment.Extra | None:
         "MLP_SCORING_MODEL": runner.place(files, MODEL),
         "MLP_SCORING_NAME": model.name,
         "MLP_SCORING_DATASET": sources.parse(job.user, job.datasets[0]).name,
-        **({"MLP_SCORING_CHAT": "1"} if model.is_language_model else {}),
+        **({"MLP_SCORING_CHAT": "1", **of_engine(job.ram)} if model.is_language_model else {}),
     }
     return job_environment.Extra(tuple(mounts), variables, "serve")
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from batch_sources import Row, Source, sources
 
 AT_ONCE, PART_ROWS = 64, 10_000
-CHATS_AT_ONCE = 8  # fewer than a language model lets wait
+CHATS_AT_ONCE = 8  # at least, fewer than a language model lets wait
 HOPELESS = 1000  # first rows that are all refused: the dataset does not fit the model
 EVERY_S = 1.0  # between two reports of progress
 SCORES, REJECTED = "scores", "rejected"
@@ -98,7 +98,8 @@ class Scorer:
             output, problem = await self.ask(*source.body(rows))
             if not problem and (each := divided(output, len(rows))) is not None:
                 return [(row, one, "") for row, one in zip(rows, each, strict=True)]
-        at_once = asyncio.Semaphore(CHATS_AT_ONCE if self.is_chat else AT_ONCE)
+        chats = max(CHATS_AT_ONCE, self.application.engine.parallel) if self.is_chat else 0
+        at_once = asyncio.Semaphore(chats or AT_ONCE)
 
         async def alone(row: Row) -> tuple[Row, object, str]:
             if row.problem:

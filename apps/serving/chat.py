@@ -38,7 +38,7 @@ from token_counter import Tokens
 from values import BadRequest
 
 BODY_BYTES = 1 << 20  # of a request: more than any context takes
-MAX_REQUESTS = 32  # that are being answered or wait
+MAX_REQUESTS = 32  # that are being answered or wait, of an engine that answers one at a time
 
 
 class Chat:
@@ -47,7 +47,7 @@ class Chat:
     def __init__(self, engine: Engine | Embedder, name: str, also: tuple[str, ...] = ()):
         self.engine, self.name, self.also = engine, name, also
         self.began = int(time.time())
-        self.requests = 0
+        self.requests, self.most = 0, max(MAX_REQUESTS, 2 * engine.parallel)
         self.traffic: Traffic | None = None
         self.tokens = Tokens()
         self.slots = asyncio.Semaphore(engine.parallel)
@@ -98,7 +98,7 @@ class Chat:
         return ApiError(f"there is no model {name[:100]} here; this is {self.name}", "model", "model_not_found", 404)
 
     async def _answer(self, path: str, scope, receive, sending: Sending) -> None:
-        if self.requests >= MAX_REQUESTS:
+        if self.requests >= self.most:
             raise ApiError("too many requests at once; try again", code="rate_limit_exceeded", status=429)
         self.requests += 1
         try:
@@ -266,6 +266,11 @@ class Chat:
         finally:
             cancelled.set()
 
+    def close(self) -> None:
+        """End the processes of the engine, if it has some."""
+        if end := getattr(self.engine, "close", None):
+            end()
+
     def warm_up(self) -> None:
         """Compute a token once, since the first takes longer. A model that fails is served all the same."""
         try:
@@ -369,6 +374,12 @@ def open_engine(folder: Path) -> Engine | Embedder:
         from embedding_transformers import EmbeddingEngine
 
         return EmbeddingEngine(place, loading.hugging_face)
+    if importlib.util.find_spec("vllm") is not None:
+        import chat_vllm
+
+        if chat_vllm.computes_here():
+            return chat_vllm.VllmEngine(place, loading.hugging_face)
+        print("vLLM needs a GPU here: transformers computes the answers", flush=True)
     from chat_transformers import TransformersEngine
 
     return TransformersEngine(place, loading.hugging_face)

@@ -50,16 +50,24 @@ class Constraints:
         """Return the constraint of an answer that is a text, or has calls in a form of tool_calls.py, whose arguments
         follow the functions' JSON schemas. Raises WrongPrompt for schemas that cannot be followed.
         """
+        return Constraint(self._calls(form, functions)[1], self.vocabulary)
+
+    def grammar_of_calls(self, form: str, functions: list[tuple[str, dict]]) -> str:
+        """Return the grammar of such an answer. Raises WrongPrompt."""
+        return self._calls(form, functions)[0]
+
+    def _calls(self, form: str, functions: list[tuple[str, dict]]) -> tuple:
+        """Return a grammar of calls, and what matches it. Raises WrongPrompt."""
         try:
             grammars = _hermes(self.library, functions) if form == HERMES else [_llama(functions)]
-            grammars = [self.library.LLMatcher.grammar_from_lark(one) for one in grammars]
+            compiled = [(one, self.library.LLMatcher.grammar_from_lark(one)) for one in grammars]
         except (ValueError, RecursionError) as problem:
             raise WrongPrompt(_short(problem)) from None
-        *others, last = grammars
-        for grammar in others:
+        *others, last = compiled
+        for grammar, known in others:
             with contextlib.suppress(WrongPrompt):
-                return Constraint(self._matcher(grammar), self.vocabulary)
-        return Constraint(self._matcher(last), self.vocabulary)
+                return grammar, self._matcher(known)
+        return last[0], self._matcher(last[1])
 
     def _matcher(self, grammar: str):
         """Return what matches a grammar. Raises WrongPrompt."""
@@ -77,7 +85,7 @@ def _hermes(library, functions: list[tuple[str, dict]]) -> list[str]:
         library.StructTag(
             trigger=BEGIN,
             begin=f'{BEGIN}\n{{"name": {json.dumps(name)}, "arguments": ',
-            grammar=_styled(schema),
+            grammar=styled(schema),
             end=f"}}\n{END}",
         )
         for name, schema in functions
@@ -90,13 +98,14 @@ def _llama(functions: list[tuple[str, dict]]) -> str:
     calls = []
     for at, (name, schema) in enumerate(functions):
         begin = json.dumps(f'{{"name": {json.dumps(name)}, "parameters": ')
-        calls.append(f'call_{at}: {begin} %json {json.dumps(_styled(schema))} "}}"')
+        calls.append(f'call_{at}: {begin} %json {json.dumps(styled(schema))} "}}"')
     one = " | ".join(f"call_{at}" for at in range(len(functions)))
     rules = [r"%llguidance {}", "start: TEXT | calls", 'calls: call ("; " call)*', f"call: {one}", *calls]
     return "\n".join([*rules, r"TEXT: /([^{<\s](.|\n)*)?/", ""])
 
 
-def _styled(schema: dict) -> dict:
+def styled(schema: dict) -> dict:
+    """Return a JSON schema with how its JSON is written."""
     return {**{name: one for name, one in schema.items() if name != OPTIONS}, OPTIONS: STYLE}
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 STOP, LENGTH = "stop", "length"  # why an answer has ended
+LEAST_TEMPERATURE = 0.01  # below, logits would overflow
 
 
 # What a chat template raises, beside jinja2's errors, for messages that it is not made for.
@@ -119,7 +120,8 @@ class Piece:
 class Engine(Protocol):
     """Computes answers. `context`: tokens of prompt and answer together; `parallel`: answers that may be computed at
     the same time; `chats`: the model has a template for messages; `tools`: the form in which it calls tools
-    (tool_calls.py), empty where it calls none; `constrains`: answers can be made to follow a JSON schema.
+    (tool_calls.py), empty where it calls none; `constrains`: answers can be made to follow a JSON schema. One that has
+    processes of its own has a method `close`, which ends them.
     """
 
     format: str

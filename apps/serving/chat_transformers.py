@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 from chat_constraints import Constraint, constraints_for
-from chat_engine import LENGTH, STOP, Options, Piece, WrongPrompt, bound_operators, rendered
-from tool_calls import BEGIN, HERMES, form_of
+from chat_engine import LEAST_TEMPERATURE, LENGTH, STOP, Options, Piece, bound_operators
+from chat_tokens import Tokenized
+from tool_calls import form_of
 
 UNFINISHED = "\ufffd"  # what a tokenizer writes for a character of which bytes are still to come
 LONGEST_CHARACTER = 4  # tokens; what is no character after so many becomes none any more
-LEAST_TEMPERATURE = 0.01  # below, logits would overflow
 
 
-class TransformersEngine:
+class TransformersEngine(Tokenized):
     """A model in memory, on the GPU if there is one (see chat_engine.Engine)."""
 
     format, parallel, embeds = "transformers", 1, False
@@ -36,24 +36,6 @@ class TransformersEngine:
         self.constraints = constraints_for(self.tokenizer, self.vocabulary, self.ends) if self.chats else None
         self.constrains = self.constraints is not None
 
-    def _template_with_tools(self) -> str:
-        try:
-            return self.tokenizer.get_chat_template(tools=[{}])
-        except ValueError:  # several, and none of them is for all
-            return ""
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a prompt; the empty one is the token with which texts begin."""
-        return self._some(self.tokenizer.encode(text))
-
-    def encode_messages(self, messages: list[dict], tools: tuple[dict, ...] = (), calling: bool = False) -> list[int]:
-        """Return the tokens of messages by the tokenizer's template, which may refuse some, such as a system prompt."""
-        given = {"tools": list(tools) or None, "tokenize": False, "add_generation_prompt": True}
-        text = rendered(lambda: self.tokenizer.apply_chat_template(messages, **given))
-        text += f"{BEGIN}\n" if calling and self.tools == HERMES else ""  # the answer goes on behind it
-        text = text.encode(errors="replace").decode()  # half a surrogate pair, of the arguments of a call
-        return self._some(self.tokenizer.encode(text, add_special_tokens=False))
-
     def constraint(self, schema: dict) -> Constraint:
         """Return what makes one answer follow a JSON schema."""
         return self.constraints.following(schema)
@@ -61,21 +43,6 @@ class TransformersEngine:
     def calling(self, functions: list[tuple[str, dict]]) -> Constraint:
         """Return what makes the calls in one answer follow the functions' JSON schemas."""
         return self.constraints.calling(self.tools, functions)
-
-    def encode_tokens(self, tokens: list[int]) -> list[int]:
-        """Return tokens that a caller sent."""
-        if odd := [token for token in tokens if not 0 <= token < self.vocabulary]:
-            raise WrongPrompt(f"{odd[0]} is no token of the model, which has {self.vocabulary}")
-        return tokens
-
-    def _some(self, tokens: list[int]) -> list[int]:
-        if tokens:
-            return tokens
-        first = self.tokenizer.bos_token_id
-        first = first if first is not None else self.tokenizer.eos_token_id
-        if first is None:
-            raise WrongPrompt("must not be empty, since the model has no token with which texts begin")
-        return [first]
 
     def generate(
         self, tokens: list[int], options: Options, emit: Callable[[Piece], None], cancelled: threading.Event

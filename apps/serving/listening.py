@@ -38,7 +38,7 @@ def handed_over() -> list[socket.socket] | None:
 
 def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
     """Serve what `prepared(folder, name, also)` returns: the ASGI application, which has the attributes `traffic` and
-    `tokens`, and the format of its model.
+    `tokens`, and the format of its model. One that has processes has `close`, too.
     """
     parser = argparse.ArgumentParser()
     for option in ("--model", "--name"):
@@ -62,6 +62,8 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
     if os.environ.get("MLP_RECORDS"):
         served = Recorder(application, Path(os.environ["MLP_RECORDS"]), secret)
         ended.append(served.spool.write)
+    if hasattr(application, "close"):
+        ended.append(application.close)
     front = PlatformOnly(served, secret)
     config = uvicorn.Config(
         front if secret else served,
