@@ -1,4 +1,4 @@
-"""A bucket of an S3 server: what is in it, and pieces of its objects.
+"""A bucket of an S3 server: what is in it, and pieces of its objects. `writing` writes them.
 
 obstore signs, repeats and times out the requests. It is imported with the first bucket: the extra `s3` installs it.
 """
@@ -74,6 +74,12 @@ LISTED_BEFORE = Words(
 )
 
 
+SENT = Words(
+    Message("the object %(path)s changed while files were being sent"),
+    Message("there is no place for the object %(path)s on the server: the bucket may be missing"),
+)
+
+
 class Store:
     """Raises Refused, which says what the server has refused, in each of its methods."""
 
@@ -83,7 +89,7 @@ class Store:
             raise Refused("the bucket %(name)s needs %(packages)s", field="src", name=row.name, packages=missing)
         self.api = importlib.import_module("obstore")
         self.problem = importlib.import_module("obstore.exceptions").BaseError
-        with self._told():
+        with self.told():
             self.listing, self.reading = self._client(PIECE, LISTED), self._client(PIECE, RETRIES)
 
     def _client(self, options: dict, retries: dict):
@@ -117,13 +123,13 @@ class Store:
 
     def test(self) -> None:
         """Ask for the first objects."""
-        with self._told():
+        with self.told():
             next(iter(self.api.list(self._client(TRIED, SOON))), None)
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the objects below the path, or the one at it; without a path all, by name within each answer."""
         found = False
-        with self._told():
+        with self.told():
             for batch in self.api.list(self.listing, path or None):
                 for meta in batch:
                     found = True
@@ -147,7 +153,7 @@ class Store:
 
     def _sends_parts(self, entry: Entry) -> bool:
         """Return whether the server answers 206 to a range, as S3 does; rclone's answers 200."""
-        with self._told(entry.path):
+        with self.told(entry.path):
             try:
                 self.api.get(self.listing, entry.path, options={"range": (0, 1)})
             except self.problem as problem:
@@ -159,7 +165,7 @@ class Store:
     def read(self, entry: Entry, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from start to before end. Raises Refused, also where the object is another than listed."""
         left, whole = end - start, end - start == entry.size
-        with self._told(entry.path):
+        with self.told(entry.path):
             client = self.reading if left <= PIECE_BYTES else self._client(WHOLE, RETRIES)
             answer = self.api.get(client, entry.path, options={} if whole else {"range": (start, end)})
             now = self._entry(answer.meta)
@@ -176,13 +182,13 @@ class Store:
         is another than listed.
         """
         client = self._client(TRIED, SOON)
-        with self._told(entry.path):
+        with self.told(entry.path):
             now = self._entry(self.api.head(client, entry.path))
         if now != entry:
             raise Refused(self.words.changed, field="src", path=entry.path)
         if self.row.signing == Bucket.Signing.NONE:
             return "/".join(filter(None, (self._base(), quote(self.row.prefix), quote(entry.path))))
-        with self._told(entry.path):
+        with self.told(entry.path):
             return self.api.sign(client, "GET", entry.path, expires_in=SIGNED_FOR)
 
     def _base(self) -> str:
@@ -198,7 +204,7 @@ class Store:
         return Entry(meta["path"], meta["size"], (meta["e_tag"] or "").strip('"'))
 
     @contextlib.contextmanager
-    def _told(self, path: str = "") -> Iterator[None]:
+    def told(self, path: str = "") -> Iterator[None]:
         """Raise what the server or the library refuses as Refused."""
         try:
             yield
