@@ -47,4 +47,4 @@ def fetch(pk: int) -> None:
 
 @dramatiq.actor(actor_name="datasets.export", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
 def export(pk: int, follow: bool = True) -> None:
-    sending.send(pk, follow)
+    sending.run(pk, follow)

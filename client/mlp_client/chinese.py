@@ -77,7 +77,9 @@ TEXTS = {
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
     "dataset to read; may be repeated": "要读取的数据集，可重复",
     "dataset {name}: {reason}": "数据集 {name}：{reason}",
-    "datasets/NAME[@VERSION], models/NAME or the output of a job: JOB[/PATH]": "datasets/NAME[@VERSION]、models/NAME 或任务的输出：JOB[/PATH]",
+    "datasets/NAME[@VERSION], models/NAME or the output of a job: JOB[/PATH]": (
+        "datasets/NAME[@VERSION]、models/NAME 或任务的输出：JOB[/PATH]"
+    ),
     "decline an invitation, or leave a workspace": "拒绝邀请，或离开工作区",
     "delete a dataset": "删除数据集",
     "delete a model": "删除模型",

@@ -26,7 +26,7 @@ CANCELLED = Message("cancelled")
 
 
 def create_export(*, user, src: str, target: str, by: str) -> Export:
-    """Queue the files of a dataset, of a model or of a finished job to be sent to `s3/{bucket}[/{path}]`.
+    """Create an export: the files of a dataset, of a model or of a finished job are sent to `s3/{bucket}[/{path}]`.
 
     Raises Refused, which names the field; Fault, with nothing stored, when the task queue is not available.
     """

@@ -61,15 +61,15 @@ def _create(request) -> Export:
 
 @login_required
 @require_GET
-def export(request, number):
-    """Lead to an export in the list: what notices link to."""
-    return redirect(f"{reverse('exports')}#export-{number}")
+def export(request, pk):
+    """Show an export in the list: what notices link to."""
+    return redirect(f"{reverse('exports')}#export-{pk}")
 
 
 @login_required
 @require_POST
-def cancel(request, number):
-    problem = attempt(lambda: lifecycle.cancel(user=request.user, number=number, by=request.user.username))
+def cancel(request, pk):
+    problem = attempt(lambda: lifecycle.cancel(user=request.user, number=pk, by=request.user.username))
     if problem:
         messages.error(request, problem)
     return redirect("exports")

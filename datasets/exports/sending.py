@@ -40,7 +40,7 @@ class _Ended(Exception):
     """The export does not run any more: its owner has cancelled."""
 
 
-def send(pk: int, follow: bool = True) -> None:
+def run(pk: int, follow: bool = True) -> None:
     """Send the files, unless another worker does. One export of a user at a time, in one of the places that copies and
     fetches have.
     """
