@@ -326,6 +326,7 @@ TEXTS = {
     "what it may reach": "可访问的网络",
     "what pages call it": "页面显示的标题",
     "what pages call it (default: the script and its arguments)": "页面显示的标题（默认为脚本及其参数）",
+    "where its output is sent at the end": "结束时将输出发送到哪里",
     "you are no longer a guest of {name}": "您不再是 {name} 的访客",
     "{count} more that use less": "另有 {count} 个用量较少的进程",
     "{files} files with {bytes} bytes in {dir}": "{dir} 中有 {files} 个文件，共 {bytes} 字节",

@@ -134,11 +134,11 @@ def find(user, name: str, field: str = "src") -> Bucket:
     return row
 
 
-def find_writable(user, name: str) -> Bucket:
+def find_writable(user, name: str, field: str = "target") -> Bucket:
     """Return the bucket of that name that the user may write. Raises Refused."""
-    row = find(user, name, "target")
+    row = find(user, name, field)
     if row.access != Bucket.Access.WRITE:
-        raise Refused("the bucket %(name)s is read-only", field="target", name=name)
+        raise Refused("the bucket %(name)s is read-only", field=field, name=name)
     return row
 
 

@@ -48,7 +48,12 @@ def _create(user, source: sources.Source, target: str, by: str) -> Export:
         raise Refused("at most %(limit)s exports can wait; wait until some have ended", field="src", limit=WAITING)
     ended = mine.exclude(state__in=LIVE).order_by("-pk").values_list("pk", flat=True)
     Export.objects.filter(pk__in=list(ended[KEPT - 1 :])).delete()
-    row = Export.objects.create(user=user, src=source.src, target=target, object_id=source.object_id)
+    return add(user=user, src=source.src, object_id=source.object_id, target=target, by=by)
+
+
+def add(*, user, src: str, object_id: int, target: str, by: str) -> Export:
+    """Create an export of a source that was found; whether it can be sent is found by the worker, and is its reason."""
+    row = Export.objects.create(user=user, src=src, target=target, object_id=object_id)
     record_created(row, by=by)
     after_commit.enqueue("datasets.export", row.pk, queue="files")
     return row
@@ -74,12 +79,12 @@ def note_wait(pk: int, reason: Message) -> None:
             after_commit.changed(row.user.username, "export", row.history_name)
 
 
-def complete(pk: int, *, size: int, files: int, sent: int, left_out: Message | str) -> None:
+def complete(pk: int, *, size: int, files: int, sent: int, reason: Message | str) -> None:
     """Complete an export whose files are all in the bucket. One that was cancelled meanwhile stays so."""
     with suppress(Missing), locked(Export, pk=pk) as row:
         if row.state == ExportState.RUNNING:
             row.size, row.files, row.sent = size, files, sent
-            row.complete(by="export", reason=left_out)
+            row.complete(by="export", reason=reason)
             row.save()
 
 

@@ -90,7 +90,8 @@ def _send(row: Export, follow: bool) -> bool:
     sent = _send_all(store, source.path, sizes, there, work)
     sources.require_same(row.user, row.src, row.object_id)  # it may have been deleted while its folders were listed
     _require_all(store, work, sizes)
-    lifecycle.complete(row.pk, size=work.total, files=len(sizes), sent=sent, left_out=left_out.reason())
+    said = left_out.reason() or ("" if sizes else Message("%(src)s has no files", src=row.src))
+    lifecycle.complete(row.pk, size=work.total, files=len(sizes), sent=sent, reason=said)
     return True
 
 
@@ -136,8 +137,6 @@ def _sizes(store: Store, source: Path, work: _Work, left_out: LeftOut) -> dict[s
             work.goes_on()
         writing.require_key(store, work.top + path, path)
         sizes[path] = os.fstat(handle).st_size
-    if not sizes:
-        raise Refused("%(src)s has no files", field="src", src=work.row.src)
     return sizes
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from datetime import timedelta
 
 import pytest
@@ -23,7 +24,7 @@ from kernel.singleton import Holder
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
 from models_app.models import Model
-from operations.backup.tests.conftest import s3  # noqa: F401
+from operations.backup.tests.conftest import RCLONE, s3  # noqa: F401
 from resources import tenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,25 +87,45 @@ def ending(row: dict) -> tuple:
 
 
 def test_a_dataset_is_sent_and_again_only_what_is_not_there(as_alice, cats, writable, export, objects, remote):
-    write(storage.dataset_dir("alice", "cats"), {"large.bin": LARGE})
     row = export(target="s3://photos/out/")
     assert ending(row) == ("finished", "finished", "")
-    assert objects() == {**FILES, "large.bin": LARGE}
+    assert objects() == FILES
     assert (row["src"], row["target"], row["progress"]) == ("datasets/cats@1", "s3/photos/out", 100)
-    assert (row["files"], row["sent"], row["size"]) == (
-        len(FILES) + 1,
-        len(FILES) + 1,
-        sum(map(len, objects().values())),
-    )
+    assert (row["files"], row["sent"], row["size"]) == (len(FILES), len(FILES), sum(map(len, FILES.values())))
     again = export()
-    assert (again["state"], again["files"], again["sent"]) == ("finished", len(FILES) + 1, 0)
+    assert (again["state"], again["files"], again["sent"]) == ("finished", len(FILES), 0)
     remote.put("out/a.csv", b"y\n1\n")  # of the same size
     remote.delete("out/deep/er/b.txt")
     remote.put("out/other", b"stays")
     assert export()["sent"] == 2
-    assert objects() == {**FILES, "large.bin": LARGE, "other": b"stays"}
+    assert objects() == {**FILES, "other": b"stays"}
     listed = as_alice.call("get", f"{EXPORTS}?state=finished")
-    assert [each["sent"] for each in listed.json()] == [2, 0, len(FILES) + 1]
+    assert [each["sent"] for each in listed.json()] == [2, 0, len(FILES)]
+
+
+@pytest.mark.long
+def test_what_was_sent_is_what_rclone_check_finds(cats, s3, writable, export):
+    """Files in parts are among them; the server's checksum of these is another one than that of their parts."""
+    folder = storage.dataset_dir("alice", "cats")
+    write(folder, {"large.bin": LARGE, "deep/larger.bin": LARGE * 7})
+    assert export()["sent"] == len(FILES) + 2
+    assert export()["sent"] == 0
+    place = f":s3,provider=Other,endpoint='{s3['AWS_ENDPOINT_URL']}':kept/out"
+    keys = {f"RCLONE_S3_{name}": s3[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")}
+    command = [RCLONE, "check", "--download", "--config", "/dev/null", str(folder), place]
+    checked = subprocess.run(command, env={**os.environ, **keys}, capture_output=True, text=True, check=False)
+    assert (checked.returncode, "0 differences found" in checked.stderr) == (0, True), checked.stderr
+    (folder / "a.csv").write_bytes(b"y\n1\n")
+    assert subprocess.run(command, env={**os.environ, **keys}, capture_output=True, check=False).returncode == 1
+
+
+def test_an_output_without_files_and_the_whole_bucket_as_the_target(prepared, writable, export, remote):
+    assert export("jobs/prepare/clean", "s3/photos")["state"] == "finished"
+    assert bytes(remote.get("a.csv").bytes()) == b"x\n1\n"
+    remote.delete("a.csv")
+    (storage.job_dir("alice", "prepare") / "none").mkdir()
+    row = export("jobs/prepare/none")
+    assert (*ending(row), row["files"]) == ("finished", "finished", "jobs/prepare/none has no files", 0)
 
 
 def test_the_output_of_a_job_or_a_part_of_it(prepared, writable, export, objects):

@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
 def running() -> Iterator[Server]:
     """Yield the server while it runs."""
     with Server() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
             yield server
