@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
+from subprocess import PIPE, Popen
+from urllib.parse import urlsplit
 
 import pytest
+from django.db import connection
 
 from datasets.buckets import rows, store, writing
-from datasets.models import Bucket, Dataset
+from datasets.exports import lifecycle, sending
+from datasets.models import Bucket, Dataset, Export
 from datasets.tests import writing_s3
 from kernel import storage
+from kernel.tests.nats_tools import until as wait_for
 from mlp.operators.tests.admin_world import put
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT = {"connect_timeout": timedelta(seconds=1), "read_timeout": timedelta(seconds=0.2)}
 FIELDS = {"bucket": "kept", "region": "us-east-1", "signing": "key", "access_key": "THE-KEY", "everybody": True}
 LARGE = os.urandom(2 * writing.PART_BYTES + 5)
+
+
+SENDING = """
+import sys
+import django
+django.setup()
+from datasets.buckets import writing
+from datasets.exports import sending
+real = writing.File.blocks
+def blocks(self, read):
+    for number, block in enumerate(real(self, read)):
+        if number == 12:
+            print("here", flush=True)
+            sys.stdin.read()
+        yield block
+writing.File.blocks = blocks
+sending.run(int(sys.argv[1]))
+"""
 
 
 @pytest.fixture
@@ -113,3 +137,34 @@ def test_a_key_that_is_too_long_is_named_before_anything_is_sent(export, server)
     row = export("/".join(["d" * 150] * 3))
     assert row["reason"] == f"the key of the file {'n' * 200}.txt would have more than 1024 bytes"
     assert not any(key.startswith("ppp") for key in server.objects)
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_in_the_middle_of_a_large_file_is_followed_by_another(alice, server, tasks, settings):
+    """Its lock ends with it; what it had sent whole is not sent again, and half a file is no object."""
+    folder = storage.dataset_dir("alice", "cats")
+    for name, content in {"a.txt": b"a", "b.txt": b"b", "large.txt": LARGE}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    put(Dataset, alice, "cats", "ready")
+    row = lifecycle.create_export(user=alice, src="datasets/cats", target="s3/photos/whole", by="alice")
+    database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
+    environment = os.environ | {
+        "DATABASE_URL": database, "MLP_ROOT": str(settings.MLP_ROOT), "MLP_SECRET_KEY": settings.SECRET_KEY,
+        "DJANGO_SETTINGS_MODULE": "mlp.settings",
+    }  # fmt: skip
+    command = [sys.executable, "-c", SENDING, str(row.pk)]
+    child = Popen(command, cwd=settings.BASE_DIR, env=environment, stdin=PIPE, stdout=PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "here\n"
+        wait_for(lambda: set(server.objects) == {"whole/a.txt", "whole/b.txt"})
+        sending.run(row.pk)  # the other has its lock
+        row.refresh_from_db()
+        assert row.state == "running"
+    finally:
+        child.kill()
+        child.communicate()
+    assert set(server.objects) == {"whole/a.txt", "whole/b.txt"}
+    wait_for(lambda: (sending.run(row.pk), Export.objects.get().state)[1] == "finished")
+    assert (Export.objects.get().sent, server.objects["whole/large.txt"][0]) == (1, LARGE)
+    assert server.puts.count("whole/a.txt") == 1
