@@ -116,6 +116,22 @@ def test_a_dataset_of_an_output_says_what_was_left_out(client):
     assert re.search("dataset clean: left out.* 1 .latest.csv.", made.stderr)
 
 
+@pytest.mark.long
+def test_an_output_goes_to_a_bucket_and_what_is_refused_is_said(client, bucket, remote):  # noqa: F811
+    rows.change(bucket, by="root", access="write", everybody=True)
+    write(client.here, {"prepare.py": "import pathlib\npathlib.Path('a.csv').write_text('1')"})
+    client.run("run", "prepare.py", "--name", "prepare", "--cpu", "0.1", "--output-uri", "s3/photos/train")
+    made = client.json("export", "create", "prepare/a.csv", "s3/photos/train/one")
+    assert (made["state"], made["sent"]) == ("finished", 1)
+    assert bytes(remote.get("train/one/a.csv").bytes()) == b"1"
+    until(lambda: [row["state"] for row in client.json("export", "ls")] == ["finished", "finished"])
+    assert bytes(remote.get("train/prepare/a.csv").bytes()) == b"1"
+    assert "finished" in client.run("export", "ls").stdout
+    refused = client.run("export", "create", "datasets/none", "s3/photos", code=4)
+    assert "you have no dataset named none" in refused.stderr
+    assert "only a queued or running one" in client.run("export", "cancel", str(made["number"]), code=4).stderr
+
+
 def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     client.run("run", "wait.py", "-d", "--name", "one", "--cpu", "0.1")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import html
 import importlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -42,8 +43,10 @@ CAUSE = re.compile(r"InvalidCertificate\(\s*(\w+)|kind: (ConnectionRefused|Conne
 ERROR = re.compile(r"<Error>.*?<Code>(.+?)</Code>(?:.*?<Message>(.+?)</Message>)?.*", re.DOTALL)  # an answer of S3
 # The library takes these from AWS_ variables, which the platform may have for its backups: no signature, or an
 # encryption key, which would be sent to the servers of all buckets.
-ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False,
-         "server_side_encryption": "AES256"}  # fmt: skip
+ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False}
+# What takes the place of such a key. It asks for encryption of what is written, which a server without keys of its own
+# refuses, such as MinIO: so only where there is such a variable.
+ENCRYPTION, OWN_KEYS = "AWS_SERVER_SIDE_ENCRYPTION", {"server_side_encryption": "AES256"}
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
 SIGNED_FOR = timedelta(minutes=5)  # a clock may be wrong by so much; what has begun by then is sent to its end
@@ -115,11 +118,11 @@ class Store:
         of another bucket may be.
         """
         if self.row.signing == Bucket.Signing.NONE:
-            return {**ALONE, "skip_signature": True}
+            return {**_alone(), "skip_signature": True}
         if self.row.signing == Bucket.Signing.PLATFORM:
             return {}
         keys = {"access_key_id": self.row.access_key, "secret_access_key": rows.secret_of(self.row)}
-        return {**ALONE, "credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
+        return {**_alone(), "credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
 
     def test(self) -> None:
         """Ask for the first objects."""
@@ -219,6 +222,11 @@ class Store:
             raise Refused(
                 "the bucket %(name)s: %(problem)s", field="src", name=self.row.name, problem=_words(problem)
             ) from problem
+
+
+def _alone() -> dict:
+    """Return what is in place of the AWS_ variables that say how requests are made."""
+    return ALONE | (OWN_KEYS if any(name.upper() == ENCRYPTION for name in os.environ) else {})
 
 
 def _trust() -> dict:

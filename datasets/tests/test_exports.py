@@ -29,7 +29,13 @@ from resources import tenants
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EXPORTS = "users/alice/exports"
-FILES = {"a.csv": b"x\n1\n", "deep/er/b.txt": b"b", "empty.txt": b"", **{f"odd/{name}": name.encode() for name in ODD}}
+SIGNED = "@failures (1): {x} '!,;$&.png"  # characters that a signature of the address has to encode
+FILES = {
+    "a.csv": b"x\n1\n",
+    "deep/er/b.txt": b"b",
+    "empty.txt": b"",
+    **{f"odd/{name}": name.encode() for name in (*ODD, SIGNED)},
+}
 
 
 def write(folder, contents: dict[str, bytes]) -> None:

@@ -85,8 +85,20 @@ def test_a_large_file_is_sent_in_parts_and_known_by_their_checksum(export, serve
     assert server.objects["whole/large.txt"][1].endswith("-3")
     assert server.kinds["whole/small.txt"] == "text/plain"
     assert (server.uploads, len(server.puts)) == ({}, 5)
+    assert "authorization" in server.headers
+    assert "x-amz-server-side-encryption" not in server.headers, "which MinIO refuses where it has no keys for it"
     again = export("whole")
     assert (again["state"], again["sent"], len(server.puts)) == ("finished", 0, 5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8 << 20, (8 << 20) + 1, 529_168_322_560, 5 << 40])
+def test_no_file_that_s3_takes_has_more_parts_than_s3_takes(tmp_path, size):
+    with (tmp_path / "sparse").open("wb") as file:
+        os.truncate(file.fileno(), size)
+        part = writing.File("sparse", file.fileno()).part
+    assert part >= 5 << 20
+    assert size <= part * 10_000
+    assert part <= 5 << 30
 
 
 def test_a_part_that_is_refused_leaves_no_object_and_no_parts(export, server):

@@ -34,6 +34,7 @@ class Server(ThreadingHTTPServer):
         self.uploads: dict[str, dict[int, bytes]] = {}
         self.puts: list[str] = []
         self.kinds: dict[str, str] = {}
+        self.headers: set[str] = set()  # of what was written
         self.silence = threading.Event()
 
     @property
@@ -75,6 +76,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         key, query, body = self.asked()
         self.server.puts.append(key)
+        self.server.headers |= {name.lower() for name in self.headers}
         tag, does = hashlib.md5(body).hexdigest(), key.split("/")[0]
         if does == "refused":
             self.answer(403, REFUSED)
@@ -96,6 +98,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         key, query, body = self.asked()
+        self.server.headers |= {name.lower() for name in self.headers}
         if "uploads" in query:
             name = f"upload{len(self.server.uploads)}"
             self.server.uploads[name] = {}
