@@ -1,4 +1,4 @@
-"""The verbs of exports, each with the row that it locks, and their effects: for test_row_locks.py and verb_effects.py."""
+"""The verbs of exports, each with the row that it locks, and their effects: test_row_locks.py and verb_effects.py."""
 
 from __future__ import annotations
 
