@@ -207,7 +207,9 @@ class Lock(models.Model):
 
 
 class Bucket(models.Model):
-    """A bucket of an S3 server, whose files may become datasets (datasets.buckets). `secret` is sealed."""
+    """A bucket of an S3 server, whose files may become datasets (datasets.buckets), and that exports may
+    go to with the `access` write (datasets.exports). `secret` is sealed.
+    """
 
     class Signing(models.TextChoices):
         KEY = "key", _("with an access key")
