@@ -23,6 +23,7 @@ from kernel import storage
 from kernel.singleton import Holder
 from mlp.operators.tests.admin_world import put
 from mlp.tests.page_world import visible_text, visitor
+from mlp.tests.tiers import few
 from models_app.models import Model
 from operations.backup.tests.conftest import RCLONE, s3  # noqa: F401
 from resources import tenants
@@ -159,18 +160,21 @@ def test_a_model_with_its_files(alice, writable, export, objects):
 
 @pytest.mark.parametrize(
     ("src", "target", "problem"),
-    [
-        ("datasets/dogs", "s3/photos/out", "src: you have no dataset named dogs"),
-        ("datasets/cats@7", "s3/photos/out", "src: the dataset cats has no such version"),
-        ("datasets/cats@x/y", "s3/photos/out", "src: the dataset cats has no such version"),
-        ("datasets/../bob/cats", "s3/photos/out", "src: you have no dataset named ../bob/cats"),
-        ("jobs/fit", "s3/photos/out", "src: you have no job named fit"),
-        ("models/net", "s3/photos/out", "src: you have no model named net"),
-        ("home/x", "s3/photos/out", "src: must be datasets/{dataset}"),
-        ("datasets/cats", "s3/other/out", "target: there is no bucket named other that you may read"),
-        ("datasets/cats", "s3/photos/../x", "target: must not have an empty part"),
-        ("datasets/cats", "gs/photos", "target: must be s3/{bucket}"),
-    ],
+    few(
+        [
+            ("datasets/dogs", "s3/photos/out", "src: you have no dataset named dogs"),
+            ("datasets/cats@7", "s3/photos/out", "src: the dataset cats has no such version"),
+            ("datasets/cats@x/y", "s3/photos/out", "src: the dataset cats has no such version"),
+            ("datasets/../bob/cats", "s3/photos/out", "src: you have no dataset named ../bob/cats"),
+            ("jobs/fit", "s3/photos/out", "src: you have no job named fit"),
+            ("models/net", "s3/photos/out", "src: you have no model named net"),
+            ("home/x", "s3/photos/out", "src: must be datasets/{dataset}"),
+            ("datasets/cats", "s3/other/out", "target: there is no bucket named other that you may read"),
+            ("datasets/cats", "s3/photos/../x", "target: must not have an empty part"),
+            ("datasets/cats", "gs/photos", "target: must be s3/{bucket}"),
+        ],
+        3,
+    ),
 )
 def test_what_cannot_be_sent_is_refused_at_once(as_alice, cats, writable, src, target, problem):
     assert as_alice.refused("post", EXPORTS, {"src": src, "target": target}).startswith(problem)

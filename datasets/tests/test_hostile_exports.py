@@ -125,7 +125,7 @@ def test_a_file_that_changes_before_its_last_part_leaves_no_object_and_no_parts(
     ("target", "said"),
     [
         ("refused", "AccessDenied: No writes here"),
-        ("silent", "the bucket photos: "),
+        pytest.param("silent", "the bucket photos: ", marks=pytest.mark.long),
         ("lost", "the object lost/small.txt is not in the bucket as it was sent"),
     ],
 )
@@ -136,12 +136,14 @@ def test_what_the_server_does_wrong_is_the_reason(export, server, target, said):
     assert "Debug" not in row["reason"]
 
 
+@pytest.mark.long
 def test_a_server_whose_tags_are_no_checksums_gets_the_files_again(export, server):
     assert export("kms", small=b"x")["sent"] == 1
     assert export("kms")["sent"] == 1
     assert server.objects == {"kms/small.txt": (b"x", "of-a-key")}
 
 
+@pytest.mark.long
 def test_a_key_that_is_too_long_is_named_before_anything_is_sent(export, server):
     row = export("/".join(["d" * 200] * 2), **{"n" * 200: b"x", "a": b"y"})
     assert row["state"] == "finished"
