@@ -30,7 +30,7 @@ DOWN = ("application", "lose")  # it was up, and is being restarted
 ALL, FAILURES, NONE = "", "failures", "none"
 # The levels that users choose from, for each kind. Notices about the account, its tenants and sharing have none.
 LEVELS = dict.fromkeys(("job", "sweep", "pipelinerun"), (ALL, FAILURES, NONE))
-LEVELS |= dict.fromkeys(("schedule", "dataset", "model", "application", "alert"), (ALL, NONE))
+LEVELS |= dict.fromkeys(("schedule", "dataset", "export", "model", "application", "alert"), (ALL, NONE))
 DOWN_AGAIN = timedelta(minutes=10)  # the cooldown for an application that fails repeatedly
 SILENT: list[Callable[[StateChange], bool]] = []  # return whether a change has no notice of its own
 

@@ -67,7 +67,8 @@ def _choice(row: Preference, kind: str, field: str) -> dict:
     }
     kinds = {
         "job": _("Jobs"), "sweep": _("Sweeps"), "pipelinerun": _("Pipelines"), "schedule": _("Schedules"),
-        "dataset": _("Datasets"), "model": _("Models"), "application": _("Applications"), "alert": _("Alerts"),
+        "dataset": _("Datasets"), "export": _("Exports"), "model": _("Models"), "application": _("Applications"),
+        "alert": _("Alerts"),
     }  # fmt: skip
     chosen = row.notification_levels.get(kind, notices.ALL)
     offered = [(level, words[level], level == chosen) for level in notices.LEVELS[kind]]

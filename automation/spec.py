@@ -41,7 +41,7 @@ def need_possible(user, spec: dict, *, visitor: Visitor | None = None, kept: boo
     tenant = members.chosen(user, spec.get("tenant"))
     checks.need_possible(tenant, user.username, spec.get("workers", 1), spec.get("network", ""),
                          bool(spec.get("preemptible")), spec.get("image", ""), **needs)  # fmt: skip
-    checks.need_datasets(user, spec.get("datasets", ()))
+    checks.need_data(user, spec.get("datasets", ()), spec.get("output_uri", ""))
     if environment := spec.get("environment"):
         checks.need_environment(tenant, environment, spec.get("requirements", ""))
 

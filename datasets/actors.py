@@ -8,6 +8,7 @@ from kernel.broker import broker
 
 from . import copies, lifecycle, versions
 from .buckets import caching, listing
+from .exports import sending
 
 CHECKSUM_MS = COPY_MS = 24 * 3_600_000
 
@@ -42,3 +43,8 @@ def refresh(pk: int, by: str) -> None:
 @dramatiq.actor(actor_name="datasets.fetch", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
 def fetch(pk: int) -> None:
     caching.fetch(pk)
+
+
+@dramatiq.actor(actor_name="datasets.export", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
+def export(pk: int, follow: bool = True) -> None:
+    sending.run(pk, follow)

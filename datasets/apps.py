@@ -1,4 +1,4 @@
-"""Register the app with Django, and end the uploads of users who are de-registered."""
+"""Register the app with Django, and end the uploads and exports of users who are de-registered."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ class DatasetsConfig(AppConfig):
         deregistered = import_module("accounts.lifecycle").deregistered
         fail_all_of = import_module("datasets.lifecycle").fail_all_of
 
+        end_exports = import_module("datasets.exports.lifecycle").fail_all_of
+
         def end_uploads(sender, user, by, **_):
             fail_all_of(user, by)
+            end_exports(user, by)
 
         work, model = import_module("resources.work"), self.get_model("Dataset")
 
@@ -29,6 +32,8 @@ class DatasetsConfig(AppConfig):
         deregistered.connect(end_uploads, weak=False, dispatch_uid="datasets.end_uploads")
         import_module("accounts.sharing.kinds").register(self.get_model("Dataset"), page="dataset")
         fetching = import_module("datasets.buckets.fetching")
+        sources = import_module("datasets.exports.sources")
+        sources.register("datasets", sources.dataset)
         copies = import_module("datasets.copies")
         copies.register_writer("s3", fetching.write, fetching.check)
         copies.register_lister("s3", import_module("datasets.buckets.listing").create)

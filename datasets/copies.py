@@ -242,20 +242,34 @@ def _write(row: Dataset, writer: Writer) -> bool:
 
 
 class LeftOut:
-    """Counts what is not copied, and remembers the first names."""
+    """Counts what is not copied, also empty folders where they are left out, and remembers the first names."""
 
     def __init__(self):
-        self.count, self.names = 0, []
+        self.count, self.names, self.folders = 0, [], 0
 
     def __call__(self, path: str) -> None:
         self.count += 1
         if len(self.names) < NAMED:
             self.names.append(storage.shown(path))
 
+    def empty(self, path: str) -> None:
+        """Count an empty folder: a bucket has none."""
+        self.folders += 1
+        self(f"{path}/")
+
     def reason(self) -> Message | str:
         if not self.count:
             return ""
         names = ", ".join([*self.names, *(["…"] if self.count > NAMED else [])])
+        if self.folders == self.count:
+            return Message("left out, as a bucket has no empty folders: %(count)s (%(names)s)",
+                           count=self.count, names=names)  # fmt: skip
+        if self.folders:
+            return Message(
+                "left out, as links and the like, names that cannot be sent and empty folders are: "
+                "%(count)s (%(names)s)",
+                count=self.count, names=names,
+            )  # fmt: skip
         return Message("left out, as links and the like and names that cannot be sent are: %(count)s (%(names)s)",
                        count=self.count, names=names)  # fmt: skip
 

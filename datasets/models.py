@@ -1,9 +1,14 @@
-"""Dataset. Written only through datasets.lifecycle.
+"""Dataset, and Export (datasets.exports). Written only through their lifecycles.
 
 Dataset:
     creating     --complete--> ready
     creating     --fail-->     error
     ready, error --erase-->    deleting      (files go first, then the row)
+
+Export:
+    queued          --start-->    running
+    running         --complete--> finished
+    queued, running --fail-->     error
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from django_fsm import FSMField, transition
 
 from kernel.messages import ReasonField
 from kernel.models import Lifecycle, refused
+from kernel.outcomes import Ending, Outcome
 from kernel.titles import Titled
 from kernel.transitions import ConcurrentTransitionMixin
 from kernel.trash import Trashable
@@ -201,12 +207,18 @@ class Lock(models.Model):
 
 
 class Bucket(models.Model):
-    """A bucket of an S3 server, whose files may become datasets (datasets.buckets). `secret` is sealed."""
+    """A bucket of an S3 server, whose files may become datasets (datasets.buckets), and that exports may
+    go to with the `access` write (datasets.exports). `secret` is sealed.
+    """
 
     class Signing(models.TextChoices):
         KEY = "key", _("with an access key")
         PLATFORM = "platform", _("with the credentials in the platform's environment")
         NONE = "none", _("not at all: the bucket is public")
+
+    class Access(models.TextChoices):
+        READ = "read", _("read")
+        WRITE = "write", _("read and write")
 
     name = models.CharField(_("name"), max_length=63)
     endpoint = models.CharField(_("address of the server"), max_length=300, blank=True)  # "" for AWS
@@ -217,6 +229,9 @@ class Bucket(models.Model):
     signing = models.CharField(_("requests are signed"), max_length=8, choices=Signing.choices)
     access_key = models.CharField(_("access key"), max_length=200, blank=True)
     secret = models.TextField(blank=True)
+    access = models.CharField(
+        _("right"), max_length=5, choices=Access.choices, default=Access.READ, db_default=Access.READ
+    )
     everybody = models.BooleanField(_("all users may read it"), default=False)
     tenants = models.ManyToManyField("resources.Tenant", related_name="+", verbose_name=_("tenants"))
     created = models.DateTimeField(_("created"), auto_now_add=True)
@@ -229,3 +244,88 @@ class Bucket(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class ExportState(models.TextChoices):
+    QUEUED = "queued", _("queued")
+    RUNNING = "running", _("running")
+    FINISHED = "finished", _("finished")
+    ERROR = "error", _("failed")
+
+
+class Export(ConcurrentTransitionMixin, Ending):
+    """Files of `src` that are sent to `target`, a place in a bucket. `object_id` is the dataset, job or model of `src`.
+
+    `size` bytes in `files` files are all that it has; `sent` of the files were sent, the others were there already.
+    """
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="exports", verbose_name=_("user")
+    )
+    src = models.CharField(_("source"), max_length=500)
+    target = models.CharField(_("target"), max_length=600)
+    object_id = models.BigIntegerField()
+    state = FSMField(_("state"), default=ExportState.QUEUED, choices=ExportState.choices, protected=True)
+    progress = models.PositiveSmallIntegerField(_("progress"), default=0)
+    size = models.BigIntegerField(_("size"), null=True)
+    files = models.BigIntegerField(_("files"), null=True)
+    sent = models.BigIntegerField(_("files sent"), default=0)
+    reason = ReasonField(_("reason"), blank=True)
+    created = models.DateTimeField(_("created"), auto_now_add=True)
+    touched = models.DateTimeField(_("last activity"), default=timezone.now)
+    ended = models.DateTimeField(_("ended"), null=True)
+
+    class Meta:
+        db_table = "export"
+        verbose_name = _("export")
+        verbose_name_plural = _("exports")
+        constraints = [
+            models.CheckConstraint(condition=Q(state__in=ExportState.values), name="export_state"),
+            models.CheckConstraint(condition=Q(progress__lte=100), name="export_progress"),
+        ]
+        indexes = [
+            models.Index(fields=["user", "-id"], name="export_newest"),
+            models.Index(fields=["touched"], name="export_live", condition=Q(state__in=["queued", "running"])),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.src} > {self.target}"
+
+    @property
+    def history_name(self) -> str:
+        return str(self.pk)
+
+    @property
+    def title(self) -> str:
+        """Return what notices call it."""
+        return str(self)[:200]
+
+    @transition(
+        field=state,
+        source=ExportState.QUEUED,
+        target=ExportState.RUNNING,
+        custom=refused("the export is %(state)s; only a queued one can start"),
+    )
+    def start(self, *, by, reason=""):
+        """Move from queued to running."""
+        self.reason = ""
+
+    @transition(
+        field=state,
+        source=ExportState.RUNNING,
+        target=ExportState.FINISHED,
+        custom=refused("the export is %(state)s; only a running one can finish"),
+    )
+    def complete(self, *, by, reason=""):
+        """Move from running to finished. The reason says what was left out."""
+        self.progress, self.reason, self.ended, self.outcome = 100, reason, timezone.now(), Outcome.FINISHED
+
+    @transition(
+        field=state,
+        source=[ExportState.QUEUED, ExportState.RUNNING],
+        target=ExportState.ERROR,
+        custom=refused("the export is %(state)s; only a queued or running one can be cancelled"),
+    )
+    def fail(self, *, by, reason="", outcome=""):
+        """Move from queued or running to error."""
+        self.reason, self.ended, self.outcome = reason, timezone.now(), outcome or Outcome.FAILED

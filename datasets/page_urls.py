@@ -8,6 +8,7 @@ from kernel.page_urls import shared
 
 from . import file_pages, script_pages
 from . import pages as datasets
+from .exports import pages as exports
 
 urlpatterns = [
     path("datasets", datasets.datasets, name="datasets"),
@@ -20,6 +21,9 @@ urlpatterns = [
     *shared("datasets/<str:name>/files/<path:path>", file_pages.dataset_file, name="dataset_file"),
     *shared("datasets/<str:name>/view/<path:path>", file_pages.dataset_view, name="dataset_view"),
     *shared("datasets/<str:name>/archive", file_pages.dataset_archive, name="dataset_archive"),
+    path("exports", exports.exports, name="exports"),
+    path("exports/<int:pk>", exports.export, name="export"),
+    path("exports/<int:pk>/cancel", exports.cancel, name="export_cancel"),
     path("scripts", script_pages.scripts, name="scripts"),
     path("scripts/new", script_pages.script, name="script_new"),
     path("scripts/edit/<path:path>", script_pages.script, name="script"),

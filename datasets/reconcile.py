@@ -14,7 +14,8 @@ from kernel.models import StateChange
 
 from . import lifecycle, trash, versions
 from .buckets import caching, listing
-from .models import Dataset, State
+from .exports.lifecycle import LIVE
+from .models import Dataset, Export, State
 from .webdav import lock_store, spool
 
 AGAIN_AFTER = timedelta(seconds=10)
@@ -39,6 +40,10 @@ def run() -> None:
         deletion = StateChange.objects.filter(kind="dataset", object_id=pk, target=State.DELETING).first()
         if deletion is None or not now - AGAIN_AFTER <= deletion.at <= now:  # later: the clock was set back
             after_commit.enqueue("datasets.erase", pk, queue="files")
+    unsent = Export.objects.filter(state__in=LIVE, touched__lt=now - AGAIN_AFTER)
+    for pk in unsent.values_list("pk", flat=True)[:200]:
+        Export.objects.filter(pk=pk).update(touched=now)
+        after_commit.enqueue("datasets.export", pk, False, queue="files")
     healing.attempt(versions.heal)
     healing.attempt(listing.heal)
     healing.attempt(caching.sweep)
@@ -49,8 +54,9 @@ def run() -> None:
 
 
 def pending() -> list[QuerySet]:
-    """Return what a round is needed for: datasets that are uploaded, deleted or listed."""
+    """Return what a round is needed for: datasets that are uploaded, deleted or listed, and exports."""
     return [
         Dataset.objects.filter(state__in=[State.CREATING, State.DELETING]),
         Dataset.objects.filter(refresh_asked__isnull=False),
+        Export.objects.filter(state__in=LIVE),
     ]

@@ -17,7 +17,7 @@ from kernel.fields import (
     TitleField,
 )
 
-from .models import State
+from .models import Bucket, State
 from .uses import KINDS
 
 BIG = 2**63 - 1
@@ -120,3 +120,6 @@ class BucketOut(serializers.Serializer):
     bucket = serializers.CharField()
     prefix = serializers.CharField(allow_blank=True, help_text="folder that paths are below")
     region = serializers.CharField()
+    access = serializers.ChoiceField(
+        choices=Bucket.Access.choices, help_text="what you may do with it: read, or write, which is read and write"
+    )

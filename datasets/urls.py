@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from . import api
+from .exports import api as exports
 
 urlpatterns = [
     path("users/<seg:user>/buckets", api.BucketList.as_view()),
@@ -18,4 +19,7 @@ urlpatterns = [
     path("users/<seg:user>/datasets/<seg:name>/uses", api.DatasetUses.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/versions", api.DatasetVersions.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/versions/<int:number>", api.DatasetVersion.as_view()),
+    path("users/<seg:user>/exports", exports.ExportList.as_view()),
+    path("users/<seg:user>/exports/<int:number>", exports.ExportDetail.as_view()),
+    path("users/<seg:user>/exports/<int:number>:cancel", exports.ExportCancel.as_view()),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runners
 from accounts.sharing.access import Visitor
 from datasets import sources
+from datasets.buckets import rows as buckets
 from kernel import names, storage
 from kernel.errors import Refused
 from kernel.messages import Message
@@ -126,8 +127,13 @@ def taken(user, name: str) -> Message:
     return Message("you already have a job named %(name)s", name=name)
 
 
-def need_datasets(user, wanted: tuple | list) -> None:
-    """Raise Refused unless the user has all of these datasets, each with a name of its own."""
+def need_data(user, wanted: tuple | list, output_uri: str = "") -> None:
+    """Raise Refused unless the user has all of these datasets, each with a name of its own, and may write the bucket
+    that the output goes to.
+    """
+    if output_uri:
+        bucket, _path = buckets.parse(buckets.spelled(output_uri), "output_uri")
+        buckets.find_writable(user, bucket, "output_uri")
     for reference in sources.missing(user, wanted):
         if "/" in reference:
             raise Refused("no dataset %(name)s is shared with you for jobs", field="datasets", name=reference)

@@ -57,7 +57,7 @@ def create_job(
     tags: dict | None = None, notes: str = "", group: str = "", requirements: str = "",
     find_requirements: bool = False, registry: str = "versions", registry_models: tuple | list = (),
     code_from: str | None = None, script: str | None = None, snapshot: Snapshot | None = None, environment: str = "",
-    image: str = "", gpu_type: str = "", visitor: Visitor | None = None,
+    image: str = "", gpu_type: str = "", output_uri: str = "", visitor: Visitor | None = None,
     within: Callable[[Job], object] | None = None, by: str,
 ) -> Job:  # fmt: skip
     """Create the row and queue the job; reserve its resources at once when no job waits and they are free.
@@ -84,7 +84,7 @@ def create_job(
             members.hold(user, chosen.name)
             packages = checks.packages_of(user, chosen, requirements, find_requirements, environment, entry, code)
             sources.hold(user, datasets)
-            checks.need_datasets(user, datasets)
+            checks.need_data(user, datasets, output_uri)
             job_inputs.need_inputs(user, inputs or {})
             job = Job.objects.create(
                 user=user, tenant=chosen, name=name, title=title, entry=entry, runtime=runtime, gpu=gpu, cpu=cpu,
@@ -93,7 +93,7 @@ def create_job(
                 preemptible=preemptible, workers=workers, network=network, registry=registry,
                 registry_models=list(registry_models), project=Project.objects.named(user, project),
                 tags=dict(tags or {}), notes=notes, group=group, image=image, gpu_type=gpu_type, **packages,
-                snapshot=snapshot_code.record(user, code), colour=colours.following(user),
+                snapshot=snapshot_code.record(user, code), colour=colours.following(user), output_uri=output_uri,
                 traceparent=tracing.traceparent(),
             )  # fmt: skip
             _enter(job, code, by, within)

@@ -28,6 +28,7 @@ from kernel.pages import (
 from kernel.textlog import reading
 
 from . import lifecycle, nesting, processes, trash
+from .artifacts import exporting
 from .doctor import again
 from .doctor.serializers import RerunIn
 from .environment import log_file
@@ -73,6 +74,8 @@ def job(request, name):
         "command": shlex.join([row.entry, *row.args]),
         "network": translate(runners.get().network(row.network_policy)),
         "packages": showing.packages_of(row),
+        "output_export": exporting.export_of(row),
+        "output_target": exporting.target_of(row) if row.output_uri else "",
         "waited_for": (row.started - row.created).total_seconds() // 1 if row.started else None,
     }
     return render(request, "jobs/job.html", context)

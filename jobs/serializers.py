@@ -108,6 +108,14 @@ class ImageField(StrictString):
         )  # fmt: skip
 
 
+class OutputField(StrictString):
+    def __init__(self):
+        super().__init__(
+            required=False, allow_blank=True, max_length=500,
+            help_text="where its output is sent once it has finished: s3/{bucket}[/{path}], to a folder with its name",
+        )  # fmt: skip
+
+
 class GpuTypeField(StrictString):
     def __init__(self):
         super().__init__(
@@ -143,6 +151,7 @@ class JobIn(RegistryIn, CodeIn):
         required=False,
         help_text="outputs of finished jobs, which it reads: `DATA: prepare` or `prepare/path`; at $MLP_INPUT_DATA",
     )
+    output_uri = OutputField()
     args = StrictList(child=StrictString(allow_blank=True, max_length=MAX_BYTES), required=False, max_length=100)
     env = EnvField(required=False)
     requirements = RequirementsField()
@@ -234,6 +243,9 @@ class JobOut(RegistryOut):
     )
     datasets = serializers.ListField(child=serializers.CharField())
     inputs = InputsField(source="job_inputs", help_text="outputs of other jobs that it reads")
+    output_uri = serializers.CharField(
+        allow_blank=True, help_text="where its output is sent once it has finished, to a folder with its name"
+    )
     args = serializers.ListField(child=serializers.CharField(allow_blank=True))
     env = serializers.DictField(child=serializers.CharField(allow_blank=True), source="shown_env")
     requirements = serializers.CharField(

@@ -39,6 +39,7 @@ MORE_FIELDS = {
     "environment",
     "registry",
     "registry_models",
+    "output_uri",
 }
 COPIED = (
     "title", "entry", "runtime", "gpu", "cpu", "ram", "retries", "workers", "network", "datasets", "requirements",
@@ -106,7 +107,7 @@ def first_values(request) -> dict:
         form["inputs"] = "\n".join(f"{name}={source}" for name, source in earlier.job_inputs.items())
         own = earlier.reading is None
         if own:
-            form["tenant"] = earlier.tenant.name
+            form["tenant"], form["output_uri"] = earlier.tenant.name, earlier.output_uri
             form |= {"registry": earlier.registry, "registry_models": "\n".join(earlier.registry_models)}
             form |= {"project": earlier.project.name if earlier.project else "", "group": earlier.group}
         form["env"] = "\n".join(f"{name}={value}" for name, value in earlier.env.items()) if own else ""
@@ -140,6 +141,7 @@ def is_unusual(form: dict) -> bool:
         "network",
         "timeout",
         "preemptible",
+        "output_uri",
     )
     return not usual or any(form.get(name) for name in more)
 

@@ -59,7 +59,7 @@ def size(source: Path, most: int | None = None) -> int:
     files, MAX_FILES without it.
     """
     total, limit = 0, MAX_FILES if most is None else most
-    for number, (_path, file) in enumerate(_open_files(source)):
+    for number, (_path, file) in enumerate(open_files(source)):
         if number >= limit:
             raise Refused("must have at most %(limit)s files", field="src", limit=limit)
         total += os.fstat(file).st_size
@@ -81,7 +81,7 @@ def copy(
     """
     checksums, left = {}, size
     with beside(target) as side:
-        for path, file in _open_files(source, left_out, True):
+        for path, file in open_files(source, left_out, True):
             place = side / path
             place.parent.mkdir(parents=True, exist_ok=True)
             digest, before = hashlib.sha256(), left
@@ -128,10 +128,12 @@ def target_of(name: str) -> str:
     return beside[1] if beside else ""
 
 
-def _open_files(
-    source: Path, left_out: Callable[[str], object] = lambda _: None, whole: bool = False
-) -> Iterator[tuple[str, int]]:
-    """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn.
+def open_files(
+    source: Path, left_out: Callable[[str], object] = lambda _: None, whole: bool = False,
+    empty: Callable[[str], object] = lambda _: None,
+) -> Iterator[tuple[str, int]]:  # fmt: skip
+    """Yield (relative path, open descriptor) of each regular file; the descriptor is closed after its turn. `empty` is
+    called with the path of each folder without entries.
 
     What cannot be read raises OSError. What is removed meanwhile raises Refused where the `whole` is wanted, else it is
     passed over.
@@ -152,6 +154,8 @@ def _open_files(
         for folder, folders, filenames, handle in os.fwalk(".", dir_fd=top, follow_symlinks=False, onerror=failed):
             if folder.count("/") > storage.LEVELS:
                 raise Refused("must not nest folders more than %(limit)s deep", field="src", limit=storage.LEVELS)
+            if not folders and not filenames and folder != ".":
+                empty(os.path.normpath(folder))
             if is_workspace and folder == ".":
                 folders[:] = [name for name in folders if name not in PLATFORM_FOLDERS]
             for name in sorted(folders):

@@ -29,7 +29,7 @@ KINDS = (  # of objects that a refusal names, for the catalogue
     _("limit"), _("version"), _("service"), _("project"), _("view"), _("diagnosis"), _("registered model"), _("alias"),
     _("comparison"), _("webhook"), _("upload"), _("sweep"), _("trial"), _("schedule"), _("pipeline"),
     _("pipelinerun"), _("run"), _("step"), _("service account"), _("member"),
-    _("environmentversion"),
+    _("environmentversion"), _("export"),
 )  # fmt: skip
 DELETING = "deleting"  # the last state of every object that has one
 

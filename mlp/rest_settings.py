@@ -49,6 +49,8 @@ REFERENCE = {
         "RateKindEnum": "aiops.judging.rate_alerts.Kind",
         "AlertDirectionEnum": "aiops.judging.rules.Direction",
         "NetworkEnum": "resources.models.Network",
+        "ExportStateEnum": "datasets.models.ExportState",
+        "BucketAccessEnum": "datasets.models.Bucket.Access",
         "JobStateEnum": "jobs.models.State",
         "WorkspaceStateEnum": "workspaces.models.State",
         "EnvironmentStateEnum": "jobs.models.VersionState",

@@ -28,6 +28,7 @@ class ModelsConfig(AppConfig):
         import_module("jobs.packages.named.used").register(packages.named_uses)
         is_registered = import_module("models_app.mlflow.rights").is_registered
         import_module("tracking.mlflow.lookup").READABLE.append(is_registered)
+        import_module("datasets.exports.sources").register("models", import_module("models_app.sources").to_export)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
 
         def registered(keys):

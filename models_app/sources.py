@@ -1,4 +1,5 @@
-"""The files of a user that could become a model, as suggestions for the form. Lists folders only, never opens a file.
+"""The files of a user that could become a model, as suggestions for the form, and those of a model for an export. Lists
+folders only, never opens a file.
 
 Whether a suggestion loads is decided by the load check (see launching), which selects files by the same rules.
 """
@@ -10,10 +11,14 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import PurePosixPath
 
+from datasets.exports.sources import Source
 from jobs.models import Job
 from jobs.models import State as JobState
 from kernel import storage
 from kernel.copying import PLATFORM_FOLDERS
+from kernel.errors import Refused
+
+from .models import Model, ModelVersion, State
 
 SUFFIXES = (".pt", ".pt2", ".onnx", ".skops", ".joblib", ".pkl", ".gguf")  # of the formats that loading.py opens
 PREDICTOR = "predictor.py"
@@ -66,3 +71,18 @@ def of_user(user) -> list[str]:
     jobs = Job.kept.filter(user=user, state=JobState.FINISHED).order_by("-pk").values_list("name", flat=True)
     of_jobs = [src for name in jobs[:JOBS_LOOKED_AT] for src in of_job(user.username, name)]
     return [*of_jobs, *of_home(user.username)][:MAX]
+
+
+def to_export(user, rest: str) -> Source:
+    """Return what an export sends of `{model}`, or of `{registered model}@{version}`. Raises Refused."""
+    name, at, number = rest.rpartition("@")
+    if at and number.isascii() and number.isdigit() and len(number) < 10:
+        versions = ModelVersion.objects.filter(registered__user=user, registered__name=name, number=int(number))
+        row = Model.kept.filter(user=user, pk__in=versions.values("model")).first()
+    else:
+        row = Model.kept.filter(user=user, name=rest).first()
+    if row is None:
+        raise Refused("you have no model named %(name)s with files here", field="src", name=storage.shown(rest))
+    if row.state != State.READY and not (row.state == State.ERROR and row.copied):
+        raise Refused("the model %(name)s is not ready", field="src", name=rest)
+    return Source(f"models/{rest}", row.pk, storage.model_dir(user.username, row.name))

@@ -73,7 +73,7 @@ def create_workspace(
             source = _job(user, job) if job else None
             wanted = list(datasets) or (list(source.datasets) if source is not None else [])
             sources.hold(user, wanted)
-            checks.need_datasets(user, wanted)
+            checks.need_data(user, wanted)
             if outside := sources.external(user, wanted):
                 text = "the files of the dataset %(name)s are in a bucket; only jobs read them"
                 raise Refused(text, field="datasets", name=outside)

@@ -63,6 +63,7 @@ TEXTS = {
     "cancel a run and its jobs": "取消一次运行及其任务",
     "cancel a sweep and its trials": "取消搜索及其试验",
     "cancel a sweep's trials and forget it; its jobs stay": "取消搜索的试验并删除搜索；其任务保留",
+    "cancel an export; what was sent stays in the bucket": "取消导出；已发送的文件保留在存储桶中",
     "cancel jobs": "取消任务",
     "certificates to trust instead of the system's": "代替系统证书的受信任证书文件",
     "checksum mismatch, also after retries": "多次重试后校验和仍不一致",
@@ -76,6 +77,9 @@ TEXTS = {
     "dataset that it reads: name or name@2": "任务读取的数据集：name 或 name@2",
     "dataset to read; may be repeated": "要读取的数据集，可重复",
     "dataset {name}: {reason}": "数据集 {name}：{reason}",
+    "datasets/NAME[@VERSION], models/NAME or the output of a job: JOB[/PATH]": (
+        "datasets/NAME[@VERSION]、models/NAME 或任务的输出：JOB[/PATH]"
+    ),
     "decline an invitation, or leave a workspace": "拒绝邀请，或离开工作区",
     "delete a dataset": "删除数据集",
     "delete a model": "删除模型",
@@ -89,12 +93,14 @@ TEXTS = {
         "不安装脚本头部、requirements.txt 或 pyproject.toml 中的软件包"
     ),
     "do not wait": "不等待",
+    "do not wait until it has ended": "不等待其结束",
     "end it then (default: when you do)": "届时结束（默认由您结束）",
     "end the shadow of an application": "结束应用的影子",
     "environment; K alone copies it": "环境变量；只写 K 则取本机的值",
     "epoch {number}": "轮次 {number}",
     "error: {line}": "错误：{line}",
     "exit codes:": "退出码：",
+    "export {name}: {reason}": "导出 {name}：{reason}",
     "fetch the files of a model": "下载模型的文件",
     "fetch the output of a job, or a dataset; continues where it was interrupted": (
         "下载任务的输出或数据集；从中断处继续"
@@ -104,6 +110,7 @@ TEXTS = {
     "files beyond what the platform keeps with a job, which reads them where they were sent: {count}": (
         "{count} 个文件超出平台随任务保存的限额；任务从发送位置读取它们"
     ),
+    "folder of the bucket to send to": "目标存储桶中的目录",
     "folder to write to (default: NAME)": "写入的文件夹（默认与名称相同）",
     "folder to write to (default: the model's name)": "写入的文件夹（默认为模型名称）",
     "follow it to the end": "跟踪到结束",
@@ -194,6 +201,7 @@ TEXTS = {
     "notes in Markdown": "Markdown 备注",
     "number of CPUs": "CPU 数",
     "number of GPUs": "GPU 数",
+    "number of the export, which list shows": "导出的编号，见列表",
     "number of the run (default: the last)": "运行的编号（默认为最近一次）",
     "number of workers": "工作进程数",
     "of the requests (default: 100)": "占请求的比例（默认 100）",
@@ -261,6 +269,8 @@ TEXTS = {
     "seconds between two updates (default: 2); Ctrl-C ends it": "两次刷新之间的秒数（默认：2）；按 Ctrl-C 结束",
     "send .DS_Store, Thumbs.db, .git and the like, too": "也上传 .DS_Store、Thumbs.db、.git 等",
     "send a folder as a dataset; continues where it was interrupted": "把文件夹作为数据集上传；从中断处继续",
+    "send datasets, models and outputs to a bucket": "将数据集、模型和输出发送到存储桶",
+    "send files to a bucket, and wait until they are there": "将文件发送到存储桶，并等待完成",
     "send this folder in place of the whole checkout": "发送此文件夹，而不是整个代码库",
     "sending": "正在发送",
     "sent {moved} of {total} bytes, {count} files": "已发送 {moved} 字节，共 {total} 字节，{count} 个文件",
@@ -316,6 +326,7 @@ TEXTS = {
     "what it may reach": "可访问的网络",
     "what pages call it": "页面显示的标题",
     "what pages call it (default: the script and its arguments)": "页面显示的标题（默认为脚本及其参数）",
+    "where its output is sent at the end": "结束时将输出发送到哪里",
     "you are no longer a guest of {name}": "您不再是 {name} 的访客",
     "{count} more that use less": "另有 {count} 个用量较少的进程",
     "{files} files with {bytes} bytes in {dir}": "{dir} 中有 {files} 个文件，共 {bytes} 字节",
@@ -353,6 +364,7 @@ TEXTS = {
     "{problem} (--no-requirements: install none)": "{problem}（--no-requirements：不安装任何软件包）",
     "{problem} (run: mlp login {url})": "{problem}（请运行：mlp login {url}）",
     "{problem}; a token with a scope needs --user or MLP_USER": "{problem}；有范围限制的令牌需要 --user 或 MLP_USER",
+    "{sent} of {files} files sent": "已发送 {sent} / {files} 个文件",
     "{text}: OWNER/APP is needed": "{text}：应为 所有者/应用",
     "{text}: OWNER/WORKSPACE is needed": "{text}：应为 所有者/工作区",
     "{url} is not a platform: HTTP {status}": "{url} 不是本平台：HTTP {status}",

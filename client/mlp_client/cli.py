@@ -15,6 +15,7 @@ from . import (
     checkouts,
     completion,
     datasets,
+    exports,
     files,
     models,
     objects,
@@ -34,8 +35,8 @@ from .texts import tr
 from .transfer.errors import INTERRUPTED, LOCAL, UNREACHABLE, USAGE, Failure, Trouble
 
 VERBS = (
-    account, running, objects, top, attach, files, datasets, checkouts, sweeps, pipelines, schedules, models,
-    rollouts, workspaces, ssh, completion,
+    account, running, objects, top, attach, files, datasets, exports, checkouts, sweeps, pipelines, schedules,
+    models, rollouts, workspaces, ssh, completion,
 )  # fmt: skip
 
 

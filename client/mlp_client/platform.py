@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from . import chart, datasets, files, models, objects, pipelines, profiles, running, sending
+from . import chart, datasets, exports, files, models, objects, pipelines, profiles, running, sending
 from .checkout import Checkout
 from .connection import Connection, Rest
 from .definitions import Definition
@@ -159,6 +159,13 @@ class Platform:
         """
         options = argparse.Namespace(name=name, source=source, title=title, tenant=None, external=external)
         return datasets.create_dataset(self.rest, options, self.note)
+
+    def export(self, source: str, target: str) -> dict[str, Any]:
+        """Send a dataset (`datasets/photos`), a model (`models/net`) or the output of a job (`fit` or `fit/plots`) to
+        `s3/{bucket}[/{path}]`, and wait until it is there; return the export. Raises Failure.
+        """
+        options = argparse.Namespace(source=source, target=target, detach=False)
+        return exports.create_export(self.rest, options, self.note)
 
     def pull(self, dataset: str, folder: str = "") -> dict[str, Any]:
         """Fetch a dataset. Raises Failure."""

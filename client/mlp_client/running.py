@@ -17,7 +17,7 @@ from .transfer.errors import INTERRUPTED, LOCAL, USAGE, Failure
 
 UNITS = {"": 1, "m": 1, "mi": 1, "mib": 1, "g": 1024, "gi": 1024, "gib": 1024}
 PLAIN = ("name", "title", "gpu", "cpu", "ram", "runtime", "tenant", "project", "group", "notes", "retries", "timeout")
-PLAIN += ("priority", "workers", "network", "environment", "image", "gpu_type")
+PLAIN += ("priority", "workers", "network", "environment", "image", "gpu_type", "output_uri")
 
 
 def declare(command) -> None:
@@ -52,6 +52,7 @@ def job_options(parser: argparse.ArgumentParser, only=None) -> None:
     option("env", "--env", action="append", type=_pair, metavar="K=V", help=tr("environment; K alone copies it"))
     option("datasets", "--dataset", action="append", metavar="NAME", help=tr("dataset that it reads: name or name@2"))
     option("inputs", "--input", action="append", type=_pair, metavar="NAME=JOB[/PATH]", help=tr("output of a job"))
+    option("output_uri", "--output-uri", metavar="s3/BUCKET[/PATH]", help=tr("where its output is sent at the end"))
     option("requirements", "-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
     option("requirements", "--package", action="append", metavar="LINE", help=tr("package to install: polars>=1.9"))
     option("environment", "--environment", metavar="NAME[@N]", help=tr("named environment, in place of packages"))

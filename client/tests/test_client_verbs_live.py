@@ -20,8 +20,11 @@ from client.mlp_client.objects import replaced
 from client.tests.platform_user import joined
 from client.tests.test_client_ignoring import write
 from client.tests.test_client_run_live import rest
+from datasets.tests.test_buckets import remote  # noqa: F401
+from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.tiers import later
+from operations.backup.tests.conftest import s3  # noqa: F401
 
 pytestmark = pytest.mark.e2e
 
@@ -114,6 +117,39 @@ def test_a_dataset_of_an_output_says_what_was_left_out(client):
     made = client.run("dataset", "create", "clean", "prepare")
     assert "clean: ready" in made.stdout
     assert re.search("dataset clean: left out.* 1 .latest.csv.", made.stderr)
+
+
+@pytest.fixture
+def writable(shared, s3):  # noqa: F811
+    """Add the bucket `kept` of a real server to the platform, as an administrator does."""
+
+    def manage(program: str) -> None:
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "shell", "-v", "0", "-c", program]
+        environment = shared.running().environment
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    keys = {"access_key": s3["AWS_ACCESS_KEY_ID"], "secret": s3["AWS_SECRET_ACCESS_KEY"], "signing": "key"}
+    fields = {"endpoint": s3["AWS_ENDPOINT_URL"], "bucket": "kept", "region": "us-east-1", "access": "write", **keys}
+    rows = "from datasets.buckets import rows\n"
+    manage(f"{rows}rows.create(by='root', name='kept', everybody=True, **{fields!r})")
+    yield
+    manage(f"{rows}from datasets.models import Bucket\nrows.delete(Bucket.objects.get(name='kept'), by='root')")
+
+
+@pytest.mark.long
+def test_an_output_goes_to_a_bucket_and_what_is_refused_is_said(client, writable, remote):  # noqa: F811
+    write(client.here, {"prepare.py": "import pathlib\npathlib.Path('a.csv').write_text('1')"})
+    client.run("run", "prepare.py", "--name", "prepare", "--cpu", "0.1", "--output-uri", "s3/kept/train")
+    made = client.json("export", "create", "prepare/a.csv", "s3/kept/train/one")
+    assert (made["state"], made["sent"]) == ("finished", 1)
+    assert bytes(remote.get("train/one/a.csv").bytes()) == b"1"
+    until(lambda: [row["state"] for row in client.json("export", "ls")] == ["finished", "finished"])
+    assert bytes(remote.get("train/prepare/a.csv").bytes()) == b"1"
+    assert "finished" in client.run("export", "ls").stdout
+    refused = client.run("export", "create", "datasets/none", "s3/kept", code=4)
+    assert "you have no dataset named none" in refused.stderr
+    assert "only a queued or running one" in client.run("export", "cancel", str(made["number"]), code=4).stderr
 
 
 def test_a_reader_of_a_log_ends_nothing_and_cancel_does(client):

@@ -1,1 +1,3 @@
-"""Buckets of S3 servers, from which datasets are copied. Administrators add them, and say whose users may read them."""
+"""Buckets of S3 servers, which datasets are copied from and exports are sent to. Administrators add them, and say whose
+users may read or write them.
+"""

@@ -22,7 +22,7 @@ from ..models import Bucket
 from . import rows
 from .store import Store
 
-FIELDS = ("endpoint", "bucket", "prefix", "region", "virtual_hosted", "signing", "access_key", "everybody")
+FIELDS = ("endpoint", "bucket", "prefix", "region", "virtual_hosted", "signing", "access_key", "access", "everybody")
 REGION = "us-east-1"
 
 
@@ -40,7 +40,7 @@ class ChangeForm(forms.Form):
         required=False,
         max_length=500,
         widget=UnfoldAdminTextInputWidget(),
-        help_text=_("Only what is below it can be read."),
+        help_text=_("Only what is below it can be read or written."),
     )
     region = forms.CharField(label=_("Region"), max_length=63, initial=REGION, widget=UnfoldAdminTextInputWidget())
     virtual_hosted = forms.BooleanField(
@@ -59,13 +59,24 @@ class ChangeForm(forms.Form):
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
         help_text=_("It is stored encrypted. Leave it empty to keep the one of this access key."),
     )
-    everybody = forms.BooleanField(label=_("All users may read it"), required=False, widget=UnfoldBooleanSwitchWidget())
+    access = forms.ChoiceField(
+        label=_("Right"),
+        choices=Bucket.Access.choices,
+        initial=Bucket.Access.READ,
+        required=False,
+        widget=UnfoldAdminSelectWidget(),
+        help_text=_("With “read and write”, users send datasets, models and outputs of jobs there."),
+    )
+    everybody = forms.BooleanField(label=_("All users may use it"), required=False, widget=UnfoldBooleanSwitchWidget())
     tenants = forms.ModelMultipleChoiceField(
-        label=_("Tenants whose members may read it"),
+        label=_("Tenants whose members may use it"),
         required=False,
         queryset=Tenant.objects.order_by("name"),
         widget=UnfoldAdminSelectMultipleWidget(),
     )
+
+    def clean_access(self) -> str:
+        return self.cleaned_data["access"] or Bucket.Access.READ
 
 
 class CreateForm(ChangeForm):
@@ -85,13 +96,13 @@ class CreateForm(ChangeForm):
 @admin.register(Bucket)
 class BucketAdmin(LifecycleAdmin):
     icon = "cloud_download"
-    list_display = ("name", "server", "bucket", "prefix", "readers", "created_at")
+    list_display = ("name", "server", "bucket", "prefix", "access", "readers", "created_at")
     search_fields = ("name", "bucket", "endpoint")
     search_help_text = _("Name, bucket or address")
     ordering = ("name",)
     create_form = CreateForm
     fieldsets = (
-        (None, {"fields": (("name", "readers"), ("server", "region"), ("bucket", "prefix"))}),
+        (None, {"fields": (("name", "access", "readers"), ("server", "region"), ("bucket", "prefix"))}),
         (_("Requests"), {"fields": (("signing", "access_key"), "virtual_hosted")}),
         (_("When"), {"fields": ("created",)}),
     )
@@ -126,7 +137,7 @@ class BucketAdmin(LifecycleAdmin):
     def server(self, row: Bucket) -> str:
         return row.endpoint or "AWS"
 
-    @display(description=_("who may read it"))
+    @display(description=_("who may use it"))
     def readers(self, row: Bucket) -> str:
         if row.everybody:
             return gettext("all users")

@@ -77,6 +77,8 @@ def _set(row: Bucket, **fields) -> None:
     if row.prefix:
         names.file_path(row.prefix, "prefix")
     _require_address(row.endpoint)
+    if row.access == Bucket.Access.WRITE and row.signing == Bucket.Signing.NONE:
+        raise Refused("a bucket whose requests are not signed can only be read", field="access")
     if row.signing != Bucket.Signing.KEY:
         row.access_key = row.secret = ""
     elif not row.access_key:
@@ -98,7 +100,7 @@ def _require_address(endpoint: str) -> None:
 
 
 def usable(user) -> QuerySet[Bucket]:
-    """Return the buckets whose files this user may copy, by name."""
+    """Return the buckets that this user may read, by name."""
     # A viewer of a tenant submits nothing to it, and takes nothing from it.
     allowed = Q(everybody=True) | Q(tenants__memberships__user=user, tenants__memberships__role__in=SUBMITTING)
     return Bucket.objects.filter(pk__in=Bucket.objects.filter(allowed).values("pk")).order_by("name")
@@ -114,21 +116,29 @@ def is_source(src: str) -> bool:
     return src.startswith(f"{KIND}/")
 
 
-def parse(src: str) -> tuple[str, str]:
+def parse(src: str, field: str = "src") -> tuple[str, str]:
     """Return (the bucket's name, the path or "") of a dataset's source. Raises Refused."""
     kind, _slash, rest = src.partition("/")
     name, _slash, path = rest.partition("/")
     if kind != KIND or not re.fullmatch(NAME, name):
-        raise Refused(SOURCE, field="src")
+        raise Refused(SOURCE, field=field)
     path = path.removesuffix("/")
-    return name, names.file_path(path, "src") if path else ""
+    return name, names.file_path(path, field) if path else ""
 
 
-def find(user, name: str) -> Bucket:
+def find(user, name: str, field: str = "src") -> Bucket:
     """Return the bucket of that name that the user may read. Raises Refused, alike where there is none."""
     row = usable(user).filter(name=name).first()
     if row is None:
-        raise Refused("there is no bucket named %(name)s that you may read", field="src", name=name)
+        raise Refused("there is no bucket named %(name)s that you may read", field=field, name=name)
+    return row
+
+
+def find_writable(user, name: str, field: str = "target") -> Bucket:
+    """Return the bucket of that name that the user may write. Raises Refused."""
+    row = find(user, name, field)
+    if row.access != Bucket.Access.WRITE:
+        raise Refused("the bucket %(name)s is read-only", field=field, name=name)
     return row
 
 

@@ -1,4 +1,4 @@
-"""A bucket of an S3 server: what is in it, and pieces of its objects.
+"""A bucket of an S3 server: what is in it, and pieces of its objects. `writing` writes them.
 
 obstore signs, repeats and times out the requests. It is imported with the first bucket: the extra `s3` installs it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import html
 import importlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -42,8 +43,10 @@ CAUSE = re.compile(r"InvalidCertificate\(\s*(\w+)|kind: (ConnectionRefused|Conne
 ERROR = re.compile(r"<Error>.*?<Code>(.+?)</Code>(?:.*?<Message>(.+?)</Message>)?.*", re.DOTALL)  # an answer of S3
 # The library takes these from AWS_ variables, which the platform may have for its backups: no signature, or an
 # encryption key, which would be sent to the servers of all buckets.
-ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False,
-         "server_side_encryption": "AES256"}  # fmt: skip
+ALONE = {"skip_signature": False, "request_payer": False, "s3_express": False, "unsigned_payload": False}
+# What takes the place of such a key. It asks for encryption of what is written, which a server without keys of its own
+# refuses, such as MinIO: so only where there is such a variable.
+ENCRYPTION, OWN_KEYS = "AWS_SERVER_SIDE_ENCRYPTION", {"server_side_encryption": "AES256"}
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # in a tag they would end the line of a manifest
 AWS = "https://s3.{region}.amazonaws.com"
 WORDS = 300  # characters of a server's refusal
@@ -75,6 +78,12 @@ LISTED_BEFORE = Words(
 )
 
 
+SENT = Words(
+    Message("the object %(path)s changed while files were being sent"),
+    Message("there is no place for the object %(path)s on the server: the bucket may be missing"),
+)
+
+
 class Store:
     """Raises Refused, which says what the server has refused, in each of its methods."""
 
@@ -84,7 +93,7 @@ class Store:
             raise Refused("the bucket %(name)s needs %(packages)s", field="src", name=row.name, packages=missing)
         self.api = importlib.import_module("obstore")
         self.problem = importlib.import_module("obstore.exceptions").BaseError
-        with self._told():
+        with self.told():
             self.listing, self.reading = self._client(PIECE, LISTED), self._client(PIECE, RETRIES)
 
     def _client(self, options: dict, retries: dict):
@@ -110,21 +119,21 @@ class Store:
         of another bucket may be.
         """
         if self.row.signing == Bucket.Signing.NONE:
-            return {**ALONE, "skip_signature": True}
+            return {**_alone(), "skip_signature": True}
         if self.row.signing == Bucket.Signing.PLATFORM:
             return {}
         keys = {"access_key_id": self.row.access_key, "secret_access_key": rows.secret_of(self.row)}
-        return {**ALONE, "credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
+        return {**_alone(), "credential_provider": lambda: {**keys, "token": None, "expires_at": None}}
 
     def test(self) -> None:
         """Ask for the first objects."""
-        with self._told():
+        with self.told():
             next(iter(self.api.list(self._client(TRIED, SOON))), None)
 
     def list(self, path: str) -> Iterator[Entry]:
         """Yield the objects below the path, or the one at it; without a path all, by name within each answer."""
         found = False
-        with self._told():
+        with self.told():
             for batch in self.api.list(self.listing, path or None):
                 for meta in batch:
                     found = True
@@ -148,7 +157,7 @@ class Store:
 
     def _sends_parts(self, entry: Entry) -> bool:
         """Return whether the server answers 206 to a range, as S3 does; rclone's answers 200."""
-        with self._told(entry.path):
+        with self.told(entry.path):
             try:
                 self.api.get(self.listing, entry.path, options={"range": (0, 1)})
             except self.problem as problem:
@@ -160,7 +169,7 @@ class Store:
     def read(self, entry: Entry, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from start to before end. Raises Refused, also where the object is another than listed."""
         left, whole = end - start, end - start == entry.size
-        with self._told(entry.path):
+        with self.told(entry.path):
             client = self.reading if left <= PIECE_BYTES else self._client(WHOLE, RETRIES)
             answer = self.api.get(client, entry.path, options={} if whole else {"range": (start, end)})
             now = self._entry(answer.meta)
@@ -177,13 +186,13 @@ class Store:
         is another than listed.
         """
         client = self._client(TRIED, SOON)
-        with self._told(entry.path):
+        with self.told(entry.path):
             now = self._entry(self.api.head(client, entry.path))
         if now != entry:
             raise Refused(self.words.changed, field="src", path=entry.path)
         if self.row.signing == Bucket.Signing.NONE:
             return "/".join(filter(None, (self._base(), quote(self.row.prefix), quote(entry.path))))
-        with self._told(entry.path):
+        with self.told(entry.path):
             return self.api.sign(client, "GET", entry.path, expires_in=SIGNED_FOR)
 
     def _base(self) -> str:
@@ -199,7 +208,7 @@ class Store:
         return Entry(meta["path"], meta["size"], CONTROL.sub("?", (meta["e_tag"] or "").strip('"')))
 
     @contextlib.contextmanager
-    def _told(self, path: str = "") -> Iterator[None]:
+    def told(self, path: str = "") -> Iterator[None]:
         """Raise what the server or the library refuses as Refused."""
         try:
             yield
@@ -214,6 +223,11 @@ class Store:
             raise Refused(
                 "the bucket %(name)s: %(problem)s", field="src", name=self.row.name, problem=_words(problem)
             ) from problem
+
+
+def _alone() -> dict:
+    """Return what is in place of the AWS_ variables that say how requests are made."""
+    return ALONE | (OWN_KEYS if any(name.upper() == ENCRYPTION for name in os.environ) else {})
 
 
 def _trust() -> dict:

@@ -205,7 +205,7 @@ def test_a_key_that_cannot_be_a_path_is_named(as_alice, bucket, tasks, monkeypat
     )
 
     def invalid(self, path):
-        with self._told():
+        with self.told():
             raise InvalidPathError(words)
         yield
 

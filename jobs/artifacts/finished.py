@@ -1,8 +1,10 @@
-"""The output of a finished job, as the source of a model or a dataset (kernel.copying)."""
+"""The output of a finished job, as the source of a model or a dataset (kernel.copying), or of an export."""
 
 from __future__ import annotations
 
+from datasets.exports.sources import Source
 from jobs.models import Job, State
+from kernel import copying
 from kernel.errors import Refused
 from kernel.messages import word
 from runners import owned
@@ -33,3 +35,11 @@ def is_to_come(user, name: str) -> bool:
     """Return whether the job has not ended yet."""
     job = Job.objects.filter(user=user, name=name).first()
     return job is not None and not job.has_ended
+
+
+def to_export(user, rest: str) -> Source:
+    """Return what an export sends of `{job}[/{path}]`. Raises Refused, RunnerError."""
+    src = f"jobs/{rest}"
+    _kind, name, _path = copying.parse(src)
+    job = finished_job(user, name)
+    return Source(src, job.pk, copying.origin(user.username, src), may_still_write(user, name))

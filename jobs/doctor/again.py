@@ -13,7 +13,7 @@ from kernel.registering import ALL, Rights
 TAKEN_OVER = (
     "entry", "runtime", "gpu", "cpu", "ram", "datasets", "args", "env", "retries", "timeout",
     "priority", "preemptible", "workers", "network", "tags", "group", "requirements", "title",
-    "environment", "image", "gpu_type",
+    "environment", "image", "gpu_type", "output_uri",
 )  # fmt: skip
 
 

@@ -9,7 +9,15 @@ from jobs.code.fields import MAX_BYTES, EnvField
 from jobs.models import Action
 from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
-from jobs.serializers import GpuTypeField, ImageField, PreemptibleField, PriorityField, StrictList, TimeoutField
+from jobs.serializers import (
+    GpuTypeField,
+    ImageField,
+    OutputField,
+    PreemptibleField,
+    PriorityField,
+    StrictList,
+    TimeoutField,
+)
 from kernel.fields import (
     DatasetNameField,
     NameField,
@@ -131,3 +139,4 @@ class RerunIn(StrictSerializer):
     requirements = RequirementsField()
     environment = EnvironmentField()
     image = ImageField()
+    output_uri = OutputField()

@@ -35,6 +35,8 @@ class Submission(models.Model):
     gpu = models.PositiveSmallIntegerField(_("GPU"), default=0)
     # The type of its GPUs, such as a100 (runners.gpu_types); empty: any.
     gpu_type = models.CharField(_("GPU type"), max_length=MAX_GPU_TYPE, blank=True, default="", db_default="")
+    # The folder of a bucket below which its output is sent once it has finished (datasets.exports); empty: nowhere.
+    output_uri = models.CharField(_("output to"), max_length=500, blank=True, default="", db_default="")
     cpu = models.FloatField(_("CPU"), default=1)
     ram = models.PositiveIntegerField(_("Memory (MiB)"), default=512)
     workers = models.PositiveSmallIntegerField(_("workers"), default=1)

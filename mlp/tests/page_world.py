@@ -29,7 +29,7 @@ from aiops.models import (
 )
 from apps import launching
 from apps.models import AppKey, AppKeyUse, Application
-from datasets.models import Dataset
+from datasets.models import Dataset, Export
 from jobs.models import (
     Diagnosis,
     EnvironmentVersion,
@@ -71,6 +71,8 @@ PAGES = [
     "/datasets/digits",
     "/datasets/broken",
     "/datasets/coming",
+    "/exports",
+    "/exports?src=datasets/digits",
     "/environments",
     "/environments/named",
     "/environments/named?like=paint@1",
@@ -198,6 +200,7 @@ def fill(user, *, evil: bool = False) -> None:
     for name, state in (("coming", "creating"), ("digits", "ready"), ("broken", "error")):
         put(Dataset, user, name, state)
     Dataset.objects.filter(user=user, name="broken").update(reason=words)
+    Export.objects.create(user=user, src="jobs/done", target=f"s3/photos/{words}", object_id=1, reason=words)
     for name, state in (("coming", "creating"), ("net", "ready"), ("broken", "error")):
         put(Model, user, name, state)
     churn = RegisteredModel.objects.create(user=user, name="churn", last=2, description=words, tags={words: words})

@@ -48,6 +48,7 @@ UNCOUNTED = {
     "apps.Rollout": "the platform's",
     "apps.Shadow": "five of an application, with a limited number of fields; the rest are the platform's counts",
     "datasets.Bucket": "administrators'",
+    "datasets.Export": "at most 600 of a user, and the text is the platform's",
     "jobs.Block": "made of values, which count",
     "jobs.FailureRule": "administrators'",
     "jobs.Reporting": "with its job",

@@ -58,6 +58,7 @@ PUT    /users/{user}/apps/{name}:stop
 PUT    /users/{user}/workspaces/{name}:keep
 PUT    /users/{user}/workspaces/{name}:stop
 PUT    /users/{user}/datasets/{name}:heartbeat
+PUT    /users/{user}/exports/{number}:cancel
 PUT    /users/{user}/job_metrics/{name}:delete
 PUT    /users/{user}/job_metrics/{name}:finish
 PUT    /users/{user}/jobs/{name}:cancel

@@ -39,7 +39,7 @@ from resources import tcc
 from resources.models import Tenant
 from workspaces import lifecycle as workspaces
 
-from . import dataset_verbs, environment_verbs, workspace_verbs
+from . import dataset_verbs, environment_verbs, export_verbs, workspace_verbs
 from .stepping_verbs import of_idle, of_preemption
 from .trash_verbs import of_trash
 
@@ -63,6 +63,7 @@ LOCKLESS = {
     trainings: {"request_id", "uuid_of", "find", "create_run", "order_again", "note_sent", "serving", "deactivate"}
     | {"give_back", "needs", "held", "admit", "create_own"},
     environments: environment_verbs.LOCKLESS,
+    export_verbs.lifecycle: export_verbs.LOCKLESS,
     idle: {"apply", "idle_for", "is_quiet", "last_sample", "written"},
     preemption: {"run", "choose", "step"},
     tcc: {"try_", "never_fits", "refusal", "allocated", "add_up", "lock_ledger"},
@@ -311,6 +312,7 @@ ALL = {
     **workspace_verbs.cases(user, hold),
     trainings: of_trainings,
     environments: lambda: environment_verbs.of_environments(user),
+    export_verbs.lifecycle: lambda: export_verbs.of_exports(user),
     tcc: of_tcc,
 }
 

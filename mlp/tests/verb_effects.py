@@ -6,7 +6,7 @@ situation.
 
 from __future__ import annotations
 
-from . import dataset_verbs, environment_verbs, workspace_verbs
+from . import dataset_verbs, environment_verbs, export_verbs, workspace_verbs
 from .stepping_verbs import IDLE, PREEMPTION, Effect
 from .test_row_locks import accounts, apps, datasets, idle, jobs, models_app, preemption, trainings, workspaces
 
@@ -200,6 +200,7 @@ EFFECTS = {
     },
     workspaces: workspace_verbs.EFFECTS,
     environment_verbs.lifecycle: environment_verbs.EFFECTS,
+    export_verbs.lifecycle: export_verbs.EFFECTS,
     apps: {
         "note_order": Effect("creating", "tried"),
         "note_order: first": Effect("creating", "tried", fields="attempt, run_name, ordered"),

@@ -110,7 +110,7 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
     """Reconcile sends another message after a while, in case the first was lost; a worker has many threads."""
     model = make_model(uploaded("net/predictor.py"))
     begun, goes_on = threading.Event(), threading.Event()
-    real = copying._open_files
+    real = copying.open_files
 
     def slowly(source, *rest):
         begun.set()
@@ -123,11 +123,11 @@ def test_repeated_messages_do_not_disturb_a_long_copy(uploaded, make_model, task
         finally:
             connections.close_all()
 
-    monkeypatch.setattr("kernel.copying._open_files", slowly)
+    monkeypatch.setattr("kernel.copying.open_files", slowly)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(copy)
         assert begun.wait(LIMIT_S)
-        monkeypatch.setattr("kernel.copying._open_files", real)
+        monkeypatch.setattr("kernel.copying.open_files", real)
         launching.copy(model.pk)
         model.refresh_from_db()
         assert not model.copied

@@ -129,6 +129,10 @@ GET    /users/{user}/datasets/{name}/uses                                       
 GET    /users/{user}/datasets/{name}/versions                                     full read submit
 POST   /users/{user}/datasets/{name}/versions                                     full submit
 DELETE /users/{user}/datasets/{name}/versions/{number}                            full
+GET    /users/{user}/exports                                                      full read submit
+POST   /users/{user}/exports                                                      full submit
+GET    /users/{user}/exports/{number}                                             full read submit
+PUT    /users/{user}/exports/{number}:cancel                                      full submit
 PUT    /users/{user}/datasets/{name}:heartbeat                                    full submit dataset
 
 # Environments of packages: what is removed is installed again, but is removed.
