@@ -144,6 +144,7 @@ def test_a_request_goes_to_the_replica_with_least_in_work(serve, calls, until):
     assert {answers[0][1][0], answers[1][1][0]} == {answers[0][1][0], other}
 
 
+@pytest.mark.long
 def test_more_than_the_queue_holds_is_refused(serve, calls, until):
     app = serve(1, min=1, max=1, target=1)
     ask = calls(app)

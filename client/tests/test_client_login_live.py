@@ -42,6 +42,7 @@ def other_server():
         server.shutdown()
 
 
+@pytest.mark.long
 def test_a_login_is_kept_and_removed(client, service, alice, alice_data, bob_data, settings):
     settings.PASSWORD_HASHERS = global_settings.PASSWORD_HASHERS  # as the server has them
     alice.set_password(PASSWORD)

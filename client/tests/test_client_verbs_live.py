@@ -212,6 +212,7 @@ def test_the_processes_of_a_job_are_shown_until_ctrl_c(client):
     assert "only a running job" in client.refused("top", "one", code=4)
 
 
+@pytest.mark.long
 def test_programs_are_started_in_a_running_job(client):
     write(client.here, {"wait.py": "import time; print('begun', flush=True); time.sleep(600)"})
     running = client.start("run", "wait.py", "--name", "one")

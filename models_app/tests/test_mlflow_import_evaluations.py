@@ -15,6 +15,7 @@ from .test_mlflow_import import world  # noqa: F401 (a fixture)
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_datasets_and_scorers_arrive_once_with_all_that_they_have(world, alice, bob, monkeypatch):  # noqa: F811
     monkeypatch.setattr("models_app.transfer.evaluations_in.PAGE", 2)
     digits, other = world.experiment("digits"), world.experiment("other")
