@@ -38,13 +38,13 @@ class Holder:
 def holders_of(
     tenant_id: int, user: str, missing: Collection[str], limited: bool, ends: Mapping[int, datetime], all_names: bool
 ) -> list[Holder]:
-    """Return who holds the kinds that are missing, the largest first, other users' in one.
+    """Return who holds the kinds that are missing, the largest first, of equal ones the oldest; other users' in one.
 
     With `limited` only the user's own objects count; `ends` says when jobs will probably end, by their keys.
     """
     if not missing:
         return []
-    rows = ResourceRequest.objects.filter(HELD, tenant_id=tenant_id)
+    rows = ResourceRequest.objects.filter(HELD, tenant_id=tenant_id).order_by("created", "pk")
     if limited:
         rows = rows.filter(owner=user)
     holding = [row for row in rows if any(getattr(row, kind) for kind in missing)]

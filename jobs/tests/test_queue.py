@@ -22,7 +22,7 @@ from kernel.models import StateChange
 from mlp.tests.page_world import visible_text, visitor
 from mlp.tests.tiers import few
 from resources import limits, tcc
-from resources.models import Tenant
+from resources.models import ResourceRequest, Tenant
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("tasks")]
 
@@ -106,6 +106,15 @@ def test_an_own_larger_job_in_the_way_is_named(create, queue, alice):
     assert (said["position"], said["ahead"]["own"], said["ahead"]["others"]) == (2, ["big"], 0)
     assert (said["blocker"]["name"], said["blocker"]["missing"]) == ("big", {"cpu": 4})
     assert said["largest"] is None
+
+
+def test_of_holders_with_equal_amounts_the_oldest_is_first(create, queue, alice):
+    for name in ("one", "two", "three"):
+        run(create(alice, name))
+    create(alice, "big", cpu=8)
+    last = ResourceRequest.objects.filter(owner="alice", cpu=1).latest("created")
+    ResourceRequest.objects.filter(pk=last.pk).update(created=last.created - timedelta(hours=1))
+    assert [holder["name"] for holder in queue("big")["holders"]] == ["three", "one", "two"]
 
 
 def test_other_users_are_counted_and_named_for_administrators_only(create, queue, alice, bob, as_staff, as_bob):

@@ -260,6 +260,7 @@ def test_gpus_show_what_they_measure_in_base_units(monkeypatch):
     assert (of("power_watts", 0), of("power_watts", 1)) == (350.5, None)
 
 
+@pytest.mark.long
 def test_a_delivery_is_counted_by_its_outcome(alice):
     notice = Notice.objects.create(user=alice, kind="job", name="fit", event="error")
     key = ("mlp_delivery_attempts_total", ("channel", "webhook"), ("outcome", "failed"))
