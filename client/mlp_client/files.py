@@ -118,6 +118,8 @@ class Outputs:
 class OutputDownload(downloads.Download):
     """Files without checksums: one that is there with the size and the time of the listing is not fetched again."""
 
+    of_one_object = False  # a running job appends to its files
+
     def download_file(self, remote) -> None:
         """Fetch one file. Raises Failure."""
         target = self.folder.joinpath(*remote.path.split("/"))

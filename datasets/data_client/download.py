@@ -92,6 +92,8 @@ def _clear(drafts: Path) -> None:
 class Download:
     """The work on one file, done by several threads."""
 
+    of_one_object = True  # what is left of a file without a checksum is fetched of the same content only
+
     def __init__(self, platform: Platform, name: str, folder: Path, drafts: Path, progress: Progress):
         self.platform, self.name, self.folder, self.drafts, self.progress = platform, name, folder, drafts, progress
         self.counted = threading.local()  # bytes of this thread's file that the progress has counted
@@ -129,7 +131,6 @@ class Download:
 
         A file that is in a bucket has none: its draft is that of this download alone, and of one object.
         """
-        self.counted.tag = ""
         if not self._expected(remote) and draft.exists():
             draft.unlink()
         for _ in range(TRIES):
@@ -146,6 +147,7 @@ class Download:
     def _patiently(self, remote: Remote, draft: Path) -> None:
         """Download the rest of the draft, with retries as long as bytes arrive."""
         web, last, delay, self.counted.size = self.platform.web, time.monotonic(), 0.25, 0
+        self.counted.tag = ""
         while True:
             have = _length(draft)
             self._count(max(have, 0), moved=False)
@@ -182,7 +184,7 @@ class Download:
                 draft.unlink()
                 raise Trouble(f"{remote.path} changed on the platform")
             have = have if response.status == 206 else 0
-            self.counted.tag = response.headers.get("ETag", "") if not remote.sha256 else ""
+            self.counted.tag = response.headers.get("ETag", "") if self.of_one_object and not remote.sha256 else ""
             with open(str(draft), "ab" if have > 0 else "wb", buffering=0) as file:
                 while True:
                     block = web.read_block(response)
