@@ -283,7 +283,7 @@ def spec_of(app: Application) -> RunSpec:
 
 
 def of_engine(ram: int) -> dict[str, str]:
-    """Return what the engine of a language model is told of its run, which has so many MiB of memory."""
+    """Return the variables for the engine of a language model; `ram`: the MiB of its run."""
     return {"MLP_RAM_MIB": str(ram), "MLP_VLLM_GPU_PERCENT": str(settings.VLLM_GPU_PERCENT)}
 
 

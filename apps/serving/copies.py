@@ -28,7 +28,7 @@ MAX_COPIES, MAX_BYTES = 500, 16 << 20
 MAX_TAKEN, MAX_TAKEN_BYTES = 32, 1 << 20  # at once: what is encoded holds up the requests of callers
 MAX_HEADERS = 8 << 10
 ABANDONED_S = 30.0  # after which copies that nobody fetches are forgotten
-# Of one hop, of the gateway, or of what is sent anew.
+# Headers of a single connection, of the gateway, and those that are set again when the copy is sent.
 LEFT_OUT = (
     "connection",
     "upgrade",

@@ -28,7 +28,7 @@ __all__ = ["serving"]
 
 @pytest.fixture
 def clean(monkeypatch):
-    """Without what a run is told of its resources; what the engine sets does not stay."""
+    """Start without the variables for the limits of a run, and remove those that the engine sets."""
     before = dict(os.environ)
     for name in ("MLP_RAM_MIB", "MLP_VLLM_GPU_PERCENT"):
         monkeypatch.delenv(name, raising=False)

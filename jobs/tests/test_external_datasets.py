@@ -36,7 +36,7 @@ def test_a_job_reads_the_version_that_was_current_at_its_start(
     as_alice,
     remote,
 ):
-    """It sees the files at the usual place and cannot change them, no keys, and is told what it waits for."""
+    """The files are at the usual place and read-only, the keys are not there, and the reason says what it waits for."""
     external({"a.csv": b"1", "deep/b c.txt": b"2"})
     job = submit(READ, datasets=["cats"])
     remote.put("train/a.csv", b"3")

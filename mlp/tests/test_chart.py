@@ -261,13 +261,15 @@ def test_every_part_proves_that_it_works_before_it_replaces_another():
 
 def test_a_pod_that_ends_is_asked_by_nobody_any_more():
     """The nodes hear of it while it still listens; nginx then answers what it has begun."""
-    for name, pod in pods().items():
-        container = pod["spec"]["containers"][0]
-        if "command" not in container or not container.get("ports") or name in {"mlp-nats", "mlp-valkey"}:
-            continue
-        words = container["lifecycle"]["preStop"]["exec"]["command"][-1]
-        assert words.startswith("sleep ")
-        assert ("kill -QUIT 1" in words) == ("gateway" in name)
+    before_the_end = {
+        name: pod["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][-1]
+        for name, pod in pods().items()
+        if "lifecycle" in pod["spec"]["containers"][0]
+    }
+    assert set(before_the_end) == {"mlp-web", "mlp-websockets", "mlp-data", "mlp-gateway", "mlp-app-gateway"}
+    assert all(words.startswith("sleep ") for words in before_the_end.values())
+    nginx = {name for name, words in before_the_end.items() if "kill -QUIT 1" in words}
+    assert nginx == {"mlp-gateway", "mlp-app-gateway"}
 
 
 def test_the_replicas_of_a_release_are_spread_over_the_nodes():
