@@ -342,6 +342,10 @@ class Runner(ABC):
         """
         yield
 
+    def watch_nodes(self) -> contextlib.AbstractContextManager[None]:
+        """Watch meanwhile, where that is possible, whether a machine with replicas of the platform is lost."""
+        return contextlib.nullcontext()
+
     def stop_all(self, grace: float = 10) -> list[str]:
         """Stop every run and wait for the ends; return the names of those that did not end in time."""
         left = [name for name in self.names() if self.poll(name).state == "running"]

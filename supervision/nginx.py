@@ -17,6 +17,9 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     route_upstream           the same for who answers where an application is; route_server is its address:port
+    web_again, data_again    the servers of their further attempts, where they are on other machines
+    websocket_again
+    web_again_backup         the same as web_again, for who answers only in place of others
     session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
@@ -93,6 +96,8 @@ PIECES = {
     "workspace_asked": "workspace_asked.conf.tmpl",
     "workspaces": "workspaces.conf.tmpl",
 }
+LOCAL = {"127.0.0.1", "::1", "localhost"}
+MORE_ATTEMPTS = 3
 TURN_MORE_S = 30  # the platform ends the wait for a replica before nginx does
 # Mozilla's "intermediate" list, for TLS 1.2; those of TLS 1.3 are all good.
 CIPHERS = (
@@ -180,6 +185,7 @@ def variables() -> dict[str, str]:
         "spent": spent("en"),
         "spent_in_chinese": spent("zh-hans"),
         **openai_errors(),
+        **further_attempts(),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
@@ -283,6 +289,24 @@ def _variable(header: str) -> str:
 def server(address: Address) -> str:
     """Return the address as an upstream names it."""
     return f"{authority(address[0])}:{address[1]}" if isinstance(address, tuple) else f'"unix:{address}"'
+
+
+def further_attempts() -> dict[str, str]:
+    return {
+        "web_again": again(settings.WEB_ADDRESS),
+        "web_again_backup": again(settings.WEB_ADDRESS, " backup"),
+        "websocket_again": again(settings.WEBSOCKET_ADDRESS),
+        "data_again": again(settings.DATA_ADDRESS),
+    }
+
+
+def again(address: Address, more: str = "") -> str:
+    """Return the further attempts of an upstream, none on this machine. An address elsewhere may be that of a Service:
+    each attempt may lead to another of its pods, and the node of one may be lost.
+    """
+    if not isinstance(address, tuple) or address[0] in LOCAL:
+        return ""
+    return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS
 
 
 def authority(host: str) -> str:

@@ -65,6 +65,8 @@ def place(username: str, folder: str, files: Mapping[str, str]) -> list[str]:
 
 
 def _target(username: str, path: str) -> Target:
+    if not path.rpartition("/")[2]:
+        raise Refused("must be the path of a file", field="path")
     return paths.parse(paths.href(username, paths.HOME, *path.split("/")))
 
 

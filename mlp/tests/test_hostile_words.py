@@ -19,11 +19,11 @@ from django.utils import timezone
 from accounts.models import Delivery, Notice, Preference, Share, User, Visit
 from aiops import logstore
 from aiops.models import Alert, AlertRule, Feedback, SavedSearch, Template
-from apps.models import AppKey, Application, Rollout
+from apps.models import AppKey, Application, Rollout, Shadow
 from automation.models import Pipeline, Schedule, Sweep
 from conftest import add_user
 from datasets.models import Dataset
-from jobs.models import Capture, Job, LoggedModel, ModelUse, Project, RunInput, Value
+from jobs.models import Capture, EvaluationDataset, Job, LoggedModel, ModelUse, Project, RunInput, Value
 from kernel import storage
 from kernel.admin_display import list_address, url_of
 from kernel.models import StateChange
@@ -77,7 +77,7 @@ def put_hostile(alice, staff) -> dict:
     """Put markup in every text of every table that users, scripts, log shippers or visitors can fill."""
     rows = admin_world.fill(alice, staff)
     RegistryWebhook.objects.filter(user=alice).delete()
-    for model in (Application, RegisteredModel, Model, Job, Dataset):
+    for model in (Application, RegisteredModel, Model, Job, Dataset, EvaluationDataset):
         model.objects.filter(user=alice).delete()
     fill(alice, evil=True)
     now = timezone.now()
@@ -117,7 +117,8 @@ def put_hostile(alice, staff) -> dict:
             phase="failed", reason=EVIL,
         ),
     }  # fmt: skip
-    for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery, AppKey):
+    for model in (RegisteredModel, ModelVersion, Alias, RegistryWebhook, RegistryDelivery, AppKey, Shadow,
+                  EvaluationDataset):  # fmt: skip
         rows[model._meta.label_lower] = model.objects.first()
     return rows
 

@@ -27,3 +27,5 @@ IN_CLUSTER = (
     ("networking.k8s.io", "ingressclasses", ("get",)),
     ("scheduling.k8s.io", "priorityclasses", ("get",)),
 )
+LEASES = "kube-node-lease"  # the namespace with a lease for each node, which the node renews
+IN_LEASES = (("coordination.k8s.io", "leases", ("list",)),)

@@ -104,7 +104,8 @@ def rbac(cluster: Cluster) -> Iterator[Line]:
     """Check each permission by a SelfSubjectAccessReview."""
     api = client.AuthorizationV1Api(cluster.client)
     total, refused = 0, []
-    for rules, where in ((access.IN_NAMESPACE, cluster.namespace), (access.IN_CLUSTER, "")):
+    places = {cluster.namespace: access.IN_NAMESPACE, "": access.IN_CLUSTER, access.LEASES: access.IN_LEASES}
+    for where, rules in places.items():
         for group, resource, verbs in rules:
             for verb in verbs:
                 name, _, sub = resource.partition("/")
@@ -119,7 +120,7 @@ def rbac(cluster: Cluster) -> Iterator[Line]:
                     refused.append((verb, f"{resource}.{group}" if group == usage.GROUP else resource, where))
     for verb, resource, where in refused:
         scope = f"in namespace {where}" if where else "in the cluster, needed to see nodes and classes"
-        needed = where and not resource.endswith(usage.GROUP)
+        needed = where == cluster.namespace and not resource.endswith(usage.GROUP)
         yield Line("missing" if needed else "note", "RBAC", f"cannot {verb} {resource} {scope}")
     if not refused:
         yield Line("ok", "RBAC", f"all {total} permissions granted")

@@ -57,6 +57,8 @@ class Position:
 class Copy:
     """The copy of the log of one worker of a run. Use it inside `mine()`."""
 
+    container = "run"
+
     def __init__(self, cluster: Cluster, folder: Path, record: dict, worker: int = 0):
         spec = status.annotation(record, object_names.SPEC)
         name = record["metadata"]["name"] + (f".{worker}" if worker else "")
@@ -121,7 +123,7 @@ class Copy:
     def _copy(self, pod: dict, follow: bool, goes_on: Callable[[], bool] = lambda: True) -> bool:
         """Return whether the node has the output."""
         self._open(pod["metadata"]["uid"])
-        options = {"container": "run", "timestamps": True, "follow": follow}
+        options = {"container": self.container, "timestamps": True, "follow": follow}
         if self.position.second:
             options["since_seconds"] = max(1, int(time.time() - self.position.second) + SKEW_S)
         timeout = (CALL_S[0], SILENCE_S)
@@ -203,7 +205,7 @@ class Copy:
 
     def _end_of(self, pod: dict) -> bytes:
         """Return the last lines of a log that exceeded the limit, with a remark about the gap."""
-        options = {"container": "run", "tail_lines": END_LINES}
+        options = {"container": self.container, "tail_lines": END_LINES}
         call = self.cluster.core.read_namespaced_pod_log
         response = self.cluster.raw(call, pod["metadata"]["name"], self.cluster.namespace, **options)
         end = b""

@@ -35,6 +35,8 @@ def manifests(
         binding("RoleBinding", "Role", ACCOUNT, config.namespace, config.namespace),
         role("ClusterRole", f"{ACCOUNT}-{config.namespace}", access.IN_CLUSTER),
         binding("ClusterRoleBinding", "ClusterRole", f"{ACCOUNT}-{config.namespace}", config.namespace),
+        role("Role", f"{ACCOUNT}-{config.namespace}", access.IN_LEASES, access.LEASES),
+        binding("RoleBinding", "Role", f"{ACCOUNT}-{config.namespace}", config.namespace, access.LEASES),
         *([] if config.nfs else [claim(config, size, storage_class)]),
         *(meta(policies.API, "NetworkPolicy", name, config.namespace) | {"spec": network[name]} for name in network),
     ]

@@ -47,7 +47,9 @@ from . import (
 )
 from .cluster import Cluster, Conflict, Forbidden, NotFound
 from .config import ClusterConfig
-from .watch import Watcher, freshest
+from .lost_nodes import LostNodes
+from .part_logs import PartLogs
+from .watch import Watcher, beside, freshest
 
 log = logging.getLogger(__name__)
 
@@ -230,11 +232,15 @@ class KubernetesRunner(Runner):
         self._watcher = Watcher(self.cluster, self.folder, changed)
         self._watcher.start()
         try:
-            yield
+            with beside(PartLogs(self.cluster).run):
+                yield
         finally:
             watcher, self._watcher = self._watcher, None
             watcher.stop()
             self._ends.clear()
+
+    def watch_nodes(self) -> contextlib.AbstractContextManager[None]:
+        return beside(LostNodes(self.cluster).run)
 
     # --- starting -----------------------------------------------------------------------------------------
     def _create(self, spec: RunSpec, mounts: list[dict]) -> dict:

@@ -10,11 +10,12 @@ lists again, so missed changes appear as differences.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from runners.errors import RunnerError
@@ -260,3 +261,14 @@ def freshest(asked: list[dict], remembered: list[dict]) -> list[dict]:
     """Return the pods that the server has now, and the last known state of those that it has removed."""
     there = {pod["metadata"]["uid"] for pod in asked}
     return asked + [removed(pod) for pod in remembered if pod["metadata"]["uid"] not in there]
+
+
+@contextlib.contextmanager
+def beside(run: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run the function in a thread meanwhile; it ends when its event is set."""
+    stopped = threading.Event()
+    threading.Thread(target=run, args=(stopped,), daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()

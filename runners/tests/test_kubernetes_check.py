@@ -19,7 +19,9 @@ from django.core.management import call_command
 from mlp.tests.tiers import few
 from runners.attaching import Wanted
 from runners.kubernetes import KubernetesRunner, check, manifests, trouble
+from runners.kubernetes.cluster import Cluster
 from runners.kubernetes.config import RUNTIMES, ClusterConfig
+from runners.kubernetes.lost_nodes import LostNodes
 
 from .cluster.server import GRANTED
 from .cluster.validation import client
@@ -282,7 +284,7 @@ def test_only_the_platforms_pods_may_connect_to_applications():
 def test_the_manifests_in_the_repository_are_current():
     text = (Path(django_settings.BASE_DIR) / "deploy/kubernetes.yaml").read_text()
     assert text.split("\n", 2)[2] == manifests.text(ClusterConfig(Path("/mlp"), claim="mlp"))
-    assert len(list(yaml.safe_load_all(text))) == 13
+    assert len(list(yaml.safe_load_all(text))) == 15
 
 
 def test_the_platforms_own_manifest_is_valid_and_names_existing_settings():
@@ -318,6 +320,7 @@ def test_every_requested_permission_is_used(complete_cluster, configured, tmp_pa
     complete_cluster.store.create("priorityclasses", {"metadata": {"name": "low"}, "value": -5})
     runner = KubernetesRunner(config)
     lines_of(config)
+    LostNodes(Cluster(config)).look()
     run = spec(tmp_path, "import signal; signal.pause()", name="app", kind="service", port=31999, owner=1)
     run = replace(run, labels={"user": "a", "app": "b"})
     complete_cluster.node.held = True

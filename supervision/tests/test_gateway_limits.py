@@ -1,4 +1,4 @@
-"""What the gateway refuses by itself: too many requests from one address, and clients that are slow."""
+"""What the gateway does by itself: it refuses too many requests from one address and slow clients, and asks again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import socketserver
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import requests
@@ -178,3 +179,29 @@ def test_headers_have_a_size(gateway, header):
         status, body = link.recv(1 << 16).decode().split("\r\n\r\n")
         assert status.split()[1] == "403"
         assert set(json.loads(body)) == {"msg"}
+
+
+@pytest.mark.parametrize("method", ["get", "post", "delete"])
+def test_a_request_is_answered_by_another_pod_where_that_of_one_attempt_is_lost(tmp_path, settings, method):
+    class Answer(BaseHTTPRequestHandler):
+        def answer(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(method)))
+            self.end_headers()
+            self.wfile.write(method.encode())
+
+        do_GET = do_POST = do_DELETE = answer
+
+    there = ThreadingHTTPServer(("127.0.0.2", 0), Answer)
+    settings.WEB_ADDRESS = there.server_address
+    threading.Thread(target=there.serve_forever, args=(0.05,), daemon=True).start()
+    service = Service(tmp_path)  # where nobody listens: the first attempt fails
+    service.start_nginx()
+    try:
+        for _ in range(4):
+            answer = requests.request(method, f"{service.url}/api/v1/users", timeout=LIMIT_S)
+            assert (answer.status_code, answer.text) == (200, method)
+    finally:
+        service.stop(service.nginx)
+        there.shutdown()
+        there.server_close()

@@ -75,6 +75,8 @@ def test_others_contents_are_missing(as_bob, kept, bob):
         ("path", {"folder": "co", "files": {"../x": sha("SIZE = 1\n")}}),
         ("path", {"folder": "co", "files": {"/x": sha("SIZE = 1\n")}}),
         ("path", {"folder": "co", "files": {"a//x": sha("SIZE = 1\n")}}),
+        ("path", {"folder": "co", "files": {"": sha("SIZE = 2\n")}}),
+        ("path", {"folder": "co", "files": {"a/": sha("SIZE = 1\n")}}),
         ("path", {"folder": "..", "files": {"x": sha("SIZE = 1\n")}}),
         ("folder", {"folder": "a/b", "files": {"x": sha("SIZE = 1\n")}}),
         ("files: x", {"folder": "co", "files": {"x": "../../etc/passwd"}}),

@@ -136,6 +136,7 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: (stop.set(), pause.changed.set()))
         with contextlib.ExitStack() as stack:
+            stack.enter_context(runners.get().watch_nodes())  # also while it stands by: the other may be on that node
             lock = stack.enter_context(only_one("reconcile", stop.is_set, partial(probes.alive, "reconcile")))
             if lock is None:
                 return

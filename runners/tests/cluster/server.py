@@ -33,7 +33,7 @@ GRANTED = {
     for verb in verbs
 } | {
     (EVERYWHERE if resource == "pods" else resource, verb)
-    for _group, resource, verbs in access.IN_CLUSTER
+    for _group, resource, verbs in access.IN_CLUSTER + access.IN_LEASES
     for verb in verbs
 }
 KINDS = {"jobs": "Job", "deployments": "Deployment", "pods": "Pod", "services": "Service", "secrets": "Secret"}
@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.serve(match[2], match[3])
         if match := NAMESPACED.fullmatch(path):
             namespace, resource, name, part = match.groups()
-            if namespace != self.cluster.store.namespace:
+            if namespace != (access.LEASES if resource == "leases" else self.cluster.store.namespace):
                 raise Refusal(404, "NotFound", f'namespaces "{namespace}" not found')
             self.authorize(f"{resource}/{part}" if part else resource, name)
             if part == "exec":
@@ -205,6 +205,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, store.patch(resource, name, self.body))
         if self.command == "DELETE":
             options = self.body or {}
+            same = (options.get("preconditions") or {}).get("uid")
+            if same and same != (store.get(resource, name) or {"metadata": {"uid": same}})["metadata"]["uid"]:
+                raise Refusal(409, "Conflict", f"the UID in the precondition ({same}) does not match")
             return self.answer(200, store.delete(resource, name, options.get("gracePeriodSeconds")))
         if name:
             obj = store.get(resource, name)
@@ -219,9 +222,12 @@ class Handler(BaseHTTPRequestHandler):
         labels, namespace = each["metadata"].get("labels") or {}, NAMESPACED.match(urlsplit(self.path).path)
         if namespace and each["metadata"].get("namespace") != namespace[1]:
             return False
-        for part in filter(None, self.query.get("labelSelector", "").split(",")):
-            key, _, value = part.partition("=")
-            if labels.get(key) != value:
+        for part in filter(None, re.split(r",(?![^(]*\))", self.query.get("labelSelector", ""))):
+            key, equals, value = part.partition("=")
+            if among := re.fullmatch(r"(\S+) in \((.*)\)", part):
+                if labels.get(among[1]) not in among[2].split(","):
+                    return False
+            elif labels.get(key) != value if equals else key not in labels:
                 return False
         return all(matches(each, part) for part in filter(None, self.query.get("fieldSelector", "").split(",")))
 
