@@ -117,8 +117,6 @@ def _answers(pod: dict) -> bool:
         try:
             socket.create_connection((pod["status"]["podIP"], port), timeout=CONNECT_S).close()
             return True
-        except ConnectionRefusedError:
-            return True  # its node answers for it
         except (OSError, KeyError):
             continue
     return False

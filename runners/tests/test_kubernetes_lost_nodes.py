@@ -34,12 +34,14 @@ class World:
             meta = {"name": node, "namespace": "kube-node-lease", "uid": node}
             self.store.objects["leases", node] = {"metadata": meta, "spec": spec}
 
-    def pod(self, name: str, node: str, host: str, answers: bool = True, ready: str = "True", ports: bool = True):
+    def pod(self, name: str, node: str, host: str, answers=True, ready: str = "True", ports=True, ended=False):
         """Make the pod of a part. One that does not answer has a port at which nothing is accepted any more."""
         server = self.stack.enter_context(socket.create_server((host, self.port), backlog=16 if answers else 0))
         with contextlib.suppress(TimeoutError):
             while not answers:
                 self.stack.enter_context(socket.create_connection(server.getsockname(), timeout=0.2))
+        if ended:
+            server.close()
         listed = {"ports": [{"containerPort": self.port}]} if ports else {}
         labels = {"app": "mlp-platform", "mlp-part": "web"}
         conditions = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": ready}]
@@ -79,6 +81,12 @@ def test_a_pod_on_a_lost_node_gets_no_more_requests(world):
     assert world.store.get("pods", "web-b")["metadata"]["deletionTimestamp"]
     assert not world.store.get("pods", "web-a")["metadata"].get("deletionTimestamp")
     assert world.look("a") == []  # an ending pod is left alone
+
+
+def test_so_does_one_whose_container_was_left_without_its_kubelet_and_has_ended(world):
+    world.pod("web-a", "a", HERE)
+    world.pod("web-b", "b", THERE, ended=True)
+    assert world.look("a") == ["web-b"]
 
 
 @pytest.mark.parametrize(
