@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from kubernetes import client
 
@@ -29,6 +30,7 @@ PARTS_S = 60.0  # the same, while there are no pods of parts
 SILENT_S = 18.0  # without a renewal; a kubelet renews every 10 s
 GAP_S = 3 * LOOK_S  # after a longer one between two looks nothing is concluded from what was seen before
 CONNECT_S = 1.0
+MOST_AT_ONCE = 16  # pods that are asked for an answer
 
 
 class LostNodes:
@@ -60,7 +62,11 @@ class LostNodes:
         """Return the names of the pods that were deleted. Raises RunnerError."""
         silent = self._silent()
         pods = self._pods() if silent else []
-        return [self._delete(pod) for pod in pods if self._is_lost(pod, pods, silent)]
+        if not pods:
+            return []
+        with ThreadPoolExecutor(MOST_AT_ONCE) as threads:  # each may wait for CONNECT_S
+            lost = list(threads.map(lambda pod: self._is_lost(pod, pods, silent), pods))
+        return [self._delete(pod) for pod, is_lost in zip(pods, lost, strict=True) if is_lost]
 
     def _pods(self) -> list[dict]:
         return self.cluster.list(self.cluster.core.list_namespaced_pod, PARTS)["items"]
