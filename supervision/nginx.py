@@ -17,9 +17,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     route_upstream           the same for who answers where an application is; route_server is its address:port
-    web_again, data_again    the servers of their further attempts, where they are on other machines
-    websocket_again
-    web_again_backup         the same as web_again, for who answers only in place of others
+    web_more, data_more      what else these upstreams have (of_upstreams)
+    websocket_more, backup_more
     session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
@@ -184,7 +183,7 @@ def variables() -> dict[str, str]:
         "limited_in_chinese": limited("zh-hans"),
         "spent": spent("en"),
         "spent_in_chinese": spent("zh-hans"),
-        **(openai_errors() | further_attempts()),
+        **(openai_errors() | of_upstreams()),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
@@ -290,19 +289,18 @@ def server(address: Address) -> str:
     return f"{authority(address[0])}:{address[1]}" if isinstance(address, tuple) else f'"unix:{address}"'
 
 
-def further_attempts() -> dict[str, str]:
-    return {
-        "web_again": again(settings.WEB_ADDRESS),
-        "web_again_backup": again(settings.WEB_ADDRESS, " backup"),
-        "websocket_again": again(settings.WEBSOCKET_ADDRESS),
-        "data_again": again(settings.DATA_ADDRESS),
-    }
+def of_upstreams() -> dict[str, str]:
+    """Return what else the upstreams have: on this machine idle connections that are kept. An address elsewhere may be
+    that of a Service: then each request has a connection of its own and several attempts, since each may lead to
+    another pod, and a connection that is kept leads to nobody when the node behind it is lost.
+    """
+    kept = {"web": "keepalive 32;", "data": "keepalive 64; keepalive_requests 100000;", "websocket": ""}
+    addresses = {"web": settings.WEB_ADDRESS, "data": settings.DATA_ADDRESS, "websocket": settings.WEBSOCKET_ADDRESS}
+    more = {f"{name}_more": again(address) or kept[name] for name, address in addresses.items()}
+    return more | {"backup_more": again(settings.WEB_ADDRESS, " backup") or kept["data"]}
 
 
 def again(address: Address, more: str = "") -> str:
-    """Return the further attempts of an upstream, none on this machine. An address elsewhere may be that of a Service:
-    each attempt may lead to another of its pods, and the node of one may be lost.
-    """
     if not isinstance(address, tuple) or address[0] in LOCAL:
         return ""
     return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS
