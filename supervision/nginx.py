@@ -17,6 +17,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     route_upstream           the same for who answers where an application is; route_server is its address:port
+    logs_upstream            the same for who takes small requests with log lines; logs_server is its address:port
     session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
@@ -153,6 +154,8 @@ def variables() -> dict[str, str]:
         "data_server": server(settings.DATA_ADDRESS),
         "route_upstream": "route",
         "route_server": server(settings.ROUTE_ADDRESS),
+        "logs_upstream": "logs",
+        "logs_server": server(settings.LOGS_ADDRESS),
         "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
