@@ -64,7 +64,7 @@ class Round(shippers.Intake):
 
     def __init__(self) -> None:
         self.holders: dict[tuple[str, str], tokens.Holder | None] = {}
-        self.refused: dict[str, quota.TooMany | None] = {}
+        self.admitted: dict[str, int | quota.TooMany] = {}  # as `require` returns it, or why the user has to wait
         self.sent: dict[str, tuple[tokens.Holder, list[dict]]] = {}
         self.lines: list[dict] = []  # of the request that is being read
 
@@ -83,14 +83,13 @@ class Round(shippers.Intake):
         return self.holders[key]
 
     def require(self, user: tokens.Holder) -> None:
-        if user.username not in self.refused:
+        if user.username not in self.admitted:
             try:
-                quota.require(user)
-                self.refused[user.username] = None
+                self.admitted[user.username] = quota.require(user)
             except quota.TooMany as problem:
-                self.refused[user.username] = problem
-        if problem := self.refused[user.username]:
-            raise problem
+                self.admitted[user.username] = problem
+        if isinstance(self.admitted[user.username], quota.TooMany):
+            raise self.admitted[user.username]
 
     def store(self, user: tokens.Holder, lines: list[dict]) -> None:
         self.lines = shippers.with_text(lines)
@@ -105,8 +104,8 @@ def answers(requests: Sequence[Request]) -> list[Answer]:
     grouping.groups().refresh()
     group = Round()
     taken = [_read(request, group) for request in requests]
-    for user, lines in group.sent.values():
-        quota.count(user, lines)
+    for name, (user, lines) in group.sent.items():
+        quota.count(user, lines, group.admitted[name])
     stored = grouping.store_each([each.lines for each in taken])
     return [each.answer(outcome) for each, outcome in zip(taken, stored, strict=True)]
 

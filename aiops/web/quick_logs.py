@@ -40,7 +40,7 @@ def is_usual(environ: dict) -> bool:
 
 
 def usual_lines(
-    environ: dict, holder_of: Callable[[dict], tokens.Holder | None], require: Callable[[tokens.Holder], None]
+    environ: dict, holder_of: Callable[[dict], tokens.Holder | None], require: Callable[[tokens.Holder], object]
 ) -> tuple[tokens.Holder, list[dict]] | None:
     """Return who sends a usual request, and the documents of its lines; None for any other request. `require` raises
     TooMany where the holder has to wait.
