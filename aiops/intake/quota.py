@@ -85,9 +85,11 @@ def count(user, lines: Sequence[dict], round_of: int | None = None) -> None:
         return
     key, size = _arrived(_kept()[0] if round_of is None else round_of, user), sum(map(_size, lines))
     with _or_nothing():
-        if cache.add(key, size, KEPT_S):
-            return
-        cache.incr(key, size)
+        try:
+            cache.incr(key, size)
+        except ValueError:  # the first ones of this round
+            if not cache.add(key, size, KEPT_S):
+                cache.incr(key, size)
 
 
 def use_of(username: str) -> Use:

@@ -56,6 +56,13 @@ def read(answer: tuple[int, bytes]) -> tuple[int, object]:
     return status, json.loads(body) if body[:1] in (b"{", b"[") else head.decode()
 
 
+@pytest.fixture(autouse=True)
+def forwarded():
+    """Forward what these tests have stored before another test listens."""
+    yield
+    grouping.groups().forwarder.flush()
+
+
 @pytest.fixture
 def commits(monkeypatch):
     """Return the numbers of lines that are stored together."""
