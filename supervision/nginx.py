@@ -146,16 +146,7 @@ def variables() -> dict[str, str]:
         "workspace_more": listen_more(0, 0),
         "tls": encryption(),
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
-        "web_upstream": "web",
-        "web_server": server(settings.WEB_ADDRESS),
-        "websocket_upstream": "websockets",
-        "websocket_server": server(settings.WEBSOCKET_ADDRESS),
-        "data_upstream": "data",
-        "data_server": server(settings.DATA_ADDRESS),
-        "route_upstream": "route",
-        "route_server": server(settings.ROUTE_ADDRESS),
-        "logs_upstream": "logs",
-        "logs_server": server(settings.LOGS_ADDRESS),
+        **upstreams(),
         "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
@@ -190,6 +181,19 @@ def variables() -> dict[str, str]:
     for name, template in PIECES.items():
         values[name] = fill(template, values)
     return values
+
+
+def upstreams() -> dict[str, str]:
+    """Return the names of the upstreams, and the addresses of their servers."""
+    addresses = {
+        "web": ("web", settings.WEB_ADDRESS),
+        "websocket": ("websockets", settings.WEBSOCKET_ADDRESS),
+        "data": ("data", settings.DATA_ADDRESS),
+        "route": ("route", settings.ROUTE_ADDRESS),
+        "logs": ("logs", settings.LOGS_ADDRESS),
+    }
+    names = {f"{key}_upstream": name for key, (name, _address) in addresses.items()}
+    return names | {f"{key}_server": server(address) for key, (_name, address) in addresses.items()}
 
 
 def ports() -> tuple[tuple[str, int], ...]:
