@@ -16,5 +16,6 @@ class AiopsConfig(AppConfig):
         # models may be imported only now
         forget_log = import_module("aiops.intake.forgetting").forget_log
         import_module("kernel.trash").keeps_logs(forget_log)
+        import_module("kernel.inner_http").beside["logs"] = "aiops.web.log_listener.start"
         import_module("aiops.training.erasing").listen()
         import_module("resources.admission_hooks").register(import_module("aiops.lifecycle").admit)

@@ -20,7 +20,7 @@ class ApplicationsConfig(AppConfig):
         def end_apps(sender, user, by, **_):
             delete_all_of(user, by)
 
-        import_module("datasets.webdav").beside.append("apps.routing.start")
+        import_module("kernel.inner_http").beside["route"] = "apps.routing.start"
         deregistered.connect(end_apps, weak=False, dispatch_uid="apps.end_apps")
         import_module("resources.admission_hooks").register(import_module("apps.queueing").admit)
         packages = import_module("apps.packages")

@@ -21,8 +21,8 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from datasets.webdav.gate import has_internal_key
-from datasets.webdav.server import Connection, listen
 from kernel.dispatch import unavailable
+from kernel.inner_http import Connection, listen
 from kernel.sockets import Address
 from kernel.telemetry import meters
 

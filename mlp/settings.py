@@ -93,7 +93,7 @@ MLP_PORT_BASE = place.integer(
     65000,
     help="gateway +1, application gateway +2, web +3, websockets +4, uploads +5, the proxy of runs +6, "
     "under TLS the gateways for runs on this machine +7 and +8, routes to applications +9, "
-    "NATS +10, database +11, Valkey +12, workspaces +13",
+    "NATS +10, database +11, Valkey +12, workspaces +13, small requests with log lines +14",
 )
 
 try:
@@ -118,6 +118,7 @@ NATS_PORT = MLP_PORT_BASE + 10
 DATABASE_PORT = MLP_PORT_BASE + 11
 VALKEY_PORT = MLP_PORT_BASE + 12
 WORKSPACE_PORT = MLP_PORT_BASE + 13
+LOGS_PORT = MLP_PORT_BASE + 14
 # Where the gateways and NATS listen, seen from this machine.
 GATEWAY_HOST = INTERNAL_HOST if MLP_HOST in {"0.0.0.0", "::"} else MLP_HOST
 TLS = tls_settings.read()
@@ -246,6 +247,7 @@ WEB_ADDRESS = _inner("web", WEB_PORT)
 WEBSOCKET_ADDRESS = _inner("websockets", WEBSOCKET_PORT)
 DATA_ADDRESS = _inner("data", DATA_PORT)
 ROUTE_ADDRESS = _inner("route", ROUTE_PORT)  # the process `data` listens there, too (apps/routing.py)
+LOGS_ADDRESS = _inner("logs", LOGS_PORT)  # and there (aiops/web/log_listener.py)
 VALKEY_ADDRESS = _inner("valkey", VALKEY_PORT)
 _database_host = INTERNAL_HOST if INNER_PORTS else quote(str(SOCKETS), safe="")
 # require_auth: SCRAM only, so the password itself is never sent, whichever server answers.

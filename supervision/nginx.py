@@ -17,7 +17,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     websocket_upstream       the same for websockets; websocket_server is its address:port
     data_upstream            the same for the process that takes uploads; data_server is its address:port
     route_upstream           the same for who answers where an application is; route_server is its address:port
-    web_more, data_more      what else these upstreams have (of_upstreams)
+    logs_upstream            the same for who takes small requests with log lines; logs_server is its address:port
+    web_more, data_more      what else these upstreams have
     websocket_more, backup_more
     session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
@@ -149,14 +150,7 @@ def variables() -> dict[str, str]:
         "workspace_more": listen_more(0, 0),
         "tls": encryption(),
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
-        "web_upstream": "web",
-        "web_server": server(settings.WEB_ADDRESS),
-        "websocket_upstream": "websockets",
-        "websocket_server": server(settings.WEBSOCKET_ADDRESS),
-        "data_upstream": "data",
-        "data_server": server(settings.DATA_ADDRESS),
-        "route_upstream": "route",
-        "route_server": server(settings.ROUTE_ADDRESS),
+        **upstreams(),
         "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
@@ -183,13 +177,33 @@ def variables() -> dict[str, str]:
         "limited_in_chinese": limited("zh-hans"),
         "spent": spent("en"),
         "spent_in_chinese": spent("zh-hans"),
-        **(openai_errors() | of_upstreams()),
+        **openai_errors(),
         "exposed": EXPOSED,
         "app_answer_s": str(settings.APP_ANSWER_S),
         "app_turn_s": str(settings.APP_START_S + TURN_MORE_S),
     }
     for name, template in PIECES.items():
         values[name] = fill(template, values)
+    return values
+
+
+def upstreams() -> dict[str, str]:
+    """Return of each upstream the name, the address of its server and what else it has: on this machine idle
+    connections that are kept. An address elsewhere may be that of a Service: then each request has a connection of its
+    own and several attempts, since each may lead to another pod, and a connection that is kept leads to nobody when
+    the node behind it is lost.
+    """
+    kept = "keepalive 64; keepalive_requests 100000;"
+    addresses = {
+        "web": ("web", settings.WEB_ADDRESS, "keepalive 32;"),
+        "websocket": ("websockets", settings.WEBSOCKET_ADDRESS, ""),
+        "data": ("data", settings.DATA_ADDRESS, kept),
+        "route": ("route", settings.ROUTE_ADDRESS, kept),
+        "logs": ("logs", settings.LOGS_ADDRESS, kept),
+    }
+    values = {"backup_more": again(settings.WEB_ADDRESS, " backup") or kept}  # of those that web stands in for
+    for key, (name, address, more) in addresses.items():
+        values |= {f"{key}_upstream": name, f"{key}_server": server(address), f"{key}_more": again(address) or more}
     return values
 
 
@@ -287,17 +301,6 @@ def _variable(header: str) -> str:
 def server(address: Address) -> str:
     """Return the address as an upstream names it."""
     return f"{authority(address[0])}:{address[1]}" if isinstance(address, tuple) else f'"unix:{address}"'
-
-
-def of_upstreams() -> dict[str, str]:
-    """Return what else the upstreams have: on this machine idle connections that are kept. An address elsewhere may be
-    that of a Service: then each request has a connection of its own and several attempts, since each may lead to
-    another pod, and a connection that is kept leads to nobody when the node behind it is lost.
-    """
-    kept = {"web": "keepalive 32;", "data": "keepalive 64; keepalive_requests 100000;", "websocket": ""}
-    addresses = {"web": settings.WEB_ADDRESS, "data": settings.DATA_ADDRESS, "websocket": settings.WEBSOCKET_ADDRESS}
-    more = {f"{name}_more": again(address) or kept[name] for name, address in addresses.items()}
-    return more | {"backup_more": again(settings.WEB_ADDRESS, " backup") or kept["data"]}
 
 
 def again(address: Address, more: str = "") -> str:

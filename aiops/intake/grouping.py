@@ -3,7 +3,8 @@
 The request that comes first stores its lines at once. Those that come meanwhile wait for it and go together next, led
 by the first of them: nobody waits for a timer, and the more requests there are the larger the groups become. Each is
 answered after the commit of its own lines. What is stored is forwarded from a thread, many lines a message; a process
-that ends before leaves that to the sweep (services/housekeeping.py). Used by the web server's quick endpoints.
+that ends before leaves that to the sweep (services/housekeeping.py). Used by the web server's quick endpoints, and by
+the listener of small requests (web/log_listener.py), whose requests come in groups.
 """
 
 from __future__ import annotations
@@ -72,12 +73,9 @@ class Groups:
     def _lead(self) -> None:
         """Store what waits, the caller's own lines first, and pass the lead on."""
         with self.lock:
-            group, count = [], 0
-            while self.waiting and (not group or count + len(self.waiting[0].lines) <= MAX_AT_ONCE):
-                group.append(self.waiting.popleft())
-                count += len(group[-1].lines)
+            group = _first_of(self.waiting)
         try:
-            self._store_all(group)
+            self.store_all(group)
         finally:
             with self.lock:
                 following = self.waiting[0] if self.waiting else None
@@ -88,7 +86,8 @@ class Groups:
                 following.leads = True
                 following.ready.set()
 
-    def _store_all(self, group: list[_Call]) -> None:
+    def store_all(self, group: list[_Call]) -> None:
+        """Store the lines of a group, and say of each call how many were new, or why none is stored."""
         try:
             self._try([line for call in group for line in call.lines], group)
         except Fault as problem:
@@ -99,7 +98,7 @@ class Groups:
                 group[0].problem = problem
                 return
             for call in group:
-                self._store_all([call])
+                self.store_all([call])
 
     def _try(self, lines: list[dict], group: list[_Call]) -> None:
         self._check()
@@ -112,15 +111,29 @@ class Groups:
         self.forwarder.add(fresh)
         tail.send(fresh)
 
-    def _check(self) -> None:
+    def refresh(self) -> None:
+        """Close this thread's connection to the database if it has broken while it was idle."""
         now = time.monotonic()
         idle = now - getattr(self.used, "at", float("-inf")) > IDLE_S
         if idle and not connection.in_atomic_block:  # a transaction of the caller's would lose its connection
             close_old_connections()
         self.used.at = now
+
+    def _check(self) -> None:
+        self.refresh()
+        now = time.monotonic()
         if now - self.checked > CHECK_EVERY_S or not bus.is_connected():
             bus.check()
             self.checked = now
+
+
+def _first_of(waiting: deque[_Call]) -> list[_Call]:
+    """Remove from those that wait the first ones, of MAX_AT_ONCE lines at most unless one alone has more."""
+    group, count = [], 0
+    while waiting and (not group or count + len(waiting[0].lines) <= MAX_AT_ONCE):
+        group.append(waiting.popleft())
+        count += len(group[-1].lines)
+    return group
 
 
 class Forwarder:
@@ -172,6 +185,20 @@ def store(lines: Sequence[dict]) -> int:
     if not lines:
         return 0
     return accept.store(lines) if len(lines) > MAX else groups().store(lines)
+
+
+def store_each(requests: Sequence[Sequence[dict]]) -> list[int | Exception]:
+    """Store the lines of requests that have arrived together. Return for each how many lines were new, or the exception
+    for which nothing of it is acknowledged.
+    """
+    calls = [_Call(lines) for lines in requests]
+    waiting = deque(call for call in calls if call.lines)
+    while waiting:
+        groups().store_all(_first_of(waiting))
+    for call in calls:
+        if not call.lines:
+            call.problem = None
+    return [call.new if call.problem is None else call.problem for call in calls]
 
 
 def groups() -> Groups:

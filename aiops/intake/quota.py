@@ -58,13 +58,14 @@ def measured(shares: Mapping[str, Share]) -> None:
         cache.set(KEPT, (time.time_ns(), {name: share.size for name, share in shares.items()}), KEPT_S)
 
 
-def require(user) -> None:
-    """Raise TooMany where a user's lines are too many already. Administrators have no limit.
+def require(user) -> int:
+    """Raise TooMany where a user's lines are too many already. Administrators have no limit. Return which round of the
+    housekeeping was the last.
 
     Asked once for each request, before any of its lines are stored: what is sent again would be stored twice.
     """
     if user.is_administrator:
-        return
+        return 0
     round_of, sizes = _kept()
     limit, arrived = settings.AIOPS_USER_MIB << 20, 0
     with _or_nothing():
@@ -75,14 +76,20 @@ def require(user) -> None:
             "try again in %(seconds)s s",
             limit=settings.AIOPS_USER_MIB, setting="MLP_AIOPS_USER_MIB", seconds=ROUND_S,
         )  # fmt: skip
+    return round_of
 
 
-def count(user, lines: Sequence[dict]) -> None:
-    """Add lines of a user to those that have arrived since the last round."""
-    key = _arrived(_kept()[0], user)
+def count(user, lines: Sequence[dict], round_of: int | None = None) -> None:
+    """Add lines of a user to those that have arrived since the last round, which `require` has returned."""
+    if user.is_administrator:
+        return
+    key, size = _arrived(_kept()[0] if round_of is None else round_of, user), sum(map(_size, lines))
     with _or_nothing():
-        cache.add(key, 0, KEPT_S)
-        cache.incr(key, sum(map(_size, lines)))
+        try:
+            cache.incr(key, size)
+        except ValueError:  # the first ones of this round
+            if not cache.add(key, size, KEPT_S):
+                cache.incr(key, size)
 
 
 def use_of(username: str) -> Use:

@@ -44,7 +44,37 @@ DEPLOYMENT = ("deployment", "k8s.deployment.name", "k8s.statefulset.name", "k8s.
 POD = ("pod_name", "k8s.pod.name", "pod", "host.name", "instance", "filename")
 
 
-Store = Callable[[Sequence[dict]], int]
+class Larger(Exception):
+    """The request has more lines than the intake takes of one."""
+
+
+class Intake:
+    """How requests are admitted and their lines stored: each request for itself. Those that have arrived together have
+    an intake of their own (web/log_listener.py).
+    """
+
+    most = 0  # lines of a request; 0: any number
+
+    def __init__(self, store: Callable[[Sequence[dict]], int] | None = None):
+        self._store = store or accept.store
+
+    def user(self, token: str):
+        """Return the user whom a token belongs to, or None. Raises Fault."""
+        with reachable():
+            return user_of_token(token)
+
+    def require(self, user) -> None:
+        """Raise quota.TooMany where the user has to wait."""
+        quota.require(user)
+
+    def store(self, user, lines: list[dict]) -> None:
+        """Count the lines and store those that have a text. Raises Fault."""
+        quota.count(user, lines)
+        self._store(with_text(lines))
+
+
+def with_text(lines: list[dict]) -> list[dict]:
+    return [line for line in lines if line["log"]]
 
 
 class Unreadable(Exception):
@@ -74,7 +104,7 @@ class Reading:
 
 
 @csrf_exempt
-def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
+def otlp(request: HttpRequest, intake: Intake | None = None) -> HttpResponse:
     """Take an ExportLogsServiceRequest as protobuf or JSON; protobuf is read record by record."""
 
     def read(data: bytes, reading: Reading) -> Iterator[dict]:
@@ -83,7 +113,7 @@ def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
             records, lambda record: _line(record.text, record.names, reading.user, record.at, reading.ids)
         )
 
-    answer, reading = _take(request, read, store, "ExportLogsServiceRequest")
+    answer, reading = _take(request, read, intake, "ExportLogsServiceRequest")
     if answer is not None:
         return answer
     done = ExportLogsServiceResponse()
@@ -96,7 +126,7 @@ def otlp(request: HttpRequest, store: Store | None = None) -> HttpResponse:
 
 
 @csrf_exempt
-def loki_push(request: HttpRequest, store: Store | None = None) -> HttpResponse:
+def loki_push(request: HttpRequest, intake: Intake | None = None) -> HttpResponse:
     """Take Loki's push: JSON, or protobuf in a snappy block. Answers 204 as Loki does."""
 
     def entries(data: bytes, reading: Reading) -> Iterator[loki.Entry | None]:
@@ -108,7 +138,7 @@ def loki_push(request: HttpRequest, store: Store | None = None) -> HttpResponse:
             entries(data, reading), lambda entry: _line(entry[1], entry[2], reading.user, entry[0], reading.ids)
         )
 
-    answer, reading = _take(request, read, store, "push request")
+    answer, reading = _take(request, read, intake, "push request")
     if answer is None and reading.unread:
         if not reading.taken:
             return _refusal(400, "no entry of this push request can be read")
@@ -121,22 +151,22 @@ def ready(request: HttpRequest) -> HttpResponse:
     return HttpResponse("ready\n", content_type="text/plain; charset=utf-8")
 
 
-def _take(request: HttpRequest, read, store: Store | None, kind: str) -> tuple[HttpResponse | None, Reading | None]:
-    """Store the lines of a request, CHUNK at a time; return the refusal, or None when all are stored."""
+def _take(request: HttpRequest, read, intake: Intake | None, kind: str) -> tuple[HttpResponse | None, Reading | None]:
+    """Store the lines of a request, CHUNK at a time; return the refusal, or None when all are stored. Raises Larger."""
     if request.method != "POST":
         answer = _refusal(405, "send it by POST")
         answer["Allow"] = "POST"
         return answer, None
-    reading = None
+    reading, intake = None, intake or Intake()
     try:
-        user = _user(request)
+        user = _user(request, intake)
         if user is None:
             words = "send the API token: Authorization: Bearer {token}, or Basic with it as the password"
             return _refusal(401, words), None
-        quota.require(user)
+        intake.require(user)
         reading, data = Reading(user), _body(request)
         reading.is_json = _is_json(request, data)
-        _store(read(data, reading), reading, store or accept.store)
+        _store(read(data, reading), reading, intake)
     except coding.UnknownCoding as problem:
         answer = _refusal(415, f"Content-Encoding: {problem} is unknown, there is {coding.ACCEPTED}")
         answer["Accept-Encoding"] = coding.ACCEPTED
@@ -147,31 +177,39 @@ def _take(request: HttpRequest, read, store: Store | None, kind: str) -> tuple[H
         return _refusal(400, f"no {kind}: {problem}"), reading
     except Refused as problem:
         return _refusal(400, problem.msg), reading
-    except Exception as problem:  # it may be sent again, so nothing here is final
-        if not isinstance(problem, Fault):
-            log.exception("a request with log lines failed")
-        answer = _refusal(503, problem.msg if isinstance(problem, Fault) else AWAY)
-        answer["Retry-After"] = str(getattr(problem, "retry_after_s", RETRY_AFTER_S))
-        return answer, reading
+    except Larger:
+        raise
+    except Exception as problem:
+        return fault(problem), reading
     return None, reading
 
 
-def _store(lines: Iterator[dict], reading: Reading, store: Store) -> None:
+def fault(problem: BaseException) -> HttpResponse:
+    """Return the answer to a request that failed: it may be sent again, so nothing here is final."""
+    if not isinstance(problem, Fault):
+        log.error("a request with log lines failed", exc_info=problem)
+    answer = _refusal(503, problem.msg if isinstance(problem, Fault) else AWAY)
+    answer["Retry-After"] = str(getattr(problem, "retry_after_s", RETRY_AFTER_S))
+    return answer
+
+
+def _store(lines: Iterator[dict], reading: Reading, intake: Intake) -> None:
     """Store the lines that can be read, also those before a place from which nothing can. Raises Unreadable for such
     a place.
     """
-    problem, more = None, True
+    problem, more, size = None, True, intake.most + 1 if intake.most else CHUNK
     while more:
         chunk: list[dict] = []
         try:
-            for line in islice(lines, CHUNK):
+            for line in islice(lines, size):
                 chunk.append(line)
         except ValueError as odd:
             problem = Unreadable(str(odd))
-        more = len(chunk) == CHUNK
-        quota.count(reading.user, chunk)
+        more = len(chunk) == size
+        if more and intake.most:
+            raise Larger
         reading.taken += len(chunk)
-        store([line for line in chunk if line["log"]])
+        intake.store(reading.user, chunk)
     if problem is not None:
         raise problem
 
@@ -183,15 +221,14 @@ def _refusal(status: int, words: str) -> HttpResponse:
     return answer
 
 
-def _user(request: HttpRequest):
+def _user(request: HttpRequest, intake: Intake):
     header = request.headers.get("Authorization", "")
     try:
         pair = basic(header)
         token = pair[1] if pair else bearer(header)
     except Refused:
         return None
-    with reachable():
-        return user_of_token(token) if token else None
+    return intake.user(token) if token else None
 
 
 def _is_json(request: HttpRequest, data: bytes) -> bool:

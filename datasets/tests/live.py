@@ -37,7 +37,7 @@ class Service:
     def __init__(self, folder: Path):
         self.folder, self.root = folder, folder / "root"
         self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
-        self.route_port, self.workspace_port = free_port(), free_port()
+        self.route_port, self.logs_port, self.workspace_port = (free_port() for _ in range(3))
         self.url = f"http://127.0.0.1:{self.port}"
         self.web = self.data = self.nginx = self.websockets = None
         self.client = folder / "data_client.pyz"
@@ -54,10 +54,14 @@ class Service:
 
     def start_web(self) -> None:
         """Start both processes of the application."""
-        beside = ["--beside-port", str(self.route_port)]
-        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port), *beside])
+        self.start_data()
         self.start_requests()
         _wait(self.data_port)
+
+    def start_data(self) -> None:
+        """Start the process that takes what nginx has spooled, and what runs beside."""
+        beside = ["--route-port", str(self.route_port), "--logs-port", str(self.logs_port)]
+        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port), *beside])
 
     def start_requests(self) -> None:
         """Start the server of requests only; the other process takes what nginx has spooled."""
@@ -95,7 +99,7 @@ class Service:
             "static": str(settings.BASE_DIR / "mlp" / "static"),
             "app_listen": f"127.0.0.1:{self.app_port}", "web_server": f"127.0.0.1:{self.web_port}",
             "data_server": f"127.0.0.1:{self.data_port}", "route_server": f"127.0.0.1:{self.route_port}",
-            "websocket_server": f"127.0.0.1:{self.websocket_port}",
+            "websocket_server": f"127.0.0.1:{self.websocket_port}", "logs_server": f"127.0.0.1:{self.logs_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
         }  # fmt: skip
         values["workspace_listen"] = f"127.0.0.1:{self.workspace_port}"

@@ -9,7 +9,3 @@ admission   where a caller may write, and how many bytes   spool       what arri
 conditions  the conditional headers, parsed once           inflight    uploads whose bytes are on their way
 lock_store  which locks exist and what they cover          xml         documents that clients send
 """
-
-# The functions, by their dotted names, by which higher apps start what runs in the same process on a thread of its own;
-# each takes the address to listen at, None for that of the settings.
-beside: list[str] = []

@@ -109,17 +109,24 @@ def test_a_client_that_sends_its_header_byte_by_byte_is_disconnected(impatient):
             assert time.monotonic() < end
 
 
+def body_of(file) -> bytes:
+    """Read the headers of a request and return its body."""
+    length = 0
+    while (line := file.readline()) and line.strip():
+        name, _, value = line.lower().partition(b":")
+        length = int(value) if name == b"content-length" else length
+    return file.read(length)
+
+
 @pytest.fixture
 def behind(gateway):
-    """Count the connections to the web server that nginx makes, and answer each request with the status in its path."""
-    hits: list[int] = []
+    """Keep the bodies that nginx sends to the web server, and answer each request with the status in its path."""
+    bodies: list[bytes] = []
 
     class Counting(socketserver.StreamRequestHandler):
         def handle(self):
-            hits.append(1)
             status = re.search(rb"/(40\d) ", self.rfile.readline())
-            while (line := self.rfile.readline()) and line.strip():
-                pass
+            bodies.append(body_of(self.rfile))
             self.wfile.write(
                 b"HTTP/1.1 %s OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
                 % (status[1] if status else b"200")
@@ -127,7 +134,7 @@ def behind(gateway):
 
     server = socketserver.ThreadingTCPServer(("127.0.0.1", gateway.web_port), Counting)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield hits
+    yield bodies
     server.shutdown()
     server.server_close()
 
@@ -138,6 +145,48 @@ def test_what_shippers_ask_in_vain_is_answered_in_their_form(gateway, behind):
         assert (answer.status_code, answer.json()["code"], answer.headers.get("Allow")) == (
             status, status, "POST" if status == 405 else None)  # fmt: skip
     assert len(behind) == 2
+
+
+@pytest.fixture
+def taking(gateway):
+    """Listen where small requests with log lines go: keep their bodies, and send on those that say so."""
+    bodies: list[bytes] = []
+
+    class Taking(socketserver.StreamRequestHandler):
+        def handle(self):
+            bodies.append(body_of(self.rfile))
+            place = {b"other": b"X-Accel-Redirect: @other_lines\r\n", b"pushed": b"X-Accel-Redirect: @other_pushed\r\n"}
+            more = place.get(bodies[-1], b"")
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n%sContent-Length: 5\r\n\r\ntaken" % more)
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", gateway.logs_port), Taking)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield bodies
+    server.shutdown()
+    server.server_close()
+
+
+def test_small_requests_with_log_lines_go_to_their_listener_and_others_to_the_web_server(gateway, behind, taking):
+    def post(path: str, body: bytes, **more) -> str:
+        answer = requests.post(gateway.url + path, body, timeout=LIMIT_S, **more)
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        return answer.text
+
+    for path in ("/api/v1/aiops/logs", "/v1/logs", "/loki/api/v1/push"):
+        assert post(path, b"usual") == "taken"
+        assert post(path, b"usual", headers={"Content-Encoding": "snappy"}) == "taken"
+        assert post(f"{path}?a=b", b"other") == post(path, b"x" * 10_000) == "ok"
+        assert post(path, b"x", headers={"Content-Encoding": "gzip"}) == post(path, iter([b"x"])) == "ok"
+        assert requests.get(gateway.url + path, timeout=LIMIT_S).text == "ok"
+    assert (taking, len(behind)) == ([b"usual"] * 6, 15)
+    assert post("/api/v1/aiops/logs", b"other") == post("/v1/logs", b"pushed") == "ok"
+    assert post("/api/v1/users", b"usual") == "ok"
+    assert (taking[6:], behind[15:]) == ([b"other", b"pushed"], [b"other", b"pushed", b"usual"])
+
+
+def test_without_the_listener_the_web_server_takes_small_requests_with_log_lines(gateway, behind):
+    answers = [requests.post(f"{gateway.url}/v1/logs", b"usual", timeout=LIMIT_S).text for _ in range(5)]
+    assert (answers, behind) == (["ok"] * 5, [b"usual"] * 5)
 
 
 def test_slow_senders_hold_no_thread_of_the_web_server_and_hinder_nobody(gateway, behind):

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from django.core.cache import cache
 from django.db import connection, connections
 from django.test import RequestFactory
 
 from accounts import lifecycle as accounts
-from aiops.intake import accept, grouping
+from aiops.intake import accept, grouping, quota
 from aiops.models import LogLine
 from aiops.wire import payloads, subjects
 from kernel import bus
@@ -149,6 +150,17 @@ def test_who_may_not_send_is_refused_as_ever(post, alice):
     assert post(line("x"), token=token)[0] == 403
     assert post(json.dumps(LOKI).encode(), "/loki/api/v1/push", token=token)[0] == 401
     assert LogLine.objects.count() == 1
+
+
+def test_who_has_too_many_lines_is_asked_to_wait(post):
+    quota.measured({"alice": quota.Share(2 << 40)})
+    try:
+        status, headers, body = post(line("x"))
+        assert (status, headers["Retry-After"]) == (503, "60")
+        assert "MLP_AIOPS_USER_MIB" in json.loads(body)["msg"]
+        assert not LogLine.objects.exists()
+    finally:
+        cache.delete(quota.KEPT)
 
 
 def test_what_a_shipper_pushes_again_is_stored_once(post):

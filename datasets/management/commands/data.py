@@ -9,8 +9,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils.module_loading import import_string
 
-from datasets.webdav import beside
 from datasets.webdav.server import serve
+from kernel.inner_http import beside
 from kernel.sockets import Address
 
 
@@ -20,12 +20,14 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser):
         parser.add_argument("--port", type=int, help="a port to listen on, instead of the settings' address")
-        parser.add_argument("--beside-port", type=int, help="the same for what listens beside")
+        for name in beside:
+            parser.add_argument(f"--{name}-port", type=int, help=f"the same for what listens beside: {name}")
 
-    def handle(self, *args, port: int | None, beside_port: int | None, **options):
-        if not port or beside_port:
-            for start in beside:
-                import_string(start)((settings.INTERNAL_HOST, beside_port) if beside_port else None)
+    def handle(self, *args, port: int | None, **options):
+        for name, start in beside.items():
+            own = options[f"{name}_port"]
+            if own or not port:
+                import_string(start)((settings.INTERNAL_HOST, own) if own else None)
         asyncio.run(self._run((settings.INTERNAL_HOST, port) if port else settings.DATA_ADDRESS))
 
     async def _run(self, address: Address) -> None:
