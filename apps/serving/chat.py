@@ -393,6 +393,6 @@ def prepared(opened: Callable[[Path], Engine], folder: Path, name: str, also: tu
 
 
 if __name__ == "__main__":
-    # While an engine computes in its thread, each write to a caller waits for the interpreter's lock, by default for 5 ms.
+    # While an engine computes in its thread, each write to a caller waits for the interpreter's lock: by default 5 ms.
     sys.setswitchinterval(0.0005)
     serve(partial(prepared, open_engine))
