@@ -7,7 +7,7 @@ import hashlib
 import random
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -127,6 +127,23 @@ def place_of(user: str, name: str) -> Place | None:
     place = _places.get(key)
     if place is not None and now < place.until:
         return place
+    return _looked_up(key)
+
+
+def is_known(user: str, name: str) -> bool:
+    """Return whether the application has been looked up and could be called."""
+    return (user, name) in _places
+
+
+def renew_oldest(keys: Iterable[tuple[str, str]]) -> None:
+    """Read again the one of these applications that was read first."""
+    known = [key for key in keys if key in _places]
+    if known:
+        _looked_up(min(known, key=lambda key: _places[key].until))
+
+
+def _looked_up(key: tuple[str, str]) -> Place | None:
+    now, (user, name) = time.monotonic(), key
     _places.pop(key, None)
     rows = Application.objects.filter(REACHABLE, user__username=user, name=name)
     row = rows.select_related("rollout__shadow", "recording", "tenant").only(*READ).first()

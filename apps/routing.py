@@ -15,6 +15,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -26,9 +27,10 @@ from kernel.inner_http import Connection, listen
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
-from . import gateway_access
+from . import gateway_access, places
 from .balancing import Balancer
 from .gateway_access import Verdict
+from .lifecycle import PLACE_REMEMBERED_S
 from .places import Place, Target
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,10 @@ JUDGED = (
     *("HTTP_AUTHORIZATION", "HTTP_X_API_KEY", "HTTP_X_GATEWAY_KEY", "HTTP_X_REAL_IP"),
     *("HTTP_ORIGIN", "HTTP_X_APP_LENGTH", gateway_access.FAILED, gateway_access.HELD),
 )
+# Applications that are called again and again are looked up before that is due, so that no request waits for it.
+RENEW_S = 0.6 * PLACE_REMEMBERED_S
+CALLED_S = 10.0  # since the last request, while it is done
+MOST_RENEWED = 20  # applications, those called last
 UNKNOWN = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -89,6 +95,8 @@ class Listener:
     def __init__(self) -> None:
         self.balancer = Balancer()
         self.waiting: list[tuple[Connection, str, dict[str, str]]] = []
+        self.called: OrderedDict[tuple[str, str], float] = OrderedDict()  # the last request to an application
+        self.renewing = False
 
     def take(self, connection: Connection, path: str, meta: dict[str, str]) -> None:
         """Keep a request of nginx until the loop has read what else has arrived."""
@@ -112,6 +120,33 @@ class Listener:
                 meters.request("GET", ROUTE, status, time.perf_counter() - connection.begun)
                 if not connection.transport.is_closing():
                     connection.transport.write(text)
+            self._note_call(group[0][2])
+
+    def _note_call(self, meta: dict[str, str]) -> None:
+        key = meta.get("HTTP_X_APP_USER", ""), meta.get("HTTP_X_APP_NAME", "")
+        if not places.is_known(*key):
+            return
+        self.called[key] = time.monotonic()
+        self.called.move_to_end(key)
+        if len(self.called) > MOST_RENEWED:
+            self.called.popitem(last=False)
+        if not self.renewing:
+            self.renewing = True
+            asyncio.get_running_loop().call_later(RENEW_S, self._renew)
+
+    def _renew(self) -> None:
+        """Read one application again, of those called lately in turn, and each of them once in RENEW_S."""
+        now = time.monotonic()
+        self.called = OrderedDict((key, at) for key, at in self.called.items() if now - at < CALLED_S)
+        self.renewing = bool(self.called)
+        if not self.called:
+            return
+        asyncio.get_running_loop().call_later(RENEW_S / len(self.called), self._renew)
+        try:
+            close_old_connections()
+            places.renew_oldest(self.called)
+        except Exception as problem:  # the next request says what is wrong
+            log.debug("an application was not looked up again: %s", problem)
 
 
 def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, bytes] | Verdict]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from psycopg import OperationalError
 
 from accounts import lifecycle as accounts
 from accounts import named_tokens
-from apps import gateway_access, proof, routing
+from apps import gateway_access, places, proof, routing
 from apps.models import Application
 from datasets.webdav.gate import internal_key
+from mlp.tests.patience import LIMIT_S
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -76,3 +79,40 @@ def test_a_fault_is_answered_and_the_next_request_served(app, alice, monkeypatch
     assert status == 503
     assert "Retry-After: 2\r\n" in head
     assert asked(token)[0] == 204
+
+
+class Link:
+    """A connection of nginx to the listener."""
+
+    begun = 0.0
+
+    def __init__(self):
+        self.transport, self.answers = self, []
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, text: bytes) -> None:
+        self.answers.append(text)
+
+
+def test_an_application_that_is_called_is_looked_up_again_before_the_next_request(app, alice, monkeypatch):
+    monkeypatch.setattr(routing, "RENEW_S", 0.01)
+    headers = {"HTTP_X_APP_USER": "alice", "HTTP_X_APP_NAME": "calc", "HTTP_X_INTERNAL_KEY": internal_key()}
+    headers["HTTP_AUTHORIZATION"] = f"Bearer {accounts.token_of(alice)}"
+
+    async def calls() -> None:
+        listener, link = routing.Listener(), Link()
+        listener.take(link, routing.ROUTE, headers)
+        while not link.answers:
+            await asyncio.sleep(0.005)
+        Application.objects.update(run_name="app-1-2")
+        while places.place_of("alice", "calc").targets[0].run_name != "app-1-2":
+            await asyncio.sleep(0.005)
+        monkeypatch.setattr(routing, "CALLED_S", 0.0)
+        while listener.renewing:  # nobody calls any more
+            await asyncio.sleep(0.005)
+        assert not listener.called
+
+    monkeypatch.setattr(places, "PLACE_REMEMBERED_S", 300.0)  # only the timer looks again
+    asyncio.run(asyncio.wait_for(calls(), LIMIT_S))
