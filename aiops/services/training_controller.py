@@ -37,6 +37,8 @@ class TrainingController:
         self.ask, self.send = ask, send
         self.busy = True  # until `look` has run
         self.has_gpus = self.gpu_ready = False
+        self.begun = 0  # trainings that this service has heard of
+        self.facts = threading.Lock()
         self.lock = threading.Lock()
         shared = "controllers"
         self.subjects = {
@@ -121,7 +123,7 @@ class TrainingController:
         if lifecycle.find(uuid) is not None or not lease.acquire(uuid, "training controller"):
             log.info("%s: %s is already being trained, or another training runs", subjects.TRAIN, uuid)
             return None
-        self.busy = True
+        self._note_begin()
         order = training_data.internal(payload)
         return [(subjects.GPU_JOB_STATUS, subjects.JOB_START), (subjects.GPU_TRAINING_INTERNAL, base.dump(order))]
 
@@ -130,6 +132,7 @@ class TrainingController:
         if data == subjects.JOB_START:
             self.busy = True
             lease.acquire("", "another training controller", lease.FOREIGN_S)
+            self._note_begin()
         elif data == subjects.JOB_END:
             current = lease.current()
             if lease.is_live(current) and lifecycle.find(current.get("uuid") or "") is None:
@@ -137,6 +140,11 @@ class TrainingController:
             self.busy = lease.is_live(lease.current())
         else:
             raise ValueError(f"{data[:40]!r} is neither JobStart nor JobEnd")
+
+    def _note_begin(self) -> None:
+        with self.facts:
+            self.begun += 1
+            self.busy = True
 
     def model_update(self, data: bytes) -> None:
         """Record that a trainer that is not ours has taken an order: ours has a row before it announces itself."""
@@ -161,7 +169,7 @@ class TrainingController:
 
         Another trainer reports nothing while it fetches: that its GPU controller answers keeps its lease.
         """
-        current = lease.current()
+        begun, current = self.begun, lease.current()
         if lease.is_fetching(current) and self.gpu_runs(LOOK_TIMEOUT_S):
             lease.renew(current.get("uuid") or "", lease.FOREIGN, lease.FOREIGN_S)
             current = lease.current()
@@ -172,7 +180,10 @@ class TrainingController:
                     current.get("uuid") or "", Message("the trainer stopped reporting and its lease expired")
                 )
             current = {}
-        self.busy = lease.is_live(current)
+        live = lease.is_live(current)
+        with self.facts:
+            if live or begun == self.begun:  # else a training has begun since the lease was read
+                self.busy = live
         if self.busy:
             self.trainer.stir()
         self.has_gpus = gpu_info.has_gpus()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets.webdav import server as data_server
+from kernel import inner_http
 from kernel.tests.nats_tools import until
 from mlp.tests.servers import begin
 from supervision import parts
@@ -40,7 +40,7 @@ def path():
 
 def test_a_thousand_uploads_wait_for_the_data_service(path):
     async def busy() -> None:
-        listener = await data_server.listen(None, path)
+        listener = await inner_http.listen(None, path)
         with waiting(path, MANY):  # the loop accepts nothing meanwhile
             listener.close()
 

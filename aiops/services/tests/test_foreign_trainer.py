@@ -55,3 +55,20 @@ def test_another_trainer_that_answers_but_never_reports_loses_its_lease_in_the_e
     monkeypatch.setattr(lease, "FETCH_MAX_S", 0.0)
     served(TrainingController())
     assert gpu_side.wait("gpu_trainingjob_status") == [b"JobEnd"]
+
+
+def test_a_training_that_begins_while_the_facts_are_read_is_one_of_them(monkeypatch):
+    controller, read = TrainingController(lambda *_: b"running"), lease.current
+
+    def before_it() -> dict:
+        found = read()
+        if not controller.begun:
+            controller.job_status(b"JobStart")
+        return found
+
+    monkeypatch.setattr(lease, "current", before_it)
+    controller.poll()
+    assert controller.busy
+    controller.job_status(b"JobEnd")
+    controller.poll()
+    assert not controller.busy
