@@ -8,9 +8,11 @@ training runs, and several replicas do no harm.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid as uuids
+from collections.abc import Iterator
 
 from aiops import lifecycle
 from aiops.training import decisions, requests, training_data
@@ -37,7 +39,7 @@ class TrainingController:
         self.ask, self.send = ask, send
         self.busy = True  # until `look` has run
         self.has_gpus = self.gpu_ready = False
-        self.begun = 0  # trainings that this service has heard of
+        self.beginning = self.begun = 0  # trainings that take the lease now, and those that have
         self.facts = threading.Lock()
         self.lock = threading.Lock()
         shared = "controllers"
@@ -120,19 +122,19 @@ class TrainingController:
         """Start the training of `train`, unless one runs or this request has been trained."""
         payload = training_data.check(base.read_json(data))
         uuid = lifecycle.uuid_of(payload)
-        if lifecycle.find(uuid) is not None or not lease.acquire(uuid, "training controller"):
+        with self._begins():
+            acquired = lifecycle.find(uuid) is None and lease.acquire(uuid, "training controller")
+        if not acquired:
             log.info("%s: %s is already being trained, or another training runs", subjects.TRAIN, uuid)
             return None
-        self._note_begin()
         order = training_data.internal(payload)
         return [(subjects.GPU_JOB_STATUS, subjects.JOB_START), (subjects.GPU_TRAINING_INTERNAL, base.dump(order))]
 
     def job_status(self, data: bytes) -> None:
         """Keep the lease of trainers that are not ours; our own trainings keep theirs."""
         if data == subjects.JOB_START:
-            self.busy = True
-            lease.acquire("", "another training controller", lease.FOREIGN_S)
-            self._note_begin()
+            with self._begins():
+                lease.acquire("", "another training controller", lease.FOREIGN_S)
         elif data == subjects.JOB_END:
             current = lease.current()
             if lease.is_live(current) and lifecycle.find(current.get("uuid") or "") is None:
@@ -141,10 +143,16 @@ class TrainingController:
         else:
             raise ValueError(f"{data[:40]!r} is neither JobStart nor JobEnd")
 
-    def _note_begin(self) -> None:
+    @contextlib.contextmanager
+    def _begins(self) -> Iterator[None]:
+        """Decline offers while the lease is taken and afterwards, whatever `poll` has read of it before."""
         with self.facts:
-            self.begun += 1
-            self.busy = True
+            self.beginning, self.busy = self.beginning + 1, True
+        try:
+            yield
+        finally:
+            with self.facts:
+                self.beginning, self.begun = self.beginning - 1, self.begun + 1
 
     def model_update(self, data: bytes) -> None:
         """Record that a trainer that is not ours has taken an order: ours has a row before it announces itself."""
@@ -182,7 +190,7 @@ class TrainingController:
             current = {}
         live = lease.is_live(current)
         with self.facts:
-            if live or begun == self.begun:  # else a training has begun since the lease was read
+            if live or (begun == self.begun and not self.beginning):  # else one has begun since the lease was read
                 self.busy = live
         if self.busy:
             self.trainer.stir()

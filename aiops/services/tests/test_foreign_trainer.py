@@ -66,7 +66,23 @@ def test_a_training_that_begins_while_the_facts_are_read_is_one_of_them(monkeypa
             controller.job_status(b"JobStart")
         return found
 
-    monkeypatch.setattr(lease, "current", before_it)
+    with monkeypatch.context() as patched:
+        patched.setattr(lease, "current", before_it)
+        controller.poll()
+        assert controller.busy
+    controller.job_status(b"JobEnd")
+    controller.poll()
+    assert not controller.busy
+    acquire, seen = lease.acquire, []
+
+    def meanwhile(*given) -> bool:
+        controller.poll()  # the lease is still free
+        seen.append(controller.busy)
+        return acquire(*given)
+
+    monkeypatch.setattr(lease, "acquire", meanwhile)
+    controller.job_status(b"JobStart")
+    assert seen == [True]
     controller.poll()
     assert controller.busy
     controller.job_status(b"JobEnd")
