@@ -145,7 +145,7 @@ class TrainingController:
 
     @contextlib.contextmanager
     def _begins(self) -> Iterator[None]:
-        """Decline offers while the lease is taken and afterwards, whatever `poll` has read of it before."""
+        """Refuse offers while the lease is taken and afterwards, whatever `poll` has read of it before."""
         with self.facts:
             self.beginning, self.busy = self.beginning + 1, True
         try:
