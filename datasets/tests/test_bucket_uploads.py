@@ -241,6 +241,13 @@ def test_a_folder_to_be_filled_may_be_empty_where_it_may_be_written(as_alice, wr
     assert "has no files" in as_alice.call("get", f"{DATASETS}/cats").json()["reason"]  # a wrong key, perhaps
 
 
+def test_the_page_says_how_to_send_files_to_a_bucket_that_may_be_written(alice, client, cats, bucket):
+    client.force_login(alice)
+    assert "mlp push DIR --name cats" in client.get("/datasets/cats").content.decode()
+    rows.change(bucket, by="root", access="read", everybody=True)
+    assert "mlp push" not in client.get("/datasets/cats").content.decode()
+
+
 def test_the_address_names_the_host_as_clients_do(bucket):
     for endpoint, virtual_hosted, base in [
         ("", False, "https://s3.us-east-1.amazonaws.com/kept/a%20b?"),
