@@ -33,7 +33,7 @@ def push(rest: Rest, options: argparse.Namespace, say, there) -> dict:
     files = scan(options.dir, options.follow, lambda line: (skipped.append(line), say(line)), options.all)
     if not files:
         raise Failure(USAGE, tr("{dir}: no files to send", dir=options.dir))
-    _prepare(rest, options, say, there)
+    _prepare(rest, options, there)
     total = sum(local.size for local in files)
     with Progress(tr("uploading"), total, len(files), bool(options.quiet)) as progress:
         rest.web.note = progress.say
@@ -54,11 +54,11 @@ def push(rest: Rest, options: argparse.Namespace, say, there) -> dict:
     }  # fmt: skip
 
 
-def _prepare(rest: Rest, options: argparse.Namespace, say, there) -> None:
+def _prepare(rest: Rest, options: argparse.Namespace, there) -> None:
     name, target = options.name, (options.to or "").replace("://", "/", 1).rstrip("/")
     if there is None:
         fields = {"name": name, "source": target, "title": options.title or None, "tenant": None, "external": True}
-        datasets.create_dataset(rest, argparse.Namespace(**fields), say)
+        datasets.create_dataset(rest, argparse.Namespace(**fields), lambda line: None)  # it may say that it is empty
         return
     if not there.get("external"):
         raise Failure(REFUSED, tr("the files of the dataset {name} are not in a bucket", name=name))

@@ -31,7 +31,8 @@ def create(row: Dataset, written: Callable[[int], object]) -> None:
     """Complete an external dataset. Raises Refused, OSError, and what the function raises."""
     left_out = copies.LeftOut()
     listed = _listed(row, left_out, lambda: written(0))
-    lifecycle.complete_listing(row.pk, listed, left_out.reason())
+    said = left_out.reason() or ("" if listed.entries else Message("%(src)s has no files", src=row.src))
+    lifecycle.complete_listing(row.pk, listed, said)
 
 
 def _listed(row: Dataset, left_out: copies.LeftOut, goes_on: Callable[[], object]) -> manifests.Listed:

@@ -230,6 +230,7 @@ def test_a_folder_to_be_filled_may_be_empty_where_it_may_be_written(as_alice, wr
     tasks.run()
     row = as_alice.call("get", f"{DATASETS}/cats").json()
     assert (row["state"], row["size"], row["version"]) == ("ready", 0, 1), row
+    assert row["reason"] == "s3/photos/train has no files"
     [file] = as_alice.call("post", UPLOADS, {"files": [{"path": "a", "size": 1}]}).json()["files"]
     assert send("PUT", file["put"], b"1")[0] == 200
     as_alice.call("put", f"{DATASETS}/cats:refresh", {})
