@@ -17,6 +17,9 @@ from .transfer.web import Response, Web
 # S3 answers these with 400, although another try may succeed.
 PASSING = {"RequestTimeout", "IncompleteBody", "InternalError", "SlowDown", "OperationAborted"}
 
+# Some servers answer an address that is not good any more with 400, others have another word in 403.
+EXPIRED = {"AccessDenied", "ExpiredToken", "RequestTimeTooSkewed"}
+
 
 def md5(data: bytes = b""):
     """Return the checksum that S3 has; Python 3.8 does not know how to say that it is for no secret."""
@@ -66,13 +69,14 @@ class Bucket(Web):
         """Send a body in blocks, as `ask`."""
         for fresh in (False, True):
             path = self._path(address_of(fresh))
-            allowed = expect if fresh else (*expect, 403)
+            allowed = expect if fresh else (*expect, 400, 403)
             if method in ("PUT", "POST"):
                 answer = self.send(method, path, size, blocks, headers, allowed)
             else:
                 answer = self.call(method, path, None, headers, allowed)
-            if answer.status != 403:
+            if answer.status != 403 and answer.code not in EXPIRED:
                 break
+        self.judge(answer, expect)
         return answer
 
     def _path(self, address: str) -> str:

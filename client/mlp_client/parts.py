@@ -25,6 +25,7 @@ class Large:
         self.work, self.local, self.row = work, local, row
         self.numbers = range(1, row["parts"] + 1)
         self.upload, self.tags = "", {}
+        self.counted, self.fails = 0, False  # bytes; whether the bucket refuses parts of this upload
         self.asked: dict = {}  # number of a part: (when it was asked for, address)
         self.have: dict = {}  # number of a part: (tag, size)
         self.lock = threading.Lock()
@@ -36,7 +37,13 @@ class Large:
         mine = [each for each in found if each.get("Key") == self.row["key"] and each.get("UploadId")]
         if mine:
             self.upload = max(mine, key=lambda each: each.get("Initiated", ""))["UploadId"]
-            return
+        else:
+            self.begin_anew(create)
+
+    def begin_anew(self, create) -> None:
+        """Begin another upload, to which all parts are to be sent. Raises Failure."""
+        self.work.progress.add(-self.counted)
+        self.tags, self.asked, self.have, self.counted, self.fails = {}, {}, {}, 0, False
         headers = {"Content-Type": self.row["type"]} if self.row["type"] else {}
         self.upload = self.work.bucket.ask("POST", create, headers=headers).field("UploadId")
         if not self.upload:
@@ -69,6 +76,8 @@ class Large:
 
     def send_part(self, number: int) -> None:
         """Send a part unless the bucket has it; who has sent the last one joins them. Raises Failure."""
+        if self.fails:
+            return
         self._address(number, fresh=False)
         first = (number - 1) * self.row["part"]
         size, digest = min(self.row["part"], self.local.size - first), md5()
@@ -78,12 +87,15 @@ class Large:
         if not there:
             answer = self.work.deliver(
                 self.local, lambda fresh: self._address(number, fresh), digest, size,
-                lambda: uploads._blocks(self.local, self.work.check, md5(), first, size), {}, expect=(404,),
+                lambda: uploads._blocks(self.local, self.work.check, md5(), first, size), {},
+                expect=(404, 501) if number in self.have else (404,),
             )  # fmt: skip
-            if answer.status == 404:
-                raise self._lost()
+            if answer.status >= 400:  # the upload is gone, or the server replaces no part (rclone's)
+                self.fails = True
+                return
         self.work.progress.add(size, moved=not there)
         with self.lock:
+            self.counted += size
             self.tags[number] = digest.hexdigest() if there else (answer.headers.get("ETag") or "").strip('"')
             is_last = len(self.tags) == len(self.numbers)
         if is_last:
@@ -99,11 +111,14 @@ class Large:
         answer = self.work.bucket.ask("POST", lambda fresh: self._ask([])["complete"], (400, 404), body)
         # An earlier try may have joined them, and its answer was lost.
         if (answer.status >= 400 or answer.code) and not self.work.is_there(self.local, self.row["part"]):
-            raise self._lost()
+            raise self.lost()
 
-    def _lost(self) -> Failure:
-        text = "{path}: the bucket does not have all of its parts any more; run the command again"
-        return Failure(REFUSED, tr(text, path=self.local.path))
+    def lost(self) -> Failure:
+        """Return the error of an upload that cannot be completed."""
+        path = self.local.path
+        return Failure(
+            REFUSED, tr("{path}: the bucket does not have all of its parts any more; run the command again", path=path)
+        )
 
 
 def _elements(body: bytes, name: str) -> list:

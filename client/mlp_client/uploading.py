@@ -96,10 +96,21 @@ class Sending:
             if not row["reason"]:
                 self.bucket = Bucket(row["head"], self.rest.web)
                 each(self.send_file, self.files, jobs, self.bucket)
-                each(lambda task: task[0].send_part(task[1]), [(one, n) for one in self.large for n in one.numbers],
-                     jobs, self.bucket)  # fmt: skip
+                self._send_parts(jobs)
                 return
             self._refuse(local, row["reason"])
+
+    def _send_parts(self, jobs: int) -> None:
+        """Send the parts of large files, all of them once more where the bucket refuses to go on with an upload."""
+        waiting = self.large
+        for _ in range(uploads.TRIES):
+            tasks = [(large, number) for large in waiting for number in large.numbers]
+            each(lambda task: task[0].send_part(task[1]), tasks, jobs, self.bucket)
+            waiting = [large for large in waiting if large.fails]
+            for large in waiting:
+                large.begin_anew(self._address(large.local, "create"))
+        if waiting:
+            raise waiting[0].lost()
 
     def row(self, local: Local, fresh: bool = False) -> dict:
         """Return the addresses of a file, which are asked for with those of the next files. Raises Failure."""

@@ -96,8 +96,9 @@ def test_what_passes_is_tried_again(server, put, passing):
     assert all("Authorization" not in headers for _method, _path, headers in server.asked)
 
 
-def test_an_address_that_is_refused_is_asked_for_once_more(server, put):
-    server.answers = [(403, error("AccessDenied", "Request has expired")), (200, "")]
+@pytest.mark.parametrize("status", [400, 403])
+def test_an_address_that_is_refused_is_asked_for_once_more(server, put, status):
+    server.answers = [(status, error("AccessDenied", "Request has expired")), (200, "")]
     assert put().status == 200
     assert [path for _method, path, _headers in server.asked] == ["/kept/a?fresh=False", "/kept/a?fresh=True"]
     server.answers = [(403, error("AccessDenied", "a &lt; b"))] * 2
@@ -123,7 +124,13 @@ def test_what_the_server_refuses_is_said_in_its_words(server, put, answer, said)
 
 
 def sending(bucket: Bucket) -> Sending:
-    work = Sending(SimpleNamespace(web=bucket.platform), "cats", [], SimpleNamespace(say=lambda line: None), False)
+    work = Sending(
+        SimpleNamespace(web=bucket.platform),
+        "cats",
+        [],
+        SimpleNamespace(say=lambda line: None, add=lambda size: None),
+        False,
+    )
     work.bucket = bucket
     return work
 

@@ -3,10 +3,12 @@
 # ruff: noqa: F811 (fixtures)
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from client.mlp_client import bucket as buckets
-from client.mlp_client import parts, uploading
+from client.mlp_client import datasets, parts, uploading
 from client.mlp_client.cli import parser
 from client.mlp_client.connection import Connection, Rest
 from client.mlp_client.files import push
@@ -42,11 +44,10 @@ def writable(bucket, remote):
 
 @pytest.fixture
 def pushing(live_server, as_alice, tasks, writable, tmp_path, monkeypatch):
-    monkeypatch.setattr("client.mlp_client.datasets.time.sleep", lambda _seconds: tasks.run())
+    monkeypatch.setattr(datasets, "time", SimpleNamespace(sleep=lambda _seconds: tasks.run()))
     rest = Rest(Connection(live_server.url, patience=5))
     rest.authenticate(as_alice.token)
     pushed = Pushing(rest, tmp_path / "photos", parser())
-    pushed.tasks = tasks
     pushed.write = lambda contents: _write(pushed.folder, contents)
     return pushed
 
@@ -77,6 +78,7 @@ def test_a_folder_goes_to_the_bucket_and_again_only_what_is_not_there(pushing, r
     assert contents(remote) == files  # what else is there stays
 
 
+@pytest.mark.long
 def test_what_differs_is_replaced_only_where_it_is_said(pushing, remote):
     pushing.write({"a.csv": b"1"})
     pushing("--to", "s3/photos/train")
@@ -87,8 +89,9 @@ def test_what_differs_is_replaced_only_where_it_is_said(pushing, remote):
     assert contents(remote) == {"a.csv": b"2"}
 
 
-def test_an_interrupted_upload_goes_on_with_the_parts_that_are_missing(pushing, remote, monkeypatch):
-    """Also where the bucket has a part of another content."""
+@pytest.mark.parametrize("changed", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_an_interrupted_upload_goes_on_with_the_parts_that_are_missing(pushing, remote, monkeypatch, changed):
+    """Where a part has another content, and the server replaces none, as rclone's, it begins anew."""
     pushing.write({"large.bin": LARGE, "a": b"1"})
     deliver = uploading.Sending.deliver
 
@@ -99,18 +102,19 @@ def test_an_interrupted_upload_goes_on_with_the_parts_that_are_missing(pushing, 
         return deliver(sending, local, *arguments, **options)
 
     sent: list[str] = []
-    monkeypatch.setattr(uploading.Sending, "deliver", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        pushing("--to", "s3/photos/train", "-j", "1")
+    with monkeypatch.context() as patch:
+        patch.setattr(uploading.Sending, "deliver", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pushing("--to", "s3/photos/train", "-j", "1")
     assert (sent, contents(remote)) == (["a", "large.bin", "large.bin"], {"a": b"1"})
-    monkeypatch.undo()
-    monkeypatch.setattr("client.mlp_client.datasets.time.sleep", lambda _seconds: pushing.tasks.run())
-    changed = b"y" + LARGE[1:]
-    pushing.write({"large.bin": changed})
-    assert pushing()["sent"] == (8 << 20) + (1 << 20) + 3
-    assert contents(remote)["large.bin"] == changed
+    content = b"y" + LARGE[1:] if changed else LARGE
+    pushing.write({"large.bin": content})
+    sent = pushing()["sent"]
+    assert sent > (8 << 20) if changed else sent == len(content) - (16 << 20)
+    assert contents(remote)["large.bin"] == content
 
 
+@pytest.mark.long
 def test_an_address_that_has_expired_is_asked_for_again(pushing, remote, monkeypatch):
     """Whatever word the server has for it: it refuses, and the second address is a new one."""
     pushing.write({"a.csv": b"1", "b.csv": b"2", "large.bin": LARGE})
@@ -129,6 +133,7 @@ def test_an_address_that_has_expired_is_asked_for_again(pushing, remote, monkeyp
     assert len(contents(remote)) == 3
 
 
+@pytest.mark.long
 def test_files_that_are_refused_do_not_stop_the_others(pushing, remote, monkeypatch):
     """They are named, and the exit code says that not all is there."""
     pushing.write({"a.csv": b"1"})
@@ -141,6 +146,7 @@ def test_files_that_are_refused_do_not_stop_the_others(pushing, remote, monkeypa
     assert contents(remote) == {"a.csv": b"1", "good": b"3"}
 
 
+@pytest.mark.long
 def test_a_file_that_changes_while_it_is_sent_and_what_the_server_refuses_are_named(pushing, writable, monkeypatch):
     pushing.write({"a.csv": b"1"})
     pushing("--to", "s3/photos/train")

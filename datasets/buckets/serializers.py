@@ -4,24 +4,11 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from kernel.fields import Invalid, PatternField, StrictInt, StrictSerializer
+from kernel.fields import Invalid, PatternField, StrictInt, StrictSerializer, StrictString
 
 from . import uploads
 
 BIG = 2**63 - 1
-
-
-class AnyText(serializers.CharField):
-    """Any string, which is judged later: what is wrong with one file refuses that file, and not the others."""
-
-    def __init__(self, **kwargs):
-        super().__init__(trim_whitespace=False, allow_blank=True, **kwargs)
-        self.validators = []  # CharField's own refuse NUL and halves of surrogate pairs
-
-    def to_internal_value(self, data):
-        if not isinstance(data, str):
-            raise Invalid("must be a string")
-        return data
 
 
 class UploadIdField(PatternField):
@@ -45,7 +32,7 @@ class Items(serializers.ListField):
 
 
 class UploadFileIn(StrictSerializer):
-    path = AnyText(help_text="path in the dataset")
+    path = StrictString(allow_blank=True, help_text="path in the dataset")
     size = StrictInt(min_value=-BIG, max_value=BIG, help_text="bytes, at most 5 TiB")
 
 
@@ -54,7 +41,7 @@ class UploadsIn(StrictSerializer):
 
 
 class UploadPartsIn(StrictSerializer):
-    path = AnyText(help_text="path in the dataset")
+    path = StrictString(help_text="path in the dataset")
     size = StrictInt(min_value=0, max_value=uploads.MOST_BYTES, help_text="bytes of the whole file")
     upload = UploadIdField(help_text="UploadId that the bucket has given")
     numbers = Items(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kernel import names, sanitize, storage
+from kernel import names, storage
 from kernel.errors import Refused
 from kernel.locking import Missing, WrongState
 
@@ -112,7 +112,7 @@ def ask(*, user, name: str, files: list[dict]) -> dict:
             place.take(wanted)
             answers.append(_addresses(place, wanted))
         except Refused as problem:
-            answers.append({"path": _shown(wanted.path), "size": wanted.size, "reason": problem.problem})
+            answers.append({"path": storage.shown(wanted.path), "size": wanted.size, "reason": problem.problem})
         seen.add(wanted.path)
     return {"expires": EXPIRES_S, "files": answers}
 
@@ -154,7 +154,3 @@ def ask_parts(*, user, name: str, path: str, size: int, upload: str, numbers: li
         "expires": EXPIRES_S, "parts": parts, "list": address("GET", key, listed),
         "complete": address("POST", key, query),
     }  # fmt: skip
-
-
-def _shown(path: str) -> str:
-    return storage.shown(sanitize.text(path))
