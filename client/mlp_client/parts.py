@@ -31,7 +31,7 @@ class Large:
         self.lock = threading.Lock()
 
     def begin(self, find, create) -> None:
-        """Find the unfinished upload of an interrupted run, or begin one. Raises Failure."""
+        """Begin, or go on with the unfinished upload of an interrupted run. Raises Failure."""
         answer = self.work.bucket.ask("GET", find, expect=NOT_LISTED)
         found = _elements(answer.body, "Upload") if answer.status == 200 else []
         mine = [each for each in found if each.get("Key") == self.row["key"] and each.get("UploadId")]
