@@ -114,6 +114,7 @@ def dataset(request, name):
         "history": history_of(row)[:HISTORY_SHOWN],
         "versions": _versions(row, refused),
         "publishable": _publishable(request, row),
+        "takes_uploads": row.external and not request.reading and buckets.may_write(row.user, row.src),
         "deletable": row.state in (State.READY, State.ERROR),
         "undeletable": refused,
         "gateway": address(request),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from . import api
+from .buckets import api as buckets
 from .exports import api as exports
 
 urlpatterns = [
@@ -16,6 +17,8 @@ urlpatterns = [
     path("users/<seg:user>/datasets/<seg:name>:refresh", api.DatasetRefresh.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/files", api.DatasetFiles.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/notes", api.DatasetNotes.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>/uploads", buckets.DatasetUploads.as_view()),
+    path("users/<seg:user>/datasets/<seg:name>/uploads/parts", buckets.DatasetUploadParts.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/uses", api.DatasetUses.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/versions", api.DatasetVersions.as_view()),
     path("users/<seg:user>/datasets/<seg:name>/versions/<int:number>", api.DatasetVersion.as_view()),

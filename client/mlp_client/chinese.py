@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from .chinese_buckets import BUCKETS
 from .chinese_headings import HEADINGS
 
 TEXTS = {
     **HEADINGS,
+    **BUCKETS,
     ", GPU memory {ram}": "，GPU 内存 {ram}",
     ", GPU {percent:.0f}%": "，GPU {percent:.0f}%",
     "--env {name}: there is no such variable here": "--env {name}：本机没有该环境变量",
@@ -249,7 +251,9 @@ TEXTS = {
     "remove a guest from a workspace, and close their connections": "从工作区移除访客，并关闭其连接",
     "remove the saved token": "删除已保存的令牌",
     "remove them; the next run sends everything again": "删除；下次运行时会重新发送全部文件",
-    "replace a dataset of that name": "替换同名数据集",
+    "replace a dataset of that name, in a bucket the files that differ": (
+        "替换同名数据集；在存储桶中则替换内容不同的文件"
+    ),
     "replace an argument: lr=0.01": "替换一个参数：lr=0.01",
     "requests at once per replica": "每个副本同时处理的请求数",
     "restart an application without failing a request": "重启应用，不丢失请求",

@@ -64,16 +64,22 @@ def create_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
 
 def refresh_dataset(rest: Rest, options: argparse.Namespace, say) -> dict:
     """List the bucket of an external dataset again, and wait for it. Raises Failure where it could not be listed."""
-    place = f"datasets/{quote(options.name, safe='')}"
+    row = refreshed(rest, options.name)
+    value = f"{row['name']}@{row['version']}  {size(row['size'])}  {row['src']}"
+    options.show = lambda row: shown.line(tr("{name}: {value}", name=row["name"], value=value))
+    return row
+
+
+def refreshed(rest: Rest, name: str) -> dict:
+    """Return the external dataset once its bucket has been listed again. Raises Failure where it could not be."""
+    place = f"datasets/{quote(name, safe='')}"
     before = rest.send("PUT", f"{place}:refresh", {}).json()
     row = before
     while row["refreshing"]:
         time.sleep(LOOK_EVERY_S)
         row = rest.get(place)
     if row["refreshed"] == before["refreshed"]:
-        raise Failure(REFUSED, tr("dataset {name}: {reason}", name=options.name, reason=row["reason"]))
-    value = f"{row['name']}@{row['version']}  {size(row['size'])}  {row['src']}"
-    options.show = lambda row: shown.line(tr("{name}: {value}", name=row["name"], value=value))
+        raise Failure(REFUSED, tr("dataset {name}: {reason}", name=name, reason=row["reason"]))
     return row
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from . import shown
+from . import shown, uploading
 from .connection import Rest
 from .ignoring import Pattern
 from .texts import tr
@@ -19,7 +19,7 @@ from .transfer.errors import LOCAL, Failure
 from .transfer.pool import each
 from .transfer.progress import Progress
 from .transfer.service import Remote
-from .transfer.upload import upload
+from .transfer.upload import only_own, upload
 
 
 def declare(command) -> None:
@@ -36,7 +36,10 @@ def declare(command) -> None:
     parser.add_argument("dir", metavar="DIR")
     parser.add_argument("--name", required=True, help=tr("name of the dataset: letters a to z and dots"))
     parser.add_argument("--title", default="", help=tr("what pages call it"))
-    parser.add_argument("--replace", action="store_true", help=tr("replace a dataset of that name"))
+    parser.add_argument("--to", metavar="s3/BUCKET[/PATH]", help=tr("keep the files in a bucket: an external dataset"))
+    parser.add_argument(
+        "--replace", action="store_true", help=tr("replace a dataset of that name, in a bucket the files that differ")
+    )
     parser.add_argument("--follow", action="store_true", help=tr("follow symbolic links"))
     parser.add_argument("--all", action="store_true", help=tr("send .DS_Store, Thumbs.db, .git and the like, too"))
     _parallel(parser)
@@ -49,7 +52,11 @@ def _parallel(parser: argparse.ArgumentParser) -> None:
 
 
 def push(rest: Rest, options: argparse.Namespace, say) -> dict:
-    """Send a folder as a dataset; return what was sent. Raises Failure."""
+    """Send a folder as a dataset, to a bucket where the dataset is external; return what was sent. Raises Failure."""
+    only_own(options.name, "uploaded")
+    there = rest.data.dataset(options.name)
+    if options.to or (there is not None and there.get("external")):
+        return uploading.push(rest, options, say, there)
     options.part = 64  # MiB
     return upload(rest.data, options, say)
 

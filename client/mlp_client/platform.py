@@ -143,10 +143,10 @@ class Platform:
         options = argparse.Namespace(model=model, name=name, detach=False, **{**empty, **fields})
         return models.deploy(self.rest, options, self.note)
 
-    def push(self, folder: str, name: str, title: str = "") -> dict[str, Any]:
-        """Send a folder as a dataset. Raises Failure."""
+    def push(self, folder: str, name: str, title: str = "", to: str = "") -> dict[str, Any]:
+        """Send a folder as a dataset, with `to` to a bucket (`s3/photos/june`), where they stay. Raises Failure."""
         options = argparse.Namespace(
-            dir=folder, name=name, title=title, replace=False, follow=False, all=False, jobs=4, quiet=True
+            dir=folder, name=name, title=title, to=to, replace=False, follow=False, all=False, jobs=4, quiet=True
         )
         return files.push(self.rest, options, self.note)
 

@@ -20,7 +20,7 @@ from kernel.models import record_change
 
 from .. import copies, lifecycle
 from ..copies import holding
-from ..models import Dataset, State
+from ..models import Bucket, Dataset, State
 from . import fetching, manifests, rows
 from .store import Store
 
@@ -31,14 +31,16 @@ def create(row: Dataset, written: Callable[[int], object]) -> None:
     """Complete an external dataset. Raises Refused, OSError, and what the function raises."""
     left_out = copies.LeftOut()
     listed = _listed(row, left_out, lambda: written(0))
-    lifecycle.complete_listing(row.pk, listed, left_out.reason())
+    said = left_out.reason() or ("" if listed.entries else Message("%(src)s has no files", src=row.src))
+    lifecycle.complete_listing(row.pk, listed, said)
 
 
 def _listed(row: Dataset, left_out: copies.LeftOut, goes_on: Callable[[], object]) -> manifests.Listed:
     name, path = rows.parse(row.src)
-    store = Store(rows.find(row.user, name))
-    entries = fetching.listed(store, path, manifests.MAX_OBJECTS, left_out, goes_on)
-    if not any(entry.size for entry in entries):
+    bucket = rows.find(row.user, name)
+    entries = fetching.listed(Store(bucket), path, manifests.MAX_OBJECTS, left_out, goes_on)
+    to_be_filled = bucket.access == Bucket.Access.WRITE and not row.size  # by uploads
+    if not to_be_filled and not any(entry.size for entry in entries):
         raise Refused("%(src)s has no files, or only empty ones", field="src", src=row.src)
     top = fetching.top_of(path, entries)
     skipped = len(top) + 1 if top else 0

@@ -142,6 +142,11 @@ def find_writable(user, name: str, field: str = "target") -> Bucket:
     return row
 
 
+def may_write(user, src: str) -> bool:
+    """Return whether the user may write the bucket of a source."""
+    return usable(user).filter(name=parse(src)[0], access=Bucket.Access.WRITE).exists()
+
+
 def secret_of(row: Bucket) -> str:
     """Return the secret key. Raises Refused (Unreadable) where MLP_SECRET_KEY has changed."""
     return sealing.unseal(row.secret, PURPOSE)

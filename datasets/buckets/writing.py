@@ -25,6 +25,18 @@ MOST_KEY = 1024  # bytes, in UTF-8
 CHANGED = Message("the file %(path)s changed while it was being sent")
 
 
+def part_bytes(size: int) -> int:
+    """Return the bytes of a part of a file: whole MiB, and so many that there are not too many parts."""
+    least = -(-size // MOST_PARTS)
+    return max(PART_BYTES, -(-least // BLOCK) * BLOCK)
+
+
+def kind_of(path: str) -> str:
+    """Return the type of an object's content by its name, "" where it is unknown."""
+    kind, encoding = mimetypes.guess_type(path, strict=False)
+    return kind if kind and not encoding else ""
+
+
 class File:
     """An open file as it was when it was found: `size` bytes. Raises OSError."""
 
@@ -38,9 +50,8 @@ class File:
 
     @property
     def part(self) -> int:
-        """Return the bytes of a part: whole MiB, and so many that there are not too many parts."""
-        least = -(-self.size // MOST_PARTS)
-        return max(PART_BYTES, -(-least // BLOCK) * BLOCK)
+        """Return the bytes of a part."""
+        return part_bytes(self.size)
 
     def blocks(self, read: Callable[[int], object]) -> Iterator[bytes]:
         """Yield the content. `read` is called with the bytes of each block, and ends it by what it raises.
@@ -74,8 +85,8 @@ class File:
 
 def write(store: Store, file: File, key: str, read: Callable[[int], object]) -> None:
     """Write a file to an object. Raises Refused, OSError, and what `read` raises; of what fails no object is left."""
-    kind, encoding = mimetypes.guess_type(file.path, strict=False)
-    attributes = {"Content-Type": kind} if kind and not encoding else None
+    kind = kind_of(file.path)
+    attributes = {"Content-Type": kind} if kind else None
     with store.told(key):
         if file.size <= file.part:
             content = b"".join(file.blocks(read))

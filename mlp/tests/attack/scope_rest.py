@@ -125,6 +125,8 @@ PUT    /users/{user}/datasets/{name}:edit                                       
 PUT    /users/{user}/datasets/{name}:refresh                                      full submit
 GET    /users/{user}/datasets/{name}/files                                        full read submit
 PUT    /users/{user}/datasets/{name}/notes                                        full submit
+POST   /users/{user}/datasets/{name}/uploads                                      full submit
+POST   /users/{user}/datasets/{name}/uploads/parts                                full submit
 GET    /users/{user}/datasets/{name}/uses                                         full read submit
 GET    /users/{user}/datasets/{name}/versions                                     full read submit
 POST   /users/{user}/datasets/{name}/versions                                     full submit
