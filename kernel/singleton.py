@@ -7,7 +7,7 @@ import logging
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 from django.db import connection
@@ -121,6 +121,10 @@ class Holder:
             return False
 
     def release(self) -> None:
-        if self.link is not None:
-            self.link.close()
-            self.link = None
+        """Let another process hold the lock, from now on."""
+        link, self.link = self.link, None
+        if link is None:
+            return
+        with suppress(psycopg.Error):  # the server notices some time later that a connection was closed
+            link.execute("SELECT pg_advisory_unlock(%s)", [_number(self.name)])
+        link.close()

@@ -64,6 +64,7 @@ class PartLogs:
         self.notes = self.root / "run" / "pods" / "parts"
         self.there: dict[str, dict] = {}
         self.copying: dict[str, threading.Thread] = {}
+        self.whole: set[str] = set()  # the uids of ended pods whose logs are copied
 
     def run(self, stopped: threading.Event) -> None:
         """Copy until stopped."""
@@ -81,15 +82,16 @@ class PartLogs:
         pods = self.cluster.list(self.cluster.core.list_namespaced_pod, PODS)["items"]
         self.there = {pod["metadata"]["name"]: pod for pod in pods if _part(pod) not in {"", *NOT_COPIED}}
         self.copying = {name: thread for name, thread in self.copying.items() if thread.is_alive()}
+        self.whole &= {pod["metadata"]["uid"] for pod in pods}
         for name, pod in self.there.items():
-            if name not in self.copying and pod_status.ran(pod):
+            if name not in self.copying and pod_status.ran(pod) and pod["metadata"]["uid"] not in self.whole:
                 thread = threading.Thread(target=self._copy, args=(name, stopped), name=f"log-{name}", daemon=True)
                 self.copying[name] = thread
                 thread.start()
         self._remove_old()
 
     def _copy(self, name: str, stopped: threading.Event) -> None:
-        """Copy what the pod prints until it is gone. Its stream ends with its container, which may begin again."""
+        """Copy what the pod prints until it has ended. Its stream ends with its container, which may begin again."""
         while not stopped.is_set() and (pod := self.there.get(name)):
             file = self.root / "log" / _part(pod) / f"{name}.log"
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,6 +100,9 @@ class PartLogs:
                 with copy.mine() as mine:
                     if mine:
                         copy.follow(pod, lambda: not stopped.is_set())
+                        if not pod_status.is_alive(pod):
+                            self.whole.add(pod["metadata"]["uid"])
+                            return
             except (RunnerError, OSError) as error:
                 log_interruption(name, error)
             stopped.wait(PAUSE_S)

@@ -35,7 +35,8 @@ def printing(cluster, tmp_path, monkeypatch):
         command = [sys.executable, "-c", CODE, str(lines)]
         container = {"name": part, "image": "i", "command": command, "workingDir": str(folder), "volumeMounts": []}
         meta = {"name": name, "namespace": "mlp", "labels": {"app": app, label: part}}
-        body = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Pending"}}
+        body = {"metadata": meta, "status": {"phase": "Pending"}}
+        body["spec"] = {"containers": [container], "restartPolicy": "Never"}
         cluster.store.create("pods", body)
 
     return make
@@ -84,6 +85,21 @@ def test_a_full_file_is_kept_as_the_one_before(printing, leader, tmp_path, monke
             go_on(tmp_path / "mlp-web-1", number)
         eventually(lambda: lines_of(before) + lines_of(file) == numbered(30))
     assert len(lines_of(before)) >= 18
+
+
+def test_the_log_of_an_ended_pod_is_read_to_its_end_and_not_again(printing, leader, cluster, tmp_path):
+    printing("mlp-setup-1", "setup", 10)
+    printing("mlp-web-1", "web", 20)
+    go_on(tmp_path / "mlp-setup-1", 9)
+    eventually(lambda: cluster.store.get("pods", "mlp-setup-1")["status"]["phase"] == "Succeeded")
+    reads = lambda name: sum(path.endswith(f"/{name}/log") for _method, path in list(cluster.requests))  # noqa: E731
+    with leader():
+        eventually(lambda: lines_of(tmp_path / "log/setup/mlp-setup-1.log") == numbered(10))
+        eventually(lambda: lines_of(tmp_path / "log/web/mlp-web-1.log") == numbered(10))
+        cluster.break_streams()
+        looks = sum(path.endswith("/pods") for _method, path in list(cluster.requests))
+        eventually(lambda: sum(path.endswith("/pods") for _method, path in list(cluster.requests)) > looks + 3)
+    assert reads("mlp-setup-1") == 1 < reads("mlp-web-1")
 
 
 def test_files_of_pods_that_are_gone_are_removed_after_a_while(printing, leader, cluster, tmp_path):
