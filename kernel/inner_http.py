@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 import time
+from http import HTTPStatus
 from http.client import responses
 from typing import Protocol
 
@@ -41,6 +42,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Taker):
         self.server, self.transport = server, None
         self.parser = httptools.HttpRequestParser(self)
+        # nginx passes on what callers send in headers, also what the parser refuses. It would take the whole listener
+        # for dead (max_fails) when a connection is closed for it.
+        self.parser.set_dangerous_leniencies(lenient_headers=True, lenient_keep_alive=True)
         self.url, self.meta, self.body, self.unread, self.begun = b"", {}, b"", 0, 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -84,8 +88,9 @@ def written(response: HttpResponse) -> bytes:
     body = response.content
     lines = [f"HTTP/1.1 {response.status_code} {responses.get(response.status_code, 'Unknown')}"]
     lines += [f"{name}: {value}" for name, value in response.items()]
-    lines += [f"Content-Length: {len(body)}\r\n\r\n"]
-    return "\r\n".join(lines).encode("latin-1", "replace") + body
+    if response.status_code != HTTPStatus.NO_CONTENT:  # which must have no length (RFC 9110, 8.6)
+        lines += [f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body
 
 
 @functools.lru_cache(256)

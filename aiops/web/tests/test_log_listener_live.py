@@ -51,6 +51,12 @@ def test_the_usual_and_the_unusual_are_answered_as_by_the_web_server(front, alic
     status, _headers, body = post(LINES, b"{")
     assert (status, json.loads(body)) == (403, {"msg": "body: not valid JSON"})
     assert json.loads(post(LINES, [{"log": f"many {number}"} for number in range(300)])[2])["taken"] == 300
+    odd = HTTPConnection("127.0.0.1", front.port, timeout=LIMIT_S)
+    odd.putrequest("POST", LOKI)
+    for name, value in {"X-Name": b"a\x01b", "Content-Length": "2"}.items():
+        odd.putheader(name, value)
+    odd.endheaders(b"{}")
+    assert odd.getresponse().status == 401, "what nginx passes on is no fault of the listener"
     stranger = sender(front, "mlp_u1_" + "x" * 43)
     assert stranger(LINES, {"log": "x"})[0] == 403
     assert stranger(LOKI, {"streams": []})[0] == 401
