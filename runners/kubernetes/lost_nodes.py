@@ -81,7 +81,9 @@ class LostNodes:
         before = self.renewed if now - self.looked <= GAP_S else {}
         self.looked, self.renewed = now, {}
         for lease in leases:
-            node, renewal = lease["metadata"]["name"], str((lease.get("spec") or {}).get("renewTime"))
+            node, renewal = lease["metadata"]["name"], (lease.get("spec") or {}).get("renewTime")
+            if not renewal:  # nobody has renewed it yet
+                continue
             known = before.get(node)
             self.renewed[node] = known if known and known[0] == renewal else (renewal, now)
         silent = {node for node, (_renewal, since) in self.renewed.items() if now - since >= SILENT_S}
@@ -109,7 +111,7 @@ def _part(pod: dict) -> str:
 
 def _serves(pod: dict) -> bool:
     """Return whether a Service sends requests to the pod."""
-    ready = [each["status"] for each in pod["status"].get("conditions") or [] if each["type"] == "Ready"]
+    ready = [each["status"] for each in (pod.get("status") or {}).get("conditions") or [] if each["type"] == "Ready"]
     return ready == ["True"] and not pod["metadata"].get("deletionTimestamp")
 
 

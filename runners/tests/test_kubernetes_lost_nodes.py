@@ -89,6 +89,14 @@ def test_so_does_one_whose_container_was_left_without_its_kubelet_and_has_ended(
     assert world.look("a") == ["web-b"]
 
 
+@pytest.mark.parametrize("spec", [{}, None, {"holderIdentity": "b"}])
+def test_a_lease_that_was_never_renewed_says_nothing_of_its_node(world, spec):
+    world.pod("web-a", "a", HERE)
+    world.pod("web-b", "b", THERE, ended=True)
+    world.store.objects["leases", "b"]["spec"] = spec
+    assert world.look("a") == []
+
+
 @pytest.mark.parametrize(
     ("there", "why"),
     [
