@@ -11,7 +11,7 @@ from xml.sax.saxutils import unescape
 from . import __version__
 from .connection import Connection
 from .texts import tr
-from .transfer.errors import DAMAGED, REFUSED, Failure, Trouble
+from .transfer.errors import DAMAGED, REFUSED, UNREACHABLE, Failure, Trouble
 from .transfer.web import Response, Web
 
 # S3 answers these with 400, although another try may succeed.
@@ -19,6 +19,10 @@ PASSING = {"RequestTimeout", "IncompleteBody", "InternalError", "SlowDown", "Ope
 
 # Some servers answer an address that is not good any more with 400, others have another word in 403.
 EXPIRED = {"AccessDenied", "ExpiredToken", "RequestTimeTooSkewed"}
+
+MOST_BODY = 8 << 20  # bytes of an answer; a list of 1,000 parts has less than 1 MiB
+MOST_WORDS = 64 << 10  # bytes of an answer in which a single field is looked for
+MOST_SAID = 500  # characters of what the server says is wrong
 
 
 def md5(data: bytes = b""):
@@ -34,7 +38,8 @@ class Answer(Response):
 
     def field(self, name: str) -> str:
         """Return the first element of that name, "" where there is none."""
-        found = re.search(rf"<{name}>(.*?)</{name}>", self.body.decode("utf-8", "replace"), re.DOTALL)
+        words = self.body.lstrip()[:MOST_WORDS]  # S3 sends spaces while it joins parts
+        found = re.search(rf"<{name}>([^<]*)</{name}>", words.decode("utf-8", "replace"))
         return unescape(found.group(1), {"&quot;": '"', "&#34;": '"', "&apos;": "'", "&#39;": "'"}) if found else ""
 
     @property
@@ -46,7 +51,7 @@ class Answer(Response):
     def msg(self) -> str:
         """Return what the server says is wrong."""
         words = [self.code, self.field("Message")] if self.code else []
-        return f"{self.host}: " + (": ".join(filter(None, words)) or f"HTTP {self.status}")
+        return f"{self.host}: " + (": ".join(filter(None, words))[:MOST_SAID] or f"HTTP {self.status}")
 
 
 class Bucket(Web):
@@ -105,6 +110,19 @@ class Bucket(Web):
 
     def _send(self, method: str, path: str, size: int, blocks, headers: dict) -> Answer:
         return self._judged(super()._send(method, path, size, blocks, headers))
+
+    def _read(self, response) -> bytes:
+        """Return the body. Raises Trouble where it is interrupted, Failure where it does not end."""
+        body = b""
+        try:
+            while block := self.read_block(response):
+                body += block
+                if len(body) > MOST_BODY:
+                    raise Failure(UNREACHABLE, tr("{host}: the answer is too large", host=self.asked))
+        except (Failure, Trouble):
+            self.close()
+            raise
+        return body
 
     def _judged(self, response: Response) -> Answer:
         """Return the answer. Raises Trouble where another try may succeed; S3 also answers 200 with such an error."""

@@ -7,6 +7,7 @@ BUCKETS = {
     "{files} files with {bytes} bytes in {dataset}@{version} ({sent} bytes sent)": (
         "{dataset}@{version} 共 {files} 个文件，{bytes} 字节（已发送 {sent} 字节）"
     ),
+    "{host}: the answer is too large": "{host}：响应过大",
     "{path} is in the bucket with other content; use --replace to replace it": (
         "存储桶中的 {path} 内容不同；使用 --replace 替换"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from xml.etree import ElementTree
@@ -15,6 +16,7 @@ from .transfer.scan import Local
 
 AT_ONCE = 50  # parts whose addresses are asked for together
 FRESH_S = 200  # of the 300 seconds for which an address is good
+NUMBER = re.compile(r"[0-9]{1,18}\Z")
 NOT_LISTED = (400, 403, 404, 405, 501)  # of servers that do not list unfinished uploads, or not for this key
 
 
@@ -71,7 +73,7 @@ class Large:
         answer = self.work.bucket.ask("GET", lambda fresh: address, expect=NOT_LISTED)
         for part in _elements(answer.body, "Part") if answer.status == 200 else ():
             number, size = part.get("PartNumber", ""), part.get("Size", "")
-            if number.isdigit() and size.isdigit():
+            if NUMBER.match(number) and NUMBER.match(size):
                 self.have[int(number)] = (part.get("ETag", "").strip('"'), int(size))
 
     def send_part(self, number: int) -> None:
@@ -121,11 +123,19 @@ class Large:
         )
 
 
+class Plain(ElementTree.TreeBuilder):
+    """Builds a document without a type: S3 sends none, and its entities could grow without a bound."""
+
+    def doctype(self, *_declared) -> None:
+        """Raise ValueError."""
+        raise ValueError("there is a document type")
+
+
 def _elements(body: bytes, name: str) -> list:
-    """Return the elements of that name, each as its children's texts by name."""
+    """Return the elements of that name, each as its children's texts by name; none of what is no XML of S3."""
     try:
-        document = ElementTree.fromstring(body)
-    except ElementTree.ParseError:
+        document = ElementTree.fromstring(body, ElementTree.XMLParser(target=Plain()))
+    except (ElementTree.ParseError, ValueError, LookupError):  # LookupError: an unknown encoding
         return []
     found = (each for each in document.iter() if each.tag.rpartition("}")[2] == name)
     return [{child.tag.rpartition("}")[2]: child.text or "" for child in each} for each in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -20,13 +21,14 @@ def error(code: str, message: str = "") -> str:
 
 
 class Server(ThreadingHTTPServer):
-    """Gives the `answers` in their order: (status, body)."""
+    """Gives the `answers` in their order: (status, body), with `headers`; a body of None does not end."""
 
     daemon_threads = True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: list[tuple[int, str]] = []
+        self.answers: list[tuple[int, str | None]] = []
+        self.headers: dict[str, str] = {}
         self.asked: list[tuple[str, str, dict]] = []
 
 
@@ -42,9 +44,19 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, dict(self.headers)))
         status, body = self.server.answers.pop(0)
         self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        if body is not None:
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+            return
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # the client has closed the connection
+            while True:
+                self.wfile.write(b"%x\r\n%b\r\n" % (1 << 20, b"a" * (1 << 20)))
 
     do_POST = do_GET = do_PUT
 
@@ -156,6 +168,56 @@ def test_a_server_that_lists_no_unfinished_uploads_gets_a_new_one(server, bucket
     address = f"http://127.0.0.1:{server.server_port}/kept"
     large.begin(lambda fresh: address, lambda fresh: address)
     assert large.upload == "a&b"
+
+
+BOMB = (
+    "<!DOCTYPE a [<!ENTITY a 'lol'><!ENTITY b '&a;&a;'>]><a><Upload><Key>a</Key><UploadId>&b;</UploadId></Upload></a>"
+)
+
+
+@pytest.mark.parametrize(
+    "listed", [BOMB, "<?xml version='1.0' encoding='x'?><a/>", "<?xml version='1.0' encoding='utf-32'?>"]
+)
+def test_a_list_of_unfinished_uploads_that_is_odd_is_none(server, bucket, listed):
+    server.answers = [(200, listed), (200, "<UploadId>new</UploadId>")]
+    large = Large(sending(bucket), SimpleNamespace(path="a", size=1), {"parts": 2, "part": 1, "type": "", "key": "a"})
+    address = f"http://127.0.0.1:{server.server_port}/kept"
+    large.begin(lambda fresh: address, lambda fresh: address)
+    assert large.upload == "new"
+
+
+def test_parts_whose_numbers_are_none_are_sent_again(server, bucket):
+    rows = [("1", "8"), ("\u00b2", "8"), ("3", "\u00b2"), ("4", "9" * 5000), ("-5", "8")]
+    listed = "".join(f"<Part><PartNumber>{n}</PartNumber><Size>{size}</Size></Part>" for n, size in rows)
+    listed = listed.replace("\u00b2", "&#178;")
+    server.answers = [(200, f"<ListPartsResult>{listed}</ListPartsResult>")]
+    large = Large(sending(bucket), SimpleNamespace(path="a", size=1), {"parts": 5, "part": 8, "type": "", "key": "a"})
+    large._look(f"http://127.0.0.1:{server.server_port}/kept")
+    assert large.have == {1: ("", 8)}
+
+
+def test_an_answer_that_does_not_end_is_given_up(server, put):
+    server.answers = [(200, None)]
+    with pytest.raises(Failure, match="the answer is too large"):
+        put()
+    server.answers = [(200, "")]
+    assert put().status == 200, "on another connection"
+
+
+def test_an_error_of_many_words_is_said_in_a_few(server, put):
+    server.answers = [(400, "<Error>" + "<Code>" * 1_000_000)]
+    with pytest.raises(Failure, match="HTTP 400"):
+        put()
+    server.answers = [(400, error("Odd", "a" * 50_000))]
+    with pytest.raises(Failure, match="Odd: a") as failed:
+        put()
+    assert len(failed.value.line) < 600
+
+
+def test_when_to_try_again_is_a_number_or_nothing(server, put):
+    server.headers = {"Retry-After": "\u00b2"}
+    server.answers = [(503, ""), (200, "")]
+    assert put().status == 200
 
 
 def test_of_the_unfinished_uploads_the_newest_of_the_key_goes_on(server, bucket):

@@ -222,7 +222,7 @@ class PartsOf:
         headers = {"Content-Range": f"bytes */{self.local.size}"}
         answer = self.job.platform.web.call("PUT", self.path, None, headers)
         offset = answer.headers.get("Upload-Offset", "0")
-        return min(int(offset), self.local.size) if offset.isdigit() else 0
+        return min(int(offset), self.local.size) if offset.isdecimal() else 0
 
     def _there(self) -> bool:
         remote = self.job.platform.file(self.job.name, self.local.path)

@@ -323,4 +323,4 @@ def _wanted(sock) -> bool:
 
 def _retry_after(headers) -> float:
     seconds = headers.get("Retry-After", "")
-    return min(float(seconds), 30.0) if seconds.isdigit() else 0.0
+    return min(float(seconds), 30.0) if seconds.isdecimal() else 0.0
