@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from django.db import close_old_connections
 
 from datasets.webdav.gate import has_internal_key
 from kernel.dispatch import unavailable
-from kernel.inner_http import Connection, listen
+from kernel.inner_http import Connection, begin
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
@@ -182,16 +181,4 @@ def _head(status: str, headers: dict[str, str]) -> bytes:
 
 def start(address: Address | None) -> None:
     """Serve on a thread until the process ends; None is the settings' address."""
-    threading.Thread(target=_run, args=[address or settings.ROUTE_ADDRESS], name="route", daemon=True).start()
-
-
-def _run(address: Address) -> None:
-    try:
-        asyncio.run(_serve(address))
-    except Exception:  # nginx then asks the web processes, which costs time only
-        log.exception("the routes of applications are not answered at %s", address)
-
-
-async def _serve(address: Address) -> None:
-    await listen(Listener(), address)
-    await asyncio.Event().wait()
+    begin(Listener, address or settings.ROUTE_ADDRESS, "routes")

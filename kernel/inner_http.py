@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from http.client import responses
 from typing import Protocol
@@ -105,3 +107,20 @@ async def listen(server: Taker, address: Address, connection: type[Connection] =
     if isinstance(address, tuple):
         return await loop.create_server(factory, *address, backlog=BACKLOG)
     return await loop.create_unix_server(factory, address, backlog=BACKLOG)
+
+
+def begin(make: Callable[[], Taker], address: Address, name: str) -> None:
+    """Serve on a thread until the process ends, by what `make` returns there."""
+    threading.Thread(target=_run, args=[make, address, name], name=name, daemon=True).start()
+
+
+def _run(make: Callable[[], Taker], address: Address, name: str) -> None:
+    try:
+        asyncio.run(_serve(make, address))
+    except Exception:  # nginx then asks the web processes, which costs time only
+        log.exception("nobody answers for %s at %s", name, address)
+
+
+async def _serve(make: Callable[[], Taker], address: Address) -> None:
+    await listen(make(), address)
+    await asyncio.Event().wait()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +25,7 @@ from django.core.handlers.wsgi import WSGIRequest
 from accounts import tokens
 from aiops.intake import grouping, quota, shippers
 from kernel.database import reachable
-from kernel.inner_http import Connection, listen, written
+from kernel.inner_http import Connection, begin, written
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
@@ -209,16 +208,4 @@ class Listener:
 
 def start(address: Address | None) -> None:
     """Serve on a thread until the process ends; None is the settings' address."""
-    threading.Thread(target=_run, args=[address or settings.LOGS_ADDRESS], name="logs", daemon=True).start()
-
-
-def _run(address: Address) -> None:
-    try:
-        asyncio.run(_serve(address))
-    except Exception:  # nginx then asks the web processes, which costs time only
-        log.exception("small requests with log lines are not taken at %s", address)
-
-
-async def _serve(address: Address) -> None:
-    await listen(Listener(), address)
-    await asyncio.Event().wait()
+    begin(Listener, address or settings.LOGS_ADDRESS, "log lines")

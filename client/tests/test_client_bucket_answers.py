@@ -1,4 +1,4 @@
-"""What the client makes of the answers of a bucket's server: a stand-in, since no real one fails when it is told to."""
+"""Answers of a bucket's server and what the client does with them. The server is a stand-in that fails on request."""
 
 from __future__ import annotations
 

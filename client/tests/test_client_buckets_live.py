@@ -91,7 +91,7 @@ def test_what_differs_is_replaced_only_where_it_is_said(pushing, remote):
 
 @pytest.mark.parametrize("changed", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_interrupted_upload_goes_on_with_the_parts_that_are_missing(pushing, remote, monkeypatch, changed):
-    """Where a part has another content, and the server replaces none, as rclone's, it begins anew."""
+    """A new upload is begun where a part has changed and the server, such as rclone's, does not replace parts."""
     pushing.write({"large.bin": LARGE, "a": b"1"})
     deliver = uploading.Sending.deliver
 

@@ -25,7 +25,7 @@ for number in range(int(sys.argv[1])):
 
 @pytest.fixture
 def printing(cluster, tmp_path, monkeypatch):
-    """Return a function that makes a pod of a part, which prints ten lines each time that it is told to go on."""
+    """Return a function that makes a pod of a part. It prints ten lines, and ten more after each `go_on`."""
     monkeypatch.setattr(part_logs, "LOOK_S", 0.02)
     monkeypatch.setattr(part_logs, "PAUSE_S", 0.02)
 
