@@ -153,8 +153,9 @@ class Manifest(models.Model):
     """The objects of a version of an external dataset, and how far they are in the cache (datasets.buckets.caching).
 
     `listing` has a line `{path}\\0{size}\\0{tag}` for each, compressed; their keys begin with `top`. `asked` is kept
-    up to date while a run waits for the files, `cached` says since when all of them are there. `failed` is when the
-    last fetch has failed, with the `reason`, which else says what the fetch waits for.
+    up to date while a run waits for the files, `cached` says since when all of them are there, `compared` when the
+    bucket, which is mounted for runs (datasets.buckets.in_place), had just these. `failed` is when the last fetch has
+    failed, with the `reason`, which else says what the fetch waits for.
     """
 
     stored_by = (
@@ -168,6 +169,7 @@ class Manifest(models.Model):
     fetched = models.BigIntegerField(default=0)
     cached = models.DateTimeField(null=True)
     used = models.DateTimeField(null=True)
+    compared = models.DateTimeField(null=True)
     failed = models.DateTimeField(null=True)
     reason = ReasonField(_("reason"), blank=True)
 

@@ -62,6 +62,28 @@ def pairs(name: str, values: list[str]) -> dict[str, str]:
     return dict(value.split("=", 1) for value in values)
 
 
+def bucket_claims() -> dict[str, str]:
+    """Return the claims through which pods read buckets, by the name of the bucket."""
+    setting = "MLP_K8S_BUCKET_CLAIMS"
+    claims = pairs(
+        setting,
+        CLUSTER.items(
+            setting,
+            help="`bucket=claim,…`: volume claims through which the pods of jobs read buckets in place, each with the "
+            "whole bucket ([kubernetes.md](kubernetes.md#buckets-in-place))",
+        ),
+    )
+    for claim in claims.values():
+        if not CLASS_NAME.fullmatch(claim):
+            raise ImproperlyConfigured(f"{setting} must be like photos=photos-claim, not with the claim {claim!r}")
+    return claims
+
+
+def bucket_folders(claims: dict[str, str]) -> dict[str, str]:
+    """Return the folder by which each bucket's claim is named here, where it is not mounted."""
+    return {bucket: f"/claims/{claim}" for bucket, claim in claims.items()}
+
+
 def nfs(value: str) -> str:
     if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:/\s]+):/\S*", value):
         raise ImproperlyConfigured(f"MLP_K8S_NFS must be like server:/path, not {value!r}")
@@ -186,6 +208,7 @@ def read() -> dict:
         **gpus(),
         **placing(),
         "claim": claim,
+        "bucket_claims": bucket_claims(),
         "nfs": share,
         "namespace": CLUSTER.text("MLP_K8S_NAMESPACE", "mlp", help="the namespace of the runs"),
         "kubeconfig": CLUSTER.text(

@@ -68,6 +68,22 @@ def of_bucket_cache() -> int:
     )
 
 
+def of_bucket_folders(section: Section) -> dict[str, str]:
+    """Return the folders where buckets are mounted on this machine, by the name of the bucket."""
+    setting = "MLP_BUCKET_MOUNTS"
+    folders: dict[str, str] = {}
+    for part in section.items(
+        setting,
+        help="`bucket=folder,…`: where buckets are mounted on this machine, each whole; jobs read them there, and "
+        "nothing is fetched ([data.md](data.md#buckets-that-are-mounted))",
+    ):
+        bucket, _, folder = part.partition("=")
+        if not bucket or bucket in folders or not Path(folder).is_absolute():
+            raise ImproperlyConfigured(f"{setting} must be like photos=/mnt/photos, each bucket once, not {part!r}")
+        folders[bucket] = folder
+    return folders
+
+
 def of_disk() -> int:
     """Return the MiB of the disk that are kept free."""
     return LIMITS.integer(

@@ -53,6 +53,7 @@ JOB_CANCEL_GRACE_S = RUNS.integer(
 PREEMPT_WAIT_S, PREEMPT_GRACE_S, PREEMPT_EXEMPT_S, PREEMPT_MAX = limit_settings.of_preemption(RUNS)
 MAX_CPU, MAX_GPU, MAX_RAM_MIB = limit_settings.of_requests(RUNS)
 GPU_TYPES = limit_settings.of_gpu_types(RUNS)
+BUCKET_FOLDERS = limit_settings.of_bucket_folders(RUNS)
 JOB_NATS_MESSAGES_S = RUNS.integer(
     "MLP_JOB_NATS_MESSAGES_S", 2000, 1, unit="per second", help="messages that a job may publish on the message bus"
 )

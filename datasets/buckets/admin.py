@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -102,7 +103,7 @@ class BucketAdmin(LifecycleAdmin):
     ordering = ("name",)
     create_form = CreateForm
     fieldsets = (
-        (None, {"fields": (("name", "access", "readers"), ("server", "region"), ("bucket", "prefix"))}),
+        (None, {"fields": (("name", "access", "readers"), ("server", "region"), ("bucket", "prefix"), "mounted")}),
         (_("Requests"), {"fields": (("signing", "access_key"), "virtual_hosted")}),
         (_("When"), {"fields": ("created",)}),
     )
@@ -136,6 +137,10 @@ class BucketAdmin(LifecycleAdmin):
     @display(description=_("address of the server"), ordering="endpoint")
     def server(self, row: Bucket) -> str:
         return row.endpoint or "AWS"
+
+    @display(description=_("mounted for jobs"))
+    def mounted(self, row: Bucket) -> str:
+        return settings.BUCKET_MOUNTS.get(row.name, "-")
 
     @display(description=_("who may use it"))
     def readers(self, row: Bucket) -> str:

@@ -31,7 +31,7 @@ from kernel.messages import Message
 from .. import claims, copies
 from ..copies import holding
 from ..models import Dataset, Manifest, State
-from . import fetching, manifests, rows
+from . import fetching, in_place, listing, manifests, rows
 from .store import LISTED_BEFORE, Entry, Store
 
 BATCH_FILES, BATCH_BYTES = 200, 256 << 20  # what is fetched again after a kill, at most
@@ -39,6 +39,7 @@ AGAIN_AFTER = timedelta(seconds=10)
 ALLOWED_AFTER = timedelta(seconds=10)
 SAID_AFTER = timedelta(seconds=1)
 FORGOTTEN_AFTER = timedelta(hours=1)
+COMPARED_FOR = timedelta(minutes=1)
 PART = "part"
 BEGUN = 1  # of `Manifest.fetched`, by which a fetch has its room
 REMOVABLE = Q(cached__isnull=False) | Q(asked=None, fetched__gt=0)  # whole, or left by a fetch that has ended
@@ -86,11 +87,14 @@ def waits_for(place: Place, since: datetime) -> Message | None:
         if all(folder(pk).is_dir() for pk in _keys(found)):
             return None
         found.filter(used=now).update(cached=None)  # a restore has taken the row back
-    manifest = found.select_related("version").defer("listing").first()
+    manifest = found.select_related("version__dataset").defer("listing").first()
     if manifest is None:
         if not Dataset.objects.filter(user__username=owner, name=name, external=True).exists():
             return None
         raise Refused("version %(number)s of the dataset %(name)s is not there any more", name=name, number=number)
+    fresh = manifest.compared is not None and manifest.compared >= now - COMPARED_FOR
+    if fresh and in_place.of(manifest.version.dataset, number) is not None:
+        return None
     if manifest.failed is not None and manifest.failed >= since:
         raise Refused(
             "the files of the dataset %(name)s could not be fetched: %(reason)s", name=name, reason=manifest.reason
@@ -170,6 +174,8 @@ def _fetch(manifest: Manifest) -> None:
         raise _Unwanted
     name, _path = rows.parse(row.src)
     store = Store(rows.find(row.user, name), LISTED_BEFORE)
+    if _is_in_place(manifest, listed):
+        return
     part = _part(manifest.pk)
     part.mkdir(mode=0o755, parents=True, exist_ok=True)
     part.chmod(0o755)
@@ -193,6 +199,20 @@ def _fetch(manifest: Manifest) -> None:
     finally:
         storage.remove_tree(draft)
     _complete(manifest, part)
+
+
+def _is_in_place(manifest: Manifest, listed: manifests.Listed) -> bool:
+    """Return whether runs read the version where its bucket is mounted: the bucket has exactly its objects now."""
+    row = manifest.version.dataset
+    place = in_place.folder(row, manifest.top)
+    same = place is not None and in_place.shows(place, listed)
+    if same:
+        progress = _Progress(manifest, 0)
+        current = listing.listed(row, copies.LeftOut(), lambda: progress(0))
+        same = (current.top, current.text) == (listed.top, listed.text)
+    kept = {"asked": None, "fetched": 0, "compared": timezone.now()} if same else {"compared": None}
+    Manifest.objects.filter(pk=manifest.pk).update(reason="", **kept)
+    return same
 
 
 def _complete(manifest: Manifest, part: Path) -> None:

@@ -30,12 +30,13 @@ AGAIN_AFTER = timedelta(seconds=10)
 def create(row: Dataset, written: Callable[[int], object]) -> None:
     """Complete an external dataset. Raises Refused, OSError, and what the function raises."""
     left_out = copies.LeftOut()
-    listed = _listed(row, left_out, lambda: written(0))
-    said = left_out.reason() or ("" if listed.entries else Message("%(src)s has no files", src=row.src))
-    lifecycle.complete_listing(row.pk, listed, said)
+    found = listed(row, left_out, lambda: written(0))
+    said = left_out.reason() or ("" if found.entries else Message("%(src)s has no files", src=row.src))
+    lifecycle.complete_listing(row.pk, found, said)
 
 
-def _listed(row: Dataset, left_out: copies.LeftOut, goes_on: Callable[[], object]) -> manifests.Listed:
+def listed(row: Dataset, left_out: copies.LeftOut, goes_on: Callable[[], object]) -> manifests.Listed:
+    """Return what the bucket of an external dataset has now. Raises Refused, OSError, and what `goes_on` raises."""
     name, path = rows.parse(row.src)
     bucket = rows.find(row.user, name)
     entries = fetching.listed(Store(bucket), path, manifests.MAX_OBJECTS, left_out, goes_on)
@@ -72,13 +73,13 @@ def refresh(pk: int, by: str) -> None:
             return  # without a place `heal` sends it again
         asked, left_out = row.refresh_asked, copies.LeftOut()
         try:
-            listed = _listed(row, left_out, lambda: None)
+            found = listed(row, left_out, lambda: None)
         except Refused as problem:
             _end(pk, asked, problem.msg)
         except OSError as problem:
             _end(pk, asked, Message("could not be listed (%(problem)s)", problem=problem.strerror))
         else:
-            _record(pk, asked, listed, left_out.reason(), by)
+            _record(pk, asked, found, left_out.reason(), by)
 
 
 def _end(pk: int, asked, reason: Message | str) -> None:

@@ -194,11 +194,12 @@ def test_runs_are_placed_by_values(monkeypatch):
         "runs.priorityClasses.job=low",
         "kueue.queue=lab",
         "kueue.queues.vision=lab-vision",
+        "bucketClaims.photos=photos-claim",
     ]
     text = chart.rendered(*(word for value in chosen for word in ("--set", value)))
     environment = pods(text)["mlp-worker"]["spec"]["containers"][0]["env"]
     for each in environment:
-        if each["name"].startswith(("MLP_K8S_TOLERATIONS", "MLP_K8S_PRIORITY", "MLP_K8S_KUEUE")):
+        if each["name"].startswith(("MLP_K8S_TOLERATIONS", "MLP_K8S_PRIORITY", "MLP_K8S_KUEUE", "MLP_K8S_BUCKET")):
             monkeypatch.setenv(each["name"], each["value"])
     placing = cluster_settings.placing()
     assert placing["tolerations"] == {
@@ -210,6 +211,7 @@ def test_runs_are_placed_by_values(monkeypatch):
     }
     assert placing["priority_classes"] == {"all": "batch", "job": "low"}
     assert (placing["kueue_queue"], placing["kueue_queues"]) == ("lab", {"vision": "lab-vision"})
+    assert cluster_settings.bucket_claims() == {"photos": "photos-claim"}
 
 
 @with_helm

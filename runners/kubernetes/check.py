@@ -55,7 +55,7 @@ def run(config: ClusterConfig, probe: bool = False) -> Iterator[Line]:
         return
     before = [
         line
-        for part in (namespace, rbac, storage, nodes, priorities, metrics, services, ingress, queues)
+        for part in (namespace, rbac, storage, buckets, nodes, priorities, metrics, services, ingress, queues)
         for line in attempt(part, cluster)
     ]
     yield from before
@@ -151,6 +151,15 @@ def storage(cluster: Cluster) -> Iterator[Line]:
     elif phase == "Bound":
         size = (claim["status"].get("capacity") or {}).get("storage", "?")
         yield Line("ok", "storage", f"{name}, {size}, to be mounted here at {config.storage_root}")
+
+
+def buckets(cluster: Cluster) -> Iterator[Line]:
+    """Check the claims through which pods read buckets: without its claim no pod that reads one starts."""
+    for bucket, name in cluster.settings.bucket_claims.items():
+        claim = cluster.get(cluster.core.read_namespaced_persistent_volume_claim, name)
+        phase = (claim.get("status") or {}).get("phase") if claim else "not found"
+        kind = {"Bound": "ok", "Pending": "note"}.get(phase, "missing")
+        yield Line(kind, "buckets", f"{bucket}: PersistentVolumeClaim {name} is {phase.lower()}")
 
 
 def nodes(cluster: Cluster) -> Iterator[Line]:

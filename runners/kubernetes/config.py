@@ -14,6 +14,7 @@ from django.conf import settings
 
 from kernel.messages import Message
 
+CLAIMS = Path("/claims")  # below it, claims of buckets have their names in the paths of mounts; nothing is mounted here
 RUNTIMES = ("python", "torch", "tf", "serve")
 
 
@@ -30,6 +31,7 @@ class ClusterConfig:
     context: str = ""
     kubeconfig: str = ""
     claim: str = ""
+    bucket_claims: Mapping[str, str] = field(default_factory=dict)  # by the name of the bucket
     nfs: str = ""
     images: Mapping[str, str] = field(default_factory=dict)
     job_images: Mapping[str, str] = field(default_factory=dict)
@@ -87,6 +89,15 @@ class ClusterConfig:
                 Message("runtime %(runtime)s: no image; set %(variable)s", runtime=runtime, variable=variable)
             )
         return image
+
+    def volume_of(self, source: Path) -> tuple[str, Path]:
+        """Return the claim of the bucket with that path, "" for the shared storage, and the path in it. Raises
+        ValueError for a path in neither.
+        """
+        for claim in self.bucket_claims.values():
+            if source.is_relative_to(CLAIMS / claim):
+                return claim, source.relative_to(CLAIMS / claim)
+        return "", source.relative_to(self.storage_root)
 
     @property
     def nfs_parts(self) -> tuple[str, str]:

@@ -7,6 +7,7 @@ removes them all.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import re
@@ -101,6 +102,7 @@ def pod_template(spec: RunSpec, config: ClusterConfig, mounts: list[dict], produ
             "name": "shm",
             "emptyDir": {"medium": "Memory"} | memory,
         },  # data loaders need more than 64 MiB
+        *bucket_volumes(config, mounts),
     ]
     pod = {
         "automountServiceAccountToken": False,
@@ -212,16 +214,32 @@ def storage(config: ClusterConfig) -> dict:
     return {"nfs": {"server": server, "path": path}}
 
 
+def volume_name(claim: str) -> str:
+    """Return the name that a claim of a bucket has in a pod: of at most 63 characters, without dots."""
+    return f"bucket-{hashlib.sha256(claim.encode()).hexdigest()[:12]}"
+
+
+def bucket_volumes(config: ClusterConfig, mounts: list[dict]) -> list[dict]:
+    """Return the volumes of the buckets that these mounts are of."""
+    mounted = {each["name"] for each in mounts}
+    claims = {volume_name(claim): claim for claim in config.bucket_claims.values()}
+    return [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+        for name, claim in claims.items()
+        if name in mounted
+    ]
+
+
 def mount(source: Path, target: str, read_only: bool, config: ClusterConfig) -> dict:
     """Return the mount of a path in the shared storage. Raises ValueError for any other."""
     try:
-        sub_path = Path(source).relative_to(config.storage_root)
+        claim, sub_path = config.volume_of(Path(source))
     except ValueError:
         problem = Message(
             "%(path)s is not below %(root)s, which the cluster shares", path=source, root=config.storage_root
         )
         raise ValueError(under("mount", problem)) from None
-    body = {"name": STORAGE, "mountPath": target, "readOnly": read_only}
+    body = {"name": volume_name(claim) if claim else STORAGE, "mountPath": target, "readOnly": read_only}
     return body | ({"subPath": str(sub_path)} if sub_path.parts else {})
 
 

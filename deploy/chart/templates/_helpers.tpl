@@ -88,6 +88,9 @@ server-side apply. Takes (dict "root" $ "part" NAME): the part listens on all ad
 {{- with ($root.Values.runs).priorityClasses }}
 - {name: MLP_K8S_PRIORITY_CLASSES, value: {{ include "mlp.pairs" . | quote }}}
 {{- end }}
+{{- with $root.Values.bucketClaims }}
+- {name: MLP_K8S_BUCKET_CLAIMS, value: {{ include "mlp.pairs" . | quote }}}
+{{- end }}
 {{- with ($root.Values.kueue).queue }}
 - {name: MLP_K8S_KUEUE_QUEUE, value: {{ . | quote }}}
 {{- end }}

@@ -64,6 +64,7 @@ class Node:
         self.store, self.root = store, Path(root)
         self.capacity = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "ephemeral-storage": "100Gi"}
         self.bad_images: dict[str, tuple[str, str]] = {}
+        self.claims: dict[str, Path] = {}
         self.held = self.silent = False
         self.crash_pause_s = 0.3
         self.links = tempfile.TemporaryDirectory()
@@ -172,7 +173,7 @@ class Node:
     def surroundings(self, pod: dict) -> tuple[dict[str, str], dict[str, str], str]:
         """Return the folders of the container's mounts, its environment and its working folder."""
         container = pod["spec"]["containers"][0]
-        where = {mount["mountPath"]: self.folder(mount) for mount in container["volumeMounts"]}
+        where = {mount["mountPath"]: self.folder(pod, mount) for mount in container["volumeMounts"]}
         where = self.together({path: folder for path, folder in where.items() if folder})
         return where, self.environment(pod, container, where), rewritten(container["workingDir"], where)
 
@@ -227,8 +228,11 @@ class Node:
         known = [self.addresses[pod["metadata"]["name"]] for pod in pods if pod["metadata"]["name"] in self.addresses]
         return known[-1] if known else "127.0.0.1"
 
-    def folder(self, mount: dict) -> str:
-        return str(self.root / mount.get("subPath", "")) if mount["name"] == "storage" else ""
+    def folder(self, pod: dict, mount: dict) -> str:
+        volume = next(each for each in pod["spec"]["volumes"] if each["name"] == mount["name"])
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+        root = self.root if mount["name"] == "storage" else self.claims.get(claim)
+        return str(root / mount.get("subPath", "")) if root else ""
 
     def environment(self, pod: dict, container: dict, where: dict) -> dict[str, str]:
         variables = {}
