@@ -92,8 +92,8 @@ def waits_for(place: Place, since: datetime) -> Message | None:
         if not Dataset.objects.filter(user__username=owner, name=name, external=True).exists():
             return None
         raise Refused("version %(number)s of the dataset %(name)s is not there any more", name=name, number=number)
-    fresh = manifest.compared is not None and manifest.compared >= now - COMPARED_FOR
-    if fresh and in_place.of(manifest.version.dataset, number) is not None:
+    is_new = manifest.compared is not None and manifest.compared >= max(since, now - COMPARED_FOR)
+    if is_new and in_place.of(manifest.version.dataset, number) is not None:
         return None
     if manifest.failed is not None and manifest.failed >= since:
         raise Refused(

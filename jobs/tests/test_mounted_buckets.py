@@ -85,6 +85,15 @@ def test_a_bucket_that_has_something_else_now_is_not_read_in_place(
     assert is_cached()
 
 
+def test_each_job_is_preceded_by_a_comparison(external, mounted, submit, until, remote):
+    external(FILES)
+    until(submit(READ, datasets=["cats"]), "finished")
+    assert not is_cached()
+    remote.put("train/more.csv", b"4")
+    until(submit(READ, name="again", datasets=["cats"]), "finished")
+    assert is_cached()
+
+
 def test_files_in_the_cache_are_read_there(external, mounted, submit, until, settings):
     """They are the version's, whatever the bucket has."""
     places = settings.BUCKET_MOUNTS
