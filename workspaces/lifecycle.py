@@ -172,8 +172,10 @@ def note_order(pk: int) -> Workspace | None:
 
 
 def note_wait(workspace: Workspace, waits_for: str, again: bool = False) -> None:
-    """Record what the run of a workspace waits for before it starts; `again`: its time begins again."""
-    reason = Message("waiting to start: %(reason)s", reason=waits_for)
+    """Record what the run of a workspace waits for before it starts, "" for nothing that is known; `again`: its time
+    begins again.
+    """
+    reason = Message("waiting to start: %(reason)s", reason=waits_for) if waits_for else ""
     if workspace.reason != reason or again:
         with suppress(Missing), locked(Workspace, pk=workspace.pk) as row:
             if row.state == State.CREATING and row.run_name == workspace.run_name:

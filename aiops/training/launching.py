@@ -94,7 +94,8 @@ class TrainingRuns(owned.OwnedRuns[TrainingRun]):
 
     def running(self, run: TrainingRun, status: RunStatus, follow: bool) -> None:
         if status.waits:
-            return lifecycle.note_wait(run.pk, Message("waiting to start: %(reason)s", reason=status.reason))
+            words = Message("waiting to start: %(reason)s", reason=status.reason) if status.reason else ""
+            return lifecycle.note_wait(run.pk, words)
         if run.reason:
             lifecycle.note_trouble(run.pk, "")
         if not _report(run, _progress(run)) and run.lease_until < timezone.now():

@@ -161,7 +161,8 @@ def container(spec: RunSpec, config: ClusterConfig, mounts: list[dict]) -> dict:
     }
     body["env"] = [NODE, *(ranks(spec, config) if spec.workers > 1 else [])]
     if spec.kind == "service":
-        body |= probes(spec.port) | {"ports": [{"name": "http", "containerPort": spec.port}]}
+        checked = starts(spec.port) if spec.purpose == "workspace" else probes(spec.port)
+        body |= checked | {"ports": [{"name": "http", "containerPort": spec.port}]}
     return body
 
 
@@ -174,6 +175,13 @@ def resources(spec: RunSpec, config: ClusterConfig) -> dict:
     bounded = {"ephemeral-storage": f"{spec.disk_mib}Mi"} if spec.disk_mib else {}
     asked = {"ephemeral-storage": f"{min(64, spec.disk_mib)}Mi"} if spec.disk_mib else {}
     return {"requests": amounts | asked, "limits": amounts | bounded}
+
+
+def starts(port: int) -> dict:
+    """Return the probe of a workspace: it has started once it listens. A kernel that computes may keep it from
+    answering for a while, and a restart would end all its kernels, so it is not probed later.
+    """
+    return {"startupProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1, "failureThreshold": 600}}
 
 
 def probes(port: int) -> dict:

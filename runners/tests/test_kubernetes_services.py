@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,15 @@ def test_a_service_is_a_deployment_that_is_probed_and_has_an_address(kubernetes,
     assert kubernetes.address("app-1-1") == ("mlp-app-1-1.mlp.svc.cluster.local", port)
     labels = deployment["metadata"]["labels"]
     assert (labels["mlp.platform/user"], labels["mlp.platform/app"]) == ("alice", "digits")
+
+
+def test_a_workspace_has_started_once_it_listens(kubernetes, cluster, tmp_path, port):
+    """JupyterLab has no paths of the Open Inference Protocol, and kernels may keep it from answering."""
+    lab = app(tmp_path, port, SERVER.replace("send_response(200)", "send_response(404)"))
+    kubernetes.start(replace(lab, purpose="workspace"))
+    eventually(lambda: ready(cluster), what="readiness")
+    container = only(cluster, "deployments")["spec"]["template"]["spec"]["containers"][0]
+    assert not {"livenessProbe", "readinessProbe"} & container.keys()
 
 
 def test_a_new_pod_is_ready_before_the_old_one_goes(kubernetes, cluster, tmp_path, port):

@@ -14,13 +14,13 @@ from accounts.models import Notice
 from datasets.models import Dataset
 from jobs.models import Job
 from kernel import storage
-from kernel.messages import translate
+from kernel.messages import Message, translate
 from kernel.tests.nats_tools import until as until_done
 from mlp.operators.tests.admin_world import put
 from models_app.models import Model
 from resources import tcc
 from runners import RunSpec
-from workspaces import place, reconcile
+from workspaces import launching, place, reconcile
 from workspaces.models import Workspace
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -265,3 +265,14 @@ except OSError:
     runner.start(spec)
     until_done(lambda: runner.poll("job-spy-1").state == "exited")
     assert (seen / "log" / "job.log").read_text().split("\n")[:3] == ["files False", "files False", "socket False"]
+
+
+def test_a_run_that_waits_for_what_is_not_known_yet_has_no_reason(service, create):
+    """A pod that has just been made: what the workspace has waited for before is over."""
+    row = create()
+    Workspace.objects.filter(pk=row.pk).update(run_name="workspace-1-1", ordered=timezone.now())
+    row.refresh_from_db()
+    for reason, shown in ((Message("an image"), "waiting to start: an image"), ("", "")):
+        launching.RUNS.running(row, runners.RunStatus("running", reason=reason, waits=True), follow=False)
+        row.refresh_from_db()
+        assert row.reason == shown

@@ -13,7 +13,7 @@ and no more rights than the roles of the manifests give.
 What it does not: no images, no isolation, no user ids, no limits, no read-only mounts (a mount's path is rewritten
 to the folder behind it wherever a word of the command or a variable begins with it), no DNS (the first worker's name
 becomes 127.0.0.1; a pod that listens on --host gets an address of its own), no service routing, no admission but one
-Ingress for each path, as ingress-nginx has it, no liveness or start-up probes, no attach or exec, one namespace, no
+Ingress for each path, as ingress-nginx has it, no liveness probes, no attach or exec, one namespace, no
 protobuf, no server-side apply, no strategic merge patch, no field selectors but those of events and of a pod's node
 and phase, no finalizers but a pod's short life after its end. That a real cluster accepts and does the same is to be
 tried on one (docs/kubernetes.md says how).

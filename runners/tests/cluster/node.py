@@ -299,18 +299,22 @@ class Node:
         for pod in self.store.list("pods"):
             container = pod["spec"]["containers"][0]
             name, statuses = pod["metadata"]["name"], pod["status"].get("containerStatuses") or []
-            if name not in self.processes or "readinessProbe" not in container or not statuses:
+            probes = [container[key] for key in ("startupProbe", "readinessProbe") if key in container]
+            if name not in self.processes or not probes or not statuses:
                 continue
-            get = container["readinessProbe"]["httpGet"]
-            ready = answers(self.addresses.get(name, "127.0.0.1"), get["port"], get["path"])
+            ready = all(succeeds(self.addresses.get(name, "127.0.0.1"), probe) for probe in probes)
             if "running" in statuses[0]["state"] and statuses[0]["ready"] != ready:
                 self.store.set_status("pods", name, containerStatuses=[statuses[0] | {"ready": ready}])
 
 
-def answers(host: str, port: int, path: str) -> bool:
-    link = http.client.HTTPConnection(host, port, timeout=1)
+def succeeds(host: str, probe: dict) -> bool:
+    to = probe.get("httpGet") or probe["tcpSocket"]
+    link = http.client.HTTPConnection(host, to["port"], timeout=1)
     try:
-        link.request("GET", path)
+        link.connect()
+        if "path" not in to:
+            return True
+        link.request("GET", to["path"])
         return link.getresponse().status < 400
     except OSError:
         return False
