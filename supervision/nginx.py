@@ -161,8 +161,8 @@ def variables() -> dict[str, str]:
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
         # A worker that ends after a reload answers what comes on a connection that was in use a moment ago.
-        "watched": "proxy_socket_keepalive on;" if any(map(again, (settings.WEB_ADDRESS, settings.DATA_ADDRESS))) else "",
         "kept_alive": "keepalive_min_timeout 2s;" if is_recent() else "",
+        "watched": "proxy_socket_keepalive on;" if again(settings.WEB_ADDRESS) else "",
         "gzip": GZIP,
         "shield": " ".join(f"add_header {name} {value} always;" for name, value in shield().items()),
         "shield_maps": "\n    ".join(

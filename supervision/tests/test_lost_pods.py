@@ -1,0 +1,51 @@
+"""Connections of the gateways to parts on other machines, which may be gone without a word."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+from kernel.tests.nats_tools import until
+from mlp.tests.patience import LIMIT_S
+from supervision import nginx
+from supervision.tests.test_client_address import gateway  # noqa: F401
+
+ELSEWHERE = ("web.example.org", 30003)
+KEPT_ALIVE = "02"  # the timer of a connection whose other end is asked whether it is there, in /proc/net/tcp
+
+
+def timers(port: int) -> list[str]:
+    """Return the timers of the open connections to a port of this machine."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[5].partition(":")[0] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == "01"]
+
+
+@pytest.mark.parametrize(("address", "watched"), [(ELSEWHERE, True), (("127.0.0.1", 30003), False)])
+def test_nginx_asks_whether_a_part_elsewhere_is_still_there(gateway, settings, address, watched):  # noqa: F811
+    """While it waits for an answer; Kubernetes sets after how many seconds it gives up (the chart's sysctls)."""
+    own, settings.WEB_ADDRESS = settings.WEB_ADDRESS, address
+    given, settings.WEB_ADDRESS = nginx.variables()["watched"], own  # that name leads nowhere
+    with socket.create_server(("127.0.0.1", 0)) as behind:
+        behind.settimeout(LIMIT_S)
+        port = behind.getsockname()[1]
+        link = HTTPConnection("127.0.0.1", gateway(watched=given, web_server=f"127.0.0.1:{port}"), timeout=LIMIT_S)
+        answers: list[int] = []
+
+        def ask() -> None:
+            link.request("GET", "/regist_login")
+            answers.append(link.getresponse().status)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        connection, _ = behind.accept()
+        with connection:
+            assert connection.recv(1 << 16).startswith(b"GET /regist_login")
+            until(lambda: (KEPT_ALIVE in timers(port)) == watched)
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+        asking.join(LIMIT_S)
+        link.close()
+    assert answers == [204]
