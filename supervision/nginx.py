@@ -161,7 +161,7 @@ def variables() -> dict[str, str]:
         "data_include": f'include "{folder()}/data.conf";' if data else "",
         "apps": str(folder() / "apps"),
         # A worker that ends after a reload answers what comes on a connection that was in use a moment ago.
-        "kept_alive": "keepalive_min_timeout 2s;" if is_recent() else "",
+        "kept_alive": "keepalive_min_timeout 2s;" if is_at_least(1, 27, 4) else "",
         "watched": "proxy_socket_keepalive on;" if again(settings.WEB_ADDRESS) else "",
         "gzip": GZIP,
         "shield": " ".join(f"add_header {name} {value} always;" for name, value in shield().items()),
@@ -256,18 +256,18 @@ def encryption() -> str:
         f"ssl_protocols {versions}; ssl_ciphers {CIPHERS}; ssl_prefer_server_ciphers off;",
         "ssl_session_cache shared:tls:10m; ssl_session_timeout 1h; ssl_session_tickets off;",
     ]
-    if is_recent():
+    if is_at_least(1, 27, 4):
         lines.append("ssl_certificate_cache max=4 valid=1s;")
     return "\n    ".join(lines)
 
 
-def is_recent() -> bool:
-    """Return whether the program has the directives of nginx 1.27.4."""
+def is_at_least(*release: int) -> bool:
+    """Return whether the program has the directives of a release of nginx."""
     try:
         version = binaries.version_of(nginx(), "-v", binaries.LIMIT_S)
     except (ImproperlyConfigured, LookupError):  # where it is rendered for another machine
         return False
-    return binaries.numbers(version) >= (1, 27, 4)
+    return binaries.numbers(version) >= release
 
 
 def redirection() -> dict[str, str]:
@@ -307,7 +307,9 @@ def server(address: Address) -> str:
 def again(address: Address, more: str = "") -> str:
     if not isinstance(address, tuple) or address[0] in LOCAL:
         return ""
-    return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS
+    # Since nginx 1.29.7 idle connections are kept unless this says no, which earlier ones do not know.
+    unkept = "keepalive 0;" if is_at_least(1, 29, 7) else ""
+    return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS + unkept
 
 
 def authority(host: str) -> str:

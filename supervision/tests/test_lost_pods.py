@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,38 @@ def test_nginx_asks_whether_a_part_elsewhere_is_still_there(gateway, settings, a
         asking.join(LIMIT_S)
         link.close()
     assert answers == [204]
+
+
+class Counting(BaseHTTPRequestHandler):
+    """Answers on connections that it would keep, and counts them."""
+
+    protocol_version = "HTTP/1.1"
+    connections = 0
+
+    def setup(self):
+        super().setup()
+        type(self).connections += 1
+
+    def do_GET(self):
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *args):
+        """Suppress the access log."""
+
+
+def test_a_connection_to_a_part_elsewhere_is_not_kept(gateway, settings):  # noqa: F811
+    """The pod behind it may be lost when the next request comes, which then waits until its sender gives up."""
+    Counting.connections = 0
+    server = ThreadingHTTPServer(("127.0.0.2", 0), Counting)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    settings.WEB_ADDRESS = server.server_address
+    link = HTTPConnection("127.0.0.1", gateway(web_server=f"127.0.0.2:{server.server_port}"), timeout=LIMIT_S)
+    for asked in range(1, 6):
+        link.request("GET", "/regist_login")
+        answer = link.getresponse()
+        assert (answer.status, answer.read()) == (204, b"")
+        assert Counting.connections == asked
+    link.close()
+    server.shutdown()
+    server.server_close()
