@@ -12,6 +12,7 @@ from datasets.buckets import caching, rows
 from kernel import storage
 from kernel.errors import Refused
 from kernel.locking import WrongState
+from mlp.trash import largest
 from models_app import external, launching
 from models_app.models import Model
 from operations.accounting import SOURCES
@@ -56,6 +57,7 @@ def test_a_model_of_what_stays_in_a_bucket(as_alice, created):
     assert held() == before + SIZE
     sums = {path: {"size": len(v), "sha256": hashlib.sha256(v).hexdigest()} for path, v in FILES.items()}
     assert as_alice.call("get", f"{MODELS}/net").json()["checksums"] == sums
+    assert largest.items() == []
     assert books.explain(Tenant.objects.get(name="default"), SOURCES) == []
 
 
@@ -143,6 +145,7 @@ def test_a_check_whose_files_cannot_be_fetched_says_why(created, bucket, remote)
     assert held() == before
 
 
+@pytest.mark.long
 def test_two_versions_share_the_files_that_they_have_in_common(ready, objects):
     first = ready()
     objects({"net/extra.txt": b"more"})
@@ -210,6 +213,7 @@ def test_deleting_it_leaves_the_bucket_and_frees_the_cache(as_alice, ready, buck
     rows.delete(bucket, by="root")
 
 
+@pytest.mark.long
 def test_it_is_deleted_also_where_its_bucket_cannot_be_read_any_more(as_alice, ready, bucket):
     model = ready()
     rows.change(bucket, by="root", everybody=False, endpoint="http://127.0.0.1:9")
@@ -241,6 +245,7 @@ def test_it_is_copied_into_the_platform_on_request(as_alice, ready, remote, buck
     assert "only applications and jobs read them" in lab
 
 
+@pytest.mark.long
 def test_a_copy_waits_for_files_that_are_not_in_the_cache(as_alice, ready):
     model = ready()
     assert caching.evict(external.key(model.pk))
@@ -271,6 +276,7 @@ def test_a_form_and_a_registered_version_take_one(alice, client, as_alice, bucke
     assert version.json()["model"] == "net"
 
 
+@pytest.mark.long
 def test_a_compare_that_the_server_refuses_says_so(as_alice, ready, bucket):
     ready()
     rows.change(bucket, by="root", everybody=True, access_key="other", secret="other")
