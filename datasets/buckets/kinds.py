@@ -86,7 +86,7 @@ class Kind(ABC, Generic[Row]):
         return False
 
     def put_in_place(self, row: Row, listed: Listed, begin: Begin) -> bool:
-        """Find out whether runs may read the files where their bucket is mounted; nothing is fetched then. `begin`
+        """Check whether runs may read the files where their bucket is mounted; nothing is fetched then. `begin`
         returns what is called meanwhile, as while files are fetched.
         """
         return False
