@@ -15,9 +15,11 @@ from django.conf import settings
 import runners
 from jobs.packages import building, using
 from kernel import after_commit, outbound, sockets, storage, trash
+from kernel.errors import Refused
 from kernel.locking import Missing
 from kernel.messages import Message
 from kernel.textlog.files import LogFile
+from models_app import external, fetched
 from models_app.launching import INSTALLING, LOADERS, LOADING, MODEL, PROGRAM
 from runners import STOPPED, Mount, RunSpec, RunStatus, owned
 
@@ -62,15 +64,14 @@ class ApplicationRuns(owned.OwnedRuns[Application]):
     order = staticmethod(lifecycle.note_order)
 
     def prepare(self, app: Application) -> bool:
-        """Return whether the packages of the model are installed and GPUs of its type are free; `poll` asks again while
-        they are not.
+        """Return whether the files of the model are here, its packages installed and GPUs of its type free; `poll` asks
+        again while they are not.
         """
         try:
-            ready = has_packages(app)
+            waits_for = lacking(app) or owned.lacking_gpus(app.gpu_type, app.gpu)
         except building.Failed as problem:
             _end(app, problem.reason)
             return False
-        waits_for = owned.lacking_gpus(app.gpu_type, app.gpu) if ready else INSTALLING
         if waits_for:
             lifecycle.note_wait(app, waits_for, again=True)
         return not waits_for
@@ -229,16 +230,22 @@ def too_slow(app: Application) -> Message:
     return Message("did not answer within %(seconds)s s", seconds=start_s(app))
 
 
-def has_packages(app: Application) -> bool:
-    """Return whether the packages of the application are installed. Raises building.Failed."""
-    return packages.ensure(app)
+def lacking(app: Application) -> Message | None:
+    """Return what an application waits for before it starts: the files of a model that is in a bucket, its packages.
+    Raises building.Failed, also where the files cannot be fetched.
+    """
+    try:
+        waits_for = fetched.waits_for(app.model, app.ordered)
+    except Refused as problem:
+        raise building.Failed(problem.msg) from problem
+    return waits_for or (None if packages.ensure(app) else INSTALLING)
 
 
 def spec_of(app: Application) -> RunSpec:
     """Return the run that serves the application."""
     runner, place, tree = runners.get(), folder(app), packages.tree_of(app)
     (place / "log").mkdir(parents=True, exist_ok=True)
-    files = storage.model_dir(app.user.username, app.model.name)
+    files = external.folder(app.model)
     program = f"{runner.place(SERVING, SERVING_SEEN)}/{'chat' if app.model.is_language_model else 'server'}.py"
     command = [using.python_of(runner, tree), "-u", program, "--model", runner.place(files, MODEL)]
     command += ["--name", app.served_name]

@@ -42,16 +42,16 @@ class SecondRuns(owned.OwnedRuns[Row]):
         return rows.filter(pk=pk, phase=self.model.Phase.STARTING).first()
 
     def prepare(self, row: Row) -> bool:
-        """Return whether the packages of the model are installed and GPUs of its type are free, and remove the log of
-        the run that had its place.
+        """Return whether the files of the model are here, its packages installed and GPUs of its type free, and remove
+        the log of the run that had its place.
         """
         coming = second_runs.as_application(row)
         try:
-            ready = launching.has_packages(coming)
+            waits_for = launching.lacking(coming)
         except building.Failed as problem:
             self.lose(row, problem.reason)
             return False
-        if not ready or owned.lacking_gpus(row.app.gpu_type, row.app.gpu):
+        if waits_for or owned.lacking_gpus(row.app.gpu_type, row.app.gpu):
             second_runs.note_wait(row)
             return False
         earlier = launching.log_path(coming)

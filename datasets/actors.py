@@ -41,8 +41,8 @@ def refresh(pk: int, by: str) -> None:
 
 
 @dramatiq.actor(actor_name="datasets.fetch", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)
-def fetch(pk: int) -> None:
-    caching.fetch(pk)
+def fetch(key: int | str) -> None:
+    caching.fetch(key)
 
 
 @dramatiq.actor(actor_name="datasets.export", queue_name="files", broker=broker(), max_retries=5, time_limit=COPY_MS)

@@ -94,7 +94,7 @@ def create(
     """
     src = buckets.spelled(src)
     if external and src.partition("/")[0] not in _listers:
-        raise Refused("only files of a bucket can stay where they are (s3/{bucket}[/{path}])", field="external")
+        raise Refused(buckets.NOT_EXTERNAL, field="external")
     size = _measured(user, src)
     broker.require()
     return lifecycle.create_dataset(

@@ -149,13 +149,30 @@ class Version(models.Model):
         return f"{self.dataset_id}@{self.number}"
 
 
-class Manifest(models.Model):
-    """The objects of a version of an external dataset, and how far they are in the cache (datasets.buckets.caching).
+class Listing(models.Model):
+    """The objects of a bucket that something consists of, and how far they are in the cache (datasets.buckets.caching).
 
     `listing` has a line `{path}\\0{size}\\0{tag}` for each, compressed; their keys begin with `top`. `asked` is kept
-    up to date while a run waits for the files, `cached` says since when all of them are there, `compared` when the
-    bucket, which is mounted for runs (datasets.buckets.in_place), had just these. `failed` is when the last fetch has
-    failed, with the `reason`, which else says what the fetch waits for.
+    up to date while a run waits for the files, `cached` says since when all of them are there. `failed` is when the
+    last fetch has failed, with the `reason`, which else says what the fetch waits for.
+    """
+
+    top = models.CharField(max_length=1024, blank=True)
+    listing = models.BinaryField()
+    asked = models.DateTimeField(null=True)
+    fetched = models.BigIntegerField(default=0)
+    cached = models.DateTimeField(null=True)
+    used = models.DateTimeField(null=True)
+    failed = models.DateTimeField(null=True)
+    reason = ReasonField(_("reason"), blank=True)
+
+    class Meta:
+        abstract = True
+
+
+class Manifest(Listing):
+    """The objects of a version of an external dataset. `compared` says when the bucket, which is mounted for runs
+    (datasets.buckets.in_place), had just these.
     """
 
     stored_by = (
@@ -163,15 +180,7 @@ class Manifest(models.Model):
     )
 
     version = models.OneToOneField(Version, on_delete=models.CASCADE, primary_key=True, related_name="manifest")
-    top = models.CharField(max_length=1024, blank=True)
-    listing = models.BinaryField()
-    asked = models.DateTimeField(null=True)
-    fetched = models.BigIntegerField(default=0)
-    cached = models.DateTimeField(null=True)
-    used = models.DateTimeField(null=True)
     compared = models.DateTimeField(null=True)
-    failed = models.DateTimeField(null=True)
-    reason = ReasonField(_("reason"), blank=True)
 
     class Meta:
         db_table = "dataset_manifest"

@@ -59,7 +59,7 @@ class JobsConfig(AppConfig):
         copies.register("jobs", copies.Source(finished.finished_job, finished.may_still_write, finished.is_to_come))
         import_module("datasets.exports.sources").register("jobs", finished.to_export)
         import_module("jobs.artifacts.exporting").listen()
-        import_module("datasets.buckets.caching").register(import_module("jobs.code.capture").in_use)
+        import_module("datasets.buckets.places").register(import_module("jobs.code.capture").in_use)
         import_module("resources.products").register(import_module("jobs.queue.gpus").held)
         work = import_module("resources.work")
 

@@ -12,6 +12,7 @@ from django.conf import settings
 import runners
 from datasets import sources
 from kernel import storage
+from kernel.messages import Message
 from kernel.telemetry import tracing
 from kernel.textlog.files import LogFile
 from resources.models import Network
@@ -35,11 +36,20 @@ class Extra(NamedTuple):
 
 
 _extras: list[Callable[[Job, Runner], Extra | None]] = []
+_waits: list[Callable[[Job], Message | None]] = []
 
 
-def register(of_run: Callable[[Job, Runner], Extra | None]) -> None:
-    """Let an app above say what the runs of its jobs have beside others; None for jobs that are not its own."""
+def register(of_run: Callable[[Job, Runner], Extra | None], waits_for: Callable[[Job], Message | None]) -> None:
+    """Let an app above say what the runs of its jobs have beside others, and what these wait for before they start;
+    None for jobs that are not its own.
+    """
     _extras.append(of_run)
+    _waits.append(waits_for)
+
+
+def extra_waits(job: Job) -> list[Message | None]:
+    """Return what a job waits for beside its datasets. Raises Refused where it cannot start."""
+    return [waits_for(job) for waits_for in _waits]
 
 
 REPORT_DIR = Path(__file__).resolve().parent / "report"

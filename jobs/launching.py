@@ -64,9 +64,12 @@ class JobRuns(owned.OwnedRuns[Job]):
         return not gone and self._has_files(job) and self._has_packages(job) and self._has_gpus(job)
 
     def _has_files(self, job: Job) -> bool:
-        """Return whether the files of the job's external datasets are here; reconcile asks again while they are not."""
+        """Return whether the files of the job's external datasets are here, and those of the external model that it
+        scores with; reconcile asks again while they are not.
+        """
         try:
             given = [caching.waits_for(place, job.not_before) for place in capture.places_of(job)]
+            given += environment.extra_waits(job)
         except Refused as problem:
             self.fail(job.pk, problem.msg)
             return False

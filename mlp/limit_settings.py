@@ -57,13 +57,13 @@ def read(*, proxied: bool) -> tuple[int, int, int, int, int]:
 
 
 def of_bucket_cache() -> int:
-    """Return the MiB that the files of external datasets may take on this machine."""
+    """Return the MiB that the files of external datasets and models may take on this machine."""
     return LIMITS.integer(
         "MLP_BUCKET_CACHE_MIB",
         100 << 10,
         unit="MiB",
-        help="files of buckets that are kept below the storage root for the next run of a job with the same dataset; "
-        "those that were used least recently are removed first, and never those that a job uses "
+        help="files of buckets that are kept below the storage root for the next run with the same dataset or model; "
+        "those that were used least recently are removed first, and never those that a run uses "
         "([data.md](data.md#datasets-that-stay-in-a-bucket))",
     )
 

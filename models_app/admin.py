@@ -7,14 +7,14 @@ from django.utils.html import format_html_join
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import display
 
-from kernel import storage, units
+from kernel import units
 from kernel.admin import OwnedAdmin, Verb
 from kernel.admin_display import link, object_url, url_of
 from kernel.admin_trash import TrashFilter, trash_verbs
 from kernel.messages import Message
 from kernel.outcomes import Outcome
 
-from . import lifecycle, trash
+from . import external, lifecycle, trash
 from .models import Model
 from .registry import admin as registry_admin  # noqa: F401 (registers the registry)
 
@@ -44,7 +44,7 @@ class ModelAdmin(OwnedAdmin):
     list_select_related = ("user", "tenant")
     fieldsets = (
         (None, {"fields": (("name", "user_link"), ("state_badge", "format"), "reason_text", "served")}),
-        (_("Files"), {"fields": (("src", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
+        (_("Files"), {"fields": (("src", "external", "size_text"), ("tenant_link", "request_link"), "folder", "sums")}),
         (_("Check"), {"fields": (("copied", "run_name"), ("run_ordered", "created"), "packages_text", "trashed")}),
     )
     verbs = {
@@ -84,7 +84,7 @@ class ModelAdmin(OwnedAdmin):
 
     @display(description=_("folder"))
     def folder(self, model: Model) -> str:
-        return str(storage.model_dir(model.user.username, model.name))
+        return str(external.folder(model))
 
     @display(description=_("packages"))
     def packages_text(self, model: Model) -> str:

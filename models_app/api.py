@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from django.http import HttpResponse, StreamingHttpResponse
+from rest_framework.response import Response
 
 from accounts.sharing.rest import SharedReads
+from datasets.buckets.store import SIGNED_FOR
 from kernel import downloads, storage, trash
 from kernel.effects import DESTROY, READ
+from kernel.errors import Refused
 from kernel.locking import Missing, WrongState
 from kernel.messages import word
 from kernel.notes import NotesIn
+from kernel.rest import PAGE_LIMIT
 from kernel.titles import TitleIn, set_title
-from kernel.views import TRASH, Call, to_trash
+from kernel.views import TRASH, Call, query_int, to_trash
 from kernel.zips import zipped
 
-from . import lifecycle
+from . import external, lifecycle
 from . import trash as in_trash
 from .models import Model, State
-from .serializers import ModelIn, ModelOut
+from .serializers import ModelAddressOut, ModelBucketOut, ModelFileOut, ModelIn, ModelOut
 
 STATES = tuple(State.values)
 BYTES, ZIP = "application/octet-stream", "application/zip"
@@ -41,7 +45,7 @@ class ModelView(SharedReads):
 class ModelList(ModelView):
     calls = {
         "POST": Call(
-            "Create a model from a job's output or an uploaded file",
+            "Create a model from a job's output, an uploaded file or a bucket",
             body=ModelIn,
             out=ModelOut,
             status=201,
@@ -85,6 +89,55 @@ class ModelNotes(ModelView):
         return self.answer(lifecycle.set_notes(user=self.owner, name=name, **self.body()))
 
 
+class ModelFiles(ModelView):
+    calls = {
+        "GET": Call("List the files of an external model, by path, with their ETags", READ, out=ModelFileOut, many=True)
+    }
+
+    def get(self, request, user, name):
+        model = self.model(name)
+        external.require_external(model)
+        start, most = query_int(request, "offset", 0, 0), query_int(request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
+        entries = external.listed(model).entries
+        headers = {"X-Total-Count": str(len(entries))}
+        return Response(ModelFileOut(entries[start : start + most], many=True).data, headers=headers)
+
+
+class ModelBucket(ModelView):
+    calls = {
+        "GET": Call(
+            "Compare the bucket of an external model with the objects that were listed when it was created",
+            READ,
+            out=ModelBucketOut,
+        )
+    }
+
+    def get(self, request, user, name):
+        model = self.model(name)
+        external.require_external(model)
+        trash.require_kept(model)
+        return self.answer(external.compare(model))
+
+
+class ModelAddress(ModelView):
+    calls = {
+        "GET": Call(
+            "Get an address of a file of an external model, at which its bucket sends it",
+            READ,
+            out=ModelAddressOut,
+            query=(("file", {"type": "string", "maxLength": 1024}, "path of the file in the model"),),
+            needs=("file",),
+        )
+    }
+
+    def get(self, request, user, name):
+        model = self.model(name)
+        external.require_external(model)
+        trash.require_kept(model)
+        address = external.address(model, request.query_params["file"])
+        return self.answer({"address": address, "expires": int(SIGNED_FOR.total_seconds())})
+
+
 class ModelDownload(ModelView):
     calls = {
         "GET": Call(
@@ -97,6 +150,8 @@ class ModelDownload(ModelView):
     def get(self, request, user, name):
         model = self.model(name)
         trash.require_kept(model)
+        if model.external:
+            raise Refused("the files of the model %(name)s are in a bucket; get the address of each", name=name)
         base = storage.model_dir(user, model.name)
         files = [path for path, _info in storage.files(base)]
         if model.state != State.READY or not files:

@@ -29,6 +29,8 @@ class ModelsConfig(AppConfig):
         is_registered = import_module("models_app.mlflow.rights").is_registered
         import_module("tracking.mlflow.lookup").READABLE.append(is_registered)
         import_module("datasets.exports.sources").register("models", import_module("models_app.sources").to_export)
+        import_module("datasets.buckets.kinds").register(import_module("models_app.fetched").MODELS)
+        import_module("datasets.buckets.rows").register_need(import_module("models_app.external").need_bucket)
         kinds, version = import_module("accounts.sharing.kinds"), self.get_model("ModelVersion")
 
         def registered(keys):

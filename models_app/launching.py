@@ -17,7 +17,6 @@ from django.conf import settings
 import runners
 from datasets.buckets import fetching
 from datasets.buckets import rows as buckets
-from datasets.webdav import tree
 from jobs.artifacts import finished
 from jobs.packages import building, using
 from kernel import after_commit, copying, disk, sanitize, storage
@@ -27,7 +26,7 @@ from kernel.singleton import Holder
 from resources.models import Tenant
 from runners import Mount, RunSpec, RunStatus, owned
 
-from . import lifecycle, packages
+from . import external, fetched, lifecycle, packages
 from .models import Model, State
 
 PROGRAM = Path(__file__).resolve().parent / "loading.py"
@@ -46,7 +45,7 @@ DISK_WAS_FULL = os.EX_TEMPFAIL  # the exit code of loading.py
 
 def folder(model: Model) -> Path:
     """Return the folder of the model's files."""
-    return storage.model_dir(model.user.username, model.name)
+    return external.folder(model)
 
 
 def work_folder(model: Model) -> Path:
@@ -68,12 +67,14 @@ def _copy(pk: int, follow: bool) -> None:
     model = _model(pk, State.CREATING)
     if model is None or model.copied:
         return
-    if job := _unended(model):
-        lifecycle.note_wait(model, Message("the job %(job)s has not exited yet", job=job))
-        if follow:
-            after_commit.enqueue("models.copy", pk, queue="files", delay_ms=COPY_AGAIN_MS)
-        return
     try:
+        if waits_for := _waits_for(model):
+            lifecycle.note_wait(model, waits_for)
+            if follow:
+                after_commit.enqueue("models.copy", pk, queue="files", delay_ms=COPY_AGAIN_MS)
+            return
+        if model.external:
+            return fetched.record(pk, fetched.listed(model))
         copying.sweep(folder(model))
         checksums = _fetched(model) if buckets.is_source(model.src) else _copied(model)
         requirements = packages.of_files(folder(model), checksums)
@@ -87,7 +88,17 @@ def _copy(pk: int, follow: bool) -> None:
     lifecycle.note_copy(pk, checksums, requirements)
 
 
+def _waits_for(model: Model) -> Message | None:
+    """Return what the copy of a model's files waits for. Raises Refused, RunnerError."""
+    if external.is_copy(model.src):
+        return fetched.waits_for(external.source(model.user, model.src), model.created)
+    job = _unended(model)
+    return Message("the job %(job)s has not exited yet", job=job) if job else None
+
+
 def _copied(model: Model) -> dict[str, dict]:
+    if external.is_copy(model.src):
+        return copying.copy(folder(external.source(model.user, model.src)), folder(model), model.size)
     origin = copying.origin(model.user.username, model.src)
     if model.reason:  # it has waited, and what is to be copied may have changed
         lifecycle.measure_again(model.pk, copying.size(origin))
@@ -109,15 +120,9 @@ def _fetched(model: Model) -> dict[str, dict]:
         if _model(model.pk, State.CREATING) is None:
             raise _Ended
 
-    def refuse(path: str) -> None:
-        raise Refused("the object %(path)s cannot be a file", field="src", path=storage.shown(path))
-
     with copying.beside(folder(model)) as side:
-        fetching.copy_to(side, model.user, model.src, copying.MAX_FILES, reserve, written, refuse)
-        return {
-            path: {"size": info.st_size, "sha256": tree.sha256_of_path(side / path)}
-            for path, info in storage.files(side)
-        }
+        fetching.copy_to(side, model.user, model.src, copying.MAX_FILES, reserve, written, fetched.refuse)
+        return fetched.checksums(side)
 
 
 def _unended(model: Model) -> str:
@@ -142,7 +147,20 @@ class CheckRuns(owned.OwnedRuns[Model]):
         return self.fail(pk, Message("the load check could not be started"))
 
     def prepare(self, model: Model) -> bool:
-        """Return whether the model's packages are installed; `check` asks again while they are not."""
+        """Return whether the model's files are here and its packages installed; `check` asks again while they are
+        not.
+        """
+        try:
+            waits_for = fetched.waits_for(model, model.created)
+        except Refused as problem:
+            self.fail(model.pk, problem.msg)
+            return False
+        if waits_for:
+            lifecycle.note_wait(model, waits_for)
+            lifecycle.note_order(model.pk, again=True)
+            return False
+        if model.external:
+            model.refresh_from_db(fields=["requirements"])  # those that its files name
         if not packages.is_needed(model):
             return True
         try:
@@ -173,7 +191,7 @@ class CheckRuns(owned.OwnedRuns[Model]):
 
     def unknown(self, model: Model, status: RunStatus, follow: bool) -> None:
         launched = self.launch(model.pk)
-        if follow and (launched or packages.is_needed(model)):
+        if follow and (launched or model.external or packages.is_needed(model)):
             after_commit.enqueue("models.check", model.pk, delay_ms=LOOK_AGAIN_MS)
 
     def ended(self, model: Model, status: RunStatus) -> None:
@@ -248,6 +266,10 @@ def erase(pk: int, follow: bool = True) -> None:
             after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
         return
     try:
+        if model.external and not fetched.erase(model):
+            if follow:
+                after_commit.enqueue("models.erase", pk, queue="files", delay_ms=LOOK_AGAIN_MS)
+            return
         storage.remove_tree(folder(model))
         storage.remove_tree(work_folder(model))
     finally:

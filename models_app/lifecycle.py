@@ -5,7 +5,6 @@ The tenant's rom is tried when the model is created, confirmed when it is ready,
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +16,9 @@ from django.utils import timezone
 
 from accounts import lifecycle as accounts
 from accounts.tenancy import members
-from datasets import sources
 from datasets.buckets import fetching
 from datasets.buckets import rows as buckets
 from jobs.artifacts.finished import finished_job
-from jobs.code import capture
 from jobs.models import EnvironmentVersion, Job
 from jobs.packages.named import locating, references
 from kernel import after_commit, broker, copying, disk, sanitize, trash
@@ -33,9 +30,9 @@ from kernel.models import record_created
 from kernel.outcomes import Outcome
 from resources import tcc
 from resources.models import Tenant
-from tracking.metrics.series import MEASURED
 
-from . import packages
+from . import external as outside
+from . import lineage, packages
 from .models import Model, State
 
 APPLIER = "mm"
@@ -52,7 +49,7 @@ def request_id(pk: int) -> str:
 @dataclass(frozen=True)
 class Origin:
     """The files that a model is to be made of: their source, the job they are from, their bytes, and the packages that
-    the job had: its requirements and its environment.
+    the job had: its requirements and its environment. Those of an `external` one stay in the bucket.
     """
 
     src: str
@@ -61,13 +58,14 @@ class Origin:
     requirements: str = ""
     packages: str = ""
     environment: EnvironmentVersion | None = None
+    external: bool = False
 
 
 def create_model(
     *, user, name: str, src: str, title: str = "", tenant: str | None = None, requirements: str = "",
-    environment: str = "", by: str,
+    environment: str = "", external: bool = False, by: str,
 ) -> Model:  # fmt: skip
-    """Create the row, reserve disk space for its files and enqueue the copy.
+    """Create the row, reserve disk space for its files and enqueue the copy, or the list of those that are `external`.
 
     `requirements` are lines of a requirements file, in place of those that come with the source; `environment` names
     packages of the tenant in place of both: torch-cpu@3, or torch-cpu for the newest version. Raises Refused: the name
@@ -76,7 +74,7 @@ def create_model(
     """
     members.chosen(user, tenant)
     wanted = packages.of_lines(requirements)
-    origin = _origin(user, src)
+    origin = _origin(user, src, external)
     if wanted:
         origin = replace(origin, requirements=wanted, packages="", environment=None)
     if wanted and environment:
@@ -90,10 +88,16 @@ def create_model(
         return add_model(user=user, tenant=tenant_row, name=name, title=title, origin=origin, by=by)
 
 
-def _origin(user, src: str) -> Origin:
+def _origin(user, src: str, external: bool) -> Origin:
     """Return the files of a source; those in a bucket are measured by their copy. Raises Refused, DiskFull."""
     if buckets.is_source(src):
-        return Origin(src, None, fetching.check(user, src))
+        return Origin(src, None, fetching.check(user, src), external=external)
+    if external:
+        raise Refused(buckets.NOT_EXTERNAL, field="external")
+    if outside.is_copy(src):
+        model = outside.source(user, src)
+        disk.require(model.size)
+        return Origin(src, None, model.size, model.requirements, "", model.environment_version)
     kind, job_name, _path = copying.parse(src)
     return measured(user, src, finished_job(user, job_name) if kind == "jobs" else None)
 
@@ -118,7 +122,8 @@ def add_model(*, user, tenant: Tenant, name: str, title: str = "", origin: Origi
         with transaction.atomic():
             model = Model.objects.create(
                 user=user, tenant=tenant, name=name, title=title, src=origin.src, size=origin.size,
-                lineage=_lineage(origin.job), requirements=origin.requirements, packages=origin.packages,
+                lineage=lineage.of_job(origin.job), external=origin.external,
+                requirements=origin.requirements, packages=origin.packages,
                 environment=origin.environment.reference if origin.environment else "",
                 environment_version=origin.environment,
             )  # fmt: skip
@@ -358,37 +363,3 @@ def _fail(model: Model, reason: str, by: str, outcome: str = "") -> None:
     model.save()
     announce_versions(model)
     after_commit.enqueue("models.clean", model.pk, queue="files")
-
-
-def _pin(version: int | None) -> dict:
-    return {"version": version} if version is not None else {}
-
-
-def _last_metrics(job: Job) -> dict:
-    """Return the last accuracy and loss that the job has reported, the best accuracy, and the epoch of the last report;
-    what was not reported, or is not finite, is left out.
-    """
-    summaries = {row.name: row for row in job.summaries.filter(name__in=MEASURED) if math.isfinite(row.last)}
-    last = {name: row.last for name, row in summaries.items()}
-    steps = [row.step for row in summaries.values()]
-    best = {"best_accuracy": summaries["accuracy"].max} if "accuracy" in summaries else {}  # finite, as the last one is
-    return {**({"epoch": max(steps)} if steps else {}), **last, **best}
-
-
-def _lineage(job: Job | None) -> dict:
-    """Return the origin of the model as of now: the job, its datasets with their sizes, its last metrics."""
-    if job is None:
-        return {}
-    pins = capture.pinned(job)
-    return {
-        "job": job.name,
-        "entry": job.entry,
-        "args": job.args,
-        "runtime": job.runtime,
-        "datasets": [
-            {"name": name, "size": sources.size_of(job.user, name, pins.get(name)), **_pin(pins.get(name))}
-            for name in job.datasets
-        ],
-        "metrics": _last_metrics(job),
-        "ended": job.ended.isoformat() if job.ended else None,
-    }

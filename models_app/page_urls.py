@@ -13,6 +13,7 @@ from .registry import webhook_pages
 urlpatterns = [
     path("models", models.models, name="models"),
     *shared("models/<str:name>", models.model, name="model"),
+    *shared("models/<str:name>/files/<path:path>", models.file, name="model_file"),
     path("models/<str:name>/title", models.title, name="model_title"),
     path("models/<str:name>/delete", models.delete, name="model_delete"),
     path("registry", registry.registered_models, name="registered_models"),

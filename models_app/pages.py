@@ -7,16 +7,20 @@ import re
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from accounts.sharing import access
 from accounts.sharing.access import shareable
+from datasets.buckets.waiting import Slow
 from datasets.script_pages import save_in_home
 from jobs.models import Job
-from kernel import names, notes
+from kernel import downloads, names, notes
 from kernel.errors import Refused
+from kernel.locking import Missing
+from kernel.messages import sentences
 from kernel.models import history_of
 from kernel.pages import (
     Listing,
@@ -34,7 +38,7 @@ from kernel.pages import (
 )
 from resources.models import Tenant
 
-from . import lifecycle, sources, trash
+from . import external, lifecycle, sources, trash
 from .models import Model, State
 from .serializers import ModelIn
 
@@ -43,7 +47,7 @@ FILES_SHOWN = 100
 SERVING_SHOWN = 50
 UPLOAD_BYTES = 20 << 20  # the gateway's limit for a form
 UNUSUAL = re.compile("[^A-Za-z0-9._-]")
-FIELDS = ("title", "name", "src", "file", "tenant", "requirements", "environment")
+FIELDS = ("title", "name", "src", "external", "file", "tenant", "requirements", "environment")
 METRICS = ("epoch", "accuracy", "loss", "best_accuracy")
 LISTING = Listing(
     heading=gettext_lazy("Models"),
@@ -77,11 +81,11 @@ def _form(request) -> dict:
 
 def _create(request) -> Model:
     if request.FILES.get("file"):
-        given = {name: request.POST.get(name, "").strip() for name in FIELDS if name not in ("src", "file")}
+        given = {name: request.POST.get(name, "").strip() for name in FIELDS if name not in ("src", "external", "file")}
         fields = ModelIn.read({**{name: text for name, text in given.items() if text or name == "name"},
                                "src": _uploaded(request)})  # fmt: skip
     else:
-        fields = read_form(request, ModelIn)
+        fields = read_form(request, ModelIn, external=lambda text: text == "on")
     return lifecycle.create_model(user=request.user, by=request.user.username, **fields)
 
 
@@ -135,6 +139,7 @@ def model(request, name):
     lineage = row.lineage if isinstance(row.lineage, dict) else {}
     job = lineage.get("job")
     checksums = row.checksums if isinstance(row.checksums, dict) else {}
+    in_bucket = _in_bucket(request, row)
     context = {
         "model": row,
         "problems": problems,
@@ -144,8 +149,9 @@ def model(request, name):
         "lineage": lineage,
         "job_there": bool(job) and Job.objects.filter(user=row.user, name=job).exists(),
         "numbers": {name: lineage.get("metrics", {}).get(name) for name in METRICS},
-        "files": sorted(checksums.items())[:FILES_SHOWN],
-        "more": len(checksums) > FILES_SHOWN,
+        "files": sorted((checksums or in_bucket["entries"]).items())[:FILES_SHOWN],
+        "more": len(checksums or in_bucket["entries"]) > FILES_SHOWN,
+        **in_bucket,
         "history": history_of(row)[:HISTORY_SHOWN],
         "deletable": row.state in lifecycle.STEADY,
         "undeletable": "" if request.reading else why_not(lambda: trash.require_free(row)),
@@ -154,6 +160,43 @@ def model(request, name):
         "cpu": cpu_that_fits(row.tenant),
     }
     return render(request, "models_app/model.html", context, status=problems.status if problems else 200)
+
+
+def _in_bucket(request, row: Model) -> dict:
+    """Return what the page shows of an external model: its objects, and with `?compare=1` how the bucket differs."""
+    if not row.external:
+        return {"entries": {}}
+    shown: dict = {
+        "entries": {entry.path: {"size": entry.size} for entry in external.listed(row).entries},
+        "in_cache": bool(external.rom_of(row)),
+    }
+    if request.method == "GET" and request.GET.get("compare"):
+        try:
+            found = external.compare(row)
+            shown["difference"] = found
+            shown["differing"] = [*found.changed, *found.missing][:FILES_SHOWN]
+        except (Refused, Slow) as problem:
+            shown["uncompared"] = problem.msg
+    return shown
+
+
+@shareable
+@require_GET
+def file(request, name, path):
+    """Send the browser to a file of an external model in its bucket, or back to the model with the reason why not."""
+    row = _own(request, name)
+    if not row.external or row.trashed is not None:
+        raise Http404
+    try:
+        address = external.address(row, path)
+    except Missing:
+        raise Http404
+    except (Refused, Slow) as problem:
+        messages.error(request, sentences(problem.problem) if isinstance(problem, Refused) else problem.msg)
+        return redirect(access.address(row))
+    response = redirect(address) if address else HttpResponse(content_type=downloads.BYTES)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def cpu_that_fits(tenant: Tenant) -> float:

@@ -10,12 +10,18 @@ from jobs.packages.fields import RequirementsField
 from jobs.packages.named.serializers import EnvironmentField
 from kernel.copying import parse
 from kernel.errors import Refused
-from kernel.fields import Invalid, NameField, StrictSerializer, StrictString, TitleField
-from kernel.names import FILE_PART
+from kernel.fields import Invalid, NameField, StrictBool, StrictSerializer, StrictString, TitleField
+from kernel.names import FILE_PART, name
 
+from . import external
 from .models import State
 
-SOURCE = rf"^(home/{FILE_PART}|jobs/[a-z]{{1,50}}|{buckets.KIND}:?/?/{buckets.NAME})(/{FILE_PART})*$"
+SOURCES = "jobs/{job}[/{path}], home/{path}, s3/{bucket}[/{path}], or models/{model}: a copy of an external model"
+
+SOURCE = (
+    rf"^((home/{FILE_PART}|jobs/[a-z]{{1,50}}|{buckets.KIND}:?/?/{buckets.NAME})(/{FILE_PART})*"
+    rf"|{external.COPY}/[a-z]{{1,50}})$"
+)
 
 
 @extend_schema_field({"type": "string", "pattern": SOURCE, "maxLength": 500})
@@ -24,16 +30,27 @@ class SourceField(StrictString):
         value = super().to_internal_value(data)
         try:
             value = buckets.spelled(value)
-            (buckets.parse if buckets.is_source(value) else parse)(value)
+            _parse(value)
         except Refused as refused:
             raise Invalid(refused.problem)
         return value
 
 
+def _parse(src: str) -> None:
+    """Raise Refused for what is no source of a model."""
+    if buckets.is_source(src):
+        buckets.parse(src)
+    elif external.is_copy(src):
+        name(src.removeprefix(f"{external.COPY}/"), "src")
+    else:
+        parse(src)
+
+
 class ModelIn(StrictSerializer):
     name = NameField()
     title = TitleField()
-    src = SourceField(max_length=500, help_text="jobs/{job}[/{path}], home/{path} or s3/{bucket}[/{path}]")
+    src = SourceField(max_length=500, help_text=SOURCES)
+    external = StrictBool(required=False, help_text="with an s3 source: the files stay in the bucket")
     tenant = NameField(required=False)
     requirements = RequirementsField(
         "packages to load it with, as in a requirements file; without any those of its job, or of the requirements.txt "
@@ -51,6 +68,7 @@ class ModelOut(serializers.Serializer):
     tenant = serializers.CharField(source="tenant.name")
     size = serializers.IntegerField()
     src = serializers.CharField()
+    external = serializers.BooleanField(help_text="whether its files stay in the bucket of its source")
     state = serializers.ChoiceField(choices=State.choices)
     reason = serializers.CharField(allow_blank=True)
     format = serializers.CharField(allow_blank=True)
@@ -66,3 +84,23 @@ class ModelOut(serializers.Serializer):
     notes = serializers.CharField(allow_blank=True, help_text="Markdown")
     created = serializers.DateTimeField()
     trashed = serializers.DateTimeField(allow_null=True, help_text="since when it is in the trash")
+
+
+class ModelFileOut(serializers.Serializer):
+    path = serializers.CharField()
+    size = serializers.IntegerField(help_text="bytes")
+    tag = serializers.CharField(allow_blank=True, help_text="its ETag when it was listed; empty where there is none")
+
+
+class ModelBucketOut(serializers.Serializer):
+    same = serializers.BooleanField(help_text="whether the bucket has exactly the objects that were listed")
+    changed = serializers.ListField(child=serializers.CharField(), help_text="paths of other content or size")
+    missing = serializers.ListField(
+        child=serializers.CharField(), help_text="paths that are not in the bucket any more"
+    )
+    added = serializers.ListField(child=serializers.CharField(), help_text="paths that are not part of the model")
+
+
+class ModelAddressOut(serializers.Serializer):
+    address = serializers.CharField(allow_blank=True, help_text="GET: the file; empty for a file without bytes")
+    expires = serializers.IntegerField(help_text="seconds for which the address is good")

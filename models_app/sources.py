@@ -85,4 +85,9 @@ def to_export(user, rest: str) -> Source:
         raise Refused("you have no model named %(name)s with files here", field="src", name=storage.shown(rest))
     if row.state != State.READY and not (row.state == State.ERROR and row.copied):
         raise Refused("the model %(name)s is not ready", field="src", name=rest)
+    if row.external:
+        raise Refused(
+            "the files of the model %(name)s are in a bucket already; create a model of models/%(name)s to store them",
+            field="src", name=row.name,
+        )  # fmt: skip
     return Source(f"models/{rest}", row.pk, storage.model_dir(user.username, row.name))

@@ -13,6 +13,7 @@ from datasets.models import Dataset
 from jobs import lifecycle as jobs
 from jobs.artifacts import space as artifacts
 from jobs.models import ArtifactSpace, Job
+from models_app import external
 from models_app import lifecycle as models
 from models_app.models import Model
 from resources import books, tcc
@@ -27,7 +28,7 @@ SOURCES = (
     books.Source("dataset", datasets.APPLIER, Dataset, Q(), lambda dataset: tcc.amounts(rom=claims.rom_of(dataset))),
     books.Source("job", jobs.APPLIER, Job, Q(reserved=True), lambda job: tcc.amounts(**job.needs)),
     books.Source("artifacts", artifacts.APPLIER, ArtifactSpace, Q(), lambda space: tcc.amounts(rom=space.reserved)),
-    books.Source("model", models.APPLIER, Model, Q(), lambda model: tcc.amounts(rom=model.size)),
+    books.Source("model", models.APPLIER, Model, Q(), lambda model: tcc.amounts(rom=external.rom_of(model))),
     books.Source(
         "app",
         apps.APPLIER,

@@ -113,6 +113,9 @@ def _model(user, name: str) -> Model:
     model = Model.kept.filter(user=user, name=name).exclude(state=DELETING).first()
     if model is None:
         raise Refused("you have no model named %(name)s", field="model", name=name)
+    if model.external:
+        raise Refused("the files of the model %(name)s are in a bucket; only applications and jobs read them",
+                      field="model", name=name)  # fmt: skip
     return model
 
 

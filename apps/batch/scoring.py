@@ -22,12 +22,12 @@ from jobs import lifecycle as jobs
 from jobs.artifacts import outputs
 from jobs.code import snapshot_code
 from jobs.models import Job
-from kernel import names, storage, trash
+from kernel import names, trash
 from kernel.errors import Refused
 from kernel.locking import lock_row
-from kernel.messages import word
+from kernel.messages import Message, word
 from kernel.pages import free_name
-from models_app import packages
+from models_app import external, fetched, packages
 from models_app.launching import LOADERS, LOADING, MODEL, PROGRAM
 from models_app.models import Model
 from models_app.models import State as ModelState
@@ -93,7 +93,7 @@ def of_run(job: Job, runner: Runner) -> job_environment.Extra | None:
     if row is None or row.model is None:
         return None
     model = row.model
-    files = storage.model_dir(model.user.username, model.name)
+    files = external.folder(model)
     mounts = [Mount(each.source, each.target.replace(BESIDE, SEEN, 1)) for each in LOADERS]  # a job has its own there
     mounts += [Mount(SERVING, f"{SEEN}/serving"), Mount(files, MODEL)]
     variables = {
@@ -105,6 +105,12 @@ def of_run(job: Job, runner: Runner) -> job_environment.Extra | None:
         **({"MLP_SCORING_CHAT": "1", **of_engine(job.ram)} if model.is_language_model else {}),
     }
     return job_environment.Extra(tuple(mounts), variables, "serve")
+
+
+def waits_for(job: Job) -> Message | None:
+    """Return what a job that scores waits for: the files of a model that is in a bucket. Raises Refused."""
+    row = Scoring.objects.select_related("model__user").filter(job=job).first() if job.entry == ENTRY else None
+    return fetched.waits_for(row.model, job.not_before) if row is not None and row.model is not None else None
 
 
 def output_of(job: Job) -> Dataset | None:
@@ -120,4 +126,4 @@ def of_application(app: Application) -> dict:
 
 def register() -> None:
     """Let jobs that score have what they need."""
-    job_environment.register(of_run)
+    job_environment.register(of_run, waits_for)

@@ -222,6 +222,9 @@ TEXTS = {
     "output and retries": "输出与重试",
     "output of a job": "另一任务的输出",
     "output of a job, home/PATH (uploaded) or s3/BUCKET/PATH": "任务的输出、home/路径（已上传）或 s3/存储桶/路径",
+    "output of a job, home/PATH (uploaded), s3/BUCKET/PATH or models/MODEL (to copy an external one)": (
+        "任务的输出、home/路径（已上传）、s3/存储桶/路径或 models/模型（复制外部模型）"
+    ),
     "owner of the objects (default: the user of the token)": "对象的所有者（默认为令牌的用户）",
     "package to install: polars>=1.9": "要安装的软件包：polars>=1.9",
     "pipeline {name} has no runs": "流水线 {name} 没有运行",

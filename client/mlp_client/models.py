@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import re
@@ -31,8 +32,9 @@ def declare(command) -> None:
     parser.add_argument(
         "source",
         metavar="JOB[/PATH]",
-        help=tr("output of a job, home/PATH (uploaded) or s3/BUCKET/PATH"),
+        help=tr("output of a job, home/PATH (uploaded), s3/BUCKET/PATH or models/MODEL (to copy an external one)"),
     )
+    parser.add_argument("--external", action="store_true", help=tr("leave the files in the bucket: only list them"))
     parser.add_argument("--title", help=tr("what pages call it"))
     parser.add_argument("--tenant", help=tr("tenant whose resources it uses"))
     parser.add_argument("-r", "--requirements", metavar="FILE", help=tr("file of packages to install"))
@@ -86,12 +88,14 @@ def create_model(rest: Rest, options: argparse.Namespace, say) -> dict:
     """Make a model and wait until it is ready. Raises Failure where it does not load."""
     fields = {
         "name": options.name,
-        "src": datasets.source_of(options.source),
+        "src": _source_of(options.source),
         "title": options.title,
         "tenant": options.tenant,
     }
     fields["requirements"] = running.packages_of(options) or None
     fields["environment"] = options.environment
+    if options.external:
+        fields["external"] = True
     model = rest.send("POST", "models", {key: value for key, value in fields.items() if value is not None}).json()
     path = f"models/{quote(options.name, safe='')}"
     while model["state"] == "creating":
@@ -101,6 +105,10 @@ def create_model(rest: Rest, options: argparse.Namespace, say) -> dict:
         raise Failure(REFUSED, tr("model {name}: {reason}", name=options.name, reason=model["reason"]))
     options.show = _print_model
     return model
+
+
+def _source_of(given: str) -> str:
+    return given if given.startswith("models/") else datasets.source_of(given)
 
 
 def list_models(rest: Rest, options: argparse.Namespace, say) -> list:
@@ -141,8 +149,13 @@ def pull_model(rest: Rest, options: argparse.Namespace, say) -> dict:
             packed = os.path.join(drafts, "packed")
             with Progress(tr("fetching"), model["size"], len(files), bool(options.quiet)) as progress:
                 rest.web.note = progress.say
-                rest.web.patiently(lambda: _fetch(rest, rest.path(path + "/download"), packed, progress))
-            _unpack(packed, sorted(files), drafts)
+                if model.get("external"):
+                    _fetch_each(rest, path, sorted(files), drafts, progress)
+                else:
+                    address = rest.path(path + "/download")
+                    opened = functools.partial(rest.web.open, address, {})
+                    rest.web.patiently(lambda: _fetch(rest, opened, packed, progress))
+                    _unpack(packed, sorted(files), drafts)
             for name in files:
                 if _sum(os.path.join(drafts, "files", name)) != files[name]["sha256"]:
                     raise Failure(DAMAGED, tr("{file}: checksum mismatch", file=name))
@@ -162,8 +175,9 @@ class _Fetched:
     status = 200
 
 
-def _fetch(rest: Rest, address: str, draft: str, progress: Progress) -> _Fetched:
-    response, done = rest.web.open(address, {}), 0
+def _fetch(rest: Rest, opened, draft: str, progress: Progress) -> _Fetched:
+    """Write the body of the answer that `opened` returns to a file. Raises Trouble, Failure."""
+    response, done = opened(), 0
     try:
         with open(draft, "wb") as file:
             while True:
@@ -178,14 +192,36 @@ def _fetch(rest: Rest, address: str, draft: str, progress: Progress) -> _Fetched
         raise
 
 
-def _unpack(packed: str, names: list, drafts: str) -> None:
-    """Write the files below `files`: a model of one file is sent as it is, others as a zip. Raises Failure."""
+def _fetch_each(rest: Rest, path: str, names: list, drafts: str, progress: Progress) -> None:
+    """Fetch the files of an external model from the bucket, to below `files`. Raises Failure."""
+    folder = _folders(names, drafts)
+    for name in names:
+        draft = os.path.join(folder, name)
+        rest.web.patiently(lambda name=name, draft=draft: _fetch_one(rest, path, name, draft, progress))
+
+
+def _fetch_one(rest: Rest, path: str, name: str, draft: str, progress: Progress) -> _Fetched:
+    address = rest.get(f"{path}/address", file=name)["address"]
+    if address:
+        return _fetch(rest, lambda: rest.web.elsewhere(address, {}), draft, progress)
+    with open(draft, "wb"):  # without bytes
+        return _Fetched()
+
+
+def _folders(names: list, drafts: str) -> str:
+    """Make the folders of the files, and return the one that they are in. Raises Failure."""
     folder = os.path.join(drafts, "files")
     for name in names:
         parts = name.split("/")
         if name.startswith("/") or "\\" in name or any(part in ("", ".", "..") for part in parts):
             raise Failure(DAMAGED, tr("{file}: not a name of a file", file=name))
         os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+    return folder
+
+
+def _unpack(packed: str, names: list, drafts: str) -> None:
+    """Write the files below `files`: a model of one file is sent as it is, others as a zip. Raises Failure."""
+    folder = _folders(names, drafts)
     if len(names) == 1:
         os.replace(packed, os.path.join(folder, names[0]))
         return

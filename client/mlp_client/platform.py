@@ -109,10 +109,12 @@ class Platform:
 
     # --- models, applications, datasets ---------------------------------------------------------------------------
     def create_model(
-        self, name: str, source: str, title: str = "", packages: Sequence[str] = (), environment: str = ""
+        self, name: str, source: str, title: str = "", packages: Sequence[str] = (), environment: str = "",
+        external: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
-        """Make a model of `job`, `job/path` or `home/path`, and wait until it is checked; `packages` are requirements
-        in place of those that it comes with, `environment` names an environment in place of both. Raises Failure.
+        """Make a model of `job`, `job/path`, `home/path` or `s3/bucket/path`, and wait until it is checked; `packages`
+        are requirements in place of those that it comes with, `environment` names an environment in place of both. The
+        files of an `external` one stay in the bucket. Raises Failure.
         """
         options = argparse.Namespace(
             name=name,
@@ -122,6 +124,7 @@ class Platform:
             requirements=None,
             package=packages,
             environment=environment or None,
+            external=external,
         )
         return models.create_model(self.rest, options, self.note)
 

@@ -276,3 +276,25 @@ def test_the_configurations_for_a_ci_run(client, service):
     )
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "--epochs 3"), done.stderr
     assert service == 0 or (client.here / "output/model").read_text() == "m"
+
+
+@pytest.mark.long
+def test_a_model_stays_in_a_bucket_and_its_files_come_from_there(client, writable, remote):  # noqa: F811
+    files = {
+        "predictor.py": b"class Predictor:\n    def predict(self, inputs):\n        return []\n",
+        "deep/w": b"w" * 5000,
+    }
+    for path, content in files.items():
+        remote.put(f"train/net/{path}", content)
+    made = client.json("model", "create", "net", "s3/kept/train/net", "--external")
+    assert (made["state"], made["external"], made["src"]) == ("ready", True, "s3/kept/train/net")
+    pulled = client.json("model", "pull", "net", "back")
+    assert (pulled["files"], pulled["bytes"]) == (2, sum(map(len, files.values())))
+    assert {path: (client.here / "back" / path).read_bytes() for path in files} == files
+    copied = client.json("model", "create", "kept", "models/net")
+    assert (copied["state"], copied["external"], copied["checksums"]) == ("ready", False, made["checksums"])
+    remote.delete("train/net/deep/w")
+    assert (
+        "train/net/deep/w is not in the bucket any more" in client.run("model", "pull", "net", "again", code=4).stderr
+    )
+    client.run("model", "rm", "net")

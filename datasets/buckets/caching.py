@@ -1,11 +1,11 @@
-"""The files of external datasets for runs: fetched before a run starts, kept for the next one, and removed when others
-need the room.
+"""The files of external datasets and models for runs: fetched before a run starts, kept for the next one, and removed
+when others need the room.
 
-A version's files are in `{root}/datasets/.cache/{key of the version}`, which is renamed into place when all are there;
-until then in `{key}.part`, where each file is whole, so that a fetch that was killed goes on with the others. What an
-earlier version of the dataset has of the same object is linked. The platform's worker fetches: a run never sees a key
-of a bucket. A version that a run uses is never removed: who removes one holds its row's lock, and looks for runs then;
-who is about to use one has said so before, and marks the row.
+The files of a listing (kinds.py) are in `{root}/datasets/.cache/{key}`, which is renamed into place when all are there;
+until then in `{key}.part`, where each file is whole, so that a fetch that was killed goes on with the others. What a
+similar one has of the same object, such as an earlier version of the dataset, is linked. The platform's worker fetches:
+a run never sees a key of a bucket. Files that a run uses are never removed: who removes them holds the row's lock, and
+looks for runs then; who is about to use them has said so before, and marks the row.
 """
 
 from __future__ import annotations
@@ -14,39 +14,37 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
 from kernel import after_commit, disk, storage
 from kernel.errors import Refused
-from kernel.locking import Missing, locked
+from kernel.locking import Missing
 from kernel.messages import Message
 
-from .. import claims, copies
+from .. import copies
 from ..copies import holding
-from ..models import Dataset, Manifest, State
-from . import fetching, in_place, listing, manifests, rows
-from .store import LISTED_BEFORE, Entry, Store
+from ..models import Dataset, Listing, Manifest
+from . import fetching, kinds, manifests, parts, rows
+from .kinds import Kind, folder
+from .places import VERSIONS, Place
+from .store import Entry, Store
 
 BATCH_FILES, BATCH_BYTES = 200, 256 << 20  # what is fetched again after a kill, at most
 AGAIN_AFTER = timedelta(seconds=10)
 ALLOWED_AFTER = timedelta(seconds=10)
 SAID_AFTER = timedelta(seconds=1)
 FORGOTTEN_AFTER = timedelta(hours=1)
-COMPARED_FOR = timedelta(minutes=1)
 PART = "part"
-BEGUN = 1  # of `Manifest.fetched`, by which a fetch has its room
+BEGUN = 1  # of `Listing.fetched`, by which a fetch has its room
 REMOVABLE = Q(cached__isnull=False) | Q(asked=None, fetched__gt=0)  # whole, or left by a fetch that has ended
-TURN = Message("waits for the files of other datasets")
-
-Place = tuple[str, str, int]  # owner, dataset, number of a version
-_finders: list[Callable[[], set[Place]]] = []
+TURN = Message("waits for the files of other datasets and models")
 
 
 class _Unwanted(Exception):
@@ -57,56 +55,49 @@ class _Full(Exception):
     """Runs use what would have to be removed for the files."""
 
 
-def register(finder: Callable[[], set[Place]]) -> None:
-    """Add a function that returns the versions that runs use, or wait for."""
-    _finders.append(finder)
-
-
-def in_use() -> set[Place]:
-    """Return the versions that runs use, or wait for."""
-    return {place for finder in _finders for place in finder()}
-
-
-def folder(pk: int) -> Path:
-    """Return the folder of the files of a version."""
-    return storage.dataset_cache_dir() / str(pk)
-
-
 # --- before a run ----------------------------------------------------------------------------------------------------
 def waits_for(place: Place, since: datetime) -> Message | None:
     """Return what a run that is to read a version waits for; None when its files are here, or need not be.
 
-    Call it when `in_use` has the version. Raises Refused where they could not be fetched since that moment.
+    Call it when `places.in_use` has the version. Raises Refused where they could not be fetched since that moment.
     """
     owner, name, number = place
     found = Manifest.objects.filter(
         version__dataset__user__username=owner, version__dataset__name=name, version__number=number
     )
-    now = timezone.now()
-    if found.filter(cached__isnull=False).update(used=now):
-        if all(folder(pk).is_dir() for pk in _keys(found)):
-            return None
-        found.filter(used=now).update(cached=None)  # a restore has taken the row back
-    manifest = found.select_related("version__dataset").defer("listing").first()
-    if manifest is None:
+    try:
+        return wait(VERSIONS, found, since)
+    except Missing:
         if not Dataset.objects.filter(user__username=owner, name=name, external=True).exists():
             return None
         raise Refused("version %(number)s of the dataset %(name)s is not there any more", name=name, number=number)
-    is_new = manifest.compared is not None and manifest.compared >= max(since, now - COMPARED_FOR)
-    if is_new and in_place.of(manifest.version.dataset, number) is not None:
+
+
+def wait(kind: Kind, found: QuerySet, since: datetime) -> Message | None:
+    """Return what a run that is to read the files of the one listing found waits for; None when they are here.
+
+    Call it when the listing is in use. Raises Missing where none was found; Refused where the files could not be
+    fetched since that moment.
+    """
+    now = timezone.now()
+    if found.filter(cached__isnull=False).update(used=now):
+        if all(folder(f"{kind.prefix}{pk}").is_dir() for pk in _keys(found)):
+            return None
+        found.filter(used=now).update(cached=None)  # a restore has taken the row back
+    row = found.select_related(*kind.related).defer("listing").first()
+    if row is None:
+        raise Missing("manifest")
+    if kind.is_in_place(row, since):
         return None
-    if manifest.failed is not None and manifest.failed >= since:
-        raise Refused(
-            "the files of the dataset %(name)s could not be fetched: %(reason)s", name=name, reason=manifest.reason
-        )
+    if row.failed is not None and row.failed >= since:
+        raise kind.failed(row)
     late = Q(asked=None) | Q(asked__lt=now - AGAIN_AFTER)
     # Not where the files have come meanwhile: another run may read them already.
     if found.filter(late, cached=None).update(asked=now, failed=None):
-        after_commit.enqueue("datasets.fetch", manifest.pk, queue="files")
-    if manifest.reason and manifest.failed is None:
-        return manifest.reason
-    percent = min(100 * manifest.fetched // max(manifest.version.size, 1), 99)
-    return Message("its dataset %(name)s is being fetched: %(percent)s %%", name=name, percent=percent)
+        after_commit.enqueue("datasets.fetch", kind.key(row), queue="files")
+    if row.reason and row.failed is None:
+        return row.reason
+    return kind.progress(row, min(100 * row.fetched // max(kind.bytes(row), 1), 99))
 
 
 def _keys(found) -> list[int]:
@@ -114,150 +105,101 @@ def _keys(found) -> list[int]:
 
 
 # --- fetching --------------------------------------------------------------------------------------------------------
-def fetch(pk: int) -> None:
-    """Fetch the files of a version that a run waits for, unless another worker does. What goes wrong is the reason.
+def fetch(key: int | str) -> None:
+    """Fetch the files of a listing that a run waits for, unless another worker does. What goes wrong is the reason.
 
-    One version of a user at a time, as of copies.
+    One of a user at a time, as of copies.
     """
-    manifest = Manifest.objects.select_related("version__dataset__user").filter(pk=pk, asked__isnull=False).first()
-    if manifest is None:
+    try:
+        kind, pk = kinds.find(key)
+    except Missing:
         return
-    owner = manifest.version.dataset.user_id
+    table, row = kind.table, kind.table.objects.select_related(*kind.related).filter(pk=pk, asked__isnull=False).first()
+    if row is None:
+        return
     with (
-        holding(f"datasets.fetch.{pk}") as alone,
-        holding(f"datasets.fetches.of.{owner}") as first,
+        holding(_lock(key)) as alone,
+        holding(f"datasets.fetches.of.{kind.user(row).pk}") as first,
         holding(*copies.PLACES if alone and first else ()) as has_place,
     ):
         if not has_place:
             if alone:
-                Manifest.objects.filter(pk=pk).update(reason=TURN)
+                table.objects.filter(pk=pk).update(reason=TURN)
             return
-        manifest.refresh_from_db(fields=["asked", "cached"])
-        if manifest.asked is None or manifest.cached is not None:  # who had the lock before has fetched them
+        row.refresh_from_db(fields=["asked", "cached"])
+        if row.asked is None or row.cached is not None:  # who had the lock before has fetched them
             return
         try:
-            _fetch(manifest)
+            _fetch(kind, row)
         except _Full as full:
-            Manifest.objects.filter(pk=pk).update(reason=full.args[0], fetched=0)
+            table.objects.filter(pk=pk).update(reason=full.args[0], fetched=0)
         except _Unwanted:
-            _end(manifest, reason="")
+            _end(kind, row, reason="")
         except (Refused, disk.DiskFull) as problem:
-            _end(manifest, reason=problem.msg, failed=timezone.now())
+            _end(kind, row, reason=problem.msg, failed=timezone.now())
         except OSError as problem:
             reason = Message("could not be written (%(problem)s)", problem=problem.strerror)
-            _end(manifest, reason=reason, failed=timezone.now())
+            _end(kind, row, reason=reason, failed=timezone.now())
 
 
-def _end(manifest: Manifest, **fields) -> None:
+def _lock(key: int | str) -> str:
+    return f"datasets.fetch.{key}"
+
+
+def _end(kind: Kind, row: Listing, **fields) -> None:
     """Record that nothing is fetched any more, and release the disk space that was for it. What was fetched stays for
     the next run, until others need the room or `sweep` removes it.
     """
-    kept = BEGUN if _part(manifest.pk).is_dir() else 0
-    Manifest.objects.filter(pk=manifest.pk).update(asked=None, fetched=kept, **fields)
-    _hold(manifest.version.dataset_id)
+    kept = BEGUN if _part(kind.key(row)).is_dir() else 0
+    kind.table.objects.filter(pk=row.pk).update(asked=None, fetched=kept, **fields)
+    kind.hold(row)
 
 
-def _part(pk: int) -> Path:
-    return folder(pk).with_name(f"{pk}.{PART}")
+def _part(key: int | str) -> Path:
+    return folder(f"{key}.{PART}")
 
 
-def _hold(pk: int) -> None:
-    """Let a dataset hold its part of the cache of its tenant's disk space. Raises Refused where there is not enough."""
-    with contextlib.suppress(Missing), locked(Dataset, pk=pk) as row:
-        if row.state == State.READY:
-            claims.hold(row)
-
-
-def _fetch(manifest: Manifest) -> None:
-    row, listed = manifest.version.dataset, manifests.read(manifest)
-    if (row.user.username, row.name, manifest.version.number) not in in_use():
+def _fetch(kind: Kind, row: Listing) -> None:
+    listed, key = manifests.read(row), kind.key(row)
+    if not kind.is_in_use(row):
         raise _Unwanted
-    name, _path = rows.parse(row.src)
-    store = Store(rows.find(row.user, name), LISTED_BEFORE)
-    if _is_in_place(manifest, listed):
+    name, _path = rows.parse(kind.src(row))
+    store = Store(rows.find(kind.user(row), name), kind.words)
+    if kind.put_in_place(row, listed, lambda: _Progress(kind, row, 0)):
         return
-    part = _part(manifest.pk)
+    part = _part(key)
     part.mkdir(mode=0o755, parents=True, exist_ok=True)
     part.chmod(0o755)
-    _make_room(manifest)
-    _hold(row.pk)
-    missing = [entry for entry in listed.entries if not _is_there(part, entry)]
-    missing = _linked(manifest, missing, part)
+    _make_room(kind, row)
+    kind.hold(row)
+    missing = [entry for entry in listed.entries if not parts.is_there(part, entry)]
+    missing = parts.linked(kind, row, missing, part)
     disk.require(sum(entry.size for entry in missing))
-    progress = _Progress(manifest, listed.size - sum(entry.size for entry in missing))
-    draft = folder(manifest.pk).with_name(f"{manifest.pk}.draft")
+    progress = _Progress(kind, row, listed.size - sum(entry.size for entry in missing))
+    draft = folder(f"{key}.draft")
     try:
         for batch in _batches(missing):
             storage.remove_tree(draft)
             draft.mkdir(mode=0o755)
             fetching.fetch(store, [listed.key(entry) for entry in batch], draft, listed.top, progress)
             for entry in batch:
-                target = _made(part, entry)
+                target = parts.made(part, entry)
                 (draft / entry.path).chmod(0o644)
                 os.replace(draft / entry.path, target)
             progress.begun += sum(entry.size for entry in batch)
     finally:
         storage.remove_tree(draft)
-    _complete(manifest, part)
+    _complete(kind, row, part)
 
 
-def _is_in_place(manifest: Manifest, listed: manifests.Listed) -> bool:
-    """Return whether runs read the version where its bucket is mounted: the bucket has exactly its objects now."""
-    row = manifest.version.dataset
-    place = in_place.folder(row, manifest.top)
-    same = place is not None and in_place.shows(place, listed)
-    if same:
-        progress = _Progress(manifest, 0)
-        current = listing.listed(row, copies.LeftOut(), lambda: progress(0))
-        same = (current.top, current.text) == (listed.top, listed.text)
-    kept = {"asked": None, "fetched": 0, "compared": timezone.now()} if same else {"compared": None}
-    Manifest.objects.filter(pk=manifest.pk).update(reason="", **kept)
-    return same
-
-
-def _complete(manifest: Manifest, part: Path) -> None:
-    storage.remove_tree(folder(manifest.pk))  # one whose row was taken back by a restore
-    os.rename(part, folder(manifest.pk))
+def _complete(kind: Kind, row: Listing, part: Path) -> None:
+    kind.accept(row, part)
+    place = folder(kind.key(row))
+    storage.remove_tree(place)  # one whose row was taken back by a restore
+    os.rename(part, place)
     now = timezone.now()
-    Manifest.objects.filter(pk=manifest.pk).update(
-        asked=None, cached=now, used=now, fetched=manifest.version.size, reason=""
-    )
-    _hold(manifest.version.dataset_id)
-
-
-def _is_there(part: Path, entry: Entry) -> bool:
-    try:
-        return (part / entry.path).lstat().st_size == entry.size
-    except OSError:
-        return False
-
-
-def _made(part: Path, entry: Entry) -> Path:
-    """Return the place of a file, with its folders, which any run's user may enter."""
-    here = part
-    for step in entry.path.split("/")[:-1]:
-        here /= step
-        if not here.is_dir():
-            here.mkdir()
-            here.chmod(0o755)
-    return part / entry.path
-
-
-def _linked(manifest: Manifest, missing: list[Entry], part: Path) -> list[Entry]:
-    """Link what other versions of the dataset have of these objects; return the rest."""
-    others = Manifest.objects.filter(version__dataset=manifest.version.dataset_id, cached__isnull=False)
-    for other in others.exclude(pk=manifest.pk).order_by("-version__number"):
-        there = set(manifests.read(other).entries) if other.top == manifest.top else set()
-        rest = []
-        for entry in missing:
-            try:
-                if entry not in there or not entry.tag:
-                    raise FileNotFoundError
-                os.link(folder(other.pk) / entry.path, _made(part, entry), follow_symlinks=False)
-            except OSError:
-                rest.append(entry)
-        missing = rest
-    return missing
+    kind.table.objects.filter(pk=row.pk).update(asked=None, cached=now, used=now, fetched=kind.bytes(row), reason="")
+    kind.hold(row)
 
 
 def _batches(entries: list[Entry]) -> Iterator[list[Entry]]:
@@ -276,8 +218,8 @@ class _Progress:
     not read the bucket any more.
     """
 
-    def __init__(self, manifest: Manifest, begun: int):
-        self.manifest, self.begun = manifest, begun
+    def __init__(self, kind: Kind, row: Listing, begun: int):
+        self.kind, self.row, self.begun = kind, row, begun
         self.said = self.allowed = timezone.now()
         self._say(0)
 
@@ -288,71 +230,95 @@ class _Progress:
             self._say(written)
 
     def _say(self, written: int) -> None:
-        row, now = self.manifest.version.dataset, timezone.now()
-        if (row.user.username, row.name, self.manifest.version.number) not in in_use():
+        kind, row, now = self.kind, self.row, timezone.now()
+        if not kind.is_in_use(row):
             raise _Unwanted
         if abs(now - self.allowed) >= ALLOWED_AFTER:
-            rows.find(row.user, rows.parse(row.src)[0])
+            rows.find(kind.user(row), rows.parse(kind.src(row))[0])
             self.allowed = now
-        Manifest.objects.filter(pk=self.manifest.pk).update(
-            asked=now, fetched=max(self.begun + written, BEGUN), reason=""
-        )
+        fetched = max(self.begun + written, BEGUN)
+        kind.table.objects.filter(pk=row.pk).update(asked=now, fetched=fetched, reason="")
 
 
 # --- room ------------------------------------------------------------------------------------------------------------
-def _make_room(manifest: Manifest) -> None:
-    """Remove the files that were used least recently until those of the manifest fit. Raises _Full while runs use too
+def _make_room(kind: Kind, row: Listing) -> None:
+    """Remove the files that were used least recently until those of the listing fit. Raises _Full while runs use too
     much, Refused where they never fit.
     """
-    limit, size = settings.BUCKET_CACHE_MIB << 20, manifest.version.size
+    limit, size, key = settings.BUCKET_CACHE_MIB << 20, kind.bytes(row), kind.key(row)
     if size > limit:
         raise Refused("they have %(size)s bytes, and the cache has room for %(limit)s", size=size, limit=limit)
     with holding("datasets.cache.room") as alone:
         if not alone:
             raise _Full(TURN)
-        while (taken := _taken(manifest.pk)) + size > limit:
-            oldest = (
-                Manifest.objects.filter(REMOVABLE).exclude(pk=manifest.pk).order_by(F("used").asc(nulls_first=True))
-            )
-            if not any(evict(pk) for pk in _keys(oldest)):
+        while (taken := _taken(kind, row)) + size > limit:
+            if not any(evict(other) for other in _oldest() if other != key):
                 text = "waits for %(size)s bytes of the cache of buckets, where runs use %(taken)s"
                 raise _Full(Message(text, size=size, taken=taken))
-        Manifest.objects.filter(pk=manifest.pk).update(fetched=BEGUN)
+        kind.table.objects.filter(pk=row.pk).update(fetched=BEGUN)
 
 
-def _taken(but: int) -> int:
-    others = Manifest.objects.exclude(pk=but).filter(Q(cached__isnull=False) | Q(fetched__gt=0))
-    return others.aggregate(sum=Sum("version__size"))["sum"] or 0
+def _oldest() -> list[str]:
+    """Return what may be removed, as folders are named, that which was used least recently first."""
+    found = [
+        (used is not None, used, f"{kind.prefix}{pk}")
+        for kind in kinds.every()
+        for pk, used in kind.table.objects.filter(REMOVABLE).values_list("pk", "used")
+    ]
+    return [key for _known, _used, key in sorted(found, key=lambda each: (each[0], each[1] or timezone.now()))]
 
 
-def evict(pk: int) -> bool:
-    """Remove the files of a version from the cache, unless a run uses them; return whether they are gone."""
+def _taken(kind: Kind, but: Listing) -> int:
+    """Return the bytes of what is in the cache or on its way there, without one listing."""
+    total = 0
+    for each in kinds.every():
+        there = each.table.objects.filter(Q(cached__isnull=False) | Q(fetched__gt=0))
+        there = there.exclude(pk=but.pk) if each is kind else there
+        total += there.aggregate(sum=Sum(each.size))["sum"] or 0
+    return total
+
+
+def evict(key: int | str) -> bool:
+    """Remove files from the cache, unless a run uses them; return whether they are gone."""
+    kind, pk = kinds.find(key)
     with transaction.atomic():
-        manifest = Manifest.objects.select_for_update(of=("self",)).filter(REMOVABLE, pk=pk)
-        manifest = manifest.select_related("version__dataset__user").defer("listing").first()
-        if manifest is None:
+        row = kind.rows().select_for_update(of=("self",)).filter(REMOVABLE, pk=pk).first()
+        if row is None or kind.is_in_use(row):
             return False
-        version = manifest.version
-        if (version.dataset.user.username, version.dataset.name, version.number) in in_use():
-            return False
-        gone = [folder(pk).with_name(f"{pk}.gone-{secrets.token_hex(4)}") for _place in range(2)]
-        for place, aside in zip((folder(pk), _part(pk)), gone, strict=True):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(place, aside)  # now, since the next run may have it fetched again
-        Manifest.objects.filter(pk=pk).update(cached=None, fetched=0)
+        gone = _set_aside(key)
+        kind.table.objects.filter(pk=pk).update(cached=None, fetched=0)
     for aside in gone:
         storage.remove_tree(aside)
-    _hold(version.dataset_id)
+    kind.hold(row)
     return True
 
 
+def _set_aside(key: int | str) -> list[Path]:
+    """Rename the folders of a listing, which is done at once: the next run may have its files fetched again."""
+    gone = [folder(f"{key}.gone-{secrets.token_hex(4)}") for _place in range(2)]
+    for place, aside in zip((folder(key), _part(key)), gone, strict=True):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(place, aside)
+    return gone
+
+
+def remove(key: str) -> bool:
+    """Remove what the cache has of something that is deleted; return whether no worker fetches it any more."""
+    with holding(_lock(key)) as alone:
+        if alone:
+            for aside in _set_aside(key):
+                storage.remove_tree(aside)
+    return alone
+
+
 def sweep() -> None:
-    """Forget fetches that no run asks for any more, and remove what belongs to no version."""
+    """Forget fetches that no run asks for any more, and remove what belongs to no listing."""
     late = timezone.now() - FORGOTTEN_AFTER
-    for manifest in Manifest.objects.filter(asked__lt=late).select_related("version").defer("listing")[:50]:
-        with holding(f"datasets.fetch.{manifest.pk}") as alone:
-            if alone:
-                _end(manifest, reason=manifest.reason)
+    for kind in kinds.every():
+        for row in kind.rows().filter(asked__lt=late)[:50]:
+            with holding(_lock(kind.key(row))) as alone:
+                if alone:
+                    _end(kind, row, reason=row.reason)
     for entry in os.scandir(storage.dataset_cache_dir()) if storage.dataset_cache_dir().is_dir() else ():
         with contextlib.suppress(FileNotFoundError):
             if abs(time.time() - entry.stat().st_mtime) > FORGOTTEN_AFTER.total_seconds():
@@ -360,12 +326,14 @@ def sweep() -> None:
 
 
 def _remove_unknown(name: str) -> None:
-    """Remove a folder of the cache that no version has any more, and that no fetch goes on with."""
+    """Remove a folder of the cache that no listing has any more, and that no fetch goes on with."""
     key, _dot, draft = name.partition(".")
-    with holding(f"datasets.fetch.{key}") as alone:
-        wanted = Manifest.objects.filter(pk=int(key)) if key.isdecimal() else Manifest.objects.none()
-        wanted = wanted.filter(asked__isnull=False) if draft else wanted.filter(cached__isnull=False)
-        if alone and not wanted.exists():
+    with holding(_lock(key)) as alone:
+        wanted = Manifest.objects.none()
+        with contextlib.suppress(Missing):
+            kind, pk = kinds.find(key)
+            wanted = kind.table.objects.filter(pk=pk)
+        if alone and not wanted.filter(**{"asked__isnull" if draft else "cached__isnull": False}).exists():
             storage.remove_tree(storage.dataset_cache_dir() / name)
             if draft == PART:
-                Manifest.objects.filter(pk=int(key), asked=None, cached=None).update(fetched=0)
+                wanted.filter(asked=None, cached=None).update(fetched=0)

@@ -25,6 +25,7 @@ from . import fetching, manifests, rows
 from .store import Store
 
 AGAIN_AFTER = timedelta(seconds=10)
+NO_FILES = Message("%(src)s has no files, or only empty ones")
 
 
 def create(row: Dataset, written: Callable[[int], object]) -> None:
@@ -37,12 +38,22 @@ def create(row: Dataset, written: Callable[[int], object]) -> None:
 
 def listed(row: Dataset, left_out: copies.LeftOut, goes_on: Callable[[], object]) -> manifests.Listed:
     """Return what the bucket of an external dataset has now. Raises Refused, OSError, and what `goes_on` raises."""
-    name, path = rows.parse(row.src)
-    bucket = rows.find(row.user, name)
-    entries = fetching.listed(Store(bucket), path, manifests.MAX_OBJECTS, left_out, goes_on)
+    found = list_source(row.user, row.src, manifests.MAX_OBJECTS, left_out, goes_on)
+    bucket = rows.find(row.user, rows.parse(row.src)[0])
     to_be_filled = bucket.access == Bucket.Access.WRITE and not row.size  # by uploads
-    if not to_be_filled and not any(entry.size for entry in entries):
-        raise Refused("%(src)s has no files, or only empty ones", field="src", src=row.src)
+    if not to_be_filled and not found.size:
+        raise Refused(NO_FILES, field="src", src=row.src)
+    return found
+
+
+def list_source(
+    user, src: str, most: int, left_out: Callable[[str], object], goes_on: Callable[[], object], soon: bool = False
+) -> manifests.Listed:
+    """Return the objects of a source, at most so many. `left_out` is called with the path of each that cannot be a
+    file, `goes_on` now and then; what it raises ends it. With `soon` the server is not waited for. Raises Refused.
+    """
+    name, path = rows.parse(src)
+    entries = fetching.listed(Store(rows.find(user, name), soon=soon), path, most, left_out, goes_on)
     top = fetching.top_of(path, entries)
     skipped = len(top) + 1 if top else 0
     return manifests.Listed(top, [entry._replace(path=entry.path[skipped:]) for entry in entries])

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from kernel.errors import Refused
 from kernel.locking import Missing
 
-from ..models import Dataset, Manifest, Version
+from ..models import Dataset, Listing, Manifest, Version
 from . import rows, waiting
-from .store import LISTED_BEFORE, Entry, Store
+from .store import LISTED_BEFORE, Entry, Store, Words
 
 MAX_OBJECTS = 100_000
 
@@ -39,6 +39,11 @@ class Listed(NamedTuple):
         """Return a line for each object."""
         return b"".join(f"{path}\0{size}\0{tag}\n".encode() for path, size, tag in self.entries)
 
+    @property
+    def packed(self) -> bytes:
+        """Return these lines as a manifest has them."""
+        return zlib.compress(self.text)
+
     def key(self, entry: Entry) -> Entry:
         """Return an object by its path in the bucket."""
         return entry._replace(path=f"{self.top}/{entry.path}") if self.top else entry
@@ -51,11 +56,11 @@ def record(row: Dataset, listed: Listed, by: str) -> Version:
         dataset=row, number=row.version, sha256=hashlib.sha256(text).hexdigest(), files=len(listed.entries),
         size=listed.size, by=by,
     )  # fmt: skip
-    Manifest.objects.create(version=version, top=listed.top, listing=zlib.compress(text))
+    Manifest.objects.create(version=version, top=listed.top, listing=listed.packed)
     return version
 
 
-def read(manifest: Manifest) -> Listed:
+def read(manifest: Listing) -> Listed:
     """Return the objects of a manifest."""
     return Listed(manifest.top, _entries(b"\n" + zlib.decompress(manifest.listing)))
 
@@ -103,13 +108,19 @@ def address(row: Dataset, number: int, path: str) -> str:
     found = find(row, number, path)
     if found is None:
         raise Missing("file")
-    top, entry = found
-    name, _path = rows.parse(row.src)
-    bucket = rows.find(row.user, name)
+    return address_of(row.user, row.src, Listed(found[0], []), found[1], LISTED_BEFORE)
+
+
+def address_of(user, src: str, listed: Listed, entry: Entry, words: Words) -> str:
+    """Return such an address of a listed object of a source; `words` say what has become of it. Raises Refused;
+    waiting.Slow.
+    """
+    name, _path = rows.parse(src)
+    bucket = rows.find(user, name)
     if not entry.size:
         return ""
     with waiting.for_server(bucket):
-        return Store(bucket, LISTED_BEFORE).address(Listed(top, []).key(entry))
+        return Store(bucket, words).address(listed.key(entry))
 
 
 # --- as the status of files and folders ------------------------------------------------------------------------------

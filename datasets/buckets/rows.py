@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from django.db import IntegrityError, transaction
@@ -24,7 +24,16 @@ NAME = r"[a-z0-9][a-z0-9.-]{0,62}"
 BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"  # older ones of AWS, and other servers, allow more than S3 does today
 REGION = r"[A-Za-z0-9-]{1,63}"
 PURPOSE = "datasets.bucket"
+NOT_EXTERNAL = Message("only files of a bucket can stay where they are (s3/{bucket}[/{path}])")
 SOURCE = Message("must be s3/{bucket} or s3/{bucket}/{path}, with a bucket that an administrator has added")
+
+
+_needs: list[Callable[[Bucket], object]] = []
+
+
+def register_need(needs: Callable[[Bucket], object]) -> None:
+    """Add a function that raises WrongState for a bucket with the files of something that cannot do without them."""
+    _needs.append(needs)
 
 
 def create(*, by: str, name: str, secret: str = "", tenants: Iterable = (), **fields) -> Bucket:
@@ -60,8 +69,10 @@ def change(row: Bucket, *, by: str, secret: str = "", tenants: Iterable = (), **
 
 
 def delete(row: Bucket, *, by: str) -> None:
-    """Forget a bucket; datasets that were copied from it stay."""
+    """Forget a bucket; what was copied from it stays. Raises WrongState while it is needed."""
     with locked(Bucket, pk=row.pk) as held:
+        for needs in _needs:
+            needs(held)
         held.delete()
 
 

@@ -87,14 +87,16 @@ SENT = Words(
 class Store:
     """Raises Refused, which says what the server has refused, in each of its methods."""
 
-    def __init__(self, row: Bucket, words: Words = COPIED):
+    def __init__(self, row: Bucket, words: Words = COPIED, soon: bool = False):
+        """Make the clients; `soon` for a page, which waits for them. Raises Refused."""
         self.row, self.words = row, words
         if missing := without("s3", "obstore"):
             raise Refused("the bucket %(name)s needs %(packages)s", field="src", name=row.name, packages=missing)
         self.api = importlib.import_module("obstore")
         self.problem = importlib.import_module("obstore.exceptions").BaseError
         with self.told():
-            self.listing, self.reading = self._client(PIECE, LISTED), self._client(PIECE, RETRIES)
+            self.listing = self._client(TRIED, SOON) if soon else self._client(PIECE, LISTED)
+            self.reading = self._client(PIECE, RETRIES)
 
     def _client(self, options: dict, retries: dict):
         row = self.row

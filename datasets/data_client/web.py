@@ -124,7 +124,7 @@ class Web:
         response = self._begin("GET", path, dict(headers))
         if response.status == 302:
             self._read(response)
-            response = self._elsewhere(response.headers["Location"], headers)
+            response = self.elsewhere(response.headers["Location"], headers)
         if response.status >= 400:
             answer = Response(response, self._read(response))
             if answer.status in TEMPORARY:
@@ -134,7 +134,7 @@ class Web:
         self.reached = True
         return response
 
-    def _elsewhere(self, url: str, headers: dict) -> http.client.HTTPResponse:
+    def elsewhere(self, url: str, headers: dict) -> http.client.HTTPResponse:
         """Send a GET to a file in a bucket: without the token, on a connection of its own. Raises Trouble, Failure."""
         if urlsplit(url).scheme not in ("http", "https"):
             raise Failure(UNREACHABLE, f"{self.url}: redirects to {url}")

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from datasets.buckets import caching, fetching, rows
+from datasets.buckets import caching, fetching, places, rows
 from datasets.buckets.store import Store
 from datasets.models import Dataset, Manifest
 from datasets.tests.test_buckets import DATASETS, bucket, objects, remote  # noqa: F401
@@ -34,9 +34,9 @@ PLACE = ("alice", "cats", 1)
 @pytest.fixture
 def wanted(monkeypatch) -> set:
     """Return the versions that runs use, to which a test adds."""
-    places: set = set()
-    monkeypatch.setattr(caching, "_finders", [lambda: places])
-    return places
+    found: set = set()
+    monkeypatch.setattr(places, "_finders", [lambda: found])
+    return found
 
 
 def fetched(since=None) -> Message | None:
@@ -142,9 +142,9 @@ FETCHING = """
 import sys
 import django
 django.setup()
-from datasets.buckets import caching, fetching
+from datasets.buckets import caching, fetching, places
 caching.BATCH_FILES, real, count = 1, fetching.fetch, 0
-caching.register(lambda: {("alice", "cats", 1)})
+places.register(lambda: {("alice", "cats", 1)})
 def fetch(store, entries, folder, *rest):
     global count
     real(store, entries, folder, *rest)

@@ -10,7 +10,7 @@ import pytest
 from django.utils import timezone
 
 from datasets import copies, lifecycle
-from datasets.buckets import caching, fetching, manifests, rows, store
+from datasets.buckets import caching, fetching, manifests, places, rows, store
 from datasets.models import Bucket, Dataset
 from datasets.tests import hostile_s3
 from datasets.tests.test_buckets import copied, files_of
@@ -154,7 +154,7 @@ def test_the_address_of_a_file_in_a_public_bucket_has_no_signature(as_alice, buc
 
 @pytest.mark.parametrize("behaviour", ["shorter", "longer"])
 def test_bytes_that_are_not_the_object_never_come_to_the_cache(as_alice, bucket, tasks, monkeypatch, behaviour):
-    monkeypatch.setattr(caching, "_finders", [lambda: {("alice", "cats", 1)}])
+    monkeypatch.setattr(places, "_finders", [lambda: {("alice", "cats", 1)}])
     created = {"name": "cats", "src": f"s3/photos/{behaviour}", "external": True}
     as_alice.call("post", "users/alice/datasets", created)
     tasks.run()

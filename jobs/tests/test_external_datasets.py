@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from datasets.buckets import caching, rows, store
+from datasets.buckets import caching, places, rows, store
 from datasets.models import Manifest
 from datasets.tests.test_buckets import bucket, objects, remote  # noqa: F401
 from datasets.tests.test_external import external  # noqa: F401
@@ -48,7 +48,7 @@ def test_a_job_reads_the_version_that_was_current_at_its_start(
     version = Manifest.objects.get(version__number=1).version
     digest = capture.Capture.objects.get(job=job).datasets["cats"]
     assert digest == {"files": 2, "bytes": 2, "sha256": version.sha256, "partial": False, "version": 1}
-    assert caching.in_use() == set()
+    assert places.in_use() == set()
     assert caching.evict(version.pk)
 
 

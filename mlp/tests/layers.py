@@ -54,9 +54,12 @@ ROOMS = {
         "loading",
         "mlmodel",
         "pyfunc",
+        "external",
         "sources",
         "packages",
+        "lineage",
         "lifecycle",
+        "fetched",
         "launching",
         "serializers",
         "pages",
@@ -87,7 +90,7 @@ ROOMS = {
 FILES = (
     {"models", "policies"},
     {"checks", "loading", "mlmodel", "packages", "ports", "proof", "sources", "units", "rows", "spec"}
-    | {"choosing", "embedding", "gguf", "hugging_face", "pyfunc"}
+    | {"choosing", "embedding", "external", "gguf", "hugging_face", "lineage", "pyfunc"}
     | {"admission_hooks", "claims", "home", "litter", "runs", "uses", "versions", "request_limits", "demand"}
     | {"reported_metrics", "keys", "token_limits", "callers", "policy", "addresses", "entering"},
     {"auth", "tokens", "throttle", "devices", "logins", "environment", "lifecycle", "launching", "notices", "sessions"}
@@ -118,7 +121,7 @@ FILES = (
         "books",
         "progress_bar",
     }
-    | {"trash", "sizes", "retention", "publishing", "copies"}
+    | {"trash", "sizes", "retention", "publishing", "copies", "fetched"}
     | {
         "bulk",
         "client_runs",

@@ -46,6 +46,7 @@ SLOW = (
     "models_app/tests/test_loading.py",
     "models_app/tests/test_models.py",
     "apps/tests/test_apps.py",
+    "apps/tests/test_external_models_live.py",
     "apps/tests/test_formats.py",
     "apps/tests/test_gateway.py",
     "apps/tests/test_language_*.py",

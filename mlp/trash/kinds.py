@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from django.db.models import BigIntegerField, CharField, F, Model, Q, QuerySet, Sum, Value
+from django.db.models import BigIntegerField, Case, CharField, F, Model, Q, QuerySet, Sum, Value, When
+from django.db.models.expressions import Combinable
 
 from apps import trash as apps
 from apps.models import Application
@@ -30,12 +31,12 @@ from workspaces.models import Workspace
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object: its model, the field with its bytes on the disk, its verbs, checks that raise what those would
+    """A kind of object: its model, what has its bytes on the disk, its verbs, checks that raise what those would
     refuse, and the states in which it can be moved to the trash.
     """
 
     model: type[Model]
-    size: str
+    size: Combinable | None
     trash: Callable[..., object]
     restore: Callable[..., object]
     delete: Callable[..., object]
@@ -54,18 +55,22 @@ def _trash_job(*, user, name: str, by: str) -> None:
     jobs.trash_one(job, by)
 
 
+# The files of external ones are in a bucket.
+HERE = Case(When(external=False, then=F("size")), default=0, output_field=BigIntegerField())
 KINDS = {
-    "job": Kind(Job, "output_bytes", _trash_job, jobs.restore_one, jobs.delete_one, check_restore=jobs.require_project),
-    "dataset": Kind(Dataset, "stored", datasets.trash, datasets.restore, datasets.delete, refusals=datasets.in_use),
+    "job": Kind(
+        Job, F("output_bytes"), _trash_job, jobs.restore_one, jobs.delete_one, check_restore=jobs.require_project,
+    ),
+    "dataset": Kind(Dataset, F("stored"), datasets.trash, datasets.restore, datasets.delete, refusals=datasets.in_use),
     "model": Kind(
-        TrainedModel, "size", models.trash, models.restore, models.delete, related=checked, check=models.require_free,
+        TrainedModel, HERE, models.trash, models.restore, models.delete, related=checked, check=models.require_free,
         check_delete=require_unserved,
     ),
     "application": Kind(
-        Application, "", apps.trash, apps.restore, apps.delete, check_restore=apps.require_restorable,
+        Application, None, apps.trash, apps.restore, apps.delete, check_restore=apps.require_restorable,
     ),
     "workspace": Kind(
-        Workspace, "size", workspaces.trash, workspaces.restore, workspaces.delete, movable=workspaces.AT_REST,
+        Workspace, F("size"), workspaces.trash, workspaces.restore, workspaces.delete, movable=workspaces.AT_REST,
     ),
 }  # fmt: skip
 RELATED = ("user", "tenant", "project", "model")  # that the checks look at
@@ -105,7 +110,7 @@ def rows(user) -> QuerySet:
 
 def _part(name: str, kind: Kind, condition: Q) -> QuerySet:
     there = kind.model.objects.filter(condition, trashed__isnull=False).exclude(state=DELETING)
-    size = F(kind.size) if kind.size else Value(None, output_field=BigIntegerField())
+    size = Value(None, output_field=BigIntegerField()) if kind.size is None else kind.size
     shown = there.annotate(kind=Value(name, output_field=CharField()), bytes=size).order_by()
     return shown.values_list("kind", "pk", "name", "title", "bytes", "trashed", "state", "tenant__trash_days")
 
@@ -145,7 +150,9 @@ def _explain(item, kind: Kind, row: Model, refused: Refused | None) -> None:
 def total(user) -> int:
     """Return the bytes of all that is in the user's trash."""
     sizes = [
-        _part(name, kind, Q(user=user)).aggregate(sum=Sum("bytes"))["sum"] for name, kind in KINDS.items() if kind.size
+        _part(name, kind, Q(user=user)).aggregate(sum=Sum("bytes"))["sum"]
+        for name, kind in KINDS.items()
+        if kind.size is not None
     ]
     return sum(size or 0 for size in sizes)
 

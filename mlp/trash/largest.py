@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connection
-from django.db.models import CharField, F, Max, Model, Q, Value
+from django.db.models import CharField, Max, Model, Q, Value
 
 from apps.models import Application
 from kernel.locking import DELETING
@@ -17,7 +17,7 @@ from kernel.locking import DELETING
 from .kinds import KINDS
 
 MAX = 100
-COUNTED = tuple(name for name, kind in KINDS.items() if kind.size)
+COUNTED = tuple(name for name, kind in KINDS.items() if kind.size is not None)
 # When a job was last submitted that reads each dataset: `name` of its user's own, or `owner/name`.
 READ = """
 SELECT job.user_id, reference, max(job.created)
@@ -70,8 +70,8 @@ def items(user=None, kind: str = "", most: int = MAX) -> list[Item]:
 
 def _part(name: str, condition: Q):
     kind = KINDS[name]
-    rows = kind.model.objects.filter(condition, **{f"{kind.size}__gt": 0}).exclude(state=DELETING)
-    shown = rows.annotate(kind=Value(name, output_field=CharField()), bytes=F(kind.size)).order_by()
+    rows = kind.model.objects.filter(condition).exclude(state=DELETING)
+    shown = rows.annotate(kind=Value(name, output_field=CharField()), bytes=kind.size).filter(bytes__gt=0).order_by()
     return shown.values_list(
         "kind", "pk", "user__username", "user_id", "name", "bytes", "created", "state", "trashed"
     )  # fmt: skip

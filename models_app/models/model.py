@@ -5,8 +5,9 @@ Model:
     creating      --fail-->     error
     ready, error  --erase-->    deleting     (files are removed first, then the row)
 
-In `creating`, `copied` is true once its files are copied; `run_name` is the run that checks whether it loads.
-`requirements` are the packages that it is loaded with, `packages` is the environment that has them (packages.py).
+In `creating`, `copied` is true once its files are copied, or listed where they stay in a bucket; `run_name` is the run
+that checks whether it loads. `requirements` are the packages that it is loaded with, `packages` is the environment that
+has them (packages.py).
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class State(models.TextChoices):
 
 
 class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
-    """A trained model of one user: files, proven to load. `size` in bytes."""
+    """A trained model of one user: files, proven to load. `size` in bytes.
+
+    The files of an `external` one stay in the bucket of `src`: they are listed in its manifest, and fetched for runs.
+    """
 
     stored_by = "r.user_id"  # kernel.stored
     untitled = "model"
@@ -66,6 +70,7 @@ class Model(ConcurrentTransitionMixin, Trashable, Titled, Lifecycle):
         _("named environment"), max_length=80, blank=True, default="", db_default="")  # fmt: skip
     environment_version = models.ForeignKey(
         "jobs.EnvironmentVersion", on_delete=models.SET_NULL, related_name="+", null=True, blank=True)  # fmt: skip
+    external = models.BooleanField(_("external"), default=False, db_default=False)  # its files stay in the bucket
     created = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

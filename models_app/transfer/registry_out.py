@@ -154,7 +154,9 @@ class RegistryOut:
             if run:
                 return f"{self._uri(run)}/{path}".rstrip("/"), run
         run = self.runs.there.get(version.job.run_id.hex, "") if version.job else ""
-        if version.model is not None and run:
+        if version.model is not None and version.model.external:
+            self.report.problem(f"version {key}", "its files cannot be sent: they are in a bucket")
+        elif version.model is not None and run:
             folder = f"registered/{version.registered.pk}/{version.number}"
             top = storage.model_dir(self.user.username, version.model.name)
             self._uri(run)

@@ -321,7 +321,10 @@ GET    /users/{user}/models                                                     
 POST   /users/{user}/models                                                       full
 GET    /users/{user}/models/{name}                                                full read submit
 DELETE /users/{user}/models/{name}                                                full
+GET    /users/{user}/models/{name}/address                                        full read submit
+GET    /users/{user}/models/{name}/bucket                                         full read submit
 GET    /users/{user}/models/{name}/download                                       full read submit
+GET    /users/{user}/models/{name}/files                                          full read submit
 PUT    /users/{user}/models/{name}:edit                                           full
 PUT    /users/{user}/models/{name}/notes                                          full
 GET    /users/{user}/registry                                                     full read submit
