@@ -38,6 +38,7 @@ import ends
 import guard
 import isolation
 import limits
+import mounts
 import privileges
 import reasons
 import relay
@@ -344,7 +345,9 @@ def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
         signal.signal(number, lambda *_: None)  # the wake-up pipe does the work
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with open(os.path.join(folder, "spec.json"), "rb") as file:
-        shim = Shim(folder, json.load(file), lock)
+        spec = json.load(file)
+    mounts.SEEN.suit(spec)
+    shim = Shim(folder, spec, lock)
     shim.spec["gpu_locks"] = gpu_locks
     if shim.spec["uid"] is not None or shim.spec["isolation"] != "none":
         privileges.hide()
@@ -362,8 +365,15 @@ def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
         shim.finish()
 
 
+def leave_mounts(folder: str) -> None:
+    """Leave the mounts that the run in this folder, and most others, have nothing to do with."""
+    with contextlib.suppress(OSError, ValueError):  # it has been forgotten meanwhile
+        with open(os.path.join(folder, "spec.json"), "rb") as file:
+            mounts.SEEN.leave(json.load(file))
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "route":
         route.try_here(sys.argv[2:])
         sys.exit()
-    spawner.serve(main)
+    spawner.serve(main, leave_mounts)

@@ -20,9 +20,9 @@ ROOM = 4096  # for the arguments of a shim, which are written over those of this
 ARG_START = 45  # among the fields of /proc/self/stat after the name; the end follows it
 
 
-def serve(supervise: Callable[[str, int, list[int], int], None]) -> None:
+def serve(supervise: Callable[[str, int, list[int], int], None], after: Callable[[str], None]) -> None:
     """Fork a shim for each message: the run's folder, with the descriptors of the answer, the shim's own log, the
-    run's lock and those of its GPUs.
+    run's lock and those of its GPUs. `after` is called here with the folder once that is done.
     """
     rename("spawner")
     requests = socket.socket(fileno=os.dup(0))
@@ -41,6 +41,7 @@ def serve(supervise: Callable[[str, int, list[int], int], None]) -> None:
         for fd in files:
             os.close(fd)
         os.waitpid(child, 0)
+        after(os.fsdecode(folder))
 
 
 def _become_shim(folder: str, files: list[int], supervise: Callable[[str, int, list[int], int], None]) -> None:
