@@ -56,7 +56,8 @@ def test_the_end_waits_for_tasks_under_way_and_gives_back_the_others(broker, mon
     assert broker.ending.wait(LIMIT_S)
     go_on.set()
     end.join(LIMIT_S)
-    assert not end.is_alive() and begun.empty()
+    assert not end.is_alive()
+    assert begun.empty()
     worker = Worker(broker, {QUEUE}, 1)
     worker.start()
     assert begun.get(timeout=LIMIT_S) == 2  # once, and not the first

@@ -367,9 +367,9 @@ def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
 
 def leave_mounts(folder: str) -> None:
     """Leave the mounts that the run in this folder, and most others, have nothing to do with."""
-    with contextlib.suppress(OSError, ValueError):  # it has been forgotten meanwhile
-        with open(os.path.join(folder, "spec.json"), "rb") as file:
-            mounts.SEEN.leave(json.load(file))
+    spec = os.path.join(folder, "spec.json")
+    with contextlib.suppress(OSError, ValueError), open(spec, "rb") as file:  # it may be forgotten meanwhile
+        mounts.SEEN.leave(json.load(file))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Mounts:
 def paths_of(spec: dict) -> set[str]:
     """Return all paths of the machine that a spec names: what may be opened, mounted or executed, and more."""
     command = spec["bwrap"]
-    bound = [source for option, source in zip(command, command[1:], strict=False) if "bind" in option]
+    bound = [command[at + 1] for at, option in enumerate(command) if option.startswith("--") and "bind" in option]
     named = [value for name, value in spec.items() if name not in {"bwrap", "environment", "inside"}]
     return _paths([command[:1], bound, named])
 

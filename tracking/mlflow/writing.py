@@ -193,8 +193,7 @@ def _write_at_once(call: Call, run: str, points: Points) -> tuple[int, str, list
 
 
 def _write(call: Call, run: str, points, params, tags, statement: str) -> tuple[int, str, list[str]]:
-    """Store a report in one transaction; return its run's key and name, and the keys whose blocks may have to be made.
-    """
+    """Store a report in one transaction; return its run's key and name, and the keys whose blocks may be due."""
     due: list[str] = []
     with transaction.atomic(), connection.cursor() as cursor:
         job = _lock(call, run)

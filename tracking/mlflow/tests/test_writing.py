@@ -65,4 +65,5 @@ def test_the_limit_of_metrics_holds_and_known_ones_go_on(mlflow, monkeypatch):
     for step, name in enumerate(("a", "b", "a", "b")):
         mlflow.call("post", "runs/log-metric", run_id=run, **point(name, step=step))
     assert mlflow.refused("post", "runs/log-metric", run_id=run, **point("c")) == "INVALID_PARAMETER_VALUE"
-    assert RunMetric.objects.count() == 2 and Value.objects.count() == 4
+    assert RunMetric.objects.count() == 2
+    assert Value.objects.count() == 4
