@@ -77,25 +77,71 @@ def test_it_is_decided_once_and_by_an_isolated_run(tmp_path):
     ],
 )
 def test_a_run_that_may_have_to_do_with_one_sees_all(tmp_path, named, whole):
-    code = f"os.symlink(f'{{place}}/other', f'{{place}}/link'); seen.leave(spec('used')); seen.suit({named})"
+    code = f"os.symlink(f'{{place}}/other', f'{{place}}/link'); seen.leave(spec('used')); seen.suit_spec({named})"
     assert said(tmp_path, code + "; print(len(there(*ALL)))") == ("5" if whole else "2")
 
 
-def test_a_later_mount_of_the_machine_is_seen_and_nothing_changes_there(tmp_path):
-    code = """
+@pytest.mark.parametrize(
+    ("later", "whole"),
+    [
+        ("mount('later')", False),
+        ("mount('used/later')", True),
+        ("mount('root/later')", True),
+        ("mounts.call('umount2', os.fsencode(f'{place}/root/data'), 2)", True),
+        ("mounts.call('umount2', os.fsencode(f'{place}/other/below'), 2)", False),
+        ("pass", False),
+    ],
+)
+def test_what_is_mounted_or_removed_later_is_known_before_the_next_run(tmp_path, later, whole):
+    """The machine's own namespace here is that of another process, which is told when to change it."""
+    code = f"""
+told, tell = os.pipe()
+done, finished = os.pipe()
 if not (child := os.fork()):
-    seen.leave(spec("used"))
-    os.write(ready, b".")
-    os.read(go, 1)
-    print(there("later", *ALL), flush=True)
+    os.read(told, 1)
+    {later}
+    os.write(finished, b".")
     os._exit(0)
+seen.leave(spec("used"))
+seen.look()
+assert not seen.stale
+os.write(tell, b".")
+os.read(done, 1)
+seen.look()
+print(seen.stale)
+seen.suit(f"{{place}}/root")
+print(not seen.apart)
+seen.leave(spec("used"))
 """
-    begin = (
-        "mounts.call('mount', None, b'/', None, mounts.MS_REC | 1 << 20, None)\n"  # shared, as on most machines
-        "told, ready = os.pipe(); go, tell = os.pipe()\n"
-    )
-    after = "os.read(told, 1); mount('later'); os.write(tell, b'.'); os.waitpid(child, 0); print(len(there(*ALL)))"
-    assert said(tmp_path, begin + code + after) == "['later', 'root/data', 'used/below']\n5"
+    assert said(tmp_path, code) == f"{whole}\n{whole}"
+
+
+def test_a_folder_on_a_later_mount_is_found_and_mounts_are_left_again(tmp_path):
+    code = """
+told, tell = os.pipe()
+done, finished = os.pipe()
+if not (child := os.fork()):
+    for step in ("later", "used/more"):
+        os.read(told, 1)
+        mount(step)
+        os.write(finished, b".")
+    os._exit(0)
+seen.leave(spec("used"))
+os.write(tell, b"."); os.read(done, 1)
+seen.look()
+if not (shim := os.fork()):
+    seen.suit(f"{place}/later/runs")
+    print(there("later", "other"), flush=True)
+    os._exit(0)
+os.waitpid(shim, 0)
+print(there("later", "other"))
+os.write(tell, b"."); os.read(done, 1)
+mounts.AGAIN_S = -1.0
+seen.look()
+seen.leave(spec("used"))
+print(seen.stale, there("later", "used/more", *ALL))
+"""
+    assert said(tmp_path, code) == "['later', 'other']\n[]\nFalse ['used/more', 'root/data', 'used/below']"
 
 
 def test_runs_begin_after_the_spawner_has_left_mounts(tmp_path):
