@@ -14,6 +14,7 @@ import redis
 from django.db import close_old_connections
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.errors import ConnectionClosed
+from dramatiq.middleware import TimeLimit, default_middleware
 
 from . import probes, valkey
 from .errors import Fault
@@ -24,6 +25,7 @@ IDLE_LOOK_S = 5.0  # how long a message waits whose notification was lost
 FIRST_LOOK_S, FIRST_S = 1.0, 20.0
 BUSY_LOOK_MS = 100  # at most, while messages are being processed
 HEARTBEAT_TIMEOUT_MS = 10_000  # of a worker; its looks are its heartbeats
+LIMITS_LOOK_MS = 10_000  # how late a task is ended that takes longer than its time limit, which is minutes at least
 
 
 class DatabaseConnections(dramatiq.Middleware):
@@ -163,7 +165,13 @@ def broker() -> RedisBroker:
     The short heartbeat time-out and the frequent maintenance give a killed worker's messages to another one within
     seconds; Dramatiq's defaults may leave them for minutes on an idle queue.
     """
-    redis_broker = Broker(client=valkey.client(), heartbeat_timeout=HEARTBEAT_TIMEOUT_MS, maintenance_chance=1_000_000)
+    usual = [TimeLimit(interval=LIMITS_LOOK_MS) if each is TimeLimit else each() for each in default_middleware]
+    redis_broker = Broker(
+        client=valkey.client(),
+        middleware=usual,
+        heartbeat_timeout=HEARTBEAT_TIMEOUT_MS,
+        maintenance_chance=1_000_000,
+    )
     redis_broker.add_middleware(DatabaseConnections())
     redis_broker.add_middleware(Measures())
     if tracing.enabled():

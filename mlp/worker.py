@@ -1,4 +1,4 @@
-"""The module that `dramatiq mlp.worker` loads: Django, the broker, and every app's actors."""
+"""What a worker loads: Django, the broker, and every app's actors. `dramatiq mlp.worker` would do with it, too."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ MANAGE = str(settings.BASE_DIR / "manage.py")
 # What the parts in Python import; `up` loads it once. Left out is what looks at its process when it is imported
 # (gunicorn keeps the working folder, daphne.server opens files), and torch, which is large.
 LOADED = (
-    "mlp.worker",
     "mlp.wsgi",
     "mlp.asgi",
     "mlp.urls",
     "aiops.management.commands.aiops",
     "datasets.management.commands.data",
     "mlp.management.commands.reconcile",
+    "mlp.management.commands.worker",
     "tracking.management.commands.ingest",
 )
 WEB_WORKERS = 2
@@ -91,11 +91,9 @@ def data() -> Part:
 
 
 def workers() -> list[Part]:
-    common = ["-m", "dramatiq", "mlp.worker", "--path", str(settings.BASE_DIR), "--processes", "1"]
-    common += ["--worker-shutdown-timeout", "3000", "--skip-logging"]
     return [
-        _python("worker", [*common, "--threads", "8", "--queues", "launches", "default", "files"], "background"),
-        _python("worker-gpu", [*common, "--threads", "1", "--queues", "gpu"], "background"),
+        _python("worker", [MANAGE, "worker", "launches", "default", "files", "--threads", "8"], "background"),
+        _python("worker-gpu", [MANAGE, "worker", "gpu", "--threads", "1"], "background"),
     ]
 
 

@@ -8,11 +8,13 @@ from aiops.intake import accept, follow
 from kernel import storage
 from kernel.database import reachable
 from kernel.errors import Fault
+from kernel.serve import Calm
 from kernel.singleton import Holder
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
+QUIET_S = 2.5  # between two looks at least, while no file grows
 
 
 class FollowerService:
@@ -22,7 +24,8 @@ class FollowerService:
     def __init__(self, active: Holder | None = None):
         self.active = active or Holder("aiops.follower")
         self.follower: follow.Follower | None = None
-        self.ticks = ((LOOK_EVERY_S, self.poll),)
+        self.news = Calm(QUIET_S)
+        self.ticks = ((LOOK_EVERY_S, self.poll, self.news.is_due),)
 
     def poll(self) -> None:
         if not self.active.hold():
@@ -32,7 +35,8 @@ class FollowerService:
             self.follower = follow.Follower(storage.root(), accept.store)
         try:
             with reachable():
-                self.follower.poll()
+                if self.follower.poll():
+                    self.news.stir()
         except Fault as problem:
             self.follower = None  # memory may be ahead of what was stored
             log.warning("the logs cannot be stored now: %s", problem.msg)

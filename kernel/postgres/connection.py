@@ -62,13 +62,16 @@ class Connection(psycopg.Connection):
         return link
 
     def wait(self, gen: Generator, *arguments, **options):
-        return super().wait(self._watched(gen), *arguments, **options)
-
-    def _watched(self, gen: Generator) -> Generator:
-        """Yield what psycopg's own generator does, and look at the server while nothing comes."""
-        heard = asked = looked = time.monotonic()
         try:
             wanted = next(gen)
+        except StopIteration as end:  # nothing to wait for, as around each of Django's transactions
+            return end.value
+        return super().wait(self._watched(gen, wanted), *arguments, **options)
+
+    def _watched(self, gen: Generator, wanted: object) -> Generator:
+        """Yield what psycopg's own generator does, `wanted` first, and look at the server while nothing comes."""
+        heard = asked = looked = time.monotonic()
+        try:
             while True:
                 ready = yield wanted
                 now = time.monotonic()

@@ -42,7 +42,8 @@ print(json.dumps({{
 
 def commands() -> list[str]:
     """Return the parts that are commands of `manage.py`."""
-    return [part.name for part in platform_parts() if part.loaded and MANAGE in part.command]
+    given = [part.command for part in platform_parts() if part.loaded and MANAGE in part.command]
+    return sorted({command[command.index(MANAGE) + 1] for command in given})
 
 
 @pytest.fixture(scope="module")

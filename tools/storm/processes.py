@@ -13,7 +13,7 @@ from supervision import launch
 PARTS = ("database", "valkey", "nats", "web", "websockets", "data", "worker", "worker-gpu", "ingest", "aiops")
 PARTS += ("reconcile", "gateway")
 WITH_NETWORKS = {"relay", "route"}  # kinds that exist only where runs have networks of their own, and a route
-CHILDREN = ("database", "web", "worker", "worker-gpu", "gateway")  # parts whose children can be killed alone
+CHILDREN = ("database", "web", "gateway")  # parts whose children can be killed alone
 RUNS = ("shim", "guard", "script", "application", "relay", "route")
 KINDS = ("up", "supervisord", *PARTS, *(f"{part}'s child" for part in CHILDREN), *RUNS)
 
