@@ -22,6 +22,7 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from supervision import binaries
 
@@ -154,11 +155,11 @@ def start_database(folder: Path) -> str:
     subprocess.run([*unprivileged(), *initdb, *options], check=True, capture_output=True)
     fast = {"full_page_writes": "off", "autovacuum": "off", "jit": "off", "max_connections": "200"}
     fast["track_activity_query_size"] = "16384"  # tests read whole statements of others
-    fast |= {"fsync": "off", "synchronous_commit": "off"}
+    fast |= {"fsync": "off", "synchronous_commit": "off", "wal_level": "minimal", "max_wal_senders": "0"}
     options = [word for name, value in fast.items() for word in ("-c", f"{name}={value}")]
-    command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
+    command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", str(folder), *options]
     start(folder, "postgres", [*unprivileged(), *command], port, ended_by=signal.SIGQUIT)  # nothing of it is kept
-    return f"postgresql://platform@{HOST}:{port}/postgres"
+    return f"postgresql://platform@{quote(str(folder), safe='')}:{port}/postgres"  # a socket takes less than a port
 
 
 def start_valkey(folder: Path) -> str:
