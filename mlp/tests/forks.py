@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import django
@@ -38,6 +39,8 @@ def main(modules: list[str]) -> None:
             log, *command = request
             child = forking.Child(lambda log=log, command=command: serve(log, command), Path(os.devnull))
             children[child.pid] = child
+            while child.poll() is None and os.getpgid(child.pid) != child.pid:
+                time.sleep(0.001)  # until it can be killed by its group
             print(child.pid, flush=True)
         else:
             print(json.dumps(children[request].poll()), flush=True)
