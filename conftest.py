@@ -20,7 +20,6 @@ import pytest
 from _pytest import runner
 from channels.layers import channel_layers
 from django.conf import settings
-from django.core.cache import cache
 from django.db import connection, transaction
 from django.test import Client, TransactionTestCase, override_settings
 from django.test.client import ClientHandler
@@ -44,6 +43,7 @@ pytest_plugins = ["supervision.tests.shared"]
 
 PASSWORD = "correct horse battery"
 QUICK_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+FILLED = ("datasets", "code", "jobs", "models", "apps", "workspaces", "run/runs", "run/datasets")
 ACTORS = kernel_broker.broker().actors
 
 # What is tried with many examples is tried for what it answers; how fast a busy machine is says nothing about it.
@@ -141,13 +141,13 @@ def one_chain_of_middleware():
 def clean_world(request):
     """Start each test with empty storage, an empty Valkey and no memories; pytest-django handles the database."""
     if "e2e" not in request.keywords:
-        for folder in ("datasets", "code", "jobs", "models", "apps", "workspaces", "run/runs", "run/datasets"):
-            shutil.rmtree(storage.root() / folder, ignore_errors=True)
-        cache.clear()
+        for folder in FILLED:
+            if os.path.lexists(path := f"{storage.root()}/{folder}"):
+                shutil.rmtree(path, ignore_errors=True)
         forget()
         # A receiver that is cancelled as its loop ends may leave a lock of the layer locked, for all later loops.
         channel_layers.backends.clear()
-        kernel_broker.broker().client.flushdb()
+        kernel_broker.broker().client.flushdb()  # queue, channel layer and cache
 
 
 @pytest.fixture(autouse=True)

@@ -43,6 +43,7 @@ MESSAGES = {
     "Invalid": None, "RunnerError": None, "NoGpus": None, "NoAnswer": None, "refused": None, "message": None,
     "Slow": None, "HttpError": (2,),
 }  # fmt: skip
+CALLED = re.compile(rf"\b({'|'.join({**DJANGO, **MESSAGES})})\s*\(")  # without any, there is nothing to extract
 KEPT_HEADERS = {"Project-Id-Version", "Language", "Plural-Forms", "MIME-Version", "Content-Type"}
 PLACEHOLDER = re.compile(r"%\(\w+\)[sdifg]|%%|%[sdifgr]|\{\w*\}")
 # What the admin's theme, which comes without any translation, shows on our pages.
@@ -84,6 +85,8 @@ def strings() -> Catalog:
 
 def in_python(text: str) -> Iterator[tuple[str | None, str | tuple[str, str]]]:
     """Yield (context, text or (singular, plural)) of each literal that is translated, or is a message's template."""
+    if not CALLED.search(text):  # to take a file to pieces takes long
+        return
     for _line, texts, _comments, context in extract("python", BytesIO(text.encode()), {**DJANGO, **MESSAGES}):
         if has_words(texts[0] if isinstance(texts, tuple) else texts):
             yield context, texts

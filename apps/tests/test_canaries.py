@@ -131,6 +131,7 @@ def test_callers_with_the_same_header_get_the_same_model(moving):
     one.until(lambda: {one.ask(**{"X-User-Id": user}).headers["X-App-Model"] for user in users} == {"adder"})
 
 
+@pytest.mark.long  # the steps themselves, without processes: test_canary_rules.py
 def test_the_steps_follow_each_other_and_the_last_is_everything(moving):
     one = moving({"steps": [{"percent": 10, "minutes": 5}, {"percent": 60, "minutes": 5}]})
     begun = one.rollout.step_since

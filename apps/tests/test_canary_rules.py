@@ -104,6 +104,14 @@ def test_failures_count_for_the_step_in_which_they_are(rollout, alice):
     assert look(Rollout.objects.get(), 10_020, 3, 5).phase == "ending"
 
 
+def test_a_step_lasts_its_minutes(rollout):
+    Application.objects.update(canary=PLAN | {"steps": [{"percent": 10, "minutes": 5}, {"percent": 60, "minutes": 5}]})
+    for minutes, percent in ((4, 10), (5, 60)):
+        since = timezone.now() - timedelta(minutes=minutes)
+        Rollout.objects.update(step_since=since, base_of=since)
+        assert look(Rollout.objects.get(), 20, 0, 5).percent == percent
+
+
 def test_a_step_lasts_until_its_rules_can_be_judged(rollout):
     """A model that nobody has asked, or that never answers, is not proven by the time that passes."""
     Application.objects.update(canary=PLAN | {"steps": [{"percent": 10, "minutes": 1}, {"percent": 60, "minutes": 1}]})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import joblib
-import pandas as pd
 import pytest
 import requests
-from sklearn.linear_model import LinearRegression
 
 from mlp.tests.patience import LIMIT_S
 
@@ -17,6 +14,10 @@ SWAPPED, OTHERS = "size,age\n1,2\n", "size,weight\n1,2\n"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
+    import joblib  # here: they take seconds, and every worker loads this file
+    import pandas as pd
+    from sklearn.linear_model import LinearRegression
+
     folder = tmp_path_factory.mktemp("named")
     table = pd.DataFrame([[0, 0], [1, 0], [0, 1], [1, 1]], columns=["age", "size"])
     joblib.dump(LinearRegression().fit(table, table["age"] + 10 * table["size"]), folder / "model.joblib")

@@ -91,7 +91,7 @@ def try_out(document: dict, url: str, headers: dict, most: int) -> set[str]:
     return tried
 
 
-@pytest.fixture(scope="module", params=[ONE, EVERY_KIND, NOTHING], ids=["one", "every-kind", "nothing-declared"])
+@pytest.fixture(scope="module", params=[later(ONE), EVERY_KIND, NOTHING], ids=["one", "every-kind", "nothing-declared"])
 def served(request, tmp_path_factory):
     """The address and the description of a model that is served without a gateway."""
     folder = tmp_path_factory.mktemp("described")

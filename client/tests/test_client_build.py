@@ -17,6 +17,7 @@ from client.build import SOURCE, TRANSFER, build
 from client.mlp_client import __version__
 from client.mlp_client.chinese import TEXTS
 from client.tests.running import Client
+from mlp.tests.tiers import later
 
 FILES = sorted(SOURCE.rglob("*.py"))
 PLACES = re.compile(r"\{\w+\}")
@@ -53,7 +54,7 @@ def test_every_message_has_a_chinese_one():
         assert set(PLACES.findall(english)) == set(PLACES.findall(chinese)), english
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.10", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.8", later("3.9"), later("3.10"), later("3.12"), "3.13"])
 def test_it_runs_on_other_pythons(tmp_path, version):
     client = Client(tmp_path)
     kept = Path("~/.pyenv/versions").expanduser().glob(version + ".*/bin/python")

@@ -22,10 +22,12 @@ from accounts import lifecycle as accounts
 from datasets.client_build import build
 from datasets.models import Dataset
 from datasets.webdav import spool
+from mlp.tests.loaded import Fork, Loaded
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin, free_port
 from supervision import nginx
 
+LOADED = ("mlp.wsgi", "mlp.urls", "datasets.management.commands.data")
 AT_THE_DATABASE = "data service under test"  # what its connections are called there
 
 
@@ -39,7 +41,7 @@ class Service:
         self.port, self.web_port, self.app_port, self.data_port, self.websocket_port = (free_port() for _ in range(5))
         self.route_port, self.logs_port, self.workspace_port = (free_port() for _ in range(3))
         self.url = f"http://127.0.0.1:{self.port}"
-        self.web = self.data = self.nginx = self.websockets = None
+        self.web = self.data = self.nginx = self.websockets = self.loaded = None
         self.client = folder / "data_client.pyz"
         self.client.write_bytes(build())
         (self.root / "datasets" / ".spool").mkdir(parents=True)
@@ -61,7 +63,7 @@ class Service:
     def start_data(self) -> None:
         """Start the process that takes what nginx has spooled, and what runs beside."""
         beside = ["--route-port", str(self.route_port), "--logs-port", str(self.logs_port)]
-        self.data = self._begin([sys.executable, "manage.py", "data", "--port", str(self.data_port), *beside])
+        self.data = self._fork([sys.executable, "manage.py", "data", "--port", str(self.data_port), *beside])
 
     def start_requests(self) -> None:
         """Start the server of requests only; the other process takes what nginx has spooled."""
@@ -74,11 +76,24 @@ class Service:
             f"127.0.0.1:{self.web_port}",
         ]
         options = ["--preload", "-k", "gthread", "-w", "2", "--threads", "8", "--no-control-socket"]
-        self.web = self._begin(command + options)
+        self.web = self._fork(command + options)
         _wait(self.web_port)
 
     def _begin(self, command: list[str]) -> subprocess.Popen:
         return begin(command, self.folder / "web.log", cwd=settings.BASE_DIR, env=self.environment())
+
+    def _fork(self, command: list[str]) -> Fork:
+        """Start it as a fork of a process that has loaded the application with the present settings."""
+        environment = self.environment()
+        if self.loaded is None or self.loaded.environment != environment:
+            self.end()
+            self.loaded = Loaded(LOADED, self.folder / "web.log", environment)
+        return self.loaded.begin(command)
+
+    def end(self) -> None:
+        """End what the servers of the application are forks of, and with it all that run."""
+        if self.loaded is not None:
+            self.loaded.end()
 
     def start_websockets(self) -> None:
         """Start the asynchronous server, for tests that need it."""
@@ -114,7 +129,7 @@ class Service:
         self.nginx = begin(command, self.folder / "nginx.log")
         _wait(self.port)
 
-    def stop(self, process: subprocess.Popen, number: int = signal.SIGKILL) -> None:
+    def stop(self, process: subprocess.Popen | Fork, number: int = signal.SIGKILL) -> None:
         """Stop the server and its workers, with SIGKILL by default."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -164,6 +179,7 @@ def servers(tmp_path_factory, django_db_setup):
     for process in filter(None, (service.nginx, service.websockets)):
         service.stop(process)
     service.stop_web()
+    service.end()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from datasets.tests.test_external import external  # noqa: F401
 from jobs import launching
 from jobs.code import capture
 from kernel import storage
+from mlp.tests.tiers import few
 from operations.backup.tests.conftest import s3  # noqa: F401
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -52,7 +53,7 @@ def test_a_job_reads_the_version_that_was_current_at_its_start(
     assert caching.evict(version.pk)
 
 
-@pytest.mark.parametrize("what", ["vanished", "withdrawn", "away"])
+@pytest.mark.parametrize("what", few(["vanished", "withdrawn", "away"], 1))  # each reason: test_external_cache.py
 def test_a_job_whose_files_cannot_be_fetched_says_why(
     external,
     submit,

@@ -32,6 +32,7 @@ def front(tmp_path, transactional_db):
     yield service
     for process in (service.nginx, service.websockets, service.web):
         service.stop(process)
+    service.end()
 
 
 @pytest.fixture

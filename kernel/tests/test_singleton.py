@@ -11,6 +11,7 @@ from django.db import connection
 from kernel.singleton import SILENCE, Holder, only_one
 from kernel.tests.nats_tools import until
 from mlp.tests.patience import LIMIT_S
+from mlp.tests.servers import HOST
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -125,7 +126,8 @@ class TestOnlyOne:
         with only_one("test") as lock:
             lock.check()
 
-    def test_the_server_frees_the_lock_of_a_machine_that_is_lost(self):
+    def test_the_server_frees_the_lock_of_a_machine_that_is_lost(self, monkeypatch):
+        monkeypatch.setitem(connection.settings_dict, "HOST", HOST)  # a socket leads to no other machine
         with only_one("test") as lock:
             shown = [lock.link.execute(f"SHOW tcp_{name}").fetchone()[0] for name in SILENCE]
         assert shown == ["5", "5", "3"]

@@ -22,12 +22,14 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from supervision import binaries
 
 HOST = "127.0.0.1"
 GIVEN = ("DATABASE_URL", "REDIS_URL", "NATS_URL")
 WAIT_S = 120
+LONGEST_PLACE = 80  # bytes of the path of a folder with a socket
 OWN_NATS = "MLP_TEST_OWN_NATS"
 SLOTS = 8  # processes of tests that may run at the same time: workers of a parallel run, and one run beside it
 
@@ -154,11 +156,12 @@ def start_database(folder: Path) -> str:
     subprocess.run([*unprivileged(), *initdb, *options], check=True, capture_output=True)
     fast = {"full_page_writes": "off", "autovacuum": "off", "jit": "off", "max_connections": "200"}
     fast["track_activity_query_size"] = "16384"  # tests read whole statements of others
-    fast |= {"fsync": "off", "synchronous_commit": "off"}
+    fast |= {"fsync": "off", "synchronous_commit": "off", "wal_level": "minimal", "max_wal_senders": "0"}
     options = [word for name, value in fast.items() for word in ("-c", f"{name}={value}")]
-    command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", "", *options]
+    place = str(folder) if len(str(folder)) < LONGEST_PLACE else ""
+    command = [postgres, "-D", str(data), "-h", HOST, "-p", str(port), "-k", place, *options]
     start(folder, "postgres", [*unprivileged(), *command], port, ended_by=signal.SIGQUIT)  # nothing of it is kept
-    return f"postgresql://platform@{HOST}:{port}/postgres"
+    return f"postgresql://platform@{quote(place, safe='') or HOST}:{port}/postgres"  # a socket takes less than a port
 
 
 def start_valkey(folder: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 from mlp.tests import frames
 from mlp.tests.patience import LIMIT_S
 
-CALLS = 1000
+CALLS = 300
 
 
 def call(more: int) -> None:
@@ -31,7 +31,7 @@ def faults_at(depth: int) -> int:
 
 
 def most_faults() -> int:
-    """Return the most page faults of such a loop at any depth up to 300, in the first thousand calls of each."""
+    """Return the most page faults of such a loop at any depth up to 300, in the first calls of each."""
     for depth in range(300):
         faults_at(depth)  # pages that are written for the first time
     return max(map(faults_at, range(300)))

@@ -44,6 +44,8 @@ from kernel.models import Lifecycle, StateChange
 from kernel.rest import StrictJSONParser
 from tools import translations
 
+from .source_calls import name_of, text_of
+
 ROOT = Path(settings.BASE_DIR)
 MECHANISM = ROOT / "kernel" / "messages.py"
 # The parameter that is a reason, by its place in a call that has it without its name.
@@ -80,10 +82,7 @@ def put_together(node: ast.expr | None) -> bool:
         return put_together(node.body) or put_together(node.orelse)
     if isinstance(node, ast.BoolOp):
         return any(map(put_together, node.values))
-    if isinstance(node, ast.Call):
-        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        return called in {"str", "_", "gettext", "join", "format"}
-    return False
+    return name_of(node) in {"str", "_", "gettext", "join", "format"}
 
 
 def is_bare(node: ast.expr | None) -> bool:
@@ -117,7 +116,7 @@ def offences(source: str) -> list[tuple[int, str]]:
     for node in parsed(source):
         if not isinstance(node, ast.Call):
             continue
-        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        called = name_of(node)
         if called in ("ParseError", "ValidationError") and ast.unparse(node.func) in MESSAGELESS:
             calls.append((node.lineno, ast.unparse(node)))
         elif called in translations.MESSAGES:
@@ -144,16 +143,14 @@ def foreign_texts(source: str) -> list[tuple[int, str]]:
         if {ast.unparse(each).rpartition(".")[2] for each in caught} <= WITH_MESSAGE:
             continue
         for node in ast.walk(handler):
-            called = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
-            if called in translations.MESSAGES and f"message_of({handler.name})" in map(ast.unparse, node.args):
+            if name_of(node) in translations.MESSAGES and f"message_of({handler.name})" in map(ast.unparse, node.args):
                 calls.append((node.lineno, ast.unparse(node)))
     return calls
 
 
 def bare_value_errors(source: str) -> list[tuple[int, str]]:
     """Return (line, code) of each ValueError with plain text, which `message_of` could only return as it is."""
-    calls = [node for node in parsed(source) if isinstance(node, ast.Call)]
-    errors = [node for node in calls if getattr(node.func, "id", "") == "ValueError"]
+    errors = [node for node in parsed(source) if name_of(node) == "ValueError"]
     return [(node.lineno, ast.unparse(node)) for node in errors if any(map(is_bare, node.args))]
 
 
@@ -211,16 +208,18 @@ def test_text_built_at_run_time_is_detected(source, offends):
 
 def overlooked(source: str) -> list[str]:
     """Return the templates that the extraction does not see: those of a message inside another call of a message."""
-    calls = [node for node in parsed(source) if isinstance(node, ast.Call) and node.args]
     templates = [
         call.args[0].value
-        for call in calls
-        if getattr(call.func, "id", getattr(call.func, "attr", "")) in translations.MESSAGES
+        for call in parsed(source)
+        if name_of(call) in translations.MESSAGES
+        and call.args
         and isinstance(call.args[0], ast.Constant)
         and isinstance(call.args[0].value, str)
     ]
     seen: set[str] = set()
-    for _context, texts in translations.in_python(source) if templates else ():  # it reads the source once more
+    names = {*translations.MESSAGES, *translations.DJANGO}
+    calls = [node for node in parsed(source) if name_of(node) in names or isinstance(node, ast.JoinedStr)]
+    for _context, texts in translations.in_python(text_of(source, calls)) if templates else ():
         seen |= {texts} if isinstance(texts, str) else set(texts)
     return [template for template in templates if translations.has_words(template) and template not in seen]
 

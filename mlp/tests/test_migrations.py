@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, migrations, models
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
@@ -20,6 +20,7 @@ from automation.models import Sweep, Trial
 from jobs.models import Job, Snapshot
 from kernel.messages import Message
 from kernel.models import StateChange, record_change
+from mlp.management.commands.migrate import is_local
 from mlp.tests import template
 
 ROOT = Path(settings.BASE_DIR)
@@ -105,6 +106,31 @@ def test_a_new_database_is_what_an_older_one_becomes(share):
     for catalogue, rows in old.items():
         assert len(rows) > 100
         assert new[catalogue] == rows, catalogue
+
+
+PLAIN, UNIQUE = models.CharField(max_length=9), models.CharField(max_length=9, unique=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "local"),
+    [
+        (migrations.CreateModel("a", [("id", models.BigAutoField(primary_key=True))]), True),
+        (migrations.CreateModel("a", [], bases=("jobs.job",)), False),
+        (migrations.AddField("job", "a", models.ForeignKey("jobs.job", models.CASCADE)), True),
+        (migrations.AlterField("job", "name", PLAIN), True),
+        (migrations.AlterField("job", "name", UNIQUE), False),
+        (migrations.AlterField("job", "id", models.AutoField(primary_key=True)), False),
+        (migrations.RenameModel("job", "work"), False),
+        (migrations.RemoveField("job", "name"), False),
+        (migrations.RunSQL("SELECT 1"), True),
+        (migrations.RunSQL("SELECT 1", state_operations=[migrations.DeleteModel("job")]), False),
+        (migrations.SeparateDatabaseAndState(), False),
+    ],
+    ids=lambda case: type(case).__name__,
+)
+def test_what_may_concern_other_tables_is_migrated_with_all_classes(operation, local):
+    """That the others lead to the same database is what test_a_new_database_is_what_an_older_one_becomes shows."""
+    assert is_local(operation) == local
 
 
 ENDS = {  # what earlier releases have stored, and how such a job has ended

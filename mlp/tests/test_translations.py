@@ -227,11 +227,13 @@ def bare(source: str) -> list[tuple[str, str]]:
     return offences
 
 
-@pytest.mark.parametrize("path", sorted(TEMPLATES.rglob("*.html")), ids=lambda path: str(path.relative_to(TEMPLATES)))
-def test_templates_have_no_unmarked_text(path):
+def test_templates_have_no_unmarked_text():
     allowed = {("text", "content_copy"), ("text", "data-theme"), ("text", "Aa")}  # icons
     allowed |= {("input placeholder", example) for example in EXAMPLES}
-    assert not [text for text in bare(path.read_text()) if text not in allowed]
+    templates = sorted(TEMPLATES.rglob("*.html"))
+    assert len(templates) > 200
+    found = {str(path): [text for text in bare(path.read_text()) if text not in allowed] for path in templates}
+    assert {path: texts for path, texts in found.items() if texts} == {}
 
 
 def test_unmarked_text_is_detected():

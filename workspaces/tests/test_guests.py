@@ -92,7 +92,7 @@ def test_a_guest_has_what_is_in_it_and_nothing_else_of_its_owner(lab, bob, creat
 ENDS = ("removed", "left", "out of the tenant", "viewer", "deactivated", "logged out", "policy")
 
 
-@pytest.mark.parametrize("end", few(ENDS, 3, 1))
+@pytest.mark.parametrize("end", few(ENDS, 1, 1))
 def test_what_ends_an_invitation_closes_the_door_and_the_websockets(end, lab, bob, visitor, invite, as_alice, until,
                                                                     as_staff, alice):  # fmt: skip
     his, hers = visitor(bob), visitor(alice)

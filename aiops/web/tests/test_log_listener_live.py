@@ -27,6 +27,7 @@ def front(tmp_path, transactional_db):
     yield service
     service.stop(service.nginx)
     service.stop_web()
+    service.end()
 
 
 def sender(service: Service, token: str):

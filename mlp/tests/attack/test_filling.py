@@ -1,7 +1,8 @@
 """What an application and the check of a model may fill up: memory, the disk, inodes, processes; an application its log
 and the connections of the gateway as well.
 
-What a job may is in test_breakout.py. The program is the same, programs/fill.py.
+What a job may is in test_breakout.py, always with two of the programs of programs/fill.py. A run of an application has
+the limits of a job's: runners/tests/test_bounds.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mlp.tests.patience import LIMIT_S
 
 from .world import PROGRAMS, World
 
-pytestmark = [pytest.mark.e2e, pytest.mark.begins(0)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.begins(0)]
 
 # What it fills up, and what the reason says by which it is ended; none: it is bounded, and goes on.
 ENDED_BY = {
@@ -58,7 +59,6 @@ def until(true, state=lambda: ""):
     return value
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("what", each(ENDED_BY))
 def test_a_check_that_fills_something_up_harms_nobody(world, attacker, what):
     """It ends with the reason, at the latest when its time is over, while a victim's job runs to its end."""

@@ -16,6 +16,7 @@ def front(tmp_path_factory, django_db_setup):
     yield service
     for process in (service.nginx, service.web):
         service.stop(process)
+    service.end()
 
 
 @pytest.fixture
