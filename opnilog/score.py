@@ -39,7 +39,9 @@ class Scorer:
     def __init__(self, model: LogModel, tokenizer: Tokenizer, manifest: dict, extras: dict, device: str):
         self.model, self.tokenizer, self.manifest, self.device = model, tokenizer, manifest, device
         self.ours = manifest.get("kind") == KIND
-        self.threshold = float(manifest.get("score_threshold", weighing.LEAST))
+        problem = float(manifest.get("score_threshold", weighing.LEAST))
+        # A model of an earlier release has one threshold for all texts.
+        self.thresholds = weighing.Thresholds(problem, float(manifest.get("plain_threshold", problem)))
         self.seen = set(extras.get("seen", torch.empty(0)).tolist())
         feedback = [extras[name].tolist() if extras else [] for name in ("told", "told_normal")]
         self.feedback = dict(zip(*feedback, strict=True))  # text's key: whether it is normal
@@ -110,7 +112,7 @@ class Scorer:
                 new.append(place)
         for place, (numbers, costs) in zip(new, self.costs([texts[place] for place in new]), strict=True):
             costs = weighing.weighed(numbers, costs, apart=self.tokenizer.divides(texts[place]))
-            confidence = weighing.confidence_of(weighing.score_of(numbers, costs), self.threshold)
+            confidence = weighing.confidence_of(weighing.score_of(numbers, costs), self.thresholds.of(texts[place]))
             verdicts[place] = self._verdict(texts[place], confidence, numbers, costs)
         return verdicts
 

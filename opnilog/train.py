@@ -30,6 +30,7 @@ from opnilog.masking import mask
 from . import learned_sessions, opni, usual_values, weighing
 from .learning import GROUPS, Fitting, fit, surprises
 from .model import LogModel, save
+from .problem_words import names_problem
 from .score import KIND, TEXTS, Scorer
 from .store import MANIFEST, MODEL, VOCAB
 from .tokenizer import FIRST_LEARNED, MAX_WORDS, Tokenizer
@@ -169,8 +170,8 @@ def works(counts: dict[str, int], parts: Sequence[tuple[dict, dict]], how: Fitti
 
 def out_of_fold(
     parts: Sequence[tuple[dict, dict]], how: Fitting, progress: Progress, device: str
-) -> list[tuple[float, int]]:
-    """Return (score, lines) of every text by a model that has not seen it; texts seen by every model are left out."""
+) -> list[weighing.Unseen]:
+    """Return the score of every text by a model that has not seen it; texts seen by every model are left out."""
     result = []
     for learned, new in parts:
         model, tokenizer = learn(learned, how, progress.step, device)
@@ -181,7 +182,8 @@ def out_of_fold(
         rows = [tokenizer.encode(text) for text in some]
         for text, row, costs in zip(some, rows, surprises(model, rows, device), strict=True):
             weighed = weighing.weighed(row, costs, apart=tokenizer.divides(text))
-            result.append((weighing.score_of(row, weighed), round(new[text] * share)))
+            score, count = weighing.score_of(row, weighed), round(new[text] * share)
+            result.append(weighing.Unseen(score, count, names_problem(text)))
         progress.next_fit()
     return result
 
@@ -256,7 +258,7 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict, session_l
     Raises ValueError where there is nothing to learn from, or a parameter is unknown.
     """
     known = {field.name for field in fields(Fitting)}
-    if unknown := sorted(set(parameters) - known - {"alarms", "opni_steps", "session_quiet_s"}):
+    if unknown := sorted(set(parameters) - known - {"alarms", "plain_alarms", "opni_steps", "session_quiet_s"}):
         raise ValueError(f"unknown parameters: {', '.join(unknown)}")
     how = Fitting(**{name: value for name, value in parameters.items() if name in known})
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -270,16 +272,18 @@ def train(path: Path, out: Path, progress: Progress, parameters: dict, session_l
     progress.plan(works(lines.counts, parts, how, for_opni))
     unseen = out_of_fold(parts, how, progress, device)
     alarms = float(parameters.get("alarms", weighing.ALARMS))
-    threshold = weighing.threshold_of(unseen, lines.lines, alarms)
+    plain_alarms = float(parameters.get("plain_alarms", weighing.PLAIN_ALARMS))
+    thresholds = weighing.thresholds_of(unseen, lines.lines, alarms, plain_alarms)
     model, tokenizer = learn(lines.counts, how, progress.step, device)
     values = usual_values.learn(rows(path))
     quiet_ms = int(parameters.get("session_quiet_s", SESSION_QUIET_S) * 1000)
     sessions = learned_sessions.learn(rows(session_lines) if session_lines else (), quiet_ms)
-    odd = sum(count for score, count in unseen if score > threshold)
+    odd = sum(text.lines for text in unseen if thresholds.exceeded(text))
     facts = {
         "lines": lines.lines, "texts": len(lines.counts), "words": tokenizer.used, "told": len(lines.feedback),
-        "threshold": weighing.THRESHOLD, "score_threshold": threshold, "alarms": alarms,
-        "new_share": sum(count for _, count in unseen) / lines.lines, "odd_share": odd / lines.lines,
+        "threshold": weighing.THRESHOLD, "score_threshold": thresholds.problem, "plain_threshold": thresholds.plain,
+        "alarms": alarms, "plain_alarms": plain_alarms,
+        "new_share": sum(text.lines for text in unseen) / lines.lines, "odd_share": odd / lines.lines,
         "loss": progress.loss, "device": device,
         "judged_values": sum(len(template["positions"]) for template in values["templates"]),
         "judged_sessions": len(sessions["workloads"]),

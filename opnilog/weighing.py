@@ -1,8 +1,9 @@
 """From the surprise of a text's words to a verdict: the score of a text, the threshold, the confidence.
 
 The score is how surprising a text is as a whole, weighted less where every word of it is known, zero for a text seen in
-training. The threshold comes from lines that the model had not seen when it scored them (out of fold): in-sample scores
-are near zero for every line, and a threshold on them would make each new line an anomaly. No label is used.
+training. The thresholds come from lines that the model had not seen when it scored them (out of fold): in-sample scores
+are near zero for every line, and a threshold on them would make each new line an anomaly. That of texts that name no
+problem is higher: most new texts of normal lines name none, most of those of a fault do. No label is used.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from .problem_words import names_problem
 from .tokenizer import UNK
 
 THRESHOLD = 0.7  # of the confidence, as in Opni: below is an anomaly
 # Share of the training lines allowed above the threshold, out of fold. The smallest of 0.5, 1, 1.5, … % that misses no
 # more of the other labelled systems than 2.5 %; not chosen on BGL (docs/aiops-model.md).
 ALARMS = 0.02
+PLAIN_ALARMS = 0.003  # of them, as lines that name no problem: the false alarms that people put up with
 LEAST = 0.5  # nats a word: a less surprising text is never an anomaly, however regular the log
 STEEP = 2.0
 # nats more for an unknown word: training hides words about twenty times as often as new ones occur
@@ -53,7 +57,42 @@ def score_of(numbers: Sequence[int], costs: Sequence[float]) -> float:
     return mean if UNK in numbers else mean * KNOWN_WORDS
 
 
-def threshold_of(unseen: Sequence[tuple[float, int]], lines: int, alarms: float = ALARMS) -> float:
+class Unseen(NamedTuple):
+    """A text that was new to its fold."""
+
+    score: float
+    lines: int
+    names_problem: bool
+
+
+class Thresholds(NamedTuple):
+    """The scores above which a text is an anomaly: of texts that name a problem, and of others, where it is never
+    lower.
+    """
+
+    problem: float = LEAST
+    plain: float = LEAST
+
+    def of(self, masked: str) -> float:
+        """Return the threshold of a text."""
+        return self.problem if names_problem(masked) else self.plain
+
+    def exceeded(self, text: Unseen) -> bool:
+        return text.score > (self.problem if text.names_problem else self.plain)
+
+
+def thresholds_of(
+    unseen: Sequence[Unseen], lines: int, alarms: float = ALARMS, plain_alarms: float = PLAIN_ALARMS
+) -> Thresholds:
+    """Return the thresholds. At most the share `alarms` of all lines exceeds that of texts that name a problem, and
+    the share `plain_alarms` exceeds that of the others as such lines.
+    """
+    problem = threshold_of([(text.score, text.lines) for text in unseen], lines, alarms)
+    plain = threshold_of([(text.score, text.lines) for text in unseen if not text.names_problem], lines, plain_alarms)
+    return Thresholds(problem, max(problem, plain))
+
+
+def threshold_of(unseen: Sequence[tuple[float, int]], lines: int, alarms: float) -> float:
     """Return the score above which a text is an anomaly. unseen: (score, lines) of texts that were
     new to their fold.
     """

@@ -24,6 +24,7 @@ QUICK = {"width": 32, "inner": 32, "heads": 2, "layers": 1, "least_steps": 150, 
 ODD = "panic kernel oops at unknown address"
 FAMILIES, GIVEN = "赵钱孙李周吴郑王冯陈卫蒋沈韩杨朱秦许何吕", "伟芳娜敏静丽强磊军洋勇艳杰娟涛明超秀霞平刚桂英华玉"
 RARE = "disk nearly full please look"
+SONG_AND_ERROR = ("user anna sang a song", "user anna sang an error")  # new words, one of which names a problem
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,6 +99,25 @@ def test_a_new_word_at_a_variable_position_is_not_an_anomaly(scorer):
     [verdict] = scorer.score(["user zoe logged in from <ip>"])
     assert verdict.level == "Normal"
     assert 0.7 <= verdict.confidence < 1
+
+
+def with_facts(trained: Path, folder: Path, **facts) -> Scorer:
+    """Return the scorer of a copy of the model with other facts in its manifest; None: without that fact."""
+    shutil.copytree(trained / "out", folder / "out")
+    manifest = json.loads((trained / "out" / MANIFEST).read_text()) | facts
+    kept = {name: value for name, value in manifest.items() if value is not None}
+    (folder / "out" / MANIFEST).write_text(json.dumps(kept))
+    return Scorer.open(folder / "out", device="cpu")
+
+
+def test_a_text_that_names_a_problem_is_an_anomaly_at_less_surprise(trained, tmp_path):
+    scorer = with_facts(trained, tmp_path, score_threshold=0.5, plain_threshold=50.0)
+    assert [verdict.level for verdict in scorer.score(SONG_AND_ERROR)] == ["Normal", "Anomaly"]
+
+
+def test_a_model_of_an_earlier_release_judges_all_texts_by_its_threshold(trained, tmp_path):
+    scorer = with_facts(trained, tmp_path, score_threshold=50.0, plain_threshold=None)
+    assert [verdict.level for verdict in scorer.score(SONG_AND_ERROR)] == ["Normal", "Normal"]
 
 
 def test_a_sentence_without_spaces_is_divided_and_its_unexpected_part_is_one_word(scorer):
@@ -197,6 +217,8 @@ def test_progress_is_relative_to_the_actual_work(tmp_path, monkeypatch, texts, f
     manifest = json.loads((tmp_path / "out" / MANIFEST).read_text())
     assert manifest["loss"] == steps[-1]["loss"]
     assert 0 <= manifest["odd_share"] <= manifest["new_share"] <= 1
+    assert manifest["odd_share"] <= manifest["alarms"]
+    assert manifest["score_threshold"] <= manifest["plain_threshold"]
 
 
 def test_the_manifest_describes_the_training_data(trained, tmp_path):
@@ -264,13 +286,31 @@ def test_a_killed_training_starts_again(tmp_path):
 def test_at_most_the_allowed_share_exceeds_the_threshold():
     scores = [(9.0, 1), (8.0, 2), (7.0, 1), (6.0, 5)]
     assert weighing.threshold_of(scores, lines=100, alarms=0.03) == 7.0
-    assert weighing.threshold_of([], lines=100) == weighing.LEAST
+    assert weighing.threshold_of([], lines=100, alarms=0.03) == weighing.LEAST
+
+
+def unseen(*texts: tuple[float, int, bool]) -> list[weighing.Unseen]:
+    return [weighing.Unseen(*text) for text in texts]
 
 
 def test_two_of_a_hundred_training_lines_may_exceed_the_threshold_unless_asked_otherwise():
-    scores = [(9.0, 4), (8.0, 1), (7.0, 9)]
-    assert weighing.threshold_of(scores, lines=200) == 8.0
-    assert weighing.threshold_of(scores, lines=200, alarms=0.025) == 7.0
+    scores = unseen((9.0, 4, True), (8.0, 1, False), (7.0, 9, True))
+    assert weighing.thresholds_of(scores, lines=200).problem == 8.0
+    assert weighing.thresholds_of(scores, lines=200, alarms=0.025).problem == 7.0
+
+
+def test_fewer_lines_that_name_no_problem_may_exceed_theirs():
+    scores = unseen((9.0, 1, False), (8.0, 2, True), (7.0, 1, False), (6.0, 1, False), (5.0, 1, True))
+    assert weighing.thresholds_of(scores, lines=100, alarms=0.05, plain_alarms=0.01) == (5.0, 7.0)
+    assert weighing.thresholds_of(scores, lines=100, alarms=0.05, plain_alarms=0.02) == (5.0, 6.0)
+    assert weighing.thresholds_of(scores[:1], lines=1000) == (weighing.LEAST, weighing.LEAST)
+
+
+def test_the_threshold_of_texts_that_name_no_problem_is_never_lower():
+    scores = unseen((9.0, 2, True), (8.0, 9, True), (3.0, 1, False))
+    assert weighing.thresholds_of(scores, lines=100, alarms=0.02, plain_alarms=0.005) == (8.0, 8.0)
+    thresholds = weighing.Thresholds(1.0, 5.0)
+    assert (thresholds.of("disk failed"), thresholds.of("disk mounted")) == (1.0, 5.0)
 
 
 def test_confidence_decreases_with_the_score_and_equals_opnis_at_the_threshold():

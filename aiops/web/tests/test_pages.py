@@ -350,11 +350,11 @@ class TestOperators:
     def test_the_versions_are_listed(self, operator):
         ModelVersion.objects.create(version="v1")  # of another maker: nothing is known of it
         facts = {"lines": 64000, "texts": 412, "words": 900, "loss": 0.1234, "score_threshold": 2.5, "odd_share": 0.004}
-        facts["judged_values"] = 77
+        facts.update(judged_values=77, plain_threshold=3.75)
         ModelVersion.objects.create(version="v2", manifest={**facts, "seconds": 21.4, "device": "cpu"})
         words = visible_text(operator.get("/aiops/models"))
         assert "v1" in words
-        for figure in ("64,000", "412", "77", "900", "0.123", "2.5", "0.4 %", "CPU"):
+        for figure in ("64,000", "412", "77", "900", "0.123", "2.5 / 3.75", "0.4 %", "CPU"):
             assert figure in words
         for version in ("gone", "\0"):
             answer = operator.post("/aiops/models", {"version": version}, follow=True)
