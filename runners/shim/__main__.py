@@ -38,7 +38,6 @@ import ends
 import guard
 import isolation
 import limits
-import mounts
 import privileges
 import reasons
 import relay
@@ -344,11 +343,8 @@ def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)  # the wake-up pipe does the work
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    mounts.SEEN.suit(folder)
     with open(os.path.join(folder, "spec.json"), "rb") as file:
-        spec = json.load(file)
-    mounts.SEEN.suit_spec(spec)
-    shim = Shim(folder, spec, lock)
+        shim = Shim(folder, json.load(file), lock)
     shim.spec["gpu_locks"] = gpu_locks
     if shim.spec["uid"] is not None or shim.spec["isolation"] != "none":
         privileges.hide()
@@ -366,15 +362,8 @@ def main(folder: str, lock: int, gpu_locks: list[int], begun: int) -> None:
         shim.finish()
 
 
-def leave_mounts(folder: str) -> None:
-    """Drop the mounts that the run in this folder, and most others, have nothing to do with."""
-    spec = os.path.join(folder, "spec.json")
-    with contextlib.suppress(OSError, ValueError), open(spec, "rb") as file:  # it may be forgotten meanwhile
-        mounts.SEEN.leave(json.load(file))
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "route":
         route.try_here(sys.argv[2:])
         sys.exit()
-    spawner.serve(main, mounts.SEEN.look, leave_mounts)
+    spawner.serve(main)

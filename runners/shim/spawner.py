@@ -20,11 +20,9 @@ ROOM = 4096  # for the arguments of a shim, which are written over those of this
 ARG_START = 45  # among the fields of /proc/self/stat after the name; the end follows it
 
 
-def serve(
-    supervise: Callable[[str, int, list[int], int], None], before: Callable[[], None], after: Callable[[str], None]
-) -> None:
+def serve(supervise: Callable[[str, int, list[int], int], None]) -> None:
     """Fork a shim for each message: the run's folder, with the descriptors of the answer, the shim's own log, the
-    run's lock and those of its GPUs. `before` is called here before that, and `after` with the folder afterwards.
+    run's lock and those of its GPUs.
     """
     rename("spawner")
     requests = socket.socket(fileno=os.dup(0))
@@ -34,7 +32,6 @@ def serve(
         folder, files, _, _ = socket.recv_fds(requests, ROOM, MOST_FILES, socket.MSG_CMSG_CLOEXEC)
         if not folder:
             return
-        before()
         if (child := os.fork()) == 0:
             try:
                 requests.close()
@@ -44,7 +41,6 @@ def serve(
         for fd in files:
             os.close(fd)
         os.waitpid(child, 0)
-        after(os.fsdecode(folder))
 
 
 def _become_shim(folder: str, files: list[int], supervise: Callable[[str, int, list[int], int], None]) -> None:
