@@ -97,7 +97,7 @@ PIECES = {
     "workspaces": "workspaces.conf.tmpl",
 }
 LOCAL = {"127.0.0.1", "::1", "localhost"}
-MORE_ATTEMPTS = 3
+MORE_ATTEMPTS = 5  # of two pods one is lost: all of six lead to it once in 64 times
 TURN_MORE_S = 30  # the platform ends the wait for a replica before nginx does
 # Mozilla's "intermediate" list, for TLS 1.2; those of TLS 1.3 are all good.
 CIPHERS = (
@@ -162,6 +162,7 @@ def variables() -> dict[str, str]:
         "apps": str(folder() / "apps"),
         # A worker that ends after a reload answers what comes on a connection that was in use a moment ago.
         "kept_alive": "keepalive_min_timeout 2s;" if is_at_least(1, 27, 4) else "",
+        "connect_s": "1" if again(settings.WEB_ADDRESS) else "2",
         "watched": "proxy_socket_keepalive on;" if again(settings.WEB_ADDRESS) else "",
         "gzip": GZIP,
         "shield": " ".join(f"add_header {name} {value} always;" for name, value in shield().items()),
