@@ -41,7 +41,7 @@ OBJECTS = {
     "comparison": (Comparison, "rates"),
     "sweep": (Sweep, "tune"),
 }
-NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit"}  # what a call needs in its query
+NEEDS = {"/search": "?q=x", "/code/diff": "?with=fit", "/address": "?file=model.pt"}  # what a call needs in its query
 MAY = {"owner", "reader", "cloner", "member", "staff", "link"}
 # Who asks for every second address, also in the quick tests: a role that is let in, and one that just is not.
 NEAREST = {"reader", "revoked link"}, {"link", "ended"}
@@ -51,7 +51,7 @@ OF_OWNERS = ("/uses", "/keys", "/keys/shop", "/recording", "/records", "/records
 OF_OWNERS += ("/drift", "/drift/windows", "/drift/windows/1", "/shadow", "/shadow/pairs")
 # What the segments of an address stand for, by the kind of the page.
 SEGMENTS = {"int:number": "1", "seg:number": "1", "seg:alias": "latest", "seg:key": "shop"}
-PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt"}
+PATHS = {"dataset": "one.csv", "job": "ckpt/model.pt", "model": "model.pt"}
 OF_PROJECT = dict.fromkeys(("traces", "trace", "evaluations", "evaluation"), "project")
 QUERIED = {**OF_PROJECT, "compare": "job"}  # by what they are about
 KIND_OF = {"compare": "job", "registered": "registeredmodel", **OF_PROJECT}  # a page's name
@@ -184,6 +184,7 @@ def test_a_page_is_for_those_with_whom_its_object_is_shared(filled, make_user, t
     assert len({role for _address, role in statuses}) == len(clients)
     shown = {address for (address, role), status in statuses.items() if role == "owner" and status == 200}
     assert len(shown) > 12
+    shown |= {address for (address, role), status in statuses.items() if role == "owner" and status == 404}  # not there
     users = {role for role, client in clients.items() if client.session.get("_auth_user_id")}
     wrong = {}
     for (address, role), status in statuses.items():
