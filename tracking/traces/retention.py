@@ -22,7 +22,8 @@ def run(now: datetime) -> None:
     end, settled = time.monotonic() + ROUND_S, clock.settled(now)
     due = [Trace.objects.filter(project__trashed__lt=settled - timedelta(days=settings.TRASH_DAYS))]
     if settings.TRACE_DAYS:
-        due.append(Trace.objects.filter(created__lt=settled - timedelta(days=settings.TRACE_DAYS)).order_by("created"))
+        old = Trace.objects.filter(created__lt=settled - timedelta(days=settings.TRACE_DAYS))
+        due.append(old.order_by("created", "pk"))
     for rows in due:
         while delete(rows, ROWS):
             if time.monotonic() > end:
