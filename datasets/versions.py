@@ -156,7 +156,7 @@ def remove_folders(row: Dataset) -> None:
 def folder_for_runs(row: Dataset, number: int) -> Path:
     """Return the folder with a version's files for runs: it stays where it is when another version is published."""
     if row.external:
-        if (place := in_place.of(row, number)) is not None:
+        if (place := in_place.to_bind(row, number)) is not None:
             return place
         return storage.dataset_cache_dir() / str(row.versions.values_list("pk", flat=True).get(number=number))
     place = storage.dataset_mount_dir(row.user.username, row.name, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import logging
 import os
 import threading
 import time
@@ -13,12 +14,14 @@ import dramatiq
 import redis
 from django.db import close_old_connections
 from dramatiq.brokers.redis import RedisBroker
-from dramatiq.errors import ConnectionClosed
+from dramatiq.errors import ConnectionClosed, DecodeError
 from dramatiq.middleware import TimeLimit, default_middleware
 
 from . import probes, valkey
 from .errors import Fault
 from .telemetry import meters, tracing
+
+log = logging.getLogger(__name__)
 
 IDLE_LOOK_S = 5.0  # how long a message waits whose notification was lost
 # The same for a consumer that has just begun: perhaps its predecessor was killed, and has left messages.
@@ -87,7 +90,11 @@ class Consumer(dramatiq.Consumer):
         unfinished = self.looks.outstanding_message_count and not self.delays
         busy = unfinished or self.broker.ending.is_set()
         self.looks.timeout = BUSY_LOOK_MS if busy else 0
-        message = next(self.looks)
+        try:
+            message = next(self.looks)
+        except (DecodeError, TypeError) as problem:  # those that were received with it must not be lost with the thread
+            log.error("a message of the queue %s cannot be read and is left out: %s", self.looks.queue_name, problem)
+            return None
         if message is None and not busy:
             try:
                 self._wait(self._pause_s())

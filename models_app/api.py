@@ -116,7 +116,9 @@ class ModelBucket(ModelView):
         model = self.model(name)
         external.require_external(model)
         trash.require_kept(model)
-        return self.answer(external.compare(model))
+        found = external.compare(model)
+        added = [] if self.reading else found.added  # a reader of the model needs no right to the rest of the bucket
+        return self.answer({**found._asdict(), "same": found.same, "added": added})
 
 
 class ModelAddress(ModelView):

@@ -77,11 +77,11 @@ def address(model: Model, path: str) -> str:
     Raises Missing where the model has no such file; Refused where its object has changed, the server does not answer,
     or the owner may not read the bucket any more; waiting.Slow.
     """
-    there = listed(model)
-    entry = next((each for each in there.entries if each.path == path), None)
+    manifest = ModelManifest.objects.filter(model=model.pk).first()
+    entry = manifests.find_in(manifest, path) if manifest is not None else None
     if entry is None:
         raise Missing("file")
-    return manifests.address_of(model.user, model.src, there, entry, WORDS)
+    return manifests.address_of(model.user, model.src, Listed(manifest.top, []), entry, WORDS)
 
 
 def compare(model: Model) -> Difference:

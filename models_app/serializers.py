@@ -98,7 +98,9 @@ class ModelBucketOut(serializers.Serializer):
     missing = serializers.ListField(
         child=serializers.CharField(), help_text="paths that are not in the bucket any more"
     )
-    added = serializers.ListField(child=serializers.CharField(), help_text="paths that are not part of the model")
+    added = serializers.ListField(
+        child=serializers.CharField(), help_text="paths that are not part of the model; shown to its owner only"
+    )
 
 
 class ModelAddressOut(serializers.Serializer):

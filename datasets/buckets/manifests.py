@@ -76,8 +76,18 @@ def find(row: Dataset, number: int, path: str) -> tuple[str, Entry] | None:
     each of a hundred thousand files, so the others are not looked at.
     """
     top, text = _lines(row, number)
+    entry = _find(text, path)
+    return (top, entry) if entry is not None else None
+
+
+def find_in(manifest: Listing, path: str) -> Entry | None:
+    """Return the object of a file of a manifest, likewise; None where there is none."""
+    return _find(b"\n" + zlib.decompress(manifest.listing), path)
+
+
+def _find(text: bytes, path: str) -> Entry | None:
     at = text.find(b"\n%s\0" % path.encode())
-    return (top, _entries(b"\n" + text[at + 1 : text.index(b"\n", at + 1) + 1])[0]) if at >= 0 else None
+    return _entries(b"\n" + text[at + 1 : text.index(b"\n", at + 1) + 1])[0] if at >= 0 else None
 
 
 def _lines(row: Dataset, number: int) -> tuple[str, bytes]:

@@ -72,13 +72,16 @@ class Versions(Kind[Manifest]):
         )  # fmt: skip
 
     def is_in_place(self, row: Manifest, since: datetime) -> bool:
-        is_new = row.compared is not None and row.compared >= max(since, timezone.now() - COMPARED_FOR)
+        # Neither a time in the future: the clock may have been set back.
+        is_new = (
+            row.compared is not None and row.compared >= since and abs(timezone.now() - row.compared) <= COMPARED_FOR
+        )
         return is_new and in_place.of(row.version.dataset, row.version.number) is not None
 
     def put_in_place(self, row: Manifest, listed: Listed, begin: Begin) -> bool:
         dataset = row.version.dataset
         place = in_place.folder(dataset, row.top)
-        same = place is not None and in_place.shows(place, listed)
+        same = place is not None and in_place.shows(dataset, place, listed)
         if same:
             progress = begin()
             current = listing.listed(dataset, copies.LeftOut(), lambda: progress(0))

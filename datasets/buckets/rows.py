@@ -17,7 +17,7 @@ from kernel.errors import Refused
 from kernel.locking import locked
 from kernel.messages import Message
 
-from ..models import Bucket
+from ..models import Bucket, Dataset, Manifest
 
 KIND = "s3"
 NAME = r"[a-z0-9][a-z0-9.-]{0,62}"
@@ -66,6 +66,7 @@ def change(row: Bucket, *, by: str, secret: str = "", tenants: Iterable = (), **
         _set(held, **fields)
         held.save()
         held.tenants.set(tenants)
+        _compare_again(held)
 
 
 def delete(row: Bucket, *, by: str) -> None:
@@ -73,7 +74,15 @@ def delete(row: Bucket, *, by: str) -> None:
     with locked(Bucket, pk=row.pk) as held:
         for needs in _needs:
             needs(held)
+        _compare_again(held)
         held.delete()
+
+
+def _compare_again(row: Bucket) -> None:
+    """Have no run read a folder of the bucket's mount that was compared before: it may be another one by now."""
+    place = f"{KIND}/{row.name}"
+    datasets = Dataset.objects.filter(Q(src=place) | Q(src__startswith=f"{place}/"), external=True)
+    Manifest.objects.filter(version__dataset__in=datasets, compared__isnull=False).update(compared=None)
 
 
 def _set(row: Bucket, **fields) -> None:

@@ -65,6 +65,18 @@ def test_the_end_waits_for_tasks_under_way_and_gives_back_the_others(broker, mon
     assert begun.empty()
 
 
+def test_a_message_that_cannot_be_read_takes_no_others_with_it(broker, monkeypatch):
+    done: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(broker.actors[ACTOR], "fn", done.put)
+    for number, text in enumerate((b"\xff", b"{", b"[]", b'{"queue_name": "default"}')):
+        broker.do_enqueue(QUEUE, f"unreadable-{number}", text)
+        enqueue(broker, number)
+    worker = Worker(broker, {QUEUE}, 8)
+    worker.start()
+    assert sorted(done.get(timeout=LIMIT_S) for _ in range(4)) == [0, 1, 2, 3]
+    worker.stop(1000 * LIMIT_S)
+
+
 def test_what_is_left_at_the_end_can_be_taken_without_waiting():
     tasks = Tasks()
     tasks.put(7)

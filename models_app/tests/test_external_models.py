@@ -8,6 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from accounts.sharing import grants
 from datasets.buckets import caching, rows
 from kernel import storage
 from kernel.errors import Refused
@@ -178,6 +179,17 @@ def test_a_file_is_downloaded_by_an_address_for_it_alone(as_alice, alice, client
     assert said in as_alice.refused("get", f"{MODELS}/net/address?file=deep/weights.bin")
     assert client.get("/models/net/files/deep/weights.bin")["Location"] == "/models/net"
     assert said.removeprefix("the ") in client.get("/models/net").content.decode()
+
+
+def test_who_reads_a_shared_model_learns_nothing_of_what_else_is_in_the_bucket(as_bob, client, bob, ready, objects):
+    grants.make(row=ready(), audience="user", user="bob", right="read", by="alice")
+    objects({"net/salaries.csv": b"1"})
+    shown = as_bob.call("get", f"{MODELS}/net/bucket").json()
+    assert shown == {"same": False, "changed": [], "missing": [], "added": []}
+    client.force_login(bob)
+    page = client.get("/u/alice/models/net?compare=1").content.decode()
+    assert "others that are not part of the model" in page
+    assert "salaries" not in page
 
 
 def test_the_bucket_is_compared_with_the_model(as_alice, alice, client, ready, remote):
