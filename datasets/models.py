@@ -18,6 +18,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 from django_fsm import FSMField, transition
 
 from kernel.messages import ReasonField
@@ -228,7 +229,7 @@ class Bucket(models.Model):
         NONE = "none", _("not at all: the bucket is public")
 
     class Access(models.TextChoices):
-        READ = "read", _("read")
+        READ = "read", pgettext_lazy("the right to a bucket", "read")
         WRITE = "write", _("read and write")
 
     name = models.CharField(_("name"), max_length=63)

@@ -129,6 +129,11 @@ def external(user: User, references: Iterable[str]) -> str:
     return next((reference for reference, row in rows if row is not None and row.external), "")
 
 
+def stored(user: User, references: Iterable[str]) -> list[str]:
+    """Return those whose files are stored here: all but those whose files are in a bucket."""
+    return [reference for reference in references if not external(user, [reference])]
+
+
 def digest_of(user: User, reference: str, version: int) -> dict | None:
     """Return {files, bytes, sha256} of the manifest of a version; None for a dataset that is not external."""
     row = _row(user, reference)
@@ -188,9 +193,13 @@ def _shared(user: User, reference: str) -> Dataset | None:
     return access.look_up(access.Visitor(user), rows, owner, name, access.CLONE)
 
 
-def offered(user: User) -> list[dict]:
-    """Return names, titles and sizes of the datasets to choose from: the user's own first, with earlier versions."""
-    own = list(Dataset.kept.filter(user=user, state=State.READY).order_by("name")[:MAX])
+def offered(user: User, *, only_stored: bool = False) -> list[dict]:
+    """Return names, titles and sizes of the datasets to choose from: the user's own first, with earlier versions.
+
+    With `only_stored` those whose files are in a bucket are left out.
+    """
+    choice = Dataset.kept.filter(state=State.READY, **({"external": False} if only_stored else {}))
+    own = list(choice.filter(user=user).order_by("name")[:MAX])
     replaced = Version.objects.filter(dataset__in=[row for row in own if row.version > 1], erased=False)
     earlier: dict[int, list[Version]] = {}
     for version in replaced.order_by("-number")[:MAX]:
@@ -201,7 +210,7 @@ def offered(user: User) -> list[dict]:
         old = (version for version in earlier.get(row.pk, ()) if version.number < row.version)
         rows += [{"name": f"{row.name}@{version.number}", "title": row.title, "size": version.size} for version in old]
     shares = grants.made_for(user).filter(kind="dataset", right=Share.Right.CLONE)[:MAX]
-    ready = Dataset.kept.filter(pk__in=[share.object_id for share in shares], state=State.READY)
+    ready = choice.filter(pk__in=[share.object_id for share in shares])
     described = {pk: {"title": title, "size": size} for pk, title, size in ready.values_list("pk", "title", "size")}
     shared = {
         f"{share.owner.username}/{share.name}": described[share.object_id]

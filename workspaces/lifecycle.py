@@ -71,7 +71,7 @@ def create_workspace(
             products.need_possible(gpu_type, gpu)
             tcc.never_fits(tenant_row, user.username, **values)
             source = _job(user, job) if job else None
-            wanted = list(datasets) or (list(source.datasets) if source is not None else [])
+            wanted = list(datasets) or (sources.stored(user, source.datasets) if source is not None else [])
             sources.hold(user, wanted)
             checks.need_data(user, wanted)
             if outside := sources.external(user, wanted):

@@ -72,7 +72,7 @@ def _form(request) -> dict:
     return {
         "form": {**form, **request.POST.dict()},
         "invitations": invitations.select_related("workspace__user", "workspace__tenant").order_by("-pk"),
-        "ready": sources.offered(request.user),
+        "ready": sources.offered(request.user, only_stored=True),
         "chosen": request.POST.getlist("datasets") if request.method == "POST" else form["datasets"],
         "most_idle": settings.WORKSPACE_IDLE_MINUTES,
         "most_hours": settings.WORKSPACE_HOURS,
@@ -103,7 +103,9 @@ def _first_values(request, tenant: Tenant) -> dict:
     if job is not None:
         values |= {"job": job.name, "cpu": f"{job.cpu:g}", "gpu": job.gpu, "ram": max(job.ram, 1024)}
         values |= {"gpu_type": job.gpu_type}
-        values |= {"datasets": list(job.datasets), "environment": job.environment}
+        stored = sources.stored(request.user, job.datasets)
+        values |= {"datasets": stored, "environment": job.environment}
+        values |= {"left_out": [name for name in job.datasets if name not in stored]}
     values["name"] = free_name(Workspace.objects.filter(user=request.user), stem) if stem else ""
     return values
 

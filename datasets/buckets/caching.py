@@ -136,10 +136,15 @@ def fetch(key: int | str) -> None:
         except _Unwanted:
             _end(kind, row, reason="")
         except (Refused, disk.DiskFull) as problem:
-            _end(kind, row, reason=problem.msg, failed=timezone.now())
+            _end(kind, row, reason=_said(problem), failed=timezone.now())
         except OSError as problem:
             reason = Message("could not be written (%(problem)s)", problem=problem.strerror)
             _end(kind, row, reason=reason, failed=timezone.now())
+
+
+def _said(problem: Refused | disk.DiskFull) -> Message:
+    """Return the reason of a fetch that failed, without the field `src`: who submits a job has not written one."""
+    return problem.problem if isinstance(problem, Refused) and problem.field == "src" else problem.msg
 
 
 def _lock(key: int | str) -> str:

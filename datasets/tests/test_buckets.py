@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.urls import reverse
+from django.utils import translation
 from obstore.exceptions import InvalidPathError
 from obstore.store import S3Store
 
@@ -74,6 +75,11 @@ def test_a_folder_of_a_bucket_becomes_a_dataset(as_alice, bucket, objects, tasks
     assert (row["state"], row["reason"], row["src"]) == ("ready", "", "s3/photos/train/")
     assert files_of("cats") == {"a.csv": b"x\n1\n", "deep/er/b.bin": LARGE, "empty.txt": b"", **odd}
     assert row["size"] == row["stored"] == sum(map(len, files_of("cats").values()))
+
+
+def test_the_right_to_read_has_its_own_words_in_chinese():
+    with translation.override("zh-hans"):
+        assert str(Bucket.Access.READ.label) == "只读"
 
 
 def test_a_single_object_and_a_whole_bucket_below_its_folder(as_alice, bucket, objects, tasks):

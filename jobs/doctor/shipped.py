@@ -185,6 +185,15 @@ PLATFORM = (
         "could not start: its image has no python3 (registry.example/cuda:1)",
     ),
     Shipped(
+        "not_fetched", R, r"the files of the (?:dataset|model) (?P<name>[^\s:]{1,120}) could not be fetched",
+        noop("The files of %(name)s could not be fetched"),
+        noop(
+            "The files of %(name)s stay in a bucket. They could not be fetched before the start, so the script has not "
+            "run. If objects have changed or vanished, refresh the dataset; then run the job again."
+        ),
+        "the files of the dataset photos could not be fetched: the object a.csv has changed", Action.AGAIN,
+    ),
+    Shipped(
         "not_started", R, r"could not (?:be started|start)|its files could not be prepared|log file ",
         noop("The run could not be started"),
         noop(

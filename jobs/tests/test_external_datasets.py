@@ -58,6 +58,7 @@ def test_a_job_whose_files_cannot_be_fetched_says_why(
     external,
     submit,
     until,
+    as_alice,
     remote,
     bucket,
     monkeypatch,
@@ -81,6 +82,8 @@ def test_a_job_whose_files_cannot_be_fetched_says_why(
     assert said in job.reason
     assert "the files of the dataset cats could not be fetched" in job.reason
     assert not job.reserved
+    diagnosis = as_alice.call("get", "users/alice/jobs/fit/diagnosis").json()
+    assert (diagnosis["rule"], diagnosis["title"]) == ("not_fetched", "The files of cats could not be fetched")
 
 
 def test_a_job_that_is_cancelled_while_its_files_are_fetched(external, submit, as_alice, tasks, monkeypatch):
@@ -106,3 +109,15 @@ def test_only_jobs_read_a_dataset_in_a_bucket(external, as_alice):
     external({"a.csv": b"1"})
     refused = as_alice.refused("post", "users/alice/workspaces", {"name": "lab", "datasets": ["cats"]})
     assert refused == "datasets: the files of the dataset cats are in a bucket; only jobs read them"
+
+
+def test_a_workspace_opens_a_job_without_its_datasets_in_buckets(external, submit, as_alice, alice, client):
+    external({"a.csv": b"1"})
+    submit(READ, datasets=["cats"])
+    client.force_login(alice)
+    form = client.get("/workspaces?job=fit").content.decode()
+    assert "Datasets that are left out: cats." in form
+    assert 'value="cats"' not in form
+    assert 'value="cats"' in client.get("/jobs").content.decode()
+    made = as_alice.call("post", "users/alice/workspaces", {"name": "lab", "job": "fit"})
+    assert (made.status_code, made.json().get("datasets")) == (201, []), made.content

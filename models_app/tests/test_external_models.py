@@ -109,10 +109,14 @@ def test_the_files_are_those_below_the_place_by_their_paths_from_there(created, 
 
 
 @pytest.mark.parametrize("src", ["s3/photos/train/none", "s3/photos/train/empty"])
-def test_a_source_without_files_is_the_reason(created, objects, src):
+def test_a_source_without_files_is_the_reason(created, objects, client, alice, src):
     objects({"empty/none": b""})
     model = created(src=src)
     assert (model.state, model.reason) == ("error", f"src: {src} has no files, or only empty ones")
+    client.force_login(alice)
+    page = client.get("/models/net").content.decode()
+    assert "No files." in page
+    assert "is being listed" not in page
 
 
 def test_a_check_whose_files_cannot_be_fetched_says_why(created, bucket, remote):
@@ -126,7 +130,7 @@ def test_a_check_whose_files_cannot_be_fetched_says_why(created, bucket, remote)
     assert model.state == "error"
     assert model.reason == (
         "the files of the model net could not be fetched: "
-        "src: the object train/net/deep/weights.bin has changed since the model was created"
+        "the object train/net/deep/weights.bin has changed since the model was created"
     )
     Tenant.objects.filter(name="default").update(rom=before + SIZE - 1)
     poor = created(name="poor")
