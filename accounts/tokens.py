@@ -158,6 +158,7 @@ def recheck(keys: list[str]) -> None:
             broker().client.set(key, RECHECK, ex=RECHECK_S)
         near_cache.drop()
     except (RedisError, OSError) as problem:
+        log.error("a token could not be revoked, since its caches were not reached: %s", problem)
         raise Fault("the token cache is not available; try again later") from problem
 
 

@@ -35,6 +35,7 @@ class Kept(NamedTuple):
 _kept: dict[str, Kept] = {}
 
 
+@cache
 def path() -> Path:
     """Return the file with the epoch."""
     return settings.MLP_ROOT / "run" / "epoch"
