@@ -3,9 +3,10 @@
 A token has the form `mlp_{kind}{row in base 36}_{HMAC}`. It is valid until its row's nonce changes (rotation), its row
 is deleted, its end date is over or its user is deactivated. An endpoint that takes tokens which may not do everything
 says so (`narrow`) and asks accounts.scopes what they may do; at all other endpoints they are not valid. `lookup` reads
-from a cache in Valkey, which never returns a revoked token:
+from a cache in Valkey, and before it from that of its process, which never return a revoked token:
 
-- A change first overwrites the entry with RECHECK, inside its transaction, and fails when it cannot.
+- A change first overwrites the entry with RECHECK and then ends the epoch of kernel.near_cache, inside its transaction,
+  and fails when it cannot.
 - A reader fills the cache only where there is no entry (SET NX), so one that read the old row before the commit cannot
   cache it: RECHECK is kept for RECHECK_S, far longer than any read takes.
 """
@@ -18,13 +19,16 @@ import hmac
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from django.conf import settings
 from django.dispatch import Signal
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from kernel import near_cache
 from kernel.broker import broker
 from kernel.errors import Fault
 from kernel.registering import ALL, Registry, Rights
@@ -64,9 +68,14 @@ class Holder:
 
 def signature(purpose: str, *parts: object) -> str:
     """Return 43 characters of HMAC-SHA256 over the parts; `purpose` separates the kinds of signatures."""
-    key = hashlib.sha256(f"mlp.{purpose}:{settings.SECRET_KEY}".encode()).digest()
-    digest = hmac.new(key, "\0".join(map(str, parts)).encode(), hashlib.sha256).digest()
+    key, message = _key_of(purpose, settings.SECRET_KEY), "\0".join(map(str, parts)).encode()
+    digest = hmac.digest(key, message, hashlib.sha256)
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+@cache
+def _key_of(purpose: str, secret: str) -> bytes:
+    return hashlib.sha256(f"mlp.{purpose}:{secret}".encode()).digest()
 
 
 def derive(token: Token) -> str:
@@ -78,29 +87,23 @@ def _compose(kind: str, pk: int, nonce: str) -> str:
 
 
 def lookup(text: str, *, narrow: bool = False, address: str = "") -> Holder | None:
-    """Return the holder of a valid token, else None. One round trip to Valkey when the token is cached.
+    """Return the holder of a valid token, else None. At most one round trip to Valkey when the token is cached.
 
     With `narrow` also of one that may not do everything: the caller asks accounts.scopes. `address` is the client's.
     """
-    pk = _row_of(text)
+    pk = _pk_of(text)
     if pk is None:
         return None
-    key = CACHE_KEY.format(pk=pk)
-    entry = cached(key)
-    if entry not in (None, RECHECK):
-        row = json.loads(entry)
-    else:
-        row = _load(pk)
-        if row is None:
-            return None
-        if entry is None:
-            fill(key, row, CACHE_NAMED_S if row["kind"] == Token.Kind.NAMED else CACHE_S)
-    if not hmac.compare_digest(_compose(row["kind"], pk, row["nonce"]).encode(), text.encode()):
+    row, anew = row_of(
+        CACHE_KEY.format(pk=pk), lambda: _load(pk), lambda row: _compose(row["kind"], pk, row["nonce"]), text,
+        lambda row: CACHE_NAMED_S if row["kind"] == Token.Kind.NAMED else CACHE_S,
+    )  # fmt: skip
+    if row is None:
         return None
     named, scope = row["kind"] == Token.Kind.NAMED, row.get("scope", Scope.FULL)
     if (row.get("expires") or float("inf")) <= time.time() or (scope != Scope.FULL and not narrow):
         return None
-    if entry is None:
+    if anew:
         Token.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
     kind = Token.Kind.USER if named else row["kind"]
     rights = ALL
@@ -118,14 +121,14 @@ def user_holder(text: str, *, narrow: bool = False, address: str = "") -> Holder
 
 def valid_of(texts: set[str]) -> set[str]:
     """Return those of the tokens that are valid, by one query; for checking many open connections at once."""
-    pks = {_row_of(text) for text in texts} - {None}
+    pks = {_pk_of(text) for text in texts} - {None}
     rows = Token.objects.filter(pk__in=pks, user__state=State.ACTIVED).exclude(expires__lte=timezone.now())
     return texts & {derive(row) for row in rows}
 
 
 def mark(text: str) -> str:
     """Return what a token is recognized by without revealing it: see `holds`."""
-    return f"{_row_of(text)}:{signature('mark', text)}"
+    return f"{_pk_of(text)}:{signature('mark', text)}"
 
 
 def holds(marked: str, user_id: int | None = None) -> bool:
@@ -153,7 +156,9 @@ def recheck(keys: list[str]) -> None:
     try:
         for key in keys:
             broker().client.set(key, RECHECK, ex=RECHECK_S)
-    except RedisError as problem:
+        near_cache.drop()
+    except (RedisError, OSError) as problem:
+        log.error("a token could not be revoked, since its caches were not reached: %s", problem)
         raise Fault("the token cache is not available; try again later") from problem
 
 
@@ -165,7 +170,7 @@ def base36(number: int) -> str:
     return digits or "0"
 
 
-def _row_of(text: str) -> int | None:
+def _pk_of(text: str) -> int | None:
     if not text.isascii() or len(text) > 100:
         return None
     prefix, _, rest = text.partition("_")
@@ -193,7 +198,35 @@ def _load(pk: int) -> dict | None:
     return row
 
 
-def cached(key: str) -> bytes | None:
+def row_of(
+    key: str,
+    load: Callable[[], dict | None],
+    compose: Callable[[dict], str],
+    text: str,
+    seconds: Callable[[dict], int],
+) -> tuple[dict | None, bool]:
+    """Return the row of a token or key by its entry in the cache, or by `load` from the database, and whether it is in
+    the cache anew, for so many `seconds`. None where there is no row, or `compose` makes another text of it.
+    """
+    epoch, row = near_cache.epoch(), near_cache.get(key)
+    if row is not None and _equal(compose(row), text):
+        return row, False
+    entry = _cached(key)
+    if entry not in (None, RECHECK):
+        row = json.loads(entry)
+        near_cache.keep(key, row, epoch)
+    else:
+        row = load()
+        if row is not None and entry is None:
+            fill(key, row, seconds(row))
+    return (row if row is not None and _equal(compose(row), text) else None), entry is None
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _cached(key: str) -> bytes | None:
     """Return an entry of the cache: JSON, None where there is none, RECHECK where the database is to be read."""
     try:
         return broker().client.get(key)

@@ -8,8 +8,6 @@ models are counted by key_tokens.
 
 from __future__ import annotations
 
-import hmac
-import json
 import logging
 import time
 from collections import Counter
@@ -244,34 +242,33 @@ def presented(meta: Mapping[str, str]) -> str:
 
 
 def lookup(text: str, address: str = "") -> Caller | None:
-    """Return whom a valid key identifies, else None. One round trip to Valkey when it is cached. `address` is the
-    client's.
+    """Return whom a valid key identifies, else None. At most one round trip to Valkey when it is cached. `address` is
+    the client's.
     """
-    pk = _row_of(text)
+    pk = _pk_of(text)
     if pk is None:
         return None
-    place = CACHE_KEY.format(pk=pk)
-    entry = tokens.cached(place)
-    if entry not in (None, tokens.RECHECK):
-        row = json.loads(entry)
-    else:
-        row = AppKey.objects.filter(pk=pk).values(*LOADED).first()
-        if row is None:
-            return None
-        row["expires"] = row["expires"] and row["expires"].timestamp()
-        if entry is None:
-            tokens.fill(place, row, CACHE_S)
-    if not hmac.compare_digest(_compose(pk, row["nonce"]).encode(), text.encode()):
+    row, anew = tokens.row_of(
+        CACHE_KEY.format(pk=pk), lambda: _load(pk), lambda row: _compose(pk, row["nonce"]), text, lambda _row: CACHE_S
+    )
+    if row is None:
         return None
     if (row["expires"] or float("inf")) <= time.time():
         return None
-    if entry is None:
+    if anew:
         AppKey.objects.filter(pk=pk).update(used=timezone.now(), **({"address": address} if address else {}))
     # one that was cached before an upgrade has no limit of tokens
     return Caller(pk, row["app_id"], row["rate"], row.get("day_tokens"))
 
 
-def _row_of(text: str) -> int | None:
+def _load(pk: int) -> dict | None:
+    row = AppKey.objects.filter(pk=pk).values(*LOADED).first()
+    if row is not None:
+        row["expires"] = row["expires"] and row["expires"].timestamp()
+    return row
+
+
+def _pk_of(text: str) -> int | None:
     if not text.isascii() or len(text) > 100 or not text.startswith(PREFIX):
         return None
     number, _, mac = text.removeprefix(PREFIX).partition("_")

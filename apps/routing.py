@@ -12,6 +12,7 @@ each takes less time than to hand it to another. While one of them hangs, no app
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections import OrderedDict
@@ -26,7 +27,7 @@ from kernel.inner_http import Connection, begin
 from kernel.sockets import Address
 from kernel.telemetry import meters
 
-from . import gateway_access, places
+from . import gateway_access, places, upstreams
 from .balancing import Balancer
 from .gateway_access import Verdict
 from .lifecycle import PLACE_REMEMBERED_S
@@ -74,7 +75,7 @@ class Held:
         self._end(403, "403 Forbidden", {"X-App-Hold": "1", "Content-Length": "0"})
 
     def admit(self, place: Place, target: Target) -> None:
-        self._end(204, "204 No Content", gateway_access.headers_of(self.verdict, place, target, self.meta))
+        self._end(204, "204 No Content", headers_of(self.verdict, place, target, self.meta))
 
     def refuse(self, place: Place | None, wait_s: int) -> None:
         if not self.failed:
@@ -170,8 +171,20 @@ def answers(path: str, meta: dict[str, str], times: int = 1) -> list[tuple[int, 
     if place.balanced:
         admitted = verdict
     else:
-        admitted = (204, _head("204 No Content", gateway_access.headers_of(verdict, place, place.targets[0], meta)))
+        admitted = (204, _head("204 No Content", headers_of(verdict, place, place.targets[0], meta)))
     return [admitted] * verdict.admitted + [refused] * (times - verdict.admitted)
+
+
+def headers_of(verdict: Verdict, place: Place, target: Target, meta: dict[str, str]) -> dict[str, str]:
+    """Return what nginx needs to know to send a request to a run, with the upstream of that."""
+    headers = gateway_access.headers_of(verdict, place, target, meta)
+    via = _upstreams().of(target.address)
+    return {**headers, upstreams.HEADER: via} if via else headers
+
+
+@functools.cache
+def _upstreams() -> upstreams.Upstreams:
+    return upstreams.here()
 
 
 def _head(status: str, headers: dict[str, str]) -> bytes:

@@ -37,6 +37,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     shield                   add_header directives of each response that nginx itself gives as the gateway
     shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
     hidden_from_applications proxy_hide_header directives for the responses of applications
+    run_upstreams            the upstreams of runs, whose connections are kept
     exposed                  the headers of answers that pages of other origins may read
     apps                     folder of the application gateway's further locations, one file *.conf an application
 """
@@ -55,10 +56,11 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from accounts.throttle import gateway_key
+from apps import upstreams as run_upstreams
 from apps.callers import EXPOSED
 from apps.serving import api_errors
 from datasets.webdav.gate import internal_key
-from kernel import storage
+from kernel import sockets, storage
 from kernel.sockets import BACKLOG, Address
 
 from . import binaries, tls
@@ -151,6 +153,7 @@ def variables() -> dict[str, str]:
         "tls": encryption(),
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
         **upstreams(),
+        "run_upstreams": run_upstreams.configuration(sockets.folder(settings.MLP_ROOT)),
         "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),

@@ -68,6 +68,6 @@ def serve(prepared: Callable[[Path, str, tuple[str, ...]], tuple]) -> None:
     config = uvicorn.Config(
         front if secret else served,
         host=given.host or "localhost", port=given.port or 0, log_level="warning", access_log=False, lifespan="off",
-        timeout_graceful_shutdown=STOP_S, server_header=False, backlog=BACKLOG,
+        timeout_graceful_shutdown=STOP_S, server_header=False, proxy_headers=False, backlog=BACKLOG,
     )  # fmt: skip
     Server(config, front.load, lambda: [write() for write in ended]).run(sockets=listening)

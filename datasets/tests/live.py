@@ -19,9 +19,11 @@ from django.conf import settings
 from django.db import connection
 
 from accounts import lifecycle as accounts
+from apps import upstreams
 from datasets.client_build import build
 from datasets.models import Dataset
 from datasets.webdav import spool
+from kernel import near_cache, sockets
 from mlp.tests.loaded import Fork, Loaded
 from mlp.tests.patience import LIMIT_S
 from mlp.tests.servers import begin, free_port
@@ -45,6 +47,10 @@ class Service:
         self.client = folder / "data_client.pyz"
         self.client.write_bytes(build())
         (self.root / "datasets" / ".spool").mkdir(parents=True)
+        (self.root / "run").mkdir()
+        sockets.make_folder(sockets.folder(self.root))
+        near_cache.drop()
+        os.link(near_cache.path(), self.root / "run" / "epoch")  # one platform with the process of the tests
 
     def environment(self) -> dict[str, str]:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
@@ -116,6 +122,7 @@ class Service:
             "data_server": f"127.0.0.1:{self.data_port}", "route_server": f"127.0.0.1:{self.route_port}",
             "websocket_server": f"127.0.0.1:{self.websocket_port}", "logs_server": f"127.0.0.1:{self.logs_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
+            "run_upstreams": upstreams.configuration(sockets.folder(self.root)),
         }  # fmt: skip
         values["workspace_listen"] = f"127.0.0.1:{self.workspace_port}"
         values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)
@@ -180,6 +187,7 @@ def servers(tmp_path_factory, django_db_setup):
         service.stop(process)
     service.stop_web()
     service.end()
+    shutil.rmtree(sockets.folder(service.root))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from datasets.webdav import tree
 from datasets.webdav.put import batch
 from jobs import idle
 from jobs.queue import waiting
-from kernel import bus, stored, streams
+from kernel import bus, near_cache, stored, streams
 from mlp.visitors import schema
 from models_app.registry import webhooks
 from workspaces import launching, sizes
@@ -30,6 +30,7 @@ MEMORIES = (
     idle._looked,
     waiting._announced,
     bus._logged,
+    near_cache._kept,
     schema._documents,
     stored._sums,
     streams.STREAMS.running,

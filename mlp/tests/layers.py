@@ -160,6 +160,7 @@ FILES = (
         "places",
         "gateway",
         "routing",
+        "upstreams",
         "orphans",
         "admin",
         "actors",
