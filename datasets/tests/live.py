@@ -116,7 +116,9 @@ class Service:
             "data_server": f"127.0.0.1:{self.data_port}", "route_server": f"127.0.0.1:{self.route_port}",
             "websocket_server": f"127.0.0.1:{self.websocket_port}", "logs_server": f"127.0.0.1:{self.logs_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
+            "writes_socket": f"unix:{self.folder}/writes",
         }  # fmt: skip
+        (self.folder / "writes").unlink(missing_ok=True)  # of one that was killed
         values["workspace_listen"] = f"127.0.0.1:{self.workspace_port}"
         values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)
         (self.folder / "temp").mkdir(exist_ok=True)
