@@ -122,7 +122,7 @@ def nginx() -> str:
 
 
 def writes_socket() -> Path:
-    return sockets.fitting(folder(), folder()) / "writes"
+    return sockets.fitting(folder() / "sockets", folder()) / "writes"
 
 
 def command() -> list[str]:

@@ -110,7 +110,6 @@ class Behind:
                 if not self.dies:
                     connection.sendall(b"HTTP/1.1 204 No Content\r\nX-Accel-Buffering: no\r\n\r\n")
 
-
     def close(self) -> None:
         self.socket.shutdown(socket.SHUT_RDWR)  # else it listens until `accept` returns
         self.socket.close()
