@@ -20,6 +20,7 @@ from . import lifecycle, logs, processes, trash
 from .artifacts import outputs
 from .auth import require_own_job
 from .models import Job, State
+from .queue import waiting
 from .serializers import ArtifactOut, JobHeartbeatIn, JobIn, JobOut, ProcessesOut
 
 STATES = tuple(State.values)
@@ -59,7 +60,8 @@ class JobList(JobView):
         return lifecycle.create_job(user=self.owner, by=self.by, within=within, **self.body())
 
     def get(self, request, user):
-        return self.page(Job.kept.filter(user=self.owner).select_related("user", "tenant", "project", "diagnosis"))
+        rows = Job.kept.filter(user=self.owner).select_related("user", "tenant", "project", "diagnosis")
+        return self.page(rows, waiting.give_reasons)
 
 
 class JobDetail(JobView):
@@ -69,7 +71,9 @@ class JobDetail(JobView):
     }
 
     def get(self, request, user, name):
-        return self.answer(self.job(name))
+        job = self.job(name)
+        waiting.give_reasons([job])
+        return self.answer(job)
 
     def delete(self, request, user, name):
         if to_trash(request):

@@ -6,6 +6,7 @@ the request and documents it (kernel.schema), so the reference cannot drift from
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django.contrib.auth import get_user_model
@@ -186,14 +187,16 @@ class ContractView(APIView):
             raise Refused("must be one of %(choices)s", field="state", choices=", ".join(self.call.states))
         return queryset.filter(state=state)
 
-    def page(self, queryset) -> Response:
+    def page(self, queryset, prepare: Callable[[list], object] | None = None) -> Response:
         """Return a plain array, newest first, paged by ?limit= and ?offset=, filtered by ?state= where the call has
-        states.
+        states. `prepare` adds to the rows of the page what is not in the database.
         """
         queryset = self.in_state(queryset)
         limit = query_int(self.request, "limit", PAGE_LIMIT, 1, PAGE_LIMIT)
         offset = query_int(self.request, "offset", 0, 0)
-        rows = queryset.order_by("-pk")[offset : offset + limit]
+        rows = list(queryset.order_by("-pk")[offset : offset + limit])
+        if prepare is not None:
+            prepare(rows)
         headers = {"X-Total-Count": str(queryset.count())}
         return Response(self.call.out(rows, many=True, context={"request": self.request}).data, headers=headers)
 

@@ -49,6 +49,8 @@ def become(folder: Path) -> None:
         sys.exit("a process of this part's predecessor does not stop")
     for path in spec["pid_files"]:
         remove_stale(Path(path), spec["cwd"])
+    for path in spec.get("stale", ()):  # an earlier release has written none
+        Path(path).unlink(missing_ok=True)
     write(folder / "group", str(os.getpgrp()))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536)

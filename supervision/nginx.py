@@ -20,6 +20,8 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     logs_upstream            the same for who takes small requests with log lines; logs_server is its address:port
     web_more, data_more      what else these upstreams have
     websocket_more, backup_more
+    writes_socket            where nginx itself takes requests that no second server may get, such as DELETE
+    writes_more, backlog     what else this upstream has, and how many connections may wait there
     session_cookie           the name of the cookie by which the web processes know a visitor
     scheme                   the scheme passed on to the application: https when the gateway's address says so
     internal_key             proves to the application that nginx is asking (the files are of mode 600)
@@ -121,6 +123,10 @@ def nginx() -> str:
     return settings.NGINX_PROGRAM or binaries.find(binaries.NGINX)
 
 
+def writes_socket() -> Path:
+    return sockets.fitting(folder() / "sockets", folder()) / "writes"
+
+
 def command() -> list[str]:
     return [nginx(), "-e", "stderr", "-p", str(folder()), "-c", str(folder() / "nginx.conf")]
 
@@ -128,6 +134,8 @@ def command() -> list[str]:
 def render() -> None:
     for name in ("apps", "temp"):
         (folder() / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    sockets.make_folder(writes_socket().parent)
+    writes_socket().unlink(missing_ok=True)  # nginx does not listen where one that was killed has left it
     values = variables()
     write_private(folder() / "nginx.conf", fill("gateway.conf.tmpl", values))
     if values["data_include"]:
@@ -154,6 +162,9 @@ def variables() -> dict[str, str]:
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
         **upstreams(),
         "run_upstreams": run_upstreams.configuration(sockets.folder(settings.MLP_ROOT)),
+        "writes_socket": f"unix:{writes_socket()}",
+        "writes_more": unkept(),
+        "backlog": str(BACKLOG),
         "session_cookie": re.escape(settings.SESSION_COOKIE_NAME),
         "scheme": "https" if urlsplit(settings.GATEWAY_URL).scheme == "https" else "$scheme",
         "internal_key": internal_key(),
@@ -311,9 +322,12 @@ def server(address: Address) -> str:
 def again(address: Address, more: str = "") -> str:
     if not isinstance(address, tuple) or address[0] in LOCAL:
         return ""
-    # Since nginx 1.29.7 idle connections are kept unless this says no, which earlier ones do not know.
-    unkept = "keepalive 0;" if is_at_least(1, 29, 7) else ""
-    return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS + unkept
+    return f"server {server(address)} max_fails=0{more}; " * MORE_ATTEMPTS + unkept()
+
+
+def unkept() -> str:
+    """Return what closes idle connections: since nginx 1.29.7 they are kept, and earlier ones do not know this."""
+    return "keepalive 0;" if is_at_least(1, 29, 7) else ""
 
 
 def authority(host: str) -> str:

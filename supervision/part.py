@@ -47,6 +47,7 @@ class Part:
     cwd          its working folder, by which its leftovers are recognised; else its own folder below run/parts
     program      for a part whose children leave the process group: the executable they all run
     pid_files    left by a kill, and in the way of the next start
+    stale        other files that are left by a kill, and in the way of the next start
     late_ms      how late its timers may fire, so that fewer of them wake it; 0 for the kernel's 50 µs. Not for `loaded`
     configure    renders its configuration and creates its folders, before supervisord starts
     """
@@ -67,6 +68,7 @@ class Part:
     cwd: Path | None = None
     program: str = ""
     pid_files: tuple[Path, ...] = ()
+    stale: tuple[Path, ...] = ()
     late_ms: int = 0
     configure: Callable[[], None] | None = None
 
@@ -97,6 +99,7 @@ class Part:
             "parent": str(parent or ""),
             "program": self.program,
             "pid_files": [str(path) for path in self.pid_files],
+            "stale": [str(path) for path in self.stale],
             "late_ms": self.late_ms,
         }
         write_private(self.folder / "launch.json", json.dumps(spec, indent=1))

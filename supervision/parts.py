@@ -123,6 +123,7 @@ def front() -> Part:
         plain=True,
         configure=nginx.render,
         program="nginx",
+        stale=(nginx.writes_socket(),),
         stop_signal="QUIT",  # it listens no more, and answers what it has begun
         stop_wait_s=8,
         rest_signal="TERM",

@@ -187,6 +187,9 @@ def _dataset(request, app: Application):
 
 
 def _delete(request, app: Application):
-    retention.delete_all(app)
-    messages.success(request, _("All records are deleted."))
+    problem = attempt(lambda: retention.delete_all(app))
+    if problem:
+        messages.error(request, problem)
+    else:
+        messages.success(request, _("All records are deleted."))
     return redirect("application_records", name=app.name)

@@ -121,7 +121,10 @@ class BucketAdmin(LifecycleAdmin):
         "delete": Verb(
             label=_("Delete"),
             run=rows.delete,
-            question=_("The platform forgets the bucket and its keys. Datasets that were copied from it stay."),
+            question=_(
+                "The platform forgets the bucket and its keys. Datasets that were copied from it stay. It cannot be "
+                "deleted while files of external datasets or models are in it."
+            ),
             icon="delete",
             tone="danger",
             permission="delete",

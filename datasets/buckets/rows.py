@@ -14,16 +14,17 @@ from kernel import names, sealing
 from kernel.database import violated
 from kernel.environment import without
 from kernel.errors import Refused
-from kernel.locking import locked
+from kernel.locking import WrongState, locked
 from kernel.messages import Message
 
-from ..models import Bucket, Dataset, Manifest
+from ..models import Bucket, Dataset, Manifest, State
 
 KIND = "s3"
 NAME = r"[a-z0-9][a-z0-9.-]{0,62}"
 BUCKET = r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}"  # older ones of AWS, and other servers, allow more than S3 does today
 REGION = r"[A-Za-z0-9-]{1,63}"
 PURPOSE = "datasets.bucket"
+NAMED = 20  # datasets of a refusal
 NOT_EXTERNAL = Message("only files of a bucket can stay where they are (s3/{bucket}[/{path}])")
 SOURCE = Message("must be s3/{bucket} or s3/{bucket}/{path}, with a bucket that an administrator has added")
 
@@ -70,19 +71,36 @@ def change(row: Bucket, *, by: str, secret: str = "", tenants: Iterable = (), **
 
 
 def delete(row: Bucket, *, by: str) -> None:
-    """Forget a bucket; what was copied from it stays. Raises WrongState while it is needed."""
+    """Forget a bucket; what was copied from it stays. Raises WrongState while files of datasets or models are in it,
+    also of those in the trash.
+    """
     with locked(Bucket, pk=row.pk) as held:
+        _need(held)
         for needs in _needs:
             needs(held)
-        _compare_again(held)
         held.delete()
+
+
+def _external(row: Bucket) -> QuerySet[Dataset]:
+    """Return the datasets whose files are in the bucket."""
+    place = f"{KIND}/{row.name}"
+    return Dataset.objects.filter(Q(src=place) | Q(src__startswith=f"{place}/"), external=True)
+
+
+def _need(row: Bucket) -> None:
+    """Raise WrongState while files of datasets are in the bucket."""
+    named = _external(row).filter(state__in=(State.CREATING, State.READY)).order_by("pk")
+    found = [f"{user}/{name}" for user, name in named.values_list("user__username", "name")[: NAMED + 1]]
+    if found:
+        raise WrongState(
+            "the files of these datasets are in this bucket; delete the datasets first, also from the trash: %(names)s",
+            names=", ".join(found[:NAMED]) + (" …" if len(found) > NAMED else ""),
+        )
 
 
 def _compare_again(row: Bucket) -> None:
     """Have no run read a folder of the bucket's mount that was compared before: it may be another one by now."""
-    place = f"{KIND}/{row.name}"
-    datasets = Dataset.objects.filter(Q(src=place) | Q(src__startswith=f"{place}/"), external=True)
-    Manifest.objects.filter(version__dataset__in=datasets, compared__isnull=False).update(compared=None)
+    Manifest.objects.filter(version__dataset__in=_external(row), compared__isnull=False).update(compared=None)
 
 
 def _set(row: Bucket, **fields) -> None:

@@ -54,8 +54,10 @@ class Service:
 
     def environment(self) -> dict[str, str]:
         database = urlsplit(os.environ["DATABASE_URL"])._replace(path="/" + connection.settings_dict["NAME"]).geturl()
+        # Which test runs now is pytest's own: servers that are forked from one process have one environment.
+        given = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
         return {
-            **os.environ, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
+            **given, "DATABASE_URL": database, "MLP_ROOT": str(self.root), "MLP_SECRET_KEY": settings.SECRET_KEY,
             "MLP_HOME_LIMIT": str(self.home_limit), "HOME": str(self.folder), "PGAPPNAME": AT_THE_DATABASE,
             "MLP_WORKSPACE_URL": f"http://127.0.0.1:{self.workspace_port}",
         }  # fmt: skip
@@ -123,7 +125,9 @@ class Service:
             "websocket_server": f"127.0.0.1:{self.websocket_port}", "logs_server": f"127.0.0.1:{self.logs_port}",
             "data_include": f'include "{self.folder}/data.conf";', "apps": str(self.folder),
             "run_upstreams": upstreams.configuration(sockets.folder(self.root)),
+            "writes_socket": f"unix:{self.folder}/writes",
         }  # fmt: skip
+        (self.folder / "writes").unlink(missing_ok=True)  # of one that was killed
         values["workspace_listen"] = f"127.0.0.1:{self.workspace_port}"
         values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)
         (self.folder / "temp").mkdir(exist_ok=True)

@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from accounts.tenancy import members
 from datasets.buckets import rows, waiting
@@ -17,6 +18,9 @@ from datasets.tests.test_buckets import DATASETS, ODD, bucket, objects, remote  
 from datasets.webdav.gate import internal_key
 from datasets.webdav.paths import href
 from kernel import storage
+from kernel.admin_display import url_of
+from kernel.locking import WrongState
+from mlp.operators.tests.test_admin_verbs import do
 from mlp.tests.patience import LIMIT_S
 from operations.accounting import SOURCES
 from operations.backup.tests.conftest import s3  # noqa: F401
@@ -125,12 +129,29 @@ def test_a_user_creates_and_refreshes_one_on_the_pages(alice, client, bucket, ob
 
 def test_a_refresh_that_fails_says_why_and_leaves_the_dataset(as_alice, external, bucket, tasks):
     external()
-    rows.delete(bucket, by="root")
+    rows.change(bucket, by="root", everybody=False)
     as_alice.call("put", f"{DATASETS}/cats:refresh", {})
     tasks.run()
     row = as_alice.call("get", f"{DATASETS}/cats").json()
     assert (row["state"], row["version"], row["refreshing"]) == ("ready", 1, False)
     assert "there is no bucket named photos that you may read" in row["reason"]
+
+
+def test_a_bucket_with_files_of_datasets_is_not_deleted(as_alice, external, bucket, staff_client):
+    """Not while they are in the trash either, from which they can be restored."""
+    external()
+    external(name="dogs", src="s3/photos")
+    words = r"in this bucket; delete the datasets first, also from the trash: alice/cats, alice/dogs$"
+    do(staff_client, bucket, "delete")
+    assert "also from the trash: alice/cats, alice/dogs" in staff_client.get(url_of(bucket)).content.decode()
+    Dataset.objects.update(trashed=timezone.now())
+    with pytest.raises(WrongState, match=words):
+        rows.delete(bucket, by="root")
+    Dataset.objects.update(trashed=None)
+    for name in ("cats", "dogs"):
+        assert as_alice.call("delete", f"{DATASETS}/{name}").status_code == 200
+    rows.delete(bucket, by="root")
+    assert not Bucket.objects.exists()
 
 
 def test_a_file_is_downloaded_from_the_bucket_by_an_address_for_it_alone(alice, client, external, data):

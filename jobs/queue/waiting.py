@@ -109,8 +109,17 @@ def brief(jobs: list[Job]) -> dict[int, tuple[int, str]]:
         if line is not None and entry is not None:
             place = _place(line, entry)
             if place is not None:
-                said[job.pk] = (place[0], _reason(line, entry))
+                explain_one = _reason if job.reading is None else _reason_for_reader
+                said[job.pk] = (place[0], explain_one(line, entry))
     return said
+
+
+def give_reasons(jobs: list[Job]) -> None:
+    """Set the reason of each queued job to why it waits, for an answer; nothing is saved."""
+    said = brief(jobs)
+    for job in jobs:
+        if job.pk in said:
+            job.reason = said[job.pk][1]
 
 
 _announced: list = []

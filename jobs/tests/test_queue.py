@@ -86,6 +86,23 @@ def test_what_is_missing_and_who_holds_it(create, queue, alice):
     assert "no run like them has finished before" in said["starts"]["basis"]
 
 
+def test_a_queued_job_says_in_its_reason_what_it_waits_for(create, as_alice, as_bob, alice, bob):
+    """Also behind one that has its resources and has not started, and in the list."""
+    create(alice, "starts", cpu=6)
+    waits = create(alice, "waits", cpu=3)
+    create(alice, "behind", cpu=1)
+    jobs = "users/alice/jobs"
+    reasons = {
+        "starts": "", "waits": "Not enough free resources: needs 3 CPU, 2 CPU free.",
+        "behind": "Queued behind your job waits: needs 3 CPU, 2 CPU free.",
+    }  # fmt: skip
+    assert {name: as_alice.call("get", f"{jobs}/{name}").json()["reason"] for name in reasons} == reasons
+    assert {row["name"]: row["reason"] for row in as_alice.call("get", jobs).json()} == reasons
+    Share.objects.create(owner=alice, kind="job", object_id=waits.pk, name="waits", audience="user", user=bob)
+    assert as_bob.call("get", f"{jobs}/waits").json()["reason"] == "Not enough is free."
+    assert not Job.objects.exclude(reason="").exists()
+
+
 def test_the_page_links_to_the_application_that_uses_what_is_missing(create, client, alice):
     tcc.try_(id="app:7", applier="am", request_type="request", owner="alice", cpu=6, ram=256)
     history = {"kind": "application", "object_id": 7, "owner": "alice", "transition": "create", "by": "test"}

@@ -51,6 +51,7 @@ def gateway(tmp_path):
             "gateway_listen": f"127.0.0.1:{port}", "app_listen": f'"unix:{tmp_path}/app"', "web_server": behind,
             "websocket_server": behind, "data_server": behind, "data_include": f'include "{tmp_path}/data.conf";',
             "apps": str(tmp_path / "none"), "workspace_listen": f'"unix:{tmp_path}/workspaces"',
+            "writes_socket": f"unix:{tmp_path}/writes",
             **changed,
         }  # fmt: skip
         values["workspaces"] = nginx.fill("workspaces.conf.tmpl", values)

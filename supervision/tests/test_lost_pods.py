@@ -85,3 +85,72 @@ def test_a_connection_to_a_part_elsewhere_is_not_kept(gateway, settings):  # noq
     link.close()
     server.shutdown()
     server.server_close()
+
+
+class Behind:
+    """A server that reads a request and answers with 204, or closes the connection where it `dies`."""
+
+    def __init__(self, dies: bool):
+        self.dies, self.got = dies, []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except OSError:
+                return
+            with connection:
+                data = b""
+                while not data.endswith((b"\r\n\r\n", b"{}")) or (b"PUT" in data and not data.endswith(b"{}")):
+                    data += connection.recv(1 << 16)
+                self.got.append(data)
+                if not self.dies:
+                    connection.sendall(b"HTTP/1.1 204 No Content\r\nX-Accel-Buffering: no\r\n\r\n")
+
+    def close(self) -> None:
+        self.socket.shutdown(socket.SHUT_RDWR)  # else it listens until `accept` returns
+        self.socket.close()
+
+
+def asked(port: int, method: str, path: str) -> int:
+    link = HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+    link.request(method, path, b"{}" if method == "PUT" else None, {"X-Sent-Method": "GET"})
+    status = link.getresponse().status
+    link.close()
+    return status
+
+
+WRITES = [
+    ("PUT", "/api/v1/users/alice/apps/shop:restart"), ("DELETE", "/api/v1/users/alice/jobs/fit?x=%2Fy"),
+    ("DELETE", "/mlflow/api/2.0/mlflow/x"), ("DELETE", "/data/alice/cats/a"), ("MOVE", "/data/alice/cats/b"),
+]  # fmt: skip
+
+
+def test_a_write_that_a_server_has_received_is_not_sent_to_another_one(gateway):  # noqa: F811
+    """It may have been done; the caller is told that nobody has answered. What only reads is sent again."""
+    dead, live = Behind(dies=True), Behind(dies=False)
+    port = gateway(web_server=f"{dead.address} max_fails=0", web_more=f"server {live.address} backup;")
+    for method, path in WRITES:
+        assert asked(port, method, path) == 503
+    assert [data.split(b" ", 1)[0].decode() for data in dead.got] == [method for method, _path in WRITES]
+    assert [data.split(b" ", 2)[1].decode() for data in dead.got[:3]] == [path for _method, path in WRITES[:3]]
+    assert live.got == []
+    assert asked(port, "GET", "/api/v1/users/alice/jobs") == 204
+    assert (len(dead.got), len(live.got)) == (len(WRITES) + 1, 1)
+    dead.close()
+    live.close()
+
+
+def test_a_write_that_nobody_has_received_is_sent_to_another_server(gateway):  # noqa: F811
+    gone, live = Behind(dies=True), Behind(dies=False)
+    gone.close()
+    port = gateway(web_server=f"{gone.address} max_fails=0", web_more=f"server {live.address} backup;")
+    for method, path in WRITES:
+        assert asked(port, method, path) == 204
+    assert [data.split(b" ", 1)[0].decode() for data in live.got] == [method for method, _path in WRITES]
+    assert live.got[0].endswith(b"\r\n\r\n{}")
+    assert b"x-sent-method" not in live.got[0].lower()
+    live.close()

@@ -5,6 +5,7 @@ That each kind of process is restarted after a kill, under load, is tested in ml
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -237,6 +238,17 @@ def test_a_killed_supervisord_is_restarted_and_runs_continue(platform, tmp_path)
         for part in ("supervisor", *sorted(PARTS)):
             platform.healed(part, everything)
         goes_on()
+
+
+def test_a_killed_gateway_listens_again(platform):
+    """Also where it takes requests that it sends to one server only: nginx leaves that socket behind."""
+    killed = platform.kill_part("gateway")
+    platform.healed("gateway", killed)
+    link = http.client.HTTPConnection("127.0.0.1", platform.base + 1, timeout=LIMIT_S)
+    link.request("DELETE", "/api/v1/users/nobody/jobs/none")
+    answer = link.getresponse()
+    assert (answer.status, set(json.loads(answer.read()))) == (403, {"msg"})
+    link.close()
 
 
 @pytest.mark.long

@@ -58,6 +58,17 @@ def test_the_usual_and_the_unusual_are_answered_as_by_the_web_server(front, alic
         odd.putheader(name, value)
     odd.endheaders(b"{}")
     assert odd.getresponse().status == 401, "what nginx passes on is no fault of the listener"
+    odd.close()
+    for path, size, status in ((LOKI, 2, 401), (LOKI, 20000, 400), ("/v1/logs", 20000, 400), (LINES, 20000, 403)):
+        odd.putrequest("POST", path)  # one that is larger is left to gunicorn, which refuses such a header
+        for name, value in {"X-Name": b"a\x01b", "Content-Length": str(size)}.items():
+            odd.putheader(name, value)
+        odd.endheaders(b"{}".ljust(size))
+        answer = odd.getresponse()
+        said = json.loads(answer.read())
+        assert answer.status == status, said
+        assert "not valid" in said["msg" if path == LINES else "message"] or size == 2
+        odd.close()
     stranger = sender(front, "mlp_u1_" + "x" * 43)
     assert stranger(LINES, {"log": "x"})[0] == 403
     assert stranger(LOKI, {"streams": []})[0] == 401

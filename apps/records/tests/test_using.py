@@ -6,12 +6,14 @@ import csv
 import json
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps import keys
 from apps.models import Application, Feedback, Record
 from apps.records import datasets as record_datasets
 from apps.records import feedback as caller_feedback
-from apps.records import rows
+from apps.records import retention, rows
 from datasets import copies
 from datasets.models import Dataset
 from datasets.webdav.gate import internal_key
@@ -83,6 +85,28 @@ def test_records_of_an_application_in_the_trash_are_not_shown_but_deleted(three,
     assert as_alice.call("get", f"{path}/recording").status_code == 200
     assert as_alice.call("delete", f"{path}/records").status_code == 200
     assert not Record.objects.exists()
+
+
+def test_many_records_are_deleted_in_pieces_by_several_requests(three, as_alice, monkeypatch):
+    """Each statement deletes a few rows, and each request takes a bounded time: the next one goes on."""
+    for number in range(5):
+        Feedback.objects.create(app=three, user=three.user, request_id=f"f{number}", value=number)
+    monkeypatch.setattr(retention, "MANY", 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "REQUEST_S", 0.0)
+        answer = as_alice.call("delete", f"users/alice/apps/{three.name}/records")
+        assert (answer.status_code, answer.json()) == (
+            503, {"msg": "not all records are deleted yet; delete them again"}
+        )  # fmt: skip
+        assert (Record.objects.count(), Feedback.objects.count()) == (1, 5)
+        page = visitor(three.user)
+        said = page.post(f"/apps/{three.name}/records/change", {"do": "delete"}, follow=True)
+        assert "not all records are deleted yet" in visible_text(said)
+        assert (Record.objects.count(), Feedback.objects.count()) == (0, 5)
+    with CaptureQueriesContext(connection) as seen:
+        assert as_alice.call("delete", f"users/alice/apps/{three.name}/records").status_code == 200
+    assert sum('DELETE FROM "app_feedback"' in query["sql"] for query in seen) == 3
+    assert not Feedback.objects.exists()
 
 
 def give(client, app, body, token: str = "") -> tuple[int, dict]:
