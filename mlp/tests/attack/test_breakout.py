@@ -9,6 +9,8 @@ import itertools
 import os
 import select
 import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -184,16 +186,24 @@ def test_an_application_finds_nothing_and_answers_for_nobody_else(world, attacke
         body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [value]}]}
         response = attacker.session.post(f"{address}/v2/models/evil/infer", json=body, timeout=LIMIT_S)
         assert response.json()["outputs"][0]["data"] == ["[]"], response.text
+
+    def get(kind: str) -> requests.Response:
+        return requests.get(f"{address}/{kind}", headers=attacker.session.headers, timeout=LIMIT_S)
+
     assert requests.get(f"{address}/accel", timeout=LIMIT_S).status_code == 401
     assert world.victim.session.get(f"{address}/accel", timeout=LIMIT_S).status_code == 404
+    together = ThreadPoolExecutor(5)  # requests at the same time have connections of their own, which are then kept
     for kind in ("accel", "archive", "internal", "cookie", "policy", "folded", "second"):
-        answers = [attacker.session.get(f"{address}/{kind}", timeout=LIMIT_S) for _ in range(10)]
-        assert kind == "folded" or "evil" in [answer.text for answer in answers]  # others are from its own server
+        answers, end = [], time.monotonic() + LIMIT_S
+        while len(answers) < 10 or (kind != "folded" and "evil" not in [answer.text for answer in answers]):
+            answers += together.map(lambda _number, kind=kind: get(kind), range(5))  # others are from its own server
+            assert time.monotonic() < end, kind
         for answer in answers:
             assert SECRET not in answer.text, kind
             assert "evil" not in answer.headers.get("Set-Cookie", ""), kind
             assert answer.status_code != 200 or "sandbox" in answer.headers["Content-Security-Policy"], kind
             assert answer.text != "worse"
+    together.shutdown()
     attacker.done("delete", "apps/evil")
 
 

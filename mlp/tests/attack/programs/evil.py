@@ -39,14 +39,16 @@ ANSWERS = {
 
 
 def answer(link):
-    """Answer one request with the headers that its path names."""
-    with link:
+    """Answer the requests of a connection, as long as nginx keeps it, with the headers that their paths name."""
+    with link, contextlib.suppress(OSError):
         link.settimeout(5)
-        words = link.recv(65536).decode(errors="replace").split()
-        kind = words[1].rpartition("/")[2] if len(words) > 1 else ""
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{ANSWERS.get(kind, 'X-None: x')}\r\n\r\nevil"
-        more = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: sessionid=evil\r\n\r\nworse" * (kind == "second")
-        link.sendall((head + more).encode())
+        while words := link.recv(65536).decode(errors="replace").split():
+            kind = words[1].rpartition("/")[2] if len(words) > 1 else ""
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n{ANSWERS.get(kind, 'X-None: x')}\r\n\r\nevil"
+            more = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nSet-Cookie: sessionid=evil\r\n\r\nworse" * (
+                kind == "second"
+            )
+            link.sendall((head + more).encode())
 
 
 def take_over():
