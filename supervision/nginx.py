@@ -40,6 +40,7 @@ gateway.conf.tmpl and, where it exists, to data.conf.tmpl (the locations below /
     shield_where_missing     the same for a whole server: what the server behind has not sent; needs shield_maps
     hidden_from_applications proxy_hide_header directives for the responses of applications
     run_upstreams            the upstreams of runs, whose connections are kept
+    kept_requests            which requests are sent by them
     exposed                  the headers of answers that pages of other origins may read
     apps                     folder of the application gateway's further locations, one file *.conf an application
 """
@@ -161,7 +162,7 @@ def variables() -> dict[str, str]:
         "tls": encryption(),
         "redirect": fill("redirect.conf.tmpl", redirection()) if settings.TLS.redirect_port else "",
         **upstreams(),
-        "run_upstreams": run_upstreams.configuration(sockets.folder(settings.MLP_ROOT)),
+        **of_runs(),
         "writes_socket": f"unix:{writes_socket()}",
         "writes_more": unkept(),
         "backlog": str(BACKLOG),
@@ -221,6 +222,14 @@ def upstreams() -> dict[str, str]:
     for key, (name, address, more) in addresses.items():
         values |= {f"{key}_upstream": name, f"{key}_server": server(address), f"{key}_more": again(address) or more}
     return values
+
+
+def of_runs() -> dict[str, str]:
+    """Return the upstreams of runs, and which requests are sent by them. None are where nginx does not know how long a
+    connection may be used at most.
+    """
+    lines = run_upstreams.configuration(sockets.folder(settings.MLP_ROOT)) if is_at_least(1, 19, 10) else ""
+    return {"run_upstreams": lines, "kept_requests": '"~^[0-9]{0,5}::http" $app_via;' if lines else ""}
 
 
 def ports() -> tuple[tuple[str, int], ...]:

@@ -156,6 +156,14 @@ def test_a_reload_answers_what_comes_on_connections_that_are_in_use(gateway):
             gateway.started[0].send_signal(signal.SIGHUP)
 
 
+@pytest.mark.parametrize(("version", "known"), [("1.19.9", False), ("1.19.10", True)])
+def test_an_older_nginx_keeps_no_connections_to_runs(monkeypatch, version, known):
+    """It could not limit how long one is used; so nothing is sent to upstreams that it does not have."""
+    monkeypatch.setattr("supervision.binaries.version_of", lambda *_arguments: version)
+    text = nginx.fill("gateway.conf.tmpl", nginx.variables())
+    assert ("keepalive_time " in text) == ("upstream via-0 " in text) == ('::http" $app_via;' in text) == known
+
+
 @pytest.mark.parametrize(("version", "line"), [("1.27.3", ""), ("1.27.4", "keepalive_min_timeout 2s;")])
 def test_an_older_nginx_is_not_given_what_it_does_not_know(monkeypatch, version, line):
     monkeypatch.setattr("supervision.binaries.version_of", lambda *_arguments: version)
