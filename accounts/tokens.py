@@ -3,7 +3,8 @@
 A token has the form `mlp_{kind}{row in base 36}_{HMAC}`. It is valid until its row's nonce changes (rotation), its row
 is deleted, its end date is over or its user is deactivated. An endpoint that takes tokens which may not do everything
 says so (`narrow`) and asks accounts.scopes what they may do; at all other endpoints they are not valid. `lookup` reads
-from a cache in Valkey, and before it from that of its process, which never return a revoked token:
+from a cache in Valkey, and before it from that of its process, which never return a revoked token (where somebody has
+deleted the file of kernel.near_cache, for its KEPT_S):
 
 - A change first overwrites the entry with RECHECK and then ends the epoch of kernel.near_cache, inside its transaction,
   and fails when it cannot.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from django.conf import settings
 
 KEPT_S = 5.0  # at most, also where the file has been deleted meanwhile
-MOST = 10_000  # entries
+MOST = 2_000  # entries
 LENGTH = 8  # bytes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
@@ -35,12 +36,20 @@ class Keeping(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append(self.command)
+        if "crash" in self.path:  # closed without an answer
+            self.close_connection = True
+            return
+        if "together" in self.path:
+            self.server.together.wait(LIMIT_S)
         text = str(self.number).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
         self.close_connection = "goodbye" in self.path  # without a word
+
+    do_PUT = do_POST
 
     def log_message(self, *args):
         pass
@@ -51,6 +60,7 @@ def kept(adder, tmp_path, front, alice):
     """A ready application of alice's, with `post`, which returns the number of the connection that a body came on."""
     server = AtSocket(str(tmp_path / "kept"), Keeping)
     server.accepted, server.ended, server.daemon_threads = 0, threading.Event(), True
+    server.got, server.together = [], threading.Barrier(4)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     app = Application.objects.create(
         user=adder.user, tenant=adder.tenant, model=adder, name=next(NAMES), port=31000, state="ready", reserved=False,
@@ -63,7 +73,8 @@ def kept(adder, tmp_path, front, alice):
             assert answer.status_code == 200, answer.text
             return int(answer.text)
 
-        yield SimpleNamespace(post=post, ended=server.ended)
+        address, headers = f"{front}/alice/{app.name}", bearer_of(alice)
+        yield SimpleNamespace(post=post, ended=server.ended, got=server.got, address=address, headers=headers)
     server.shutdown()
     server.server_close()
 
@@ -82,6 +93,20 @@ def test_a_connection_that_the_run_has_closed_is_not_used(kept):
         kept.ended.clear()
         assert kept.post(path="goodbye") == number
         assert kept.ended.wait(LIMIT_S)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_that_the_run_has_received_is_not_sent_again(kept):
+    """By none of the connections that are kept: it may have done something, or be what ends the run."""
+
+    def put(path: str) -> int:
+        return requests.put(f"{kept.address}/{path}", data=b"short", headers=kept.headers).status_code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(put, ["together"] * 4)) == [200] * 4
+    kept.got.clear()
+    assert put("crash") == 503
+    assert kept.got == ["PUT"]
 
 
 @pytest.fixture
